@@ -1,0 +1,63 @@
+"""Integrate batches of action sequences into trajectories, right to the last bit.
+
+``trajcli.integrate(actions, start, dt, mode=...)`` is the library; ``trajcli`` the command.
+Importing this package imports neither torch nor h5py.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trajcli.errors import (
+        DataError,
+        Fault,
+        InputError,
+        OutputError,
+        Stopped,
+        TrajcliError,
+        UsageError,
+    )
+    from trajcli.modes import MODES
+    from trajcli.trajectory import State, Trajectory, integrate
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "DataError": "errors",
+    "Fault": "errors",
+    "InputError": "errors",
+    "OutputError": "errors",
+    "Stopped": "errors",
+    "TrajcliError": "errors",
+    "UsageError": "errors",
+    "MODES": "modes",
+    "State": "trajectory",
+    "Trajectory": "trajectory",
+    "integrate": "trajectory",
+}
+
+__all__ = [
+    "MODES",
+    "DataError",
+    "Fault",
+    "InputError",
+    "OutputError",
+    "State",
+    "Stopped",
+    "TrajcliError",
+    "Trajectory",
+    "UsageError",
+    "integrate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trajcli' has no attribute {name!r}")
+    return getattr(import_module(f"trajcli.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

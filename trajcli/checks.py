@@ -1,0 +1,98 @@
+"""Checks of values: each returns what is wrong and where, and raises nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from trajcli.arrays import to_numpy
+from trajcli.errors import Fault
+
+Array = Any
+
+
+def time_stamp_faults(
+    times: Array, batch: int, rows: int, where: str, first_trajectory: int = 0
+) -> list[Fault]:
+    """What is wrong with time stamps [rows] or [B, rows]: shape, NaN, repeats, steps back."""
+    shape = tuple(times.shape)
+    if shape not in {(rows,), (batch, rows), (1, rows)}:
+        return [
+            Fault(
+                "wrong number of time stamps",
+                where,
+                f"one per row: [{rows}] or [{batch}, {rows}]",
+                describe(shape),
+                "the stamps of the start and of every action; of every row in a recording",
+            )
+        ]
+    values = to_numpy(times)
+    table = values[None] if values.ndim == 1 else values
+    faults = []
+    unusable = ~np.isfinite(table)
+    gaps = np.diff(table, axis=1)
+    for what, bad, hint in (
+        ("time stamps that are not finite", unusable, ""),
+        ("time stamps that repeat", gaps == 0, "--repeated-times drop leaves those rows out"),
+        ("time stamps that go back", gaps < 0, "sort the rows by time, or split the recording"),
+    ):
+        places = np.argwhere(bad)
+        if len(places):
+            shift = 0 if bad is unusable else 1
+            named = [_stamp_place(table, p, shift, first_trajectory) for p in places[:3]]
+            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+            found = f"{len(places)} such: " + "; ".join(named) + more
+            faults.append(Fault(what, where, "strictly increasing seconds", found, hint))
+    return faults
+
+
+def _stamp_place(table: Array, place: Array, shift: int, first_trajectory: int) -> str:
+    row = int(place[1]) + shift
+    which = f"trajectory {first_trajectory + int(place[0])}, " if table.shape[0] > 1 else ""
+    return f"{which}row {row} ({float(table[int(place[0]), row])!r})"
+
+
+def nonfinite_fault(
+    values: Array, where: str, axes: Sequence[str], first_trajectory: int = 0
+) -> Fault | None:
+    """The fault of NaN or Inf in an array, naming the first place; None if there is none."""
+    array = to_numpy(values)
+    if array.dtype.kind != "f":
+        return None
+    finite = np.isfinite(array)
+    if finite.all():
+        return None
+    bad = np.argwhere(~finite)
+    spot = place(axes, bad[0], array.shape, first_trajectory)
+    count = f" ({len(bad)} values that are not finite)" if len(bad) > 1 else ""
+    return Fault(
+        "NaN or Inf",
+        located(where, spot),
+        "finite numbers",
+        f"{float(array[tuple(bad[0])])}{count}",
+        "--allow-nonfinite computes with it; it stays within its trajectory and dof",
+    )
+
+
+def describe(shape: Sequence[int]) -> str:
+    """A shape as people write it: [64, 100, 7]."""
+    return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
+
+
+def place(
+    axes: Sequence[str], index: Iterable[int], shape: Sequence[int], first_trajectory: int
+) -> str:
+    """An index in words, "trajectory 3, step 17, dof 2"; axes of one entry go without saying."""
+    named = []
+    for axis, i, size in zip(axes, index, shape, strict=True):
+        offset = first_trajectory if axis == "trajectory" else 0
+        if size > 1 or offset or (axis == "trajectory" and len(axes) == 3):
+            named.append(f"{axis} {int(i) + offset}")
+    return ", ".join(named)
+
+
+def located(where: str, place: str) -> str:
+    """A name and a place in it."""
+    return f"{where}, {place}" if place else where

@@ -1,0 +1,91 @@
+"""What can go wrong, said once.
+
+    TrajcliError            anything trajcli raises on purpose
+    ├── InputError          input that is wrong, missing or unreadable   exit 2  (also a ValueError)
+    ├── UsageError          options that do not fit together             exit 2  (also a ValueError)
+    ├── OutputError         an output that is refused or cannot be made  exit 2
+    ├── DataError           the data failed what was asked of it         exit 1
+    └── Stopped             a signal ended the run                       exit 75
+
+Faults are collected as values at the boundary and raised together, so that one run
+reports all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong: what, where, what was expected, what was found, what to do."""
+
+    what: str
+    where: str = ""
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        lines = [f"{self.where}: {self.what}" if self.where else self.what]
+        for label, text in (
+            ("expected", self.expected),
+            ("found", self.found),
+            ("try", self.hint),
+        ):
+            if text:
+                lines.append(f"  {label + ':':<9} {text}")
+        return "\n".join(lines)
+
+    def as_dict(self) -> dict[str, str]:
+        """The same, for JSON: only the parts that say something."""
+        return {name: text for name, text in vars(self).items() if text}
+
+
+class TrajcliError(Exception):
+    """Base of every error trajcli raises on purpose; carries one or more faults."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, *faults: Fault | str) -> None:
+        self.faults = tuple(f if isinstance(f, Fault) else Fault(f) for f in faults)
+        super().__init__("\n".join(str(fault) for fault in self.faults))
+
+
+class InputError(TrajcliError, ValueError):
+    """Input that is wrong, missing or unreadable."""
+
+    exit_code = 2
+
+
+class UsageError(TrajcliError, ValueError):
+    """Options that are unknown or do not fit together."""
+
+    exit_code = 2
+
+
+class OutputError(TrajcliError):
+    """An output that is refused or cannot be written."""
+
+    exit_code = 2
+
+
+class DataError(TrajcliError):
+    """The data failed what was asked of it."""
+
+    exit_code = 1
+
+
+class Stopped(TrajcliError):
+    """A signal ended the run before it was done."""
+
+    exit_code = 75
+
+
+def raise_if_any(faults: Iterable[Fault], error: type[TrajcliError] = InputError) -> None:
+    """Raise one error that carries all ``faults``; do nothing when there are none."""
+    collected = tuple(faults)
+    if collected:
+        raise error(*collected)

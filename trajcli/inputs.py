@@ -1,0 +1,385 @@
+"""The input of a job or of one block of it: arrays, their checks, and the kernel call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from trajcli.arrays import float64, is_torch, to_numpy, to_torch
+from trajcli.checks import describe, located, nonfinite_fault, place, time_stamp_faults
+from trajcli.errors import Fault, InputError, UsageError
+from trajcli.kernels.program import BandProgram, CascadeProgram
+from trajcli.modes import PARTS, Mode
+from trajcli.modes.mode import Case
+
+Array = Any
+"""numpy.ndarray or torch.Tensor."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A start or goal state: position and, where not zero, velocity, acceleration and jerk.
+
+    Each part is [B, D] (or [S, D] with a start index), or [D] when all trajectories share it;
+    in rad or m, per s, s² and s³.
+    """
+
+    position: Array
+    velocity: Array | None = None
+    acceleration: Array | None = None
+    jerk: Array | None = None
+
+    def parts(self) -> dict[str, Array]:
+        """The parts that are given, by name."""
+        return {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
+
+
+StateLike = State | Array | Literal["zero", "first"] | None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All input of a job or of one block of it, in one library, with names for messages.
+
+    ``start`` and ``goal`` hold the given parts [S, D] (S = 1: shared by all), ``dt`` is
+    [b, h] as given (aligned by :meth:`Mode.align_dt`), ``names`` says where each came from.
+    """
+
+    mode: Mode
+    actions: Array
+    start: Mapping[str, Array]
+    goal: Mapping[str, Array]
+    dt: Array | None
+    times: Array | None = None
+    start_index: Array | None = None
+    goal_index: Array | None = None
+    recorded: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    first_trajectory: int = 0
+
+    @staticmethod
+    def of(
+        mode: Mode,
+        actions: Array,
+        start: StateLike,
+        dt: Array | float | None,
+        times: Array | None,
+        goal: State | Array | None,
+        start_index: Array | None,
+        goal_index: Array | None,
+    ) -> Inputs:
+        """Arrays as people pass them, given their full rank."""
+        actions = _as_array(actions)
+        if actions.ndim == 2:
+            actions = actions[None]
+        recorded = isinstance(start, str) and start == "first"
+        if getattr(mode, "ends", None) == "recording" and start is None:
+            recorded = True
+        parts: dict[str, Array] = {}
+        if isinstance(start, str):
+            if start not in ("zero", "first"):
+                raise UsageError(Fault("unknown start", "start", "zero, first or a State", start))
+            if start == "zero":
+                parts = {"position": np.zeros((1, actions.shape[-1]))}
+        elif start is not None:
+            parts = _parts(start)
+        return Inputs(
+            mode=mode,
+            actions=actions,
+            start=parts,
+            goal={} if goal is None else _parts(goal),
+            dt=None if dt is None else _as_array(dt),
+            times=None if times is None else _as_array(times),
+            start_index=None if start_index is None else _as_array(start_index),
+            goal_index=None if goal_index is None else _as_array(goal_index),
+            recorded=recorded,
+        )
+
+    @property
+    def horizon(self) -> int:
+        """H, the number of actions per trajectory."""
+        return int(self.actions.shape[1])
+
+    @property
+    def intervals(self) -> int:
+        """How many steps the rows span."""
+        return self.mode.intervals(self.horizon, self.recorded)
+
+    def name(self, role: str) -> str:
+        """Where an input came from, for messages."""
+        return self.names.get(role, role)
+
+    def faults(self) -> list[Fault]:
+        """Everything that keeps these inputs from being computed, by shape, dt and index."""
+        shape = tuple(self.actions.shape)
+        if len(shape) != 3:
+            return [
+                Fault(
+                    "wrong number of dimensions",
+                    self.name("actions"),
+                    "[B, H, D], or [H, D] for one trajectory",
+                    describe(shape),
+                )
+            ]
+        if shape[1] < 1 or shape[2] < 1:
+            where = self.name("actions")
+            return [Fault("no actions", where, "H >= 1 and D >= 1", describe(shape))]
+        found = self._step_faults()
+        found += self._state_faults("start", self.start, self.start_index)
+        found += self._state_faults("goal", self.goal, self.goal_index)
+        steps = self.dt if self.times is None else self.times
+        case = Case(
+            horizon=shape[1],
+            start=frozenset(self.start),
+            goal=frozenset(self.goal),
+            recorded=self.recorded,
+            steps_vary=self.times is not None
+            or (steps is not None and steps.ndim > 0 and steps.shape[-1] > 1),
+        )
+        return found + self.mode.faults(case)
+
+    def _step_faults(self) -> list[Fault]:
+        batch, steps = int(self.actions.shape[0]), self.intervals
+        if self.times is not None:
+            if self.dt is not None:
+                return [Fault("both dt and times", self.name("times"), "one of them", "both")]
+            return time_stamp_faults(self.times, batch, steps + 1, self.name("times"))
+        if self.dt is None:
+            return [
+                Fault(
+                    "no time step",
+                    "dt",
+                    "a step in seconds, a rate, or time stamps",
+                    "none given, and none in the input",
+                    "--dt SECONDS, --rate HZ or --times FILE:DATASET",
+                )
+            ]
+        shape = tuple(self.dt.shape)
+        allowed = _dt_shapes(batch, steps, self.recorded)
+        if shape not in allowed:
+            return [
+                Fault(
+                    "wrong shape",
+                    self.name("dt"),
+                    " or ".join(dict.fromkeys(describe(s) for s in allowed)),
+                    describe(shape),
+                    "one dt per trajectory has shape [B, 1]" if shape == (batch,) else "",
+                )
+            ]
+        values = to_numpy(self._used_dt())
+        bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
+        if not len(bad):
+            return []
+        spot = place(("trajectory", "step"), bad[0], values.shape, self.first_trajectory)
+        number = f" ({len(bad)} such entries)" if len(bad) > 1 else ""
+        return [
+            Fault(
+                "a step that is not positive and finite",
+                located(self.name("dt"), spot),
+                "dt > 0, in seconds",
+                f"{float(values[tuple(bad[0])])!r}{number}",
+            )
+        ]
+
+    def _used_dt(self) -> Array:
+        """dt as [b, h]; a recording's H entries lose the first, which leads into row 0."""
+        assert self.dt is not None
+        dt = float64(self.dt)
+        dt = dt.reshape(1, 1) if dt.ndim == 0 else dt
+        dt = dt[None] if dt.ndim == 1 else dt
+        if self.recorded and dt.shape[1] == self.horizon and self.horizon > 1:
+            dt = dt[:, 1:]
+        return dt
+
+    def _state_faults(
+        self, role: str, parts: Mapping[str, Array], index: Array | None
+    ) -> list[Fault]:
+        batch, _, dofs = (int(n) for n in self.actions.shape)
+        found = []
+        for part, values in parts.items():
+            where = self.name(f"{role}/{part}")
+            shape = tuple(values.shape)
+            if len(shape) != 2:
+                found.append(
+                    Fault("wrong number of dimensions", where, "[B, D] or [D]", describe(shape))
+                )
+            elif shape[1] != dofs:
+                found.append(
+                    Fault(
+                        f"{role} and actions differ in their dofs (D)",
+                        where,
+                        f"D = {dofs}, as in {self.name('actions')}",
+                        f"D = {shape[1]}, shape {describe(shape)}",
+                    )
+                )
+            elif index is None and shape[0] not in (1, batch):
+                found.append(
+                    Fault(
+                        f"{role} states and trajectories differ in number (B)",
+                        where,
+                        f"[{batch}, {dofs}], or one for all: [{dofs}]",
+                        describe(shape),
+                        f"a {role} index [B] says which of the states each trajectory uses",
+                    )
+                )
+        counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
+        if index is not None:
+            found += self._index_faults(role, index, max(counts, default=1))
+            if not parts and not self.recorded:
+                found.append(Fault(f"a {role} index without a {role} state", self.name(role)))
+        if len(counts) > 1 and (index is not None):
+            what = f"parts of the {role} state differ in number"
+            found.append(Fault(what, self.name(role), "one number of states", str(sorted(counts))))
+        return found
+
+    def _index_faults(self, role: str, index: Array, count: int) -> list[Fault]:
+        where = self.name(f"{role}_index")
+        batch = int(self.actions.shape[0])
+        values = to_numpy(index)
+        if values.shape != (batch,) or values.dtype.kind not in "iu":
+            found = f"{values.dtype} {describe(values.shape)}"
+            return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
+        bad = np.flatnonzero((values < 0) | (values >= count))
+        if not len(bad):
+            return []
+        b = int(bad[0])
+        return [
+            Fault(
+                "index out of range",
+                f"{where}, trajectory {self.first_trajectory + b}",
+                f"0 to {count - 1} (there are {count} {role} states)",
+                str(int(values[b])),
+            )
+        ]
+
+    def nonfinite(self) -> list[Fault]:
+        """NaN and Inf in actions and states, each with its first place."""
+        axes = ("trajectory", "step", "dof")
+        found = [nonfinite_fault(self.actions, self.name("actions"), axes, self.first_trajectory)]
+        for role, parts in (("start", self.start), ("goal", self.goal)):
+            for part, values in parts.items():
+                where = self.name(f"{role}/{part}")
+                found.append(nonfinite_fault(values, where, ("state", "dof")))
+        return [fault for fault in found if fault is not None]
+
+    def steps(self) -> Array:
+        """dt as float64 [b, h] in the library it came in, aligned to rows."""
+        if self.times is None:
+            return self.mode.align_dt(self._used_dt())
+        times = float64(self.times)
+        times = times[None] if times.ndim == 1 else times
+        dt = times[:, 1:] - times[:, :-1]
+        # A recording of one row has no step; any will do, none is used.
+        return dt if dt.shape[1] else dt.reshape(dt.shape[0], 0) + np.ones((dt.shape[0], 1))
+
+    def row_times(self) -> Array:
+        """Time of each row, NumPy float64 [b, T]."""
+        return self.mode.row_times(to_numpy(self.steps()), self.horizon, self.recorded)
+
+    def compute(
+        self, kernels: Any, device: str, dtype: str, wanted: Sequence[str]
+    ) -> dict[str, Any]:
+        """Run the kernels; the outputs [B, T, D] are torch tensors on the device."""
+        import torch
+
+        actions = to_torch(self.actions, device)
+        batch = actions.shape[0]
+        start = _gathered(self.start, self.start_index, batch, device)
+        goal = _gathered(self.goal, self.goal_index, batch, device)
+        dt = to_torch(self.steps(), device).double()
+        program = self.mode.program(actions, start, goal, dt, self.recorded)
+        rows = self.mode.rows(self.horizon, self.recorded)
+        shape = (batch, rows, actions.shape[2])
+        kind = getattr(torch, dtype)
+        outputs = {name: torch.empty(shape, dtype=kind, device=device) for name in wanted}
+        run_program(program, kernels, [outputs.get(name) for name in PARTS])
+        return outputs
+
+
+def run_program(
+    program: CascadeProgram | BandProgram, kernels: Any, out: Sequence[Array | None]
+) -> None:
+    """Fill the outputs [B, T, D] of a program: the start row by copying, the rest by a kernel."""
+    start_row = program.start_row if isinstance(program, CascadeProgram) else program.start
+    skip = 1 if start_row else 0
+    rest = [None if buffer is None else buffer[:, skip:] for buffer in out]
+    if isinstance(program, BandProgram):
+        if program.start is not None:
+            _write_row(out, program.start)
+        kernels.band(program.actions, program.head, program.tail, program.weights, out=rest)
+        return
+    if program.start_row:
+        _write_row(out, [part.hi for part in program.state])
+    kernels.cascade(
+        program.actions,
+        program.state,
+        program.dt,
+        order=program.order,
+        scheme=program.scheme,
+        out=rest,
+    )
+    if program.recorded:
+        _fill_before_data(out)
+
+
+def _write_row(out: Sequence[Array | None], state: Sequence[Array]) -> None:
+    for buffer, part in zip(out, state, strict=True):
+        if buffer is not None:
+            buffer[:, 0] = part
+
+
+def _fill_before_data(out: Sequence[Array | None]) -> None:
+    """Rows 0..m−1 of order m take row m; a recording too short for row m is at rest (zero)."""
+    for m, buffer in enumerate(out):
+        if buffer is not None and m:
+            known = buffer[:, m : m + 1]
+            buffer[:, :m] = known if known.shape[1] else 0.0
+
+
+def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
+    counts = [steps, steps + 1] if recorded else [steps]
+    shapes: list[tuple[int, ...]] = [(), *((n,) for n in counts), (batch, 1)]
+    shapes += [(batch, n) for n in counts]
+    return [*shapes, (1,), (1, 1), *((1, n) for n in counts)]
+
+
+def _as_array(values: Any) -> Array:
+    if is_torch(values):
+        if values.dtype.is_complex or str(values.dtype) == "torch.bool":
+            raise InputError(
+                Fault("not real numbers", "input", "floats or integers", str(values.dtype))
+            )
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputError(Fault("not real numbers", "input", "floats or integers", str(array.dtype)))
+    return array
+
+
+def _parts(state: State | Array) -> dict[str, Array]:
+    given = state.parts() if isinstance(state, State) else {"position": state}
+    arrays = {name: _as_array(values) for name, values in given.items()}
+    return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}
+
+
+def _gathered(
+    parts: Mapping[str, Array], index: Array | None, batch: int, device: str
+) -> list[Any]:
+    """The four parts as float64 [B, D] on the device, each trajectory's own; None if absent."""
+    found: list[Any] = []
+    for name in PARTS:
+        if name not in parts:
+            found.append(None)
+            continue
+        values = to_torch(parts[name], device).double()
+        if values.shape[0] == 1:
+            values = values.expand(batch, -1)
+        elif index is not None:
+            import torch
+
+            values = values[torch.as_tensor(to_numpy(index).astype(np.int64), device=device)]
+        found.append(values)
+    return found

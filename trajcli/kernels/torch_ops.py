@@ -1,0 +1,288 @@
+"""The four kernels in plain torch: any device with float64, the reference for the others.
+
+Sums and differences carry the rounding error of every operation along (see pairs.py), so
+results are the exact ones rounded once to the output's type. Each trajectory and dof is
+computed on its own, and a run of steps can be computed in pieces: ``cascade`` returns the
+state it ended in, from which the next piece continues with the same bits.
+
+Shapes: B trajectories, H steps, D dofs; b is 1 or B, h is 1 or H.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from trajcli.kernels.pairs import Pair, power, two_product, two_sum
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from trajcli.kernels.program import Weights
+
+
+def cascade(
+    actions: Tensor,
+    state: Sequence[Pair],
+    dt: Tensor,
+    *,
+    order: int,
+    scheme: str,
+    out: Sequence[Tensor | None],
+) -> list[Pair]:
+    """Sum the actions down to position and difference them up to jerk.
+
+    actions [B, H, D]: the quantity of this ``order`` in rows 1..H. state: position, velocity,
+    acceleration and jerk in row 0, each a pair of float64 [B, D]. dt [b, h] float64. out: four
+    buffers [B, H, D] for rows 1..H, None where a quantity is not wanted. Returns the state in
+    row H, unrounded.
+    """
+    if actions.shape[1] == 0 or actions.numel() == 0:
+        return list(state)
+    step = Pair(dt[:, :, None])  # [b, h, 1]
+    x: list[Pair | None] = [None] * 4
+    exact = actions.double()
+    x[order] = Pair(exact, torch.zeros_like(exact))
+    for m in range(order - 1, -1, -1):
+        x[m] = _running_sum(_increment(x, state, step, m, order, scheme), state[m])
+    for m in range(order + 1, 4):
+        below = _known(x[m - 1])
+        x[m] = (below - _previous(below, state[m - 1])) / step
+    for m, buffer in enumerate(out):
+        if buffer is not None:
+            buffer.copy_(actions if m == order else _rounded(_known(x[m])))
+    rows = [_known(quantity) for quantity in x]
+    return [row[:, -1] for row in rows]
+
+
+def cascade_adjoint(
+    upstream: Sequence[Tensor | None],
+    end: Sequence[Tensor | None],
+    rows: Sequence[Tensor],
+    state: Sequence[Tensor],
+    dt: Tensor,
+    *,
+    order: int,
+    scheme: str,
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    """The transpose of :func:`cascade`: gradients of its inputs from those of its outputs.
+
+    upstream: gradients of the four outputs [B, H, D]; end: gradients of the returned state
+    [B, D]; None counts as zero. rows, state: the four outputs and the state in row 0 of the
+    forward call (for the gradient of dt). Returns the gradients of actions [B, H, D], of the
+    four parts of the state [B, D], and of every step [B, H] (not yet summed to dt's shape),
+    all float64.
+    """
+    shape = rows[order].shape
+    zero = torch.zeros(shape, dtype=torch.float64, device=dt.device)
+    grad = [zero if g is None else g.double() for g in upstream]
+    for m, g in enumerate(end):
+        if g is not None:
+            grad[m] = grad[m].clone()
+            grad[m][:, -1] += g
+    grad_state = [zero.new_zeros(shape[0], shape[2]) for _ in range(4)]
+    grad_dt = zero.new_zeros(shape[:2])
+    if zero.numel() == 0:
+        return zero, grad_state, grad_dt
+    step = dt[:, :, None]
+
+    def before(m: int) -> Tensor:
+        return torch.cat([state[m][:, None].double(), rows[m][:, :-1].double()], 1)
+
+    def push_before(m: int, amount: Tensor) -> None:
+        """Add to the gradient of the rows one step earlier; the first is the state's."""
+        grad_state[m] = grad_state[m] + amount[:, 0]
+        grad[m] = grad[m] + torch.cat([amount[:, 1:], torch.zeros_like(amount[:, :1])], 1)
+
+    for m in range(3, order, -1):  # x_m = (x_{m-1} - previous x_{m-1}) / dt
+        share = grad[m] / step
+        grad_dt -= (share * rows[m].double()).sum(2)
+        grad[m - 1] = grad[m - 1] + share
+        push_before(m - 1, -share)
+    for m in range(order):  # x_m = previous x_m + increment
+        n = order - m
+        later = _suffix_sum(grad[m])
+        grad_state[m] = grad_state[m] + later[:, 0]
+        if scheme == "euler":
+            grad[m + 1] = grad[m + 1] + step * later
+            grad_dt += (later * rows[m + 1].double()).sum(2)
+            continue
+        for r in range(1, n):
+            push_before(m + r, step**r / math.factorial(r) * later)
+            slope = step ** (r - 1) / math.factorial(r - 1) * before(m + r)
+            grad_dt += (later * slope).sum(2)
+        now, earlier = _action_weights(n, scheme)
+        grad[order] = grad[order] + now * step**n * later
+        driven = now * rows[order].double()
+        if earlier:
+            push_before(order, earlier * step**n * later)
+            driven = driven + earlier * before(order)
+        grad_dt += (later * n * step ** (n - 1) * driven).sum(2)
+    return grad[order], grad_state, grad_dt
+
+
+def band(
+    actions: Tensor,
+    head: Pair | None,
+    tail: Pair | None,
+    weights: Weights,
+    *,
+    out: Sequence[Tensor | None],
+) -> None:
+    """Slide a window of weights over the padded actions.
+
+    The padded sequence X is head [B, n, D], actions [B, H, D], tail [B, m, D]. Row t of order m
+    is the sum over i of weights.table[:, weights.phase[t], m, i] times X[weights.first[t] + i].
+    The weights of orders 1 to 3 sum to zero and are applied to differences from the middle of
+    the window, so a constant has exactly zero derivatives. out: four buffers [B, T, D] or None.
+    """
+    if out_rows(out) == 0 or actions.shape[0] == 0:
+        return
+    padded = _padded(actions, head, tail)
+    table, first, phase, width = _on_device(weights, actions.device)
+    middle = width // 2
+    window = [padded[:, first + i] for i in range(width)]  # each [B, T, D]
+    offsets = [None if i == middle else point - window[middle] for i, point in enumerate(window)]
+    for m, buffer in enumerate(out):
+        if buffer is None:
+            continue
+        total: Pair | None = None
+        for i in range(width):
+            value = window[i] if m == 0 else offsets[i]
+            if value is None:
+                continue
+            weight = table[:, phase, m, i]  # [b, T]
+            weight = Pair(weight.hi[:, :, None], weight.lo[:, :, None])
+            term = weight * value
+            unused = weight.hi == 0  # keeps a NaN out of rows it has no part in
+            term = Pair(term.hi.masked_fill(unused, 0.0), term.lo.masked_fill(unused, 0.0))
+            total = term if total is None else total + term
+        buffer.copy_(torch.zeros_like(buffer) if total is None else _rounded(total))
+
+
+def band_adjoint(
+    upstream: Sequence[Tensor | None],
+    actions: Tensor,
+    head: Tensor | None,
+    tail: Tensor | None,
+    weights: Weights,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The transpose of :func:`band`: gradients of its inputs from those of its outputs.
+
+    Returns the gradients of actions, head and tail (in their shapes) and of the table
+    [b, P, 4, W], all float64.
+    """
+    table, first, phase, width = _on_device(weights, actions.device)
+    # The values only weigh the table's gradient, for which float64 is enough.
+    parts = [part for part in (head, actions, tail) if part is not None]
+    padded = torch.cat([part.double() for part in parts], 1)
+    grad = torch.zeros_like(padded)
+    grad_table = torch.zeros_like(table.hi)
+    shared = table.hi.shape[0] == 1
+    middle = padded[:, first + width // 2]
+    for m, g in enumerate(upstream):
+        if g is None:
+            continue
+        g = g.double()
+        for i in range(width):
+            grad.index_add_(1, first + i, table.hi[:, phase, m, i][:, :, None] * g)
+            value = padded[:, first + i] - (middle if m else 0.0)
+            share = (g * value).sum(2)
+            share = share.sum(0, keepdim=True) if shared else share
+            grad_table[:, :, m, i].index_add_(1, phase, share)
+    n = 0 if head is None else head.shape[1]
+    end = n + actions.shape[1]
+    return grad[:, n:end], grad[:, :n], grad[:, end:], grad_table
+
+
+def out_rows(out: Sequence[Tensor | None]) -> int:
+    """The number of rows asked for: that of the first buffer there is."""
+    return next((buffer.shape[1] for buffer in out if buffer is not None), 0)
+
+
+def _action_weights(n: int, scheme: str) -> tuple[float, float]:
+    """Weights of this and the previous action, over dt**n, in the n-th sum of the action."""
+    if scheme == "zoh":
+        return 1.0 / math.factorial(n), 0.0
+    return 1.0 / math.factorial(n + 1), n / math.factorial(n + 1)
+
+
+def _increment(
+    x: Sequence[Pair | None],
+    state: Sequence[Pair],
+    step: Pair,
+    m: int,
+    order: int,
+    scheme: str,
+) -> Pair:
+    """What quantity m gains in each step, [B, H, D]."""
+    if scheme == "euler":
+        above = _known(x[m + 1])
+        product = two_product(step.hi, above.hi)
+        return Pair(product.hi, product.lo + step.hi * above.lo)
+    n = order - m
+    action = _known(x[order])
+    if scheme == "foh":
+        action = action + Pair(float(n)) * _previous(action, state[order])
+    factor = math.factorial(n) if scheme == "zoh" else math.factorial(n + 1)
+    total = power(step, n) / Pair(float(factor)) * action
+    for r in range(n - 1, 0, -1):
+        taylor = power(step, r) / Pair(float(math.factorial(r)))
+        total = total + taylor * _previous(_known(x[m + r]), state[m + r])
+    return total
+
+
+def _running_sum(increment: Pair, start: Pair) -> Pair:
+    """start + increment_1 + ... + increment_t for every t, with the error of each sum.
+
+    The plain sums may be formed in any order the device likes: what they miss of each
+    increment is found exactly and summed beside them.
+    """
+    sums = torch.cumsum(torch.cat([start.hi[:, None], increment.hi], 1), 1)
+    gained = two_sum(sums[:, 1:], -sums[:, :-1])
+    missed = ((increment.hi - gained.hi) - gained.lo) + increment.lo
+    errors = torch.cat([start.lo[:, None], torch.nan_to_num(missed, 0.0, 0.0, 0.0)], 1)
+    return Pair(sums[:, 1:], torch.cumsum(errors, 1)[:, 1:])
+
+
+def _suffix_sum(values: Tensor) -> Tensor:
+    """values_t + values_{t+1} + ... to the end, rounded once."""
+    zero = values.new_zeros(values.shape[0], values.shape[2])
+    return _rounded(
+        _running_sum(Pair(values.flip(1), torch.zeros_like(values)), Pair(zero, zero))
+    ).flip(1)
+
+
+def _previous(x: Pair, state: Pair) -> Pair:
+    """The quantity one row earlier; the state's before the first row."""
+    return Pair(
+        torch.cat([state.hi[:, None], x.hi[:, :-1]], 1),
+        torch.cat([state.lo[:, None], x.lo[:, :-1]], 1),
+    )
+
+
+def _rounded(x: Pair) -> Tensor:
+    total: Tensor = x.hi + torch.nan_to_num(x.lo, 0.0, 0.0, 0.0)
+    return total
+
+
+def _known(x: Pair | None) -> Pair:
+    assert x is not None
+    return x
+
+
+def _padded(actions: Tensor, head: Pair | None, tail: Pair | None) -> Pair:
+    """The padded sequence, [B, n + H + m, D]."""
+    body = actions.double()
+    parts = [head, Pair(body, torch.zeros_like(body)), tail]
+    present = [part for part in parts if part is not None]
+    return Pair(torch.cat([p.hi for p in present], 1), torch.cat([p.lo for p in present], 1))
+
+
+def _on_device(weights: Weights, device: torch.device) -> tuple[Pair, Tensor, Tensor, int]:
+    first = torch.as_tensor(weights.first, device=device)
+    phase = torch.as_tensor(weights.phase, device=device)
+    return weights.table, first, phase, int(weights.table.hi.shape[-1])

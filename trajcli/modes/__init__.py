@@ -1,0 +1,74 @@
+"""WHAT is computed: the modes by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajcli.errors import Fault, UsageError
+from trajcli.modes.bspline import DEGREES, BSpline
+from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Velocity
+from trajcli.modes.central import Central
+from trajcli.modes.mode import CONVENTIONS, FRAMES, PARTS, Mode
+from trajcli.modes.teleport import Teleport
+
+MODES: dict[str, type[Mode]] = {
+    "clique": Clique,
+    "velocity": Velocity,
+    "acceleration": Acceleration,
+    "jerk": Jerk,
+    "central": Central,
+    "bspline": BSpline,
+    "teleport": Teleport,
+}
+ALIASES = {"position": "clique", "acc": "acceleration"}
+ENDS = ("plan", "recording", "goal")
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "scheme": SCHEMES,
+    "ends": ENDS,
+    "frames": FRAMES,
+    "convention": CONVENTIONS,
+    "degree": DEGREES,
+}
+
+
+def make_mode(name: str, **options: Any) -> Mode:
+    """The mode of this name or alias with these options; an option that is None is not given.
+
+    Raises UsageError for an unknown mode (listing all), an option the mode does not take, or a
+    value the option does not have.
+    """
+    kind = MODES.get(ALIASES.get(name, name))
+    if kind is None:
+        known = ", ".join([*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
+        raise UsageError(Fault("unknown mode", "mode", known, repr(name)))
+    given = {option: value for option, value in options.items() if value is not None}
+    faults = []
+    for option, value in given.items():
+        faults.extend(_option_faults(kind, option, value))
+    if faults:
+        raise UsageError(*faults)
+    return kind(**given)
+
+
+def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
+    taken = kind.option_names()
+    if option not in taken:
+        return [
+            Fault(
+                f"mode {kind.name} takes no option {option}",
+                option,
+                f"one of {', '.join(taken)}",
+                repr(value),
+                "trajcli modes lists what each mode takes",
+            )
+        ]
+    if option in _CHOICES and value not in _CHOICES[option]:
+        choices = ", ".join(str(choice) for choice in _CHOICES[option])
+        return [Fault(f"unknown {option}", option, choices, repr(value))]
+    if option == "steps" and not (isinstance(value, int) and value >= 1):
+        return [Fault("steps per knot interval", option, "a whole number >= 1", repr(value))]
+    return []
+
+
+__all__ = ["ALIASES", "ENDS", "MODES", "PARTS", "Mode", "make_mode"]

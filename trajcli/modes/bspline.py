@@ -1,0 +1,141 @@
+"""Uniform B-splines of degree 3, 4 or 5 over control points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from trajcli.arrays import concatenate, constant_pair, float64, pair, stack
+from trajcli.errors import Fault
+from trajcli.kernels.pairs import Array, Pair
+from trajcli.kernels.program import BandProgram, Weights
+from trajcli.modes.mode import Case, Mode, Parts, filled, needs_start
+from trajcli.modes.stencils import blossom, per_order, spacing, state_polynomial
+
+DEGREES = (3, 4, 5)
+
+
+@dataclass(frozen=True)
+class BSpline(Mode):
+    """The actions are control points; the curve has degree − 1 continuous derivatives.
+
+    The first segment is the start state's Taylor polynomial. ``ends`` ``plan``: at rest on the
+    last action; ``goal``: the goal's position, velocity, acceleration and jerk, exactly, in the
+    last row. ``steps`` rows per knot interval; the knot spacing is dt · steps.
+    """
+
+    name = "bspline"
+    formula = "p(t) = Σ N_i(t) u_i, uniform B-spline of degree 3, 4 or 5; v, a, j its derivatives"
+    needs = "start position; dt per trajectory; goal state with --ends goal"
+    gives = "(H + degree + 1)·steps + 1"
+
+    degree: int = 3
+    steps: int = 1
+    ends: str = "plan"
+    convention: str = "standard"
+
+    def faults(self, case: Case) -> list[Fault]:
+        if case.recorded or self.ends == "recording":
+            return [
+                Fault(
+                    "control points cannot be a recording",
+                    "ends",
+                    "plan or goal, with a start state",
+                    "recording",
+                    "--mode central or clique reads recorded positions",
+                )
+            ]
+        found = needs_start(case)
+        if case.steps_vary:
+            found.append(
+                Fault(
+                    "mode bspline has uniform knots",
+                    "dt",
+                    "one dt, or one per trajectory [B, 1]",
+                    "one per step",
+                )
+            )
+        if self.ends == "goal" and "position" not in case.goal:
+            found.append(
+                Fault("ends goal needs a goal position", "goal", "goal position", "none given")
+            )
+        if self.ends != "goal" and case.goal:
+            found.append(
+                Fault(
+                    "a goal state is used with ends goal only", "goal", "none", hint="--ends goal"
+                )
+            )
+        return found
+
+    def rows(self, horizon: int, recorded: bool) -> int:
+        return (horizon + self.degree + 1) * self.steps + 1
+
+    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
+        times: Array = dt * np.arange(self.rows(horizon, recorded), dtype=np.float64)
+        return times
+
+    def program(
+        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+    ) -> BandProgram:
+        rows = self.rows(actions.shape[1], recorded)
+        knot = spacing(dt, self.steps)
+        copied = self.convention == "standard"
+        if self.ends == "goal":
+            # seen from the last segment, whose local time runs 0..1
+            when = 1 if self.convention == "standard" else 0
+            tail = self._points(goal, knot, when)
+            actions = actions[:, :-1]
+        else:
+            last = float64(actions[:, -1:])
+            tail = pair(concatenate([last] * self.degree, 1))
+        row = np.arange(1 if copied else 0, rows)
+        segment = np.minimum(row // self.steps, (rows - 1) // self.steps - 1)
+        table = constant_pair(basis_table(self.degree, self.steps), dt)
+        return BandProgram(
+            actions=actions,
+            head=self._points(start, knot, 0),
+            tail=tail,
+            weights=Weights(per_order(table, knot), segment, row - segment * self.steps),
+            start=filled(start) if copied else None,
+        )
+
+    def _points(self, state: Parts, knot: Pair, when: int) -> Pair:
+        """Control points of the segment that is the state's polynomial, [B, degree + 1, D].
+
+        ``when``: the local time in the segment, in knots, at which the state holds.
+        """
+        if self.convention == "curobo" and self.degree == 3:
+            state = [*state[:3], None]
+        points = []
+        for r in range(self.degree + 1):
+            knots = [r - self.degree + 1 + k - when for k in range(self.degree)]
+            points.append(state_polynomial(state, knot, blossom(self.degree, knots)))
+        return stack(points, 1)
+
+
+def basis_table(degree: int, steps: int) -> list[list[list[Fraction]]]:
+    """table[phase][order][point]: the basis on one segment at phase/steps, phase = 0..steps.
+
+    Order m is the m-th derivative by the local time (over the knot spacing to the m by the
+    user). Truncated powers: N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i;
+    C. de Boor, "A Practical Guide to Splines", ch. IX.
+    """
+    return [
+        [
+            [_basis(degree, point, order, Fraction(phase, steps)) for point in range(degree + 1)]
+            for order in range(4)
+        ]
+        for phase in range(steps + 1)
+    ]
+
+
+def _basis(degree: int, point: int, order: int, s: Fraction) -> Fraction:
+    terms: Sequence[Fraction] = [
+        (-1) ** k * math.comb(degree + 1, k) * (s + degree - point - k) ** (degree - order)
+        for k in range(degree - point + 1)
+    ]
+    return sum(terms, Fraction(0)) / math.factorial(degree - order)

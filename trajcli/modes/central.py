@@ -1,0 +1,215 @@
+"""Central differences: five-point stencils on positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from trajcli.arrays import concatenate, constant, constant_pair, float64, pair, stack
+from trajcli.errors import Fault
+from trajcli.kernels.pairs import Array, Pair
+from trajcli.kernels.program import BandProgram, Weights
+from trajcli.modes.mode import Case, FramedMode, Parts, elapsed, filled, needs_start, replace_last
+from trajcli.modes.stencils import (
+    derivative_weights,
+    per_order,
+    spacing,
+    state_polynomial,
+    taylor,
+)
+
+WINDOW = 5
+MIDDLE = 2
+
+CUROBO_PAST = {1: Fraction(-7, 6), 2: Fraction(-4, 3), 3: Fraction(-3, 2)}
+"""cuRobo 0.7's jerk coefficients of the points k steps before the start."""
+
+
+@dataclass(frozen=True)
+class Central(FramedMode):
+    """Positions are given; derivatives by five-point stencils, fourth order (jerk: second).
+
+    Exact for quartic positions away from the ends. ``ends``: ``plan`` (default) extends by the
+    start state's Taylor polynomial and holds the last action; ``recording`` (default for a
+    recording) uses one-sided windows and stays exact for quartics; ``goal`` ends at rest on the
+    goal position.
+    """
+
+    name = "central"
+    formula = "p = u; v, a, j from the five-point stencil on p_{t−2} … p_{t+2}"
+    needs = "start position (recording: none, five rows)"
+    gives = "H + 1 (recording: H; curobo: H + 4)"
+
+    ends: str | None = None
+    convention: str = "standard"
+
+    def faults(self, case: Case) -> list[Fault]:
+        found = [*needs_start(case), *self.frames_faults(case), *self._end_faults(case)]
+        if self.convention == "curobo" and self.frames != "full":
+            found.append(
+                Fault("central with convention curobo has rows of its own", "frames", "none given")
+            )
+        if case.recorded and self.convention == "curobo":
+            found.append(Fault("convention curobo knows no recordings", "start", "a start state"))
+        return found
+
+    def _end_faults(self, case: Case) -> list[Fault]:
+        found = []
+        if self.ends == "recording" and not case.recorded:
+            hint = "leave the start out, or use --ends plan"
+            found.append(
+                Fault("a recording has no separate start state", "start", "none", "given", hint)
+            )
+        if case.recorded and self.ends not in (None, "recording"):
+            found.append(
+                Fault("a recording ends where it ends", "ends", "recording", self.ends or "")
+            )
+        if case.recorded and case.horizon < WINDOW:
+            found.append(
+                Fault(
+                    "too few rows for five-point stencils",
+                    "actions",
+                    f"a recording of at least {WINDOW} rows",
+                    str(case.horizon),
+                    "--mode clique differences recordings of any length",
+                )
+            )
+        if self.ends == "goal" and "position" not in case.goal:
+            found.append(
+                Fault("ends goal needs a goal position", "goal", "goal position", "none given")
+            )
+        if self.ends != "goal" and case.goal:
+            found.append(
+                Fault(
+                    "a goal state is used with ends goal only", "goal", "none", hint="--ends goal"
+                )
+            )
+        moving = sorted(case.goal - {"position"})
+        if moving:
+            found.append(
+                Fault(
+                    "mode central comes to rest on its goal",
+                    "goal",
+                    "a goal position alone",
+                    ", ".join(moving),
+                    "--mode bspline --ends goal reaches a moving goal state",
+                )
+            )
+        return found
+
+    def options(self, recorded: bool = False) -> dict[str, Any]:
+        ends = self.ends or ("recording" if recorded else "plan")
+        return {**super().options(recorded), "ends": ends}
+
+    def rows(self, horizon: int, recorded: bool) -> int:
+        return horizon + 4 if self.convention == "curobo" else super().rows(horizon, recorded)
+
+    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
+        if self.convention == "standard":
+            return super().row_times(dt, horizon, recorded)
+        times = elapsed(dt, horizon)
+        first, last = dt[:, :1], dt[:, -1:]
+        return np.concatenate([-first, times, times[:, -1:] + last * np.array([[1.0, 2.0]])], 1)
+
+    def program(
+        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+    ) -> BandProgram:
+        if recorded:
+            return self._recording(actions, dt)
+        if self.convention == "curobo":
+            return self._curobo(actions, start, goal, dt)
+        actions, start_row = self.framed(actions, recorded)
+        horizon = actions.shape[1]
+        start_parts = filled(start)
+        first = np.arange(horizon)
+        gaps = _padded_gaps(dt, horizon, before=1, after=2)
+        tau = spacing(dt[:, :1])
+        head = stack([state_polynomial(start, tau, taylor(Fraction(-1))), pair(start_parts[0])], 1)
+        actions, tail = self._tail(actions, goal, held=2)
+        return BandProgram(
+            actions=actions,
+            head=head,
+            tail=tail,
+            weights=_weights(gaps, first, np.full(horizon, MIDDLE)),
+            start=start_parts if start_row else None,
+        )
+
+    def _recording(self, actions: Array, dt: Array) -> BandProgram:
+        rows = actions.shape[1]
+        first = np.clip(np.arange(rows) - MIDDLE, 0, rows - WINDOW)
+        return BandProgram(
+            actions=actions,
+            head=None,
+            tail=None,
+            weights=_weights(dt, first, np.arange(rows) - first),
+        )
+
+    def _curobo(self, actions: Array, start: Parts, goal: Parts, dt: Array) -> BandProgram:
+        horizon = actions.shape[1]
+        tau = spacing(dt[:, :1])
+        head = []
+        for k in (3, 2, 1):
+            past = [Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]]
+            head.append(state_polynomial(start, tau, past))
+        actions, tail = self._tail(actions, goal, held=4)
+        rows = horizon + 4
+        return BandProgram(
+            actions=actions,
+            head=stack([*head, pair(filled(start)[0])], 1),
+            tail=tail,
+            weights=_weights(
+                _padded_gaps(dt, horizon, before=3, after=4),
+                np.arange(rows),
+                np.full(rows, MIDDLE),
+            ),
+        )
+
+    def _tail(self, actions: Array, goal: Parts, held: int) -> tuple[Array, Pair]:
+        """What follows the actions: the last one held, or the goal in its place and held."""
+        if self.ends != "goal" or actions.shape[1] == 0:
+            last = float64(actions[:, -1:])
+            return actions, pair(concatenate([last] * held, 1))
+        assert goal[0] is not None
+        actions, tail = replace_last(actions, goal[0], held + 1)
+        return actions, pair(tail)
+
+
+def _padded_gaps(dt: Array, horizon: int, before: int, after: int) -> Array:
+    """Steps between the points of the padded sequence, [b, 1] if uniform, else [b, n]."""
+    if dt.shape[1] == 1 or horizon == 0:
+        return dt[:, :1]
+    dt = dt[:, :horizon]
+    return concatenate([dt[:, :1]] * before + [dt] + [dt[:, -1:]] * after, 1)
+
+
+def _weights(gaps: Array, first: Array, place: Array) -> Weights:
+    """Stencils for windows that begin at ``first`` and are evaluated at their point ``place``.
+
+    gaps [b, 1] (uniform) or [b, n]: the steps between points; first, place: [T] in NumPy.
+    """
+    if gaps.shape[1] == 1:
+        kinds, phase = np.unique(place, return_inverse=True)
+        table = [_unit_stencil(int(kind)) for kind in kinds]
+        if not table:
+            table = [_unit_stencil(MIDDLE)]
+        return Weights(per_order(constant_pair(table, gaps), spacing(gaps)), first, phase)
+    # Times of the five points after the first of each window, unrounded: [b, T]
+    times = [pair(gaps[:, first] * 0.0)]
+    for i in range(WINDOW - 1):
+        times.append(times[-1] + pair(gaps[:, first + i]))
+    here = times[0]
+    for i in range(1, WINDOW):
+        here = here + times[i] * pair(constant(place == i, gaps))
+    one = Pair(times[0].hi + 1.0, times[0].hi * 0.0)
+    weights = derivative_weights(times, here, one)
+    table = stack([stack(row, -1) for row in weights], -2)  # [b, T, 4, 5]
+    return Weights(table, first, np.arange(len(first)))
+
+
+def _unit_stencil(place: int) -> Sequence[Sequence[Fraction]]:
+    points = [Fraction(i) for i in range(WINDOW)]
+    return derivative_weights(points, Fraction(place), Fraction(1))

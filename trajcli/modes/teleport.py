@@ -1,0 +1,35 @@
+"""Teleport: positions without dynamics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trajcli.arrays import constant, pair
+from trajcli.errors import Fault
+from trajcli.kernels.pairs import Array
+from trajcli.kernels.program import BandProgram, Weights
+from trajcli.modes.mode import Case, FramedMode, Parts, filled, needs_start, no_goal
+
+
+@dataclass(frozen=True)
+class Teleport(FramedMode):
+    """Positions are taken as they are; velocity, acceleration and jerk are zero."""
+
+    name = "teleport"
+    formula = "p = u, v = a = j = 0"
+    needs = "start position (recording: none)"
+    gives = "H + 1 (recording: H)"
+
+    def faults(self, case: Case) -> list[Fault]:
+        return [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
+
+    def program(
+        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+    ) -> BandProgram:
+        actions, start_row = self.framed(actions, recorded)
+        table = pair(constant([[[[1.0], [0.0], [0.0], [0.0]]]], dt))
+        rows = np.arange(actions.shape[1])
+        weights = Weights(table, rows, rows * 0)
+        return BandProgram(actions, None, None, weights, filled(start) if start_row else None)

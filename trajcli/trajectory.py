@@ -1,0 +1,121 @@
+"""From actions, start state and dt to trajectories: the library call and its checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trajcli.arrays import is_torch
+from trajcli.errors import Fault, UsageError, raise_if_any
+from trajcli.inputs import Inputs, State, StateLike
+from trajcli.kernels.choose import choose
+from trajcli.modes import PARTS, make_mode
+
+Array = Any
+"""numpy.ndarray or torch.Tensor."""
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What :func:`integrate` returns: the outputs asked for [B, T, D] and the time of the rows.
+
+    ``time`` is float64 [T], or [B, T] where trajectories have steps of their own, in seconds
+    from the start (NumPy for NumPy input, torch for torch).
+    """
+
+    position: Array | None
+    velocity: Array | None
+    acceleration: Array | None
+    jerk: Array | None
+    time: Array
+    mode: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def integrate(
+    actions: Array,
+    start: StateLike = None,
+    dt: Array | float | None = None,
+    mode: str = "acceleration",
+    *,
+    times: Array | None = None,
+    goal: State | Array | None = None,
+    start_index: Array | None = None,
+    goal_index: Array | None = None,
+    scheme: str | None = None,
+    ends: str | None = None,
+    degree: int | None = None,
+    steps: int | None = None,
+    frames: str | None = None,
+    convention: str | None = None,
+    dtype: str | None = None,
+    write: Iterable[str] = PARTS,
+    backend: str = "auto",
+    allow_nonfinite: bool = False,
+) -> Trajectory:
+    """Integrate actions into position, velocity, acceleration and jerk.
+
+    actions [B, H, D], or [H, D] for one trajectory (B = 1): NumPy or torch on any device with
+    float64. start: a :class:`State`, a position [B, D] or [D], ``"zero"``, or ``"first"`` where
+    the actions are recorded positions. dt: the step in seconds, a number or an array that
+    broadcasts to [B, H]; or ``times``, the time stamps of all rows [H + 1] or [B, H + 1] (a
+    recording: [H] or [B, H]). With ``start_index`` [B], trajectory b starts at row
+    start_index[b] of the start state; ``goal`` and ``goal_index`` alike. The other options
+    belong to the modes; one that is not given takes the mode's default. ``write``: which
+    outputs to compute.
+
+    Returns a :class:`Trajectory` of the input's library, device and dtype (integers give
+    float64, half precision float32; ``dtype`` says otherwise). Sums are exact to about 100
+    bits and rounded once. Row 0 is the start state.
+
+    Raises InputError, with every fault found, for shapes that do not match, dt that is not
+    positive and finite, and NaN or Inf in the input unless ``allow_nonfinite``; UsageError for
+    unknown modes and options. Formulas: README, "Modes".
+    """
+    options = {
+        "scheme": scheme,
+        "ends": ends,
+        "degree": degree,
+        "steps": steps,
+        "frames": frames,
+        "convention": convention,
+    }
+    chosen = make_mode(mode, **options)
+    wanted = _wanted(write)
+    torch_in = is_torch(actions)
+    inputs = Inputs.of(chosen, actions, start, dt, times, goal, start_index, goal_index)
+    raise_if_any(inputs.faults())
+    if not allow_nonfinite:
+        raise_if_any(inputs.nonfinite())
+    kind = dtype or output_dtype(inputs.actions)
+    device = str(actions.device) if torch_in else "cpu"
+    kernels = choose(device, backend).kernels
+    outputs = inputs.compute(kernels, device, kind, wanted)
+    time: Array = inputs.row_times()
+    time = time[0] if time.shape[0] == 1 else time
+    if torch_in:
+        import torch
+
+        time = torch.as_tensor(time, device=actions.device)
+    else:
+        outputs = {name: values.numpy() for name, values in outputs.items()}
+    found = [outputs.get(name) for name in PARTS]
+    return Trajectory(*found, time=time, mode=chosen.name, options=chosen.options(inputs.recorded))
+
+
+def _wanted(write: Iterable[str]) -> list[str]:
+    names = list(write)
+    unknown = [name for name in names if name not in PARTS]
+    if unknown or not names:
+        raise UsageError(Fault("unknown output", "write", ", ".join(PARTS), repr(unknown or names)))
+    return [name for name in PARTS if name in names]
+
+
+def output_dtype(actions: Array) -> str:
+    """float32 for float32 and half precision, float64 for float64 and integers."""
+    name = str(actions.dtype).removeprefix("torch.")
+    return "float32" if name in ("float32", "float16", "bfloat16") else "float64"
+
+
+__all__ = ["State", "Trajectory", "integrate"]
