@@ -39,18 +39,21 @@ def _ordered_sum(a: Array, b: Array) -> Pair:
     return Pair(total, b - (total - a))
 
 
-def _split(a: Array) -> tuple[Array, Array]:
+def split(a: Array) -> tuple[Array, Array]:
     """a as a sum of two numbers of 26 bits each."""
     scaled = _SPLITTER * a
     high = scaled - (scaled - a)
     return high, a - high
 
 
-def two_product(a: Array, b: Array) -> Pair:
-    """a * b without error (up to 1e300, beyond which lo is not finite)."""
+def two_product(a: Array, b: Array, b_parts: tuple[Array, Array] | None = None) -> Pair:
+    """a * b without error (up to 1e300, beyond which lo is not finite).
+
+    b_parts: ``split(b)``, where the caller has it already.
+    """
     product = a * b
-    a_high, a_low = _split(a)
-    b_high, b_low = _split(b)
+    a_high, a_low = split(a)
+    b_high, b_low = split(b) if b_parts is None else b_parts
     error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
     return Pair(product, error)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from trajcli.kernels.pairs import Pair, power, two_product, two_sum
+from trajcli.kernels.pairs import Pair, power, split, two_product, two_sum
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -143,24 +143,14 @@ def band(
         return
     padded = _padded(actions, head, tail)
     table, first, phase, width = _on_device(weights, actions.device)
-    middle = width // 2
     window = [padded[:, first + i] for i in range(width)]  # each [B, T, D]
-    offsets = [None if i == middle else point - window[middle] for i, point in enumerate(window)]
-    for m, buffer in enumerate(out):
-        if buffer is None:
-            continue
-        total: Pair | None = None
-        for i in range(width):
-            value = window[i] if m == 0 else offsets[i]
-            if value is None:
-                continue
-            weight = table[:, phase, m, i]  # [b, T]
-            weight = Pair(weight.hi[:, :, None], weight.lo[:, :, None])
-            term = weight * value
-            unused = weight.hi == 0  # keeps a NaN out of rows it has no part in
-            term = Pair(term.hi.masked_fill(unused, 0.0), term.lo.masked_fill(unused, 0.0))
-            total = term if total is None else total + term
-        buffer.copy_(torch.zeros_like(buffer) if total is None else _rounded(total))
+    middle = window[width // 2]
+    offsets = [None if i == width // 2 else window[i] - middle for i in range(width)]
+    for orders, points in (((0,), window), ((1, 2, 3), offsets)):
+        wanted = [m for m in orders if out[m] is not None]
+        sums = _weighted_sums(table[:, phase], wanted, points)
+        for m, total in zip(wanted, sums, strict=True):
+            out[m].copy_(_rounded(total))  # type: ignore[union-attr]
 
 
 def band_adjoint(
@@ -201,6 +191,27 @@ def band_adjoint(
 def out_rows(out: Sequence[Tensor | None]) -> int:
     """The number of rows asked for: that of the first buffer there is."""
     return next((buffer.shape[1] for buffer in out if buffer is not None), 0)
+
+
+def _weighted_sums(table: Pair, orders: Sequence[int], points: Sequence[Pair | None]) -> list[Pair]:
+    """Σ_i weight_i · point_i for each order: table [b, T, 4, W], points W times [B, T, D].
+
+    A point that is None is zero.
+    """
+    zero = table.hi.new_zeros(())
+    sums = [Pair(zero, zero) for _ in orders]
+    for i, point in enumerate(points):
+        if point is None:
+            continue
+        parts = split(point.hi)  # once for all orders
+        for k, m in enumerate(orders):
+            hi, lo = (part[:, :, m, i, None] for part in (table.hi, table.lo))  # [b, T, 1]
+            term = two_product(hi, point.hi, b_parts=parts)
+            error = term.lo + (hi * point.lo + lo * point.hi)
+            unused = hi == 0  # keeps a NaN out of rows it has no part in
+            total = two_sum(sums[k].hi, term.hi.masked_fill(unused, 0.0))
+            sums[k] = Pair(total.hi, sums[k].lo + (total.lo + error.masked_fill(unused, 0.0)))
+    return sums
 
 
 def _action_weights(n: int, scheme: str) -> tuple[float, float]:
