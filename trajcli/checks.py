@@ -13,21 +13,23 @@ from trajcli.errors import Fault
 Array = Any
 
 
-def time_stamp_faults(
-    times: Array, batch: int, rows: int, where: str, first_trajectory: int = 0
-) -> list[Fault]:
-    """What is wrong with time stamps [rows] or [B, rows]: shape, NaN, repeats, steps back."""
-    shape = tuple(times.shape)
-    if shape not in {(rows,), (batch, rows), (1, rows)}:
-        return [
-            Fault(
-                "wrong number of time stamps",
-                where,
-                f"one per row: [{rows}] or [{batch}, {rows}]",
-                describe(shape),
-                "the stamps of the start and of every action; of every row in a recording",
-            )
-        ]
+def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: str) -> list[Fault]:
+    """What is wrong with the shape of time stamps for ``batch`` trajectories of ``rows``."""
+    if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
+        return []
+    return [
+        Fault(
+            "wrong number of time stamps",
+            where,
+            f"one per row: [{rows}] or [{batch}, {rows}]",
+            describe(shape),
+            "the stamps of the start and of every action; of every row in a recording",
+        )
+    ]
+
+
+def time_stamp_faults(times: Array, where: str, first_trajectory: int = 0) -> list[Fault]:
+    """What is wrong with time stamps [T] or [B, T]: NaN, repeats, steps back."""
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     faults = []

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from trajcli.arrays import float64, is_torch, to_numpy, to_torch
-from trajcli.checks import describe, located, nonfinite_fault, place, time_stamp_faults
+from trajcli.checks import (
+    describe,
+    located,
+    nonfinite_fault,
+    place,
+    time_stamp_faults,
+    time_stamp_shape_faults,
+)
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.kernels.program import BandProgram, CascadeProgram
 from trajcli.modes import PARTS, Mode
@@ -146,7 +153,10 @@ class Inputs:
         if self.times is not None:
             if self.dt is not None:
                 return [Fault("both dt and times", self.name("times"), "one of them", "both")]
-            return time_stamp_faults(self.times, batch, steps + 1, self.name("times"))
+            faults = time_stamp_shape_faults(self.times.shape, batch, steps + 1, self.name("times"))
+            if faults or not _loaded(self.times):
+                return faults
+            return time_stamp_faults(self.times, self.name("times"), self.first_trajectory)
         if self.dt is None:
             return [
                 Fault(
@@ -169,6 +179,8 @@ class Inputs:
                     "one dt per trajectory has shape [B, 1]" if shape == (batch,) else "",
                 )
             ]
+        if not _loaded(self.dt):
+            return []
         values = to_numpy(self._used_dt())
         bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
         if not len(bad):
@@ -265,6 +277,44 @@ class Inputs:
                 found.append(nonfinite_fault(values, where, ("state", "dof")))
         return [fault for fault in found if fault is not None]
 
+    def block(
+        self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
+    ) -> Inputs:
+        """Trajectories begin..end with their actions; what was stored is read now.
+
+        shift: how far the numbering of messages lies below that of all trajectories.
+        """
+
+        def states(parts: Mapping[str, Array], index: Array | None) -> dict[str, Array]:
+            whole = index is not None
+            return {
+                name: _rows(values, 0, values.shape[0])
+                if whole or values.shape[0] == 1
+                else _rows(values, begin, end)
+                for name, values in parts.items()
+            }
+
+        def per_trajectory(values: Array | None) -> Array | None:
+            if values is None or values.ndim < 2 or values.shape[0] == 1:
+                return values
+            return _rows(values, begin, end)
+
+        def indices(values: Array | None) -> Array | None:
+            return None if values is None else values[begin:end]
+
+        return replace(
+            self,
+            actions=actions,
+            start=states(self.start, self.start_index),
+            goal=states(self.goal, self.goal_index),
+            dt=per_trajectory(self.dt),
+            times=per_trajectory(self.times),
+            start_index=indices(self.start_index),
+            goal_index=indices(self.goal_index),
+            names={**self.names, **names},
+            first_trajectory=begin - shift,
+        )
+
     def steps(self) -> Array:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""
         if self.times is None:
@@ -297,6 +347,15 @@ class Inputs:
         outputs = {name: torch.empty(shape, dtype=kind, device=device) for name in wanted}
         run_program(program, kernels, [outputs.get(name) for name in PARTS])
         return outputs
+
+
+def _loaded(values: Array) -> bool:
+    """Whether the values are in memory, not only stored in a file."""
+    return isinstance(values, np.ndarray) or is_torch(values)
+
+
+def _rows(values: Array, begin: int, end: int) -> Array:
+    return values[begin:end] if _loaded(values) else values.read_rows(begin, end)
 
 
 def run_program(

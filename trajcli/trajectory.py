@@ -13,6 +13,9 @@ from trajcli.kernels.choose import choose
 from trajcli.modes import PARTS, make_mode
 
 Array = Any
+
+DTYPES = ("float32", "float64")
+"""What outputs can be."""
 """numpy.ndarray or torch.Tensor."""
 
 
@@ -88,6 +91,8 @@ def integrate(
     raise_if_any(inputs.faults())
     if not allow_nonfinite:
         raise_if_any(inputs.nonfinite())
+    if dtype not in (None, *DTYPES):
+        raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
     kind = dtype or output_dtype(inputs.actions)
     device = str(actions.device) if torch_in else "cpu"
     kernels = choose(device, backend).kernels
@@ -100,8 +105,15 @@ def integrate(
         time = torch.as_tensor(time, device=actions.device)
     else:
         outputs = {name: values.numpy() for name, values in outputs.items()}
-    found = [outputs.get(name) for name in PARTS]
-    return Trajectory(*found, time=time, mode=chosen.name, options=chosen.options(inputs.recorded))
+    return Trajectory(
+        position=outputs.get("position"),
+        velocity=outputs.get("velocity"),
+        acceleration=outputs.get("acceleration"),
+        jerk=outputs.get("jerk"),
+        time=time,
+        mode=chosen.name,
+        options=chosen.options(inputs.recorded),
+    )
 
 
 def _wanted(write: Iterable[str]) -> list[str]:

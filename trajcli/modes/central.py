@@ -193,10 +193,8 @@ def _weights(gaps: Array, first: Array, place: Array) -> Weights:
     """
     if gaps.shape[1] == 1:
         kinds, phase = np.unique(place, return_inverse=True)
-        table = [_unit_stencil(int(kind)) for kind in kinds]
-        if not table:
-            table = [_unit_stencil(MIDDLE)]
-        return Weights(per_order(constant_pair(table, gaps), spacing(gaps)), first, phase)
+        stencils = [_unit_stencil(int(kind)) for kind in kinds] or [_unit_stencil(MIDDLE)]
+        return Weights(per_order(constant_pair(stencils, gaps), spacing(gaps)), first, phase)
     # Times of the five points after the first of each window, unrounded: [b, T]
     times = [pair(gaps[:, first] * 0.0)]
     for i in range(WINDOW - 1):

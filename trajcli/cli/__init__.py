@@ -1,0 +1,87 @@
+"""The command line: parse, call one function of the rooms below, print."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from trajcli.cli import info, inspect, integrate, modes
+from trajcli.cli.console import Console
+
+app = typer.Typer(
+    name="trajcli",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (integrate, inspect, modes, info):
+    command.register(app)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from trajcli import __version__
+
+        print(f"trajcli {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _app(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Integrate batches of action sequences into trajectories: position, velocity,
+    acceleration and jerk, right to the last bit.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code is 0, 1 (data failed), 2 (input), 70 (bug), 75 (stopped).
+
+    Every error becomes one message on stderr (with --json, also a document on stdout); a
+    traceback only with TRAJCLI_DEBUG=1.
+    """
+    from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
+
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    console = Console(as_json="--json" in given)
+    debug = os.environ.get("TRAJCLI_DEBUG") == "1"
+    try:
+        code = app(given, standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except TrajcliError as error:
+        if debug:
+            raise
+        return console.fail(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return console.fail(Stopped(Fault("stopped by SIGINT", hint="run the same command again")))
+    except BrokenPipeError:  # the reader of our output has gone: `trajcli modes | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        hint = "a smaller --memory, or a machine with more"
+        return console.fail(UsageError(Fault("out of memory", hint=hint)))
+    except Exception as error:
+        if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value
+            context = getattr(error, "ctx", None)
+            path = context.command_path if context else "trajcli"
+            hint = f"{path} --help"
+            return console.fail(UsageError(Fault(error.format_message(), path, hint=hint)))
+        if debug:
+            raise
+        return console.fail_with_bug(error)
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())

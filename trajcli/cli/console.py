@@ -1,0 +1,152 @@
+"""What people and programs are told, and where: one place for stdout, stderr and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+
+    from trajcli.errors import TrajcliError
+
+SECONDS_BETWEEN_LINES = 30.0
+
+
+class Console:
+    """Text goes to stdout; with JSON, stdout holds one document and text goes to stderr."""
+
+    def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+
+    def say(self, text: str) -> None:
+        """A line for people."""
+        if not self.quiet:
+            print(text, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+
+    def warn(self, text: str) -> None:
+        """A line that matters also with --quiet."""
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+
+    def document(self, value: Any) -> None:
+        """The one JSON document of a run; NaN and Inf become null."""
+        if self.as_json:
+            print(json.dumps(_plain(value), allow_nan=False, ensure_ascii=False))
+
+    def table(
+        self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], title: str = ""
+    ) -> None:
+        """A table for people; a column is a heading and "left" or "right"."""
+        if self.quiet or self.as_json:
+            return
+        from rich import box
+        from rich.table import Table
+
+        table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+        for heading, justify in columns:
+            table.add_column(heading, justify="right" if justify == "right" else "left")
+        for row in rows:
+            table.add_row(*(_escaped(cell) for cell in row))
+        self._rich().print(table)
+
+    def _rich(self) -> RichConsole:
+        from rich.console import Console as RichConsole
+
+        console = RichConsole(highlight=False)
+        # Piped output is read by programs and pagers: do not fold it at 80 columns.
+        return console if console.is_terminal else RichConsole(highlight=False, width=160)
+
+    def fail(self, error: TrajcliError) -> int:
+        """Report an error; returns its exit code."""
+        faults = [fault.as_dict() for fault in error.faults]
+        self.document({"error": {"exit_code": error.exit_code, "faults": faults}})
+        many = f"{len(error.faults)} errors" if len(error.faults) > 1 else "error"
+        print(f"{many}: " + "\n".join(map(str, error.faults)), file=sys.stderr)
+        return error.exit_code
+
+    def fail_with_bug(self, error: Exception) -> int:
+        """Report what should never happen; returns exit code 70."""
+        text = f"{type(error).__name__}: {error}"
+        self.document({"error": {"exit_code": 70, "faults": [{"what": text}]}})
+        print(f"error: a bug in trajcli: {text}", file=sys.stderr)
+        print("  try:      TRAJCLI_DEBUG=1 shows where; please report it", file=sys.stderr)
+        return 70
+
+
+class Progress:
+    """A bar on a terminal, else a line every 30 seconds; on stderr."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+        self._terminal = sys.stderr.isatty()
+        self._bar: Any = None
+        self._task: Any = None
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        """``done`` of ``total`` trajectories are written."""
+        if not self._shown:
+            return
+        if self._terminal:
+            self._update_bar(done, total)
+        elif time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = time.monotonic()
+            percent = 100 * done // max(total, 1)
+            print(f"{done} of {total} trajectories ({percent} %)", file=sys.stderr, flush=True)
+
+    def _update_bar(self, done: int, total: int) -> None:
+        if self._bar is None:
+            if done == total:
+                return  # over before there is anything to show
+            from rich.console import Console as RichConsole
+            from rich.progress import Progress as RichProgress
+
+            self._bar = RichProgress(console=RichConsole(stderr=True), transient=True)
+            self._task = self._bar.add_task("trajectories", total=total)
+            self._bar.start()
+        self._bar.update(self._task, completed=done)
+
+
+def bytes_text(count: float) -> str:
+    """A number of bytes for people: 1.4 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _escaped(cell: str) -> str:
+    from rich.markup import escape
+
+    return escape(cell)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value if isinstance(value, (str, int, bool, type(None))) else str(value)

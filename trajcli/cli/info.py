@@ -1,0 +1,68 @@
+"""trajcli info: versions, devices, backends, and why one is absent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from trajcli.cli import options
+from trajcli.cli.console import Console
+
+EXAMPLE = """
+Example:
+
+    trajcli info --json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("info", epilog=EXAMPLE)(info)
+
+
+def info(json: options.Json = False, quiet: options.Quiet = False) -> None:
+    """Say what is installed here: versions, devices, backends and why one is absent."""
+    console = Console(json, quiet)
+    facts = _facts()
+    for name, version in facts["versions"].items():
+        console.say(f"{name:<10} {version or 'not installed'}")
+    for device in facts["devices"]:
+        console.say(f"{'device':<10} {device['name']}: {device['what']}")
+    for backend in facts["backends"]:
+        state = "present" if backend["present"] else f"absent: {backend['why']}"
+        console.say(f"{'backend':<10} {backend['name']}: {state}")
+    console.document(facts)
+
+
+def _facts() -> dict[str, Any]:
+    import os
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    from trajcli import __version__
+    from trajcli.kernels.choose import BACKENDS, absent_backends
+
+    versions: dict[str, str | None] = {
+        "trajcli": __version__,
+        "python": platform.python_version(),
+    }
+    for package in ("torch", "numpy", "h5py", "typer", "rich", "matplotlib", "rerun-sdk"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    devices = [{"name": "cpu", "what": f"{os.cpu_count()} cores, {platform.machine()}"}]
+    if torch.cuda.is_available():
+        for index in range(torch.cuda.device_count()):
+            found = torch.cuda.get_device_properties(index)
+            what = f"{found.name}, {found.total_memory / 1e9:.0f} GB"
+            devices.append({"name": f"cuda:{index}", "what": what})
+    absent = absent_backends()
+    backends = [
+        {"name": name, "present": name not in absent, "why": absent.get(name, "")}
+        for name in BACKENDS
+    ]
+    return {"versions": versions, "devices": devices, "backends": backends}

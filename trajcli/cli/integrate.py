@@ -1,0 +1,151 @@
+"""trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from trajcli.cli import options
+from trajcli.cli.console import Console, Progress, bytes_text
+
+EXAMPLE = """
+Example, on the files in sample_data:
+
+    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("integrate", epilog=EXAMPLE)(integrate)
+
+
+def integrate(
+    source: options.Sources,
+    out: options.Out,
+    mode: options.Mode = "acceleration",
+    scheme: options.Scheme = None,
+    ends: options.Ends = None,
+    degree: options.Degree = None,
+    steps: options.Steps = None,
+    frames: options.Frames = None,
+    convention: options.Convention = None,
+    dt: options.Dt = None,
+    rate: options.Rate = None,
+    times: options.Times = None,
+    repeated_times: options.RepeatedTimes = "error",
+    start: options.Start = None,
+    start_position: options.StartPosition = None,
+    start_velocity: options.StartVelocity = None,
+    start_acceleration: options.StartAcceleration = None,
+    start_jerk: options.StartJerk = None,
+    start_index: options.StartIndex = None,
+    goal: options.Goal = None,
+    goal_position: options.GoalPosition = None,
+    goal_velocity: options.GoalVelocity = None,
+    goal_acceleration: options.GoalAcceleration = None,
+    goal_jerk: options.GoalJerk = None,
+    goal_index: options.GoalIndex = None,
+    write: options.Write = "position,velocity,acceleration,jerk",
+    dtype: options.Dtype = None,
+    units: options.Units = None,
+    overwrite: options.Overwrite = False,
+    durable: options.Durable = False,
+    device: options.Device = "auto",
+    backend: options.Backend = "auto",
+    memory: options.Memory = "256MiB",
+    allow_nonfinite: options.AllowNonfinite = False,
+    allow_external: options.AllowExternal = False,
+    untrusted: options.Untrusted = False,
+    dry_run: options.DryRun = False,
+    no_progress: options.NoProgress = False,
+    config: options.Config = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Integrate actions and a start state into trajectories.
+
+    SOURCE holds actions [B, H, D] (or [H, D]): B trajectories of H actions for D dofs. OUT gets
+    position, velocity, acceleration and jerk [B, T, D]. `trajcli modes` lists the modes.
+    """
+    from trajcli.jobs.request import Request
+    from trajcli.jobs.run import run
+
+    console = Console(json, quiet)
+    mode_options = {
+        "scheme": scheme,
+        "ends": ends,
+        "degree": degree,
+        "steps": steps,
+        "frames": frames,
+        "convention": convention,
+    }
+    start_parts = (start_position, start_velocity, start_acceleration, start_jerk)
+    goal_parts = (goal_position, goal_velocity, goal_acceleration, goal_jerk)
+    request = Request(
+        sources=source,
+        out=out,
+        mode=mode,
+        options={name: value for name, value in mode_options.items() if value is not None},
+        dt=dt,
+        rate=rate,
+        times=times,
+        repeated_times=repeated_times,
+        start=start,
+        start_parts=_given(start_parts),
+        start_index=start_index,
+        goal=goal,
+        goal_parts=_given(goal_parts),
+        goal_index=goal_index,
+        write=options.split_names(write),
+        dtype=dtype,
+        units=units,
+        device=device,
+        backend=backend,
+        memory=options.parse_size(memory),
+        overwrite=overwrite,
+        durable=durable,
+        allow_nonfinite=allow_nonfinite,
+        allow_external=allow_external,
+        untrusted=untrusted,
+    )
+    with Progress(shown=not (no_progress or quiet)) as progress:
+        report = run(request, lambda plan: _say_plan(console, plan.describe()), progress, dry_run)
+    for note in report["notes"]:
+        console.warn(note)
+    if dry_run:
+        size = bytes_text(report["bytes_written"])
+        console.say(f"dry run: would write {size} to {out}; nothing was written")
+    else:
+        console.say(_last_line(report))
+    console.document(report)
+
+
+def _given(parts: tuple[str | None, ...]) -> dict[str, str]:
+    names = ("position", "velocity", "acceleration", "jerk")
+    return {name: text for name, text in zip(names, parts, strict=True) if text is not None}
+
+
+def _say_plan(console: Console, plan: dict[str, Any]) -> None:
+    shape = plan["shape"]
+    given = " ".join(f"{name}={value}" for name, value in plan["options"].items())
+    dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
+    console.say(
+        f"{plan['source']}: {_count(shape['trajectories'], 'trajectory', 'trajectories')} × "
+        f"{_count(shape['horizon'], 'action')} × {_count(shape['dofs'], 'dof')} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
+        f"start {plan['start']} · {plan['device']}, {plan['backend']}: {plan['device_reason']}"
+    )
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _last_line(report: dict[str, Any]) -> str:
+    count = report["shape"]["trajectories"]
+    return (
+        f"{report['out']}: {count} × {report['rows']} rows, "
+        f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, "
+        f"{report['gb_per_s']:.2f} GB/s"
+    )

@@ -1,0 +1,309 @@
+"""Every option that a command takes, once: its name, help and environment variable.
+
+Precedence: command line, then TRAJCLI_* in the environment, then --config, then the default.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trajcli.errors import Fault, InputError, UsageError
+
+_MODES = "acceleration|acc|jerk|velocity|clique|position|central|bspline|teleport"
+
+
+def _option(*names: str, help: str, **more: Any) -> Any:
+    """An option that is also an environment variable: --dry-run is TRAJCLI_DRY_RUN."""
+    name = next(name for name in names if name.startswith("--"))
+    variable = "TRAJCLI_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
+    return typer.Option(*names, help=help, envvar=variable, show_envvar=False, **more)
+
+
+def _panel(title: str) -> Any:
+    """A maker of options shown under one heading of the help."""
+    return partial(_option, rich_help_panel=title)
+
+
+def _load_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Take defaults from a TOML file: keys are option names, also in a table per command."""
+    if path is None:
+        return None
+    table = _read_toml(path)
+    options = {parameter.name: parameter for parameter in context.command.params if parameter.name}
+    command = context.info_name or ""
+    own = table.get(command, {})
+    chosen = {k: v for k, v in table.items() if not isinstance(v, dict)}
+    if isinstance(own, dict):
+        chosen.update(own)
+    by_flag = {
+        flag.lstrip("-").replace("-", "_"): name
+        for name, parameter in options.items()
+        for flag in parameter.opts
+    }
+    unknown = [key for key in chosen if key.replace("-", "_") not in by_flag]
+    if unknown:
+        known = ", ".join(sorted(flag.replace("_", "-") for flag in by_flag if len(flag) > 1))
+        raise UsageError(
+            Fault("unknown option", f"{path}: {', '.join(unknown)}", f"one of {known}")
+        )
+    defaults = {by_flag[key.replace("-", "_")]: value for key, value in chosen.items()}
+    context.default_map = {**(context.default_map or {}), **defaults}
+    return path
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        try:
+            import tomli as tomllib
+        except ImportError:
+            hint = "pip install tomli, or use Python 3.11 or later"
+            raise UsageError(Fault("no reader for TOML here", "--config", hint=hint)) from None
+    try:
+        with open(path, "rb") as file:
+            table: dict[str, Any] = tomllib.load(file)
+            return table
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(Fault("cannot be read", str(path), "a TOML file", reason)) from None
+
+
+def parse_size(text: str) -> int:
+    """256MiB, 2GB, 1000000: a number of bytes."""
+    units = {"": 1, "B": 1}
+    for power, letter in enumerate("KMGT", 1):
+        units |= {letter: 1024**power, f"{letter}IB": 1024**power, f"{letter}B": 1000**power}
+    stripped = text.strip().upper()
+    digits = stripped.rstrip("KMGTIB ")
+    try:
+        size = int(float(digits) * units[stripped[len(digits) :].strip()])
+    except (KeyError, ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise UsageError(Fault("not a size", "--memory", "like 256MiB or 2GB", repr(text)))
+    return size
+
+
+def split_names(text: str | None) -> list[str]:
+    """position,velocity → ["position", "velocity"]."""
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SOURCE...",
+        help="FILE[:DATASET]; DATASET may hold *. .h5, .npy or .npz.",
+        show_default=False,
+    ),
+]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--out",
+        metavar="OUT",
+        show_default=False,
+        help="OUT.h5, OUT.npz, or OUT without ending: a folder of .npy files.",
+    ),
+]
+
+
+_mode_option = _panel("What is computed")
+
+Mode = Annotated[str, _mode_option("--mode", metavar="MODE", help=f"{_MODES}.")]
+Scheme = Annotated[
+    str | None,
+    _mode_option(
+        "--scheme",
+        metavar="SCHEME",
+        help="How sums treat the action between rows: euler|zoh|foh. (default: euler)",
+    ),
+]
+Ends = Annotated[
+    str | None,
+    _mode_option(
+        "--ends", metavar="ENDS", help="central, bspline: plan|recording|goal. (default: plan)"
+    ),
+]
+Degree = Annotated[
+    int | None, _mode_option("--degree", metavar="N", help="bspline: 3, 4 or 5. (default: 3)")
+]
+Steps = Annotated[
+    int | None,
+    _mode_option("--steps", metavar="N", help="bspline: rows per knot interval. (default: 1)"),
+]
+Frames = Annotated[
+    str | None,
+    _mode_option(
+        "--frames",
+        metavar="FRAMES",
+        help="full (rows 0..H) | actions (1..H) | curobo (0..H-1). (default: full)",
+    ),
+]
+Convention = Annotated[
+    str | None,
+    _mode_option(
+        "--convention",
+        metavar="NAME",
+        help="standard, or curobo: match cuRobo 0.7. (default: standard)",
+    ),
+]
+
+
+_step_option = _panel("Time steps")
+
+Dt = Annotated[
+    str | None,
+    _step_option(
+        "--dt",
+        metavar="DT",
+        help="SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file says)",
+    ),
+]
+Rate = Annotated[float | None, _step_option("--rate", metavar="HZ", help="Steps per second.")]
+Times = Annotated[
+    str | None,
+    _step_option("--times", metavar="FILE:DATASET", help="Time stamps of the rows, in seconds."),
+]
+RepeatedTimes = Annotated[
+    str,
+    _step_option(
+        "--repeated-times",
+        metavar="WHAT",
+        help="Rows whose stamp repeats the one before: error | drop.",
+    ),
+]
+
+
+_state_option = _panel("Start and goal state")
+
+Start = Annotated[
+    str | None,
+    _state_option(
+        "--start",
+        metavar="START",
+        help="zero | first (a recording) | FILE:GROUP | FILE:DATASET. (default: in SOURCE)",
+    ),
+]
+Goal = Annotated[
+    str | None,
+    _state_option(
+        "--goal",
+        metavar="GOAL",
+        help="zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)",
+    ),
+]
+StartIndex = Annotated[
+    str | None,
+    _state_option(
+        "--start-index", metavar="FILE:DATASET", help="[B]: which start state each trajectory uses."
+    ),
+]
+GoalIndex = Annotated[
+    str | None,
+    _state_option(
+        "--goal-index", metavar="FILE:DATASET", help="[B]: which goal state each trajectory uses."
+    ),
+]
+StartPosition = Annotated[
+    str | None,
+    _state_option(
+        "--start-position",
+        metavar="FILE:DATASET",
+        help="The parts of the start state one by one: [B, D] or [D].",
+    ),
+]
+StartVelocity = Annotated[
+    str | None, _state_option("--start-velocity", metavar="FILE:DATASET", help="(default: 0)")
+]
+StartAcceleration = Annotated[
+    str | None, _state_option("--start-acceleration", metavar="FILE:DATASET", help="(default: 0)")
+]
+StartJerk = Annotated[
+    str | None, _state_option("--start-jerk", metavar="FILE:DATASET", help="(default: 0)")
+]
+GoalPosition = Annotated[
+    str | None,
+    _state_option(
+        "--goal-position", metavar="FILE:DATASET", help="The parts of the goal state one by one."
+    ),
+]
+GoalVelocity = Annotated[
+    str | None, _state_option("--goal-velocity", metavar="FILE:DATASET", help="(default: 0)")
+]
+GoalAcceleration = Annotated[
+    str | None, _state_option("--goal-acceleration", metavar="FILE:DATASET", help="(default: 0)")
+]
+GoalJerk = Annotated[
+    str | None, _state_option("--goal-jerk", metavar="FILE:DATASET", help="(default: 0)")
+]
+
+
+_output_option = _panel("Output")
+
+Write = Annotated[
+    str,
+    _output_option("--write", metavar="NAMES", help="Any of position,velocity,acceleration,jerk."),
+]
+Dtype = Annotated[
+    str | None,
+    _output_option("--dtype", metavar="TYPE", help="float32 | float64. (default: the input's)"),
+]
+Units = Annotated[
+    str | None,
+    _output_option(
+        "--units",
+        metavar="UNIT",
+        help="Unit of the positions, like rad or m. (default: the input's)",
+    ),
+]
+Overwrite = Annotated[bool, _output_option("--overwrite", help="Replace OUT if it is there.")]
+Durable = Annotated[
+    bool, _output_option("--durable", help="Sync OUT to the disk before it appears.")
+]
+
+
+_run_option = _panel("How it runs")
+
+Device = Annotated[str, _run_option("--device", metavar="DEVICE", help="auto|cpu|cuda|cuda:N.")]
+Backend = Annotated[str, _run_option("--backend", metavar="NAME", help="auto|native|triton|torch.")]
+Memory = Annotated[
+    str,
+    _run_option("--memory", metavar="SIZE", help="Bound on working memory, beyond the libraries."),
+]
+AllowNonfinite = Annotated[
+    bool, _run_option("--allow-nonfinite", help="Compute with NaN and Inf in the input.")
+]
+AllowExternal = Annotated[
+    bool,
+    _run_option(
+        "--allow-external", help="Follow HDF5 links, storage and virtual datasets out of the file."
+    ),
+]
+Untrusted = Annotated[
+    bool,
+    _run_option(
+        "--untrusted", help="Read files in a child process with limits on time and memory."
+    ),
+]
+DryRun = Annotated[bool, _run_option("--dry-run", help="Say what would be done, and stop.")]
+NoProgress = Annotated[bool, _run_option("--no-progress", help="No progress bar or lines.")]
+
+Json = Annotated[bool, _option("--json", help="One JSON document on stdout; text on stderr.")]
+Quiet = Annotated[bool, _option("--quiet", "-q", help="Only warnings and errors.")]
+Config = Annotated[
+    Path | None,
+    _option(
+        "--config",
+        metavar="FILE.toml",
+        is_eager=True,
+        callback=_load_config,
+        help="Defaults for options, as option = value.",
+    ),
+]

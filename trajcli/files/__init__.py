@@ -1,0 +1,1 @@
+"""What is read and written: sources, outputs, and the schema both share. Computes nothing."""

@@ -1,0 +1,142 @@
+"""An array in a file, and a file of arrays: what every reader offers."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.source import natural_key
+
+NUMERIC_KINDS = "fiu"
+
+Block = Any
+"""numpy.ndarray"""
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """An array that lies in a file: its shape and type are known, its values are read on demand.
+
+    ``where`` names it for messages ("file.h5:/actions"). ``read_rows(start, stop)`` returns the
+    rows start..stop along the first axis as a NumPy array (all of a scalar).
+    """
+
+    where: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read_rows: Callable[[int, int], Block]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    storage: str = ""
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values in bytes."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+    @property
+    def numeric(self) -> bool:
+        """Whether the values are real numbers."""
+        return self.dtype.kind in NUMERIC_KINDS
+
+    def read(self) -> Block:
+        """All values."""
+        return self.read_rows(0, self.shape[0] if self.shape else 1)
+
+    def require_numeric(self) -> StoredArray:
+        """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""
+        if self.numeric:
+            return self
+        raise InputError(
+            Fault("not real numbers", self.where, "floats or integers", _type_name(self.dtype))
+        )
+
+
+def _type_name(dtype: np.dtype[Any]) -> str:
+    names = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
+             "b": "booleans", "V": "records"}  # fmt: skip
+    return f"{names.get(dtype.kind, 'other values')} ({dtype})"
+
+
+class ArrayFile(ABC):
+    """An open file of named arrays. Close it, or use it in a ``with`` statement."""
+
+    def __init__(self, path: Path, family: str) -> None:
+        self.path = path
+        self.family = family
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """The datasets, in natural order, without a leading slash."""
+
+    @abstractmethod
+    def get(self, name: str) -> StoredArray | None:
+        """The dataset of this name, None if there is none.
+
+        Raises InputError for one that must not or cannot be read.
+        """
+
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        """Attributes of a group, of the file for ""; empty where the format has none."""
+        return {}
+
+    def has_group(self, name: str) -> bool:
+        """Whether datasets lie under this name."""
+        return any(other.startswith(name.strip("/") + "/") for other in self.names())
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of the file; nothing to do for formats that hold none open."""
+
+    def __enter__(self) -> ArrayFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def require(self, name: str) -> StoredArray:
+        """The dataset of this name; raises InputError naming the near ones if there is none."""
+        found = self.get(name)
+        if found is not None:
+            return found
+        raise InputError(self.missing(name))
+
+    def missing(self, name: str) -> Fault:
+        """The fault of a dataset that is not there."""
+        names = self.names()
+        near = difflib.get_close_matches(name.strip("/"), names, 5, 0.4) or names[:8]
+        if not names:
+            found = "a file without datasets"
+        elif len(near) < len(names):
+            found = f"{', '.join(near)} (of {len(names)} datasets)"
+        else:
+            found = ", ".join(near)
+        hint = f"trajcli inspect {self.path} lists them; name one as FILE:DATASET"
+        return Fault("no such dataset", f"{self.path}:{name}", "a dataset in the file", found, hint)
+
+    def match(self, pattern: str) -> list[str]:
+        """The datasets a pattern with * names, in natural order; raises if there is none."""
+        wanted = pattern.strip("/")
+        if "*" not in wanted:
+            return [wanted]
+        found = [name for name in self.names() if _matches(name, wanted)]
+        if not found:
+            raise InputError(self.missing(pattern))
+        return sorted(found, key=natural_key)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Whether a name fits a pattern part by part: * does not cross a slash."""
+    parts, wanted = name.split("/"), pattern.split("/")
+    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))

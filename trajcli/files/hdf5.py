@@ -1,0 +1,194 @@
+"""Reading HDF5: only this file, only what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.numpy_files import unreadable
+from trajcli.files.source import natural_key
+
+_EXPANSION_LIMIT = 1100
+"""No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
+
+_FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
+"""What h5py raises over a damaged file."""
+
+
+class Hdf5File(ArrayFile):
+    """An HDF5 file, read without following anything that leads out of it.
+
+    External links, external storage and virtual datasets are refused unless ``allow_external``.
+    """
+
+    def __init__(self, path: Path, allow_external: bool = False) -> None:
+        super().__init__(path, "hdf5")
+        import h5py
+
+        self._h5 = h5py
+        self._allow_external = allow_external
+        self._names: list[str] | None = None
+        try:
+            self._file = h5py.File(path, "r", locking="best-effort")
+        except _FAULTS as error:
+            raise InputError(_unreadable(path, error)) from None
+
+    def names(self) -> list[str]:
+        if self._names is None:
+            found: list[str] = []
+            try:
+                self._walk(self._file, "", found, set())
+            except _FAULTS as error:
+                raise InputError(_unreadable(self.path, error)) from None
+            self._names = sorted(found, key=natural_key)
+        return self._names
+
+    def _walk(self, group: Any, prefix: str, found: list[str], seen: set[Any]) -> None:
+        """Datasets below a group by hard links alone, each group once."""
+        identity = self._h5.h5o.get_info(group.id)
+        if (identity.fileno, identity.addr) in seen:
+            return
+        seen.add((identity.fileno, identity.addr))
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), self._h5.HardLink):
+                continue
+            child = group.get(name)
+            if isinstance(child, self._h5.Group):
+                self._walk(child, f"{prefix}{name}/", found, seen)
+            elif isinstance(child, self._h5.Dataset) and not _is_bare_dimension(child):
+                found.append(prefix + name)
+
+    def get(self, name: str) -> StoredArray | None:
+        try:
+            item = self._resolve(name)
+            if not isinstance(item, self._h5.Dataset):
+                return None
+            return self._stored(item, f"{self.path}:/{name.strip('/')}")
+        except InputError:
+            raise
+        except _FAULTS as error:
+            raise InputError(_unreadable(f"{self.path}:{name}", error)) from None
+
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        try:
+            item = self._resolve(group)
+            return {} if item is None else _small_attributes(item)
+        except _FAULTS:
+            return {}
+
+    def has_group(self, name: str) -> bool:
+        try:
+            return isinstance(self._resolve(name), self._h5.Group)
+        except _FAULTS:
+            return False
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _resolve(self, name: str, depth: int = 0) -> Any:
+        """Walk a path link by link; None where it ends, InputError where it leaves the file."""
+        item: Any = self._file
+        parts = [part for part in name.split("/") if part]
+        for position, part in enumerate(parts):
+            if not isinstance(item, self._h5.Group):
+                return None
+            link = item.get(part, getlink=True)
+            if link is None:
+                return None
+            if isinstance(link, self._h5.ExternalLink) and not self._allow_external:
+                raise InputError(
+                    _external(
+                        f"{self.path}:/{'/'.join(parts[: position + 1])}",
+                        f"a link to {link.filename}:{link.path}",
+                    )
+                )
+            if isinstance(link, self._h5.SoftLink):
+                if depth > 32:
+                    return None
+                base = "" if link.path.startswith("/") else "/".join(parts[:position]) + "/"
+                rest = "/".join(parts[position + 1 :])
+                return self._resolve(f"{base}{link.path}/{rest}", depth + 1)
+            item = item[part]
+        return item
+
+    def _stored(self, dataset: Any, where: str) -> StoredArray:
+        if dataset.shape is None:
+            raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
+        if not self._allow_external:
+            if dataset.is_virtual:
+                raise InputError(_external(where, "a virtual dataset"))
+            if dataset.external:
+                raise InputError(_external(where, f"values in {dataset.external[0][0]}"))
+        size = int(np.prod(dataset.shape, dtype=object)) * dataset.dtype.itemsize
+        held = dataset.id.get_storage_size()
+        outside = dataset.is_virtual or dataset.external
+        if not outside and size > held * (_EXPANSION_LIMIT if dataset.chunks else 1):
+            raise InputError(
+                Fault(
+                    "declares more than the file holds",
+                    where,
+                    f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})",
+                    f"{held} bytes stored",
+                    "it was never written, or cut off: get or write it again",
+                )
+            )
+
+        def read_rows(start: int, stop: int) -> Any:
+            try:
+                return np.asarray(dataset[start:stop] if dataset.shape else dataset[()])
+            except _FAULTS as error:
+                raise InputError(_unreadable(where, error)) from None
+
+        packing = ", ".join(filter(None, [dataset.compression, dataset.shuffle and "shuffle"]))
+        chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
+        return StoredArray(
+            where=where,
+            shape=tuple(int(n) for n in dataset.shape),
+            dtype=dataset.dtype,
+            read_rows=read_rows,
+            attributes=_small_attributes(dataset),
+            storage=f"{chunks}, {packing}" if packing else chunks,
+        )
+
+
+def _is_bare_dimension(dataset: Any) -> bool:
+    """Whether this is netCDF's mark of a dimension that has no values."""
+    name = dataset.attrs.get("NAME", b"")
+    return isinstance(name, bytes) and name.startswith(b"This is a netCDF dimension but not")
+
+
+def _small_attributes(item: Any) -> dict[str, Any]:
+    """Attributes that are numbers or text; references and the like are left alone."""
+    found: dict[str, Any] = {}
+    for name in item.attrs:
+        try:
+            if item.attrs.get_id(name).get_storage_size() > 1 << 20:
+                continue
+            value = item.attrs[name]
+        except _FAULTS:
+            continue
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        plain = isinstance(value, (str, int, float, np.integer, np.floating))
+        if plain or (isinstance(value, np.ndarray) and value.dtype.kind in "fiu"):
+            found[name] = value
+    return found
+
+
+def _external(where: str, found: str) -> Fault:
+    return Fault(
+        "leads out of the file",
+        where,
+        "values in the file itself",
+        found,
+        "--allow-external reads it, if you trust the file",
+    )
+
+
+def _unreadable(where: object, error: Exception) -> Fault:
+    return unreadable(where, "an intact HDF5 file", error)

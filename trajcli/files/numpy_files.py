@@ -1,0 +1,162 @@
+"""Reading .npy and .npz: never a pickle, never more than the file holds."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.source import natural_key
+
+
+class NpyFile(ArrayFile):
+    """One array; its dataset name is empty."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "npy")
+        self._array = _mapped(path)
+
+    def names(self) -> list[str]:
+        return [""]
+
+    def get(self, name: str) -> StoredArray | None:
+        if name.strip("/"):
+            return None
+        array = self._array
+        order = "Fortran order" if array.flags.fnc and array.ndim > 1 else "contiguous"
+        return StoredArray(
+            where=str(self.path),
+            shape=array.shape,
+            dtype=array.dtype,
+            read_rows=lambda start, stop: np.array(array[start:stop] if array.ndim else array),
+            storage=order,
+        )
+
+
+class NpzFile(ArrayFile):
+    """A zip archive of .npy members, plain or deflated."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "npz")
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            raise InputError(unreadable(path, "an .npz archive", error)) from None
+        self._members = {
+            info.filename.removesuffix(".npy"): info
+            for info in self._zip.infolist()
+            if info.filename.endswith(".npy")
+        }
+
+    def names(self) -> list[str]:
+        return sorted(self._members, key=natural_key)
+
+    def get(self, name: str) -> StoredArray | None:
+        info = self._members.get(name.strip("/"))
+        if info is None:
+            return None
+        return _Member(self._zip, info, f"{self.path}:{name.strip('/')}").stored()
+
+    def close(self) -> None:
+        self._zip.close()
+
+
+class _Member:
+    """A member of a zip archive, read front to back; going back starts it again."""
+
+    def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> None:
+        self._archive, self._info, self._where = archive, info, where
+        self._stream: Any = None
+        self._row = 0
+        try:
+            self._open()
+        except (ValueError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError) as error:
+            raise InputError(unreadable(where, "an array without pickled objects", error)) from None
+
+    def _open(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        self._stream = self._archive.open(self._info)
+        version = np.lib.format.read_magic(self._stream)
+        read = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        if version not in read:
+            raise ValueError(f"npy format version {version}")
+        self._shape, self._fortran, self._dtype = read[version](self._stream)
+        if self._dtype.hasobject:
+            raise ValueError("pickled objects")
+        count = int(np.prod(self._shape, dtype=object))
+        declared = count * self._dtype.itemsize
+        held = self._info.file_size - self._stream.tell()
+        if declared != held:
+            raise ValueError(f"declares {declared} bytes of values, holds {held}")
+        self._row = 0
+
+    def stored(self) -> StoredArray:
+        kind = "stored" if self._info.compress_type == zipfile.ZIP_STORED else "deflated"
+        return StoredArray(self._where, self._shape, self._dtype, self._read_rows, storage=kind)
+
+    def _read_rows(self, start: int, stop: int) -> Any:
+        try:
+            if self._fortran or not self._shape:
+                self._open()
+                whole = self._take(int(np.prod(self._shape, dtype=object)))
+                whole = whole.reshape(self._shape[::-1]).T if self._fortran else whole
+                return whole[start:stop] if self._shape else whole.reshape(())
+            per_row = int(np.prod(self._shape[1:], dtype=object))
+            if start < self._row:
+                self._open()
+            while self._row < start:
+                skip = min(start - self._row, max(1, (1 << 22) // max(per_row, 1)))
+                self._take(skip * per_row)
+                self._row += skip
+            self._row = stop
+            return self._take((stop - start) * per_row).reshape(stop - start, *self._shape[1:])
+        except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
+            raise InputError(unreadable(self._where, "an intact archive", error)) from None
+
+    def _take(self, count: int) -> Any:
+        size = count * self._dtype.itemsize
+        data = self._stream.read(size)
+        if len(data) != size:
+            raise EOFError(f"{size - len(data)} bytes are missing")
+        return np.frombuffer(bytearray(data), self._dtype)
+
+
+def _mapped(path: Path) -> Any:
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, OSError, OverflowError) as error:
+        message = str(error)
+        if "mmap length" in message or "buffer" in message:
+            held = os.path.getsize(path)
+            fault = Fault(
+                "shorter than its header says",
+                str(path),
+                "as many values as the header declares",
+                f"a file of {held} bytes",
+                "it was cut off while being written or copied: get it again",
+            )
+            raise InputError(fault) from None
+        if "allow_pickle" in message or "Object arrays" in message:
+            fault = Fault(
+                "pickled data",
+                str(path),
+                "an array of floats or integers",
+                "a pickle, which can run code when read",
+                "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))",
+            )
+            raise InputError(fault) from None
+        raise InputError(unreadable(path, "a .npy array", error)) from None
+
+
+def unreadable(where: object, expected: str, error: Exception) -> Fault:
+    """The fault of a file that a library could not read."""
+    return Fault("cannot be read", str(where), expected, str(error) or type(error).__name__)

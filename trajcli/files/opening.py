@@ -1,0 +1,83 @@
+"""Opening a file by what it is, not by what it is called."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import ArrayFile
+
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_NPY_SIGNATURE = b"\x93NUMPY"
+_ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def open_arrays(path: Path, allow_external: bool = False, untrusted: bool = False) -> ArrayFile:
+    """Open an .npy, .npz or HDF5 file for reading.
+
+    ``untrusted``: the file is read by a child process with limits on time and memory, so that
+    what a library cannot survive is a reported bad file. Raises InputError for a file that is
+    missing, unreadable, empty or something else.
+    """
+    family = recognise(path)
+    if untrusted:
+        from trajcli.files.untrusted import UntrustedFile
+
+        return UntrustedFile(path, family, allow_external)
+    return open_family(path, family, allow_external)
+
+
+def open_family(path: Path, family: str, allow_external: bool) -> ArrayFile:
+    """Open a file of a known family in this process."""
+    if family == "hdf5":
+        from trajcli.files.hdf5 import Hdf5File
+
+        return Hdf5File(path, allow_external)
+    from trajcli.files.numpy_files import NpyFile, NpzFile
+
+    return NpyFile(path) if family == "npy" else NpzFile(path)
+
+
+def recognise(path: Path) -> str:
+    """ "hdf5", "npy" or "npz", by the first bytes of the file."""
+    try:
+        if path.is_dir():
+            raise InputError(Fault("a folder, not a file", str(path), "an .h5, .npy or .npz file"))
+        with open(path, "rb") as file:
+            head = file.read(8)
+            offset = 512  # an HDF5 file may carry a user block of 512, 1024, ... bytes
+            size = os.fstat(file.fileno()).st_size
+            at = head
+            while at != _HDF5_SIGNATURE and offset < min(size, 1 << 26):
+                file.seek(offset)
+                at = file.read(8)
+                offset *= 2
+    except FileNotFoundError:
+        raise InputError(_missing_file(path)) from None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(Fault("cannot be opened", str(path), "a readable file", reason)) from None
+    if at == _HDF5_SIGNATURE:
+        return "hdf5"
+    if head.startswith(_NPY_SIGNATURE):
+        return "npy"
+    if head.startswith(_ZIP_SIGNATURES):
+        return "npz"
+    if path.suffix == ".npy" and head[:1] == b"\x80":
+        hint = "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))"
+        found = "a pickle, which can run code when read"
+        raise InputError(Fault("pickled data", str(path), "a .npy array", found, hint))
+    found = f"a file that begins with {head!r}" if head else "an empty file"
+    raise InputError(Fault("not a file of arrays", str(path), "HDF5, .npy or .npz", found))
+
+
+def _missing_file(path: Path) -> Fault:
+    import difflib
+
+    folder = path.parent
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    near = difflib.get_close_matches(path.name, names, 3, 0.6)
+    hint = f"did you mean {', '.join(str(folder / name) for name in near)}?" if near else ""
+    found = "nothing of this name" if folder.is_dir() else f"no folder {folder}"
+    return Fault("no such file", str(path), "a file", found, hint)

@@ -1,0 +1,107 @@
+"""What an output holds: names, dimensions, units, attributes. The one place that says so.
+
+Outputs are [trajectory, time, dof]. Where trajectories have times of their own, the middle
+dimension is ``row`` and ``time`` is [trajectory, row]. ``trajectory`` and ``row`` are plain
+dimensions; ``time`` is a coordinate in seconds; ``dof`` one of joint names where they are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+_PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}
+_LONG_NAMES = {
+    "position": "joint position",
+    "velocity": "joint velocity",
+    "acceleration": "joint acceleration",
+    "jerk": "joint jerk",
+}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array of an output; ``values`` is None where they are streamed in block by block."""
+
+    name: str
+    dims: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    values: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the values in bytes."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Schema:
+    """All of an output: sizes of its dimensions, variables, attributes of the whole."""
+
+    dims: Mapping[str, int]
+    variables: Sequence[Variable]
+    attributes: Mapping[str, Any]
+    joint_names: Sequence[str] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all values in bytes."""
+        return sum(variable.nbytes for variable in self.variables)
+
+    @property
+    def streamed(self) -> list[Variable]:
+        """The variables whose values come block by block."""
+        return [variable for variable in self.variables if variable.values is None]
+
+
+def packed_schema(
+    batch: int,
+    rows: int,
+    dofs: int,
+    *,
+    wanted: Sequence[str],
+    dtype: str,
+    time: Any,
+    attributes: Mapping[str, Any],
+    start_index: Any = None,
+    joint_names: Sequence[str] | None = None,
+    units: str | None = None,
+) -> Schema:
+    """The schema of packed trajectories [batch, rows, dofs].
+
+    time: [rows], or [batch, rows], or None where it is streamed ([batch, rows]).
+    """
+    shared = time is not None and np.ndim(time) == 1
+    along = "time" if shared else "row"
+    kind = np.dtype(dtype)
+    variables = []
+    for name in wanted:
+        labels = {"long_name": _LONG_NAMES[name]}
+        if units:
+            labels["units"] = units + _PER_SECOND[name]
+        dims = ("trajectory", along, "dof")
+        variables.append(Variable(name, dims, (batch, rows, dofs), kind, labels))
+    variables.append(
+        Variable(
+            "time",
+            ("time",) if shared else ("trajectory", "row"),
+            (rows,) if shared else (batch, rows),
+            np.dtype("float64"),
+            {"long_name": "time from the start", "units": "s"},
+            time,
+        )
+    )
+    if start_index is not None:
+        label = {"long_name": "start state used"}
+        values = np.asarray(start_index, dtype=np.int64)
+        variables.append(
+            Variable("start_index", ("trajectory",), (batch,), values.dtype, label, values)
+        )
+    sizes = {"trajectory": batch, along: rows, "dof": dofs}
+    return Schema(sizes, variables, attributes, joint_names)

@@ -1,0 +1,60 @@
+"""How people name data: FILE, FILE:DATASET, FILE:DATASET@ATTR, and globs of both."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_NAMED = re.compile(r"(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz))(?::(?P<rest>.*))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file and, where named, a dataset (or pattern, or group) in it and an attribute of that."""
+
+    path: Path
+    dataset: str | None = None
+    attribute: str | None = None
+
+    def __str__(self) -> str:
+        text = str(self.path)
+        if self.dataset is not None:
+            text += f":{self.dataset}"
+        return f"{text}@{self.attribute}" if self.attribute else text
+
+
+def parse_source(text: str, attributes: bool = False) -> Source:
+    """FILE[:DATASET], and @ATTR behind it where ``attributes`` are asked for.
+
+    A file of this very name wins over a reading with a colon.
+    """
+    if os.path.exists(text):
+        return Source(Path(text))
+    match = _NAMED.fullmatch(text)
+    if match:
+        path, rest = match["path"], match["rest"]
+    else:
+        path, colon, after = text.rpartition(":")
+        path, rest = (path, after) if colon and os.path.exists(path) else (text, None)
+    attribute = None
+    if attributes and rest is not None and "@" in rest:
+        rest, _, attribute = rest.rpartition("@")
+    return Source(Path(path), rest or None, attribute)
+
+
+def expand_files(source: Source) -> list[Source]:
+    """One source per file where FILE is a glob that the shell did not expand."""
+    text = str(source.path)
+    if source.path.exists() or not glob.has_magic(text):
+        return [source]
+    paths = sorted(glob.glob(text), key=natural_key)
+    return [Source(Path(path), source.dataset, source.attribute) for path in paths] or [source]
+
+
+def natural_key(text: str) -> list[tuple[int, int, str]]:
+    """Sorts demo_2 before demo_10."""
+    parts = re.split(r"(\d+)", text)
+    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]

@@ -1,0 +1,1 @@
+"""A run: what is asked, what it means (plan), doing it (run)."""

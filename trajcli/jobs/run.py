@@ -1,0 +1,116 @@
+"""Doing it: read a block, compute it, write it; then give the output its name."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, Stopped, raise_if_any
+from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.jobs.lookup import Files
+from trajcli.jobs.plan import Plan, make_plan
+from trajcli.jobs.request import Request
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+Progress = Callable[[int, int], None]
+"""Called with trajectories done and all of them."""
+
+
+def run(
+    request: Request,
+    on_plan: Callable[[Plan], None] = lambda plan: None,
+    on_progress: Progress = lambda done, total: None,
+    dry: bool = False,
+) -> dict[str, Any]:
+    """Run a request and return a report of plain values; ``dry``: plan it and stop.
+
+    Raises TrajcliError with every fault found; OUT is then as it was before.
+    """
+    began = time.perf_counter()
+    files = Files(request.allow_external, request.untrusted)
+    try:
+        plan = make_plan(request, files)
+        on_plan(plan)
+        report = {**plan.describe(), "out": str(request.out), "dry_run": dry}
+        if dry:
+            return report
+        with _signals() as stop:
+            output = open_output(request.out, plan.schema, request.overwrite, request.durable)
+            with discarding(output):
+                overflowed = _compute(plan, output, request.allow_nonfinite, stop, on_progress)
+                output.finish()
+    finally:
+        files.close()
+    seconds = time.perf_counter() - began
+    moved = plan.batch.nbytes + plan.schema.nbytes
+    if overflowed:
+        report["notes"] = [
+            *report["notes"],
+            f"{overflowed} results are too large for {plan.dtype} or not finite",
+        ]
+    return {**report, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
+
+
+def _compute(
+    plan: Plan,
+    output: Output,
+    allow_nonfinite: bool,
+    stop: Callable[[], str | None],
+    on_progress: Progress,
+) -> int:
+    """Every block from file to file; returns how many results are not finite."""
+    total = plan.batch.shape[0]
+    time_varies = any(v.name == "time" for v in plan.schema.streamed)
+    bad = 0
+    for begin, end, local, part in plan.batch.blocks(plan.block):
+        actions = plan.batch.read(part, local, local + end - begin)
+        shift = begin - local
+        block = plan.inputs.block(actions, begin, end, shift, {"actions": part.where})
+        raise_if_any(block.faults())
+        if not allow_nonfinite:
+            raise_if_any(block.nonfinite())
+        results = block.compute(plan.choice.kernels, plan.choice.device, plan.dtype, plan.wanted)
+        for name, values in results.items():
+            array = values.cpu().numpy()
+            bad += array.size - int(np.isfinite(array).sum())
+            output.write(name, begin, array)
+        if time_varies:
+            output.write("time", begin, block.row_times())
+        on_progress(end, total)
+        came = stop()
+        if came is not None:
+            raise Stopped(
+                Fault(
+                    f"stopped by {came}",
+                    found=f"{end} of {total} trajectories done; nothing was kept",
+                    hint="run the same command again",
+                )
+            )
+    return bad
+
+
+@contextmanager
+def _signals() -> Iterator[Callable[[], str | None]]:
+    """Turn signals into an answer to ask for between blocks: the name of one that came."""
+    came: list[str] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield lambda: came[0] if came else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

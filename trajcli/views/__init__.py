@@ -1,0 +1,1 @@
+"""Numbers → something to look at."""
