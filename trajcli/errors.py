@@ -13,9 +13,11 @@ reports all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,25 @@ class Stopped(TrajcliError):
     """A signal ended the run before it was done."""
 
     exit_code = 75
+
+
+class Gathering:
+    """Collects the faults of several steps, so that one run reports all of them."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+
+    def attempt(self, step: Callable[[], T]) -> T | None:
+        """The step's result; None where it failed, its faults then being kept."""
+        try:
+            return step()
+        except TrajcliError as error:
+            self.faults += error.faults
+            return None
+
+    def raise_if_any(self) -> None:
+        """Raise what was collected, each fault once."""
+        raise_if_any(dict.fromkeys(self.faults))
 
 
 def raise_if_any(faults: Iterable[Fault], error: type[TrajcliError] = InputError) -> None:

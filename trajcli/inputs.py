@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,34 +17,13 @@ from trajcli.checks import (
     time_stamp_faults,
     time_stamp_shape_faults,
 )
-from trajcli.errors import Fault, InputError, UsageError
-from trajcli.kernels.program import BandProgram, CascadeProgram
+from trajcli.errors import Fault
+from trajcli.kernels.program import run_program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.mode import Case
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
-
-
-@dataclass(frozen=True)
-class State:
-    """A start or goal state: position and, where not zero, velocity, acceleration and jerk.
-
-    Each part is [B, D] (or [S, D] with a start index), or [D] when all trajectories share it;
-    in rad or m, per s, s² and s³.
-    """
-
-    position: Array
-    velocity: Array | None = None
-    acceleration: Array | None = None
-    jerk: Array | None = None
-
-    def parts(self) -> dict[str, Array]:
-        """The parts that are given, by name."""
-        return {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
-
-
-StateLike = State | Array | Literal["zero", "first"] | None
 
 
 @dataclass(frozen=True)
@@ -66,44 +45,6 @@ class Inputs:
     recorded: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
-
-    @staticmethod
-    def of(
-        mode: Mode,
-        actions: Array,
-        start: StateLike,
-        dt: Array | float | None,
-        times: Array | None,
-        goal: State | Array | None,
-        start_index: Array | None,
-        goal_index: Array | None,
-    ) -> Inputs:
-        """Arrays as people pass them, given their full rank."""
-        actions = _as_array(actions)
-        if actions.ndim == 2:
-            actions = actions[None]
-        recorded = isinstance(start, str) and start == "first"
-        if getattr(mode, "ends", None) == "recording" and start is None:
-            recorded = True
-        parts: dict[str, Array] = {}
-        if isinstance(start, str):
-            if start not in ("zero", "first"):
-                raise UsageError(Fault("unknown start", "start", "zero, first or a State", start))
-            if start == "zero":
-                parts = {"position": np.zeros((1, actions.shape[-1]))}
-        elif start is not None:
-            parts = _parts(start)
-        return Inputs(
-            mode=mode,
-            actions=actions,
-            start=parts,
-            goal={} if goal is None else _parts(goal),
-            dt=None if dt is None else _as_array(dt),
-            times=None if times is None else _as_array(times),
-            start_index=None if start_index is None else _as_array(start_index),
-            goal_index=None if goal_index is None else _as_array(goal_index),
-            recorded=recorded,
-        )
 
     @property
     def horizon(self) -> int:
@@ -358,70 +299,11 @@ def _rows(values: Array, begin: int, end: int) -> Array:
     return values[begin:end] if _loaded(values) else values.read_rows(begin, end)
 
 
-def run_program(
-    program: CascadeProgram | BandProgram, kernels: Any, out: Sequence[Array | None]
-) -> None:
-    """Fill the outputs [B, T, D] of a program: the start row by copying, the rest by a kernel."""
-    start_row = program.start_row if isinstance(program, CascadeProgram) else program.start
-    skip = 1 if start_row else 0
-    rest = [None if buffer is None else buffer[:, skip:] for buffer in out]
-    if isinstance(program, BandProgram):
-        if program.start is not None:
-            _write_row(out, program.start)
-        kernels.band(program.actions, program.head, program.tail, program.weights, out=rest)
-        return
-    if program.start_row:
-        _write_row(out, [part.hi for part in program.state])
-    kernels.cascade(
-        program.actions,
-        program.state,
-        program.dt,
-        order=program.order,
-        scheme=program.scheme,
-        out=rest,
-    )
-    if program.recorded:
-        _fill_before_data(out)
-
-
-def _write_row(out: Sequence[Array | None], state: Sequence[Array]) -> None:
-    for buffer, part in zip(out, state, strict=True):
-        if buffer is not None:
-            buffer[:, 0] = part
-
-
-def _fill_before_data(out: Sequence[Array | None]) -> None:
-    """Rows 0..m−1 of order m take row m; a recording too short for row m is at rest (zero)."""
-    for m, buffer in enumerate(out):
-        if buffer is not None and m:
-            known = buffer[:, m : m + 1]
-            buffer[:, :m] = known if known.shape[1] else 0.0
-
-
 def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
     counts = [steps, steps + 1] if recorded else [steps]
     shapes: list[tuple[int, ...]] = [(), *((n,) for n in counts), (batch, 1)]
     shapes += [(batch, n) for n in counts]
     return [*shapes, (1,), (1, 1), *((1, n) for n in counts)]
-
-
-def _as_array(values: Any) -> Array:
-    if is_torch(values):
-        if values.dtype.is_complex or str(values.dtype) == "torch.bool":
-            raise InputError(
-                Fault("not real numbers", "input", "floats or integers", str(values.dtype))
-            )
-        return values
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
-        raise InputError(Fault("not real numbers", "input", "floats or integers", str(array.dtype)))
-    return array
-
-
-def _parts(state: State | Array) -> dict[str, Array]:
-    given = state.parts() if isinstance(state, State) else {"position": state}
-    arrays = {name: _as_array(values) for name, values in given.items()}
-    return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}
 
 
 def _gathered(

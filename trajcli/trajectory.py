@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
 
 from trajcli.arrays import is_torch
-from trajcli.errors import Fault, UsageError, raise_if_any
-from trajcli.inputs import Inputs, State, StateLike
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.inputs import Inputs
 from trajcli.kernels.choose import choose
-from trajcli.modes import PARTS, make_mode
+from trajcli.modes import PARTS, Mode, make_mode
 
 Array = Any
 
 DTYPES = ("float32", "float64")
 """What outputs can be."""
 """numpy.ndarray or torch.Tensor."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A start or goal state: position and, where not zero, velocity, acceleration and jerk.
+
+    Each part is [B, D] (or [S, D] with a start index), or [D] when all trajectories share it;
+    in rad or m, per s, s² and s³.
+    """
+
+    position: Array
+    velocity: Array | None = None
+    acceleration: Array | None = None
+    jerk: Array | None = None
+
+    def parts(self) -> dict[str, Array]:
+        """The parts that are given, by name."""
+        return {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True)
@@ -34,6 +54,9 @@ class Trajectory:
     time: Array
     mode: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+StateLike = State | Array | Literal["zero", "first"] | None
 
 
 def integrate(
@@ -87,7 +110,7 @@ def integrate(
     chosen = make_mode(mode, **options)
     wanted = _wanted(write)
     torch_in = is_torch(actions)
-    inputs = Inputs.of(chosen, actions, start, dt, times, goal, start_index, goal_index)
+    inputs = _inputs(chosen, actions, start, dt, times, goal, start_index, goal_index)
     raise_if_any(inputs.faults())
     if not allow_nonfinite:
         raise_if_any(inputs.nonfinite())
@@ -130,4 +153,58 @@ def output_dtype(actions: Array) -> str:
     return "float32" if name in ("float32", "float16", "bfloat16") else "float64"
 
 
-__all__ = ["State", "Trajectory", "integrate"]
+def _inputs(
+    mode: Mode,
+    actions: Array,
+    start: StateLike,
+    dt: Array | float | None,
+    times: Array | None,
+    goal: State | Array | None,
+    start_index: Array | None,
+    goal_index: Array | None,
+) -> Inputs:
+    """Arrays as people pass them, given their full rank."""
+    actions = _as_array(actions)
+    if actions.ndim == 2:
+        actions = actions[None]
+    recorded = isinstance(start, str) and start == "first"
+    if getattr(mode, "ends", None) == "recording" and start is None:
+        recorded = True
+    parts: dict[str, Array] = {}
+    if isinstance(start, str):
+        if start not in ("zero", "first"):
+            raise UsageError(Fault("unknown start", "start", "zero, first or a State", start))
+        if start == "zero":
+            parts = {"position": np.zeros((1, actions.shape[-1]))}
+    elif start is not None:
+        parts = _parts(start)
+    return Inputs(
+        mode=mode,
+        actions=actions,
+        start=parts,
+        goal={} if goal is None else _parts(goal),
+        dt=None if dt is None else _as_array(dt),
+        times=None if times is None else _as_array(times),
+        start_index=None if start_index is None else _as_array(start_index),
+        goal_index=None if goal_index is None else _as_array(goal_index),
+        recorded=recorded,
+    )
+
+
+def _as_array(values: Any) -> Array:
+    if is_torch(values):
+        if values.dtype.is_complex or str(values.dtype) == "torch.bool":
+            raise InputError(
+                Fault("not real numbers", "input", "floats or integers", str(values.dtype))
+            )
+        return values
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputError(Fault("not real numbers", "input", "floats or integers", str(array.dtype)))
+    return array
+
+
+def _parts(state: State | Array) -> dict[str, Array]:
+    given = state.parts() if isinstance(state, State) else {"position": state}
+    arrays = {name: _as_array(values) for name, values in given.items()}
+    return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

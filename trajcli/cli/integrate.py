@@ -131,9 +131,15 @@ def _say_plan(console: Console, plan: dict[str, Any]) -> None:
     shape = plan["shape"]
     given = " ".join(f"{name}={value}" for name, value in plan["options"].items())
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
+    size = " × ".join(
+        (
+            _count(shape["trajectories"], "trajectory", "trajectories"),
+            _count(shape["horizon"], "action"),
+            _count(shape["dofs"], "dof"),
+        )
+    )
     console.say(
-        f"{plan['source']}: {_count(shape['trajectories'], 'trajectory', 'trajectories')} × "
-        f"{_count(shape['horizon'], 'action')} × {_count(shape['dofs'], 'dof')} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
+        f"{plan['source']}: {size} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
         f"start {plan['start']} · {plan['device']}, {plan['backend']}: {plan['device_reason']}"
     )
 

@@ -65,6 +65,12 @@ class Batch:
         """Bytes of values in the files."""
         return sum(part.nbytes for part in self.parts)
 
+    @property
+    def name(self) -> str:
+        """What it is called in messages."""
+        first = self.parts[0].where
+        return first if len(self.parts) == 1 else f"{first} and {len(self.parts) - 1} more"
+
     def blocks(self, size: int) -> Iterator[tuple[int, int, int, StoredArray]]:
         """Runs of at most ``size`` trajectories that lie in one dataset.
 

@@ -6,6 +6,7 @@ trajectory.py hands it to the kernels of the chosen backend.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,3 +60,41 @@ class BandProgram:
 
 
 Program = CascadeProgram | BandProgram
+
+
+def run_program(program: Program, kernels: Any, out: Sequence[Array | None]) -> None:
+    """Fill the outputs [B, T, D] of a program: the start row by copying, the rest by a kernel."""
+    start_row = program.start_row if isinstance(program, CascadeProgram) else program.start
+    skip = 1 if start_row else 0
+    rest = [None if buffer is None else buffer[:, skip:] for buffer in out]
+    if isinstance(program, BandProgram):
+        if program.start is not None:
+            _write_row(out, program.start)
+        kernels.band(program.actions, program.head, program.tail, program.weights, out=rest)
+        return
+    if program.start_row:
+        _write_row(out, [part.hi for part in program.state])
+    kernels.cascade(
+        program.actions,
+        program.state,
+        program.dt,
+        order=program.order,
+        scheme=program.scheme,
+        out=rest,
+    )
+    if program.recorded:
+        _fill_before_data(out)
+
+
+def _write_row(out: Sequence[Array | None], state: Sequence[Array]) -> None:
+    for buffer, part in zip(out, state, strict=True):
+        if buffer is not None:
+            buffer[:, 0] = part
+
+
+def _fill_before_data(out: Sequence[Array | None]) -> None:
+    """Rows 0..m−1 of order m take row m; a recording too short for row m is at rest (zero)."""
+    for m, buffer in enumerate(out):
+        if buffer is not None and m:
+            known = buffer[:, m : m + 1]
+            buffer[:, :m] = known if known.shape[1] else 0.0

@@ -1,0 +1,164 @@
+"""What the files of a request give: start, goal, steps and indices beside the actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, Gathering, InputError, UsageError
+from trajcli.inputs import Inputs
+from trajcli.jobs.batch import Batch
+from trajcli.jobs.lookup import Files, Place, find_dt, find_state
+from trajcli.jobs.request import Request
+from trajcli.modes import Mode
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the files gave: everything of a job but its mode."""
+
+    batch: Batch
+    start: dict[str, Any]
+    goal: dict[str, Any]
+    dt: Any
+    times: Any
+    start_index: Any
+    goal_index: Any
+    recorded: bool
+    names: dict[str, str]
+    dt_source: str
+    start_source: str
+    notes: Sequence[str]
+
+    def inputs(self, mode: Mode) -> Inputs:
+        """The same with a mode, ready to be checked."""
+        return Inputs(
+            mode=mode,
+            actions=self.batch,
+            start=self.start,
+            goal=self.goal,
+            dt=self.dt,
+            times=self.times,
+            start_index=self.start_index,
+            goal_index=self.goal_index,
+            recorded=self.recorded,
+            names=self.names,
+        )
+
+
+def find(request: Request, files: Files, places: Sequence[Place], check: Gathering) -> Found:
+    """Look up everything beside the actions; what is not found or not right is collected."""
+    recorded = request.start == "first" or (
+        request.options.get("ends") == "recording" and not request.start
+    )
+    batch = check.attempt(lambda: Batch.of([place.array for place in places]))
+    start = check.attempt(lambda: _start(request, files, places, recorded))
+    goal = check.attempt(lambda: _goal(request, files, places))
+    steps = check.attempt(lambda: find_dt(files, request.dt, request.rate, request.times, places))
+    index = check.attempt(lambda: _indices(request, files, places))
+    if batch is None or start is None or goal is None or steps is None or index is None:
+        raise InputError(*check.faults)
+    dt, times, dt_source, dt_names = steps
+    notes = []
+    if request.repeated_times == "drop" and times is not None:
+        batch, times, note = _without_repeats(batch, times, recorded)
+        notes += [note] if note else []
+    indices, index_names = index
+    return Found(
+        batch=batch,
+        start=start[0],
+        goal=goal[0],
+        dt=dt,
+        times=times,
+        start_index=indices.get("start_index"),
+        goal_index=indices.get("goal_index"),
+        recorded=recorded,
+        names={
+            "actions": batch.name,
+            **start[1],
+            **goal[1],
+            **dt_names,
+            **index_names,
+        },
+        dt_source=dt_source,
+        start_source=start[2],
+        notes=notes,
+    )
+
+
+_State = tuple[dict[str, Any], dict[str, str], str]
+"""The parts, the names of the parts for messages, and where they came from."""
+
+
+def _start(request: Request, files: Files, places: Sequence[Place], recorded: bool) -> _State:
+    if not recorded:
+        return find_state(files, "start", request.start, request.start_parts, places)
+    if request.start_parts:
+        given = ", ".join(f"--start-{part}" for part in request.start_parts)
+        what = "a recording has no separate start state"
+        raise UsageError(Fault(what, given, "none with --start first"))
+    return {}, {}, "the recording's first row"
+
+
+def _goal(request: Request, files: Files, places: Sequence[Place]) -> _State:
+    if not _wants_goal(request):
+        return {}, {}, ""
+    return find_state(files, "goal", request.goal, request.goal_parts, places)
+
+
+def _wants_goal(request: Request) -> bool:
+    """A goal stored with the actions is used where the mode asks for one."""
+    given = request.goal is not None or request.goal_parts
+    return bool(given) or request.options.get("ends") == "goal"
+
+
+def _indices(
+    request: Request, files: Files, places: Sequence[Place]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Start and goal index and their names, from the options or from beside the actions."""
+    found: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for role, given, used in (
+        ("start_index", request.start_index, request.start != "first"),
+        ("goal_index", request.goal_index, _wants_goal(request)),
+    ):
+        stored = files.array(given) if given is not None else None
+        if stored is None and len(places) == 1 and used:
+            stored = places[0].find(role)
+        if stored is not None:
+            names[role], found[role] = stored.where, stored.read()
+    return found, names
+
+
+def _without_repeats(batch: Batch, times: Any, recorded: bool) -> tuple[Batch, Any, str]:
+    """Leave out rows whose stamp equals the one before; one set of stamps for all trajectories."""
+    if not recorded:
+        hint = "--start first reads the actions as a recording"
+        what = "repeated stamps can be dropped from recordings only"
+        raise UsageError(Fault(what, "--repeated-times drop", hint=hint))
+    if times.ndim == 2 and times.shape[0] > 1:
+        raise InputError(
+            Fault(
+                "trajectories would differ in length",
+                "--repeated-times drop",
+                "one set of time stamps [T] for all trajectories",
+                f"stamps {list(times.shape)}",
+                "run the trajectories one at a time",
+            )
+        )
+    stamps = times.reshape(-1)
+    if len(stamps) != batch.shape[1]:
+        return batch, times, ""  # reported as a wrong number of stamps
+    kept = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
+    dropped = len(stamps) - len(kept)
+    if not dropped:
+        return batch, stamps, ""
+    rows = "row" if dropped == 1 else "rows"
+    return (
+        replace(batch, kept=kept),
+        stamps[kept],
+        f"{dropped} {rows} with repeated stamps dropped",
+    )
