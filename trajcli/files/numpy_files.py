@@ -145,16 +145,20 @@ def _mapped(path: Path) -> Any:
                 "it was cut off while being written or copied: get it again",
             )
             raise InputError(fault) from None
-        if "allow_pickle" in message or "Object arrays" in message:
-            fault = Fault(
-                "pickled data",
-                str(path),
-                "an array of floats or integers",
-                "a pickle, which can run code when read",
-                "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))",
-            )
-            raise InputError(fault) from None
+        if "allow_pickle" in message or "Object arrays" in message or "Python objects" in message:
+            raise InputError(pickled(path)) from None
         raise InputError(unreadable(path, "a .npy array", error)) from None
+
+
+def pickled(path: Path) -> Fault:
+    """The fault of data that could run code when read."""
+    return Fault(
+        "pickled data",
+        str(path),
+        "an array of floats or integers",
+        "a pickle, which can run code when read",
+        "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))",
+    )
 
 
 def unreadable(where: object, expected: str, error: Exception) -> Fault:

@@ -65,9 +65,9 @@ def recognise(path: Path) -> str:
     if head.startswith(_ZIP_SIGNATURES):
         return "npz"
     if path.suffix == ".npy" and head[:1] == b"\x80":
-        hint = "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))"
-        found = "a pickle, which can run code when read"
-        raise InputError(Fault("pickled data", str(path), "a .npy array", found, hint))
+        from trajcli.files.numpy_files import pickled
+
+        raise InputError(pickled(path))
     found = f"a file that begins with {head!r}" if head else "an empty file"
     raise InputError(Fault("not a file of arrays", str(path), "HDF5, .npy or .npz", found))
 

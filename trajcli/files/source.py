@@ -8,7 +8,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-_NAMED = re.compile(r"(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz))(?::(?P<rest>.*))?", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz))(?P<rest>:.*|@.*)?", re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,14 @@ def parse_source(text: str, attributes: bool = False) -> Source:
         return Source(Path(text))
     match = _NAMED.fullmatch(text)
     if match:
-        path, rest = match["path"], match["rest"]
+        path, rest = match["path"], (match["rest"] or "").removeprefix(":")
     else:
-        path, colon, after = text.rpartition(":")
-        path, rest = (path, after) if colon and os.path.exists(path) else (text, None)
-    attribute = None
-    if attributes and rest is not None and "@" in rest:
+        path, colon, rest = text.rpartition(":")
+        path, rest = (path, rest) if colon and os.path.exists(path) else (text, "")
+    attribute = ""
+    if attributes and "@" in rest:
         rest, _, attribute = rest.rpartition("@")
-    return Source(Path(path), rest or None, attribute)
+    return Source(Path(path), rest or None, attribute or None)
 
 
 def expand_files(source: Source) -> list[Source]:

@@ -1,0 +1,59 @@
+"""A folder to work in and the command as a function."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@dataclass
+class Result:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+Command = Callable[..., Result]
+
+
+@pytest.fixture
+def trajcli(capfd: pytest.CaptureFixture[str]) -> Command:
+    """Run a command line in this process; spaces separate arguments."""
+    from trajcli.cli import main
+
+    def command(line: str, *more: object) -> Result:
+        capfd.readouterr()
+        code = main([*line.split(), *map(str, more)])
+        captured = capfd.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return command
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with actions [5, 10, 3] and start positions [5, 3] in it."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    np.save("actions.npy", random.standard_normal((5, 10, 3)).astype("f4"))
+    np.save("start.npy", random.standard_normal((5, 3)).astype("f4"))
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("TRAJCLI_"):
+            monkeypatch.delenv(name)

@@ -1,0 +1,358 @@
+"""Bad input: exit 2, one clear message, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+GOOD = "actions.npy --start start.npy --dt 0.02 -o out.h5"
+
+
+def refused(trajcli, line: str, *parts: str) -> str:
+    """Run what must be refused; the message has all parts and nothing new is in the folder."""
+    before = sorted(os.listdir())
+    result = trajcli(f"integrate {line}")
+    assert result.code == 2, (result.out, result.err)
+    assert "Traceback" not in result.err
+    assert sorted(os.listdir()) == before
+    for part in parts:
+        assert part in result.err, (part, result.err)
+    return result.err
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("missing.npy --start zero --dt 1 -o out.h5", ["missing.npy", "no such file"]),
+        ("action.npy --start zero --dt 1 -o out.h5", ["did you mean actions.npy"]),
+        (". --start zero --dt 1 -o out.h5", ["a folder"]),
+        ("actions.npy --dt 1 -o out.h5", ["--start zero", "--start first", "--start FILE"]),
+        ("actions.npy --start zero -o out.h5", ["--dt", "--rate", "--times"]),
+        ("actions.npy --start zero --dt 0 -o out.h5", ["--dt", "> 0", "0.0"]),
+        ("actions.npy --start zero --dt -0.1 -o out.h5", ["--dt", "> 0", "-0.1"]),
+        ("actions.npy --start zero --dt nan -o out.h5", ["--dt", "nan"]),
+        ("actions.npy --start zero --dt inf -o out.h5", ["--dt", "inf"]),
+        ("actions.npy --start zero --rate 0 -o out.h5", ["--rate", "Hz > 0"]),
+        ("actions.npy --start zero --dt 1 --rate 2 -o out.h5", ["--dt and --rate", "one of them"]),
+        (f"{GOOD} --mode accelerate", ["accelerate", "clique", "bspline", "teleport", "acc ("]),
+        (f"{GOOD} --degree 4", ["acceleration takes no option degree", "scheme"]),
+        (f"{GOOD} --mode bspline --degree 2", ["degree", "3, 4, 5"]),
+        (f"{GOOD} --mode bspline --steps 0", ["steps", ">= 1"]),
+        (f"{GOOD} --scheme rk4", ["scheme", "euler, zoh, foh", "rk4"]),
+        (f"{GOOD} --mode bspline --ends recording", ["recording", "plan or goal"]),
+        (f"{GOOD} --mode central --ends goal", ["goal position"]),
+        (f"{GOOD} --goal zero", ["takes no goal"]),
+        (f"{GOOD} --frames some", ["frames", "full, actions, curobo"]),
+        (f"{GOOD} --write position,speed", ["speed", "velocity"]),
+        (f"{GOOD} --dtype int8", ["float32 or float64"]),
+        (f"{GOOD} --memory lots", ["256MiB", "lots"]),
+        (f"{GOOD} --device tpu", ["auto, cpu, cuda"]),
+        (f"{GOOD} --backend fortran", ["native, triton, torch"]),
+        (f"{GOOD} --backend triton", ["triton", "absent"]),
+        (f"{GOOD} --repeated-times keep", ["error or drop"]),
+        (f"{GOOD} --config none.toml", ["none.toml"]),
+        (f"{GOOD} --no-such-option", ["--no-such-option", "--help"]),
+        ("actions.npy --start zero --dt 1", ["-o"]),
+        ("actions.npy --start zero --dt 1 -o none/out.h5", ["none", "no such folder"]),
+        ("actions.npy --start zero --dt 1 -o out.csv", [".csv", "OUT.h5"]),
+        ("actions.npy --start zero --dt 1 -o out.npy", ["a folder of .npy"]),
+        ("actions.npy --start actions.npy --dt 1 -o out.h5", ["actions.npy", "[B, D]"]),
+        ("actions.npy --start first --dt 1 -o out.h5", ["acceleration", "--mode clique"]),
+        ("actions.npy:other --start zero --dt 1 -o out.h5", ["other"]),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_one_message(trajcli, folder, line, parts):
+    refused(trajcli, line, *parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "line", "parts"),
+    [
+        ("rank1", np.zeros(4), "rank1.npy --start zero", ["rank1.npy", "[B, H, D]", "[4]"]),
+        ("rank4", np.zeros((1, 2, 3, 4)), "rank4.npy --start zero", ["[1, 2, 3, 4]"]),
+        ("nodof", np.zeros((2, 3, 0)), "nodof.npy --start zero", ["D >= 1"]),
+        ("nostep", np.zeros((2, 0, 3)), "nostep.npy --start zero", ["H >= 1"]),
+        (
+            "seven",
+            np.zeros((5, 7)),
+            "actions.npy --start seven.npy",
+            ["seven.npy", "D = 3", "actions.npy", "D = 7"],
+        ),
+        (
+            "four",
+            np.zeros((4, 3)),
+            "actions.npy --start four.npy",
+            ["four.npy", "[5, 3]", "[4, 3]", "start index"],
+        ),
+        ("complex", np.zeros((2, 3, 1), complex), "complex.npy --start zero", ["complex"]),
+        ("text", np.array([[["a"]]]), "text.npy --start zero", ["strings"]),
+        ("yes", np.ones((1, 2, 3), bool), "yes.npy --start zero", ["booleans"]),
+        ("records", np.zeros((1, 2, 3), "f4,i4"), "records.npy --start zero", ["records"]),
+    ],
+)
+def test_arrays_of_the_wrong_kind_are_refused_by_name(trajcli, folder, name, values, line, parts):
+    np.save(f"{name}.npy", values)
+    refused(trajcli, f"{line} --dt 1 -o out.h5", *parts)
+
+
+@pytest.mark.parametrize(
+    ("steps", "parts"),
+    [
+        (np.full(9, 0.1), ["steps.npy", "[10]", "[9]"]),
+        (np.full(5, 0.1), ["[5]", "[B, 1]"]),
+        (np.full((4, 10), 0.1), ["[4, 10]"]),
+        (np.array([0.1] * 3 + [-1.0] + [0.1] * 6), ["steps.npy, step 3", "-1.0"]),
+        (np.array([0.1] * 9 + [np.nan]), ["step 9", "nan"]),
+    ],
+)
+def test_steps_of_the_wrong_shape_or_value_are_refused_by_place(trajcli, folder, steps, parts):
+    np.save("steps.npy", steps)
+    refused(trajcli, "actions.npy --start zero --dt steps.npy -o out.h5", *parts)
+
+
+def test_a_bad_step_deep_in_a_large_table_is_found_and_leaves_nothing(trajcli, folder):
+    steps = np.full((120_000, 10), 0.1)
+    steps[119_000, 4] = 0.0
+    np.save("steps.npy", steps)
+    np.save("many.npy", np.zeros((120_000, 10, 1), "f4"))
+    line = "many.npy --start zero --dt steps.npy -o out.h5"
+    refused(trajcli, line, "steps.npy, trajectory 119000, step 4")
+
+
+@pytest.mark.parametrize(
+    ("times", "parts"),
+    [
+        (np.arange(10.0), ["[11]", "[10]"]),
+        ([0, 1, 2, 2, 4, 5, 5, 7, 8, 9, 10], ["repeat", "row 3", "row 6", "2 such"]),
+        ([0, 1, 2, 1.5, 4, 5, 6, 7, 8, 9, 10], ["go back", "row 3", "1.5"]),
+        ([0, 1, 2, np.nan, 4, 5, 6, 7, 8, 9, 10], ["not finite", "row 3"]),
+    ],
+)
+def test_time_stamps_that_do_not_run_forward_name_the_first_places(trajcli, folder, times, parts):
+    np.save("times.npy", np.asarray(times, float))
+    refused(trajcli, "actions.npy --start zero --times times.npy -o out.h5", "times.npy", *parts)
+
+
+def test_a_start_index_out_of_range_names_trajectory_and_range(trajcli, folder):
+    np.save("index.npy", np.array([0, 1, 2, 5, 0]))
+    line = "actions.npy --start start.npy --start-index index.npy --dt 1 -o out.h5"
+    refused(trajcli, line, "index.npy, trajectory 3", "0 to 4", "5")
+    np.save("index.npy", np.array([0.0, 1, 2, 3, 0]))
+    refused(trajcli, line, "index.npy", "integers [5]", "float64")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_nan_and_inf_in_a_start_state_are_refused_by_place(trajcli, folder, value):
+    start = np.load("start.npy")
+    start[4, 1] = value
+    np.save("start.npy", start)
+    refused(trajcli, GOOD, "start.npy", "state 4", "dof 1", str(value), "--allow-nonfinite")
+
+
+def test_a_missing_dataset_names_the_near_ones(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["data/joint_positions"] = np.zeros((2, 3, 1))
+    refused(trajcli, "in.h5:data/joint_position --dt 1 -o out.h5", "data/joint_positions")
+    refused(trajcli, "in.h5 --dt 1 -o out.h5", "actions", "data/joint_positions", "FILE:DATASET")
+    np.savez("in.npz", acts=np.zeros((2, 3, 1)))
+    refused(trajcli, "in.npz --dt 1 -o out.h5", "acts")
+
+
+def test_files_that_are_not_what_they_seem_are_refused(trajcli, folder):
+    Path("empty.h5").touch()
+    refused(trajcli, "empty.h5 --dt 1 -o out.h5", "empty.h5", "an empty file")
+    Path("empty.npy").touch()
+    refused(trajcli, "empty.npy --dt 1 -o out.h5", "empty.npy", "an empty file")
+    Path("text.h5").write_text("time,position\n")
+    refused(trajcli, "text.h5 --dt 1 -o out.h5", "text.h5", "begins with b'time,pos'")
+    Path("folder.h5").mkdir()
+    refused(trajcli, "folder.h5 --dt 1 -o out.h5", "folder.h5", "a folder")
+
+
+def test_pickled_data_is_never_loaded(trajcli, folder):
+    class Evil:
+        def __reduce__(self):
+            return (open, ("owned", "w"))
+
+    np.save("object.npy", np.array([[[Evil()]]], dtype=object), allow_pickle=True)
+    refused(trajcli, "object.npy --start zero --dt 1 -o out.h5", "object.npy", "pickle")
+    np.savez("object.npz", actions=np.array([[[Evil()]]], dtype=object))
+    refused(trajcli, "object.npz --start zero --dt 1 -o out.h5", "object.npz", "pickle")
+    Path("plain.npy").write_bytes(pickle.dumps(Evil()))
+    refused(trajcli, "plain.npy --start zero --dt 1 -o out.h5", "plain.npy", "pickle")
+    assert not Path("owned").exists()
+
+
+@pytest.mark.parametrize("untrusted", ["", "--untrusted"])
+def test_truncated_files_are_refused(trajcli, folder, untrusted):
+    values = np.zeros((50, 40, 3))
+    np.save("whole.npy", values)
+    np.savez("whole.npz", actions=values)
+    with h5py.File("whole.h5", "w") as file:
+        file["actions"] = values
+    for ending in ("npy", "npz", "h5"):
+        data = Path(f"whole.{ending}").read_bytes()
+        for size in (9, 100, 1000, len(data) // 2, len(data) - 1):
+            Path(f"cut.{ending}").write_bytes(data[:size])
+            name = f"cut.{ending}"
+            refused(trajcli, f"{name} --start zero --dt 1 -o out.h5 {untrusted}", name)
+
+
+def test_a_small_file_that_declares_4_tb_is_refused_at_once(trajcli, folder):
+    with h5py.File("vast.h5", "w") as file:
+        file.create_dataset("actions", (10**6, 10**5, 10), "f4", chunks=(1, 1000, 10))
+        file.create_dataset("solid", (10**6, 10**5, 10), "f4")
+    assert os.path.getsize("vast.h5") < 8192
+    refused(trajcli, "vast.h5 --start zero --dt 1 -o out.h5", "vast.h5:/actions", "4000000000000")
+    refused(trajcli, "vast.h5:solid --start zero --dt 1 -o out.h5", "vast.h5:/solid")
+    header = b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': "
+    header += b"(1000000, 100000, 10), }"
+    Path("vast.npy").write_bytes(header.ljust(127) + b"\n")
+    refused(trajcli, "vast.npy --start zero --dt 1 -o out.h5", "vast.npy", "header")
+
+
+def test_nothing_outside_the_file_is_read_unless_allowed(trajcli, folder):
+    with h5py.File("secret.h5", "w") as file:
+        file["actions"] = np.ones((2, 3, 1))
+    Path("raw.bin").write_bytes(np.ones(6).tobytes())
+    layout = h5py.VirtualLayout((2, 3, 1), "f8")
+    layout[:] = h5py.VirtualSource("secret.h5", "actions", (2, 3, 1))
+    with h5py.File("in.h5", "w") as file:
+        file["link"] = h5py.ExternalLink("secret.h5", "/actions")
+        file["group"] = h5py.ExternalLink("secret.h5", "/")
+        file["soft"] = h5py.SoftLink("/link")
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("raw", (2, 3, 1), "f8", external=[("raw.bin", 0, 48)])
+        file["loop"] = h5py.SoftLink("/loop")
+    for name in ("link", "group/actions", "soft", "virtual", "raw"):
+        line = f"in.h5:{name} --start zero --dt 1 -o out.h5"
+        refused(trajcli, line, "leads out of the file", "--allow-external")
+        result = trajcli(f"integrate {line} --allow-external --overwrite")
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            np.testing.assert_array_equal(file["acceleration"][0, 1:], np.ones((3, 1)))
+        os.unlink("out.h5")
+    refused(trajcli, "in.h5:loop --start zero --dt 1 -o out.h5", "in.h5")
+
+
+def test_an_unreadable_file_is_said_to_be_so(folder):
+    os.chmod("actions.npy", 0)
+    if os.geteuid() == 0:  # root reads everything: ask as nobody
+        os.chmod(folder, 0o777)
+        command = ["setpriv", "--reuid", "65534", "--clear-groups"]
+        probe = subprocess.run(
+            [*command, sys.executable, "-c", "import trajcli.cli, os; os.listdir('.')"],
+            capture_output=True,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        if probe.returncode:
+            pytest.skip("cannot run as another user here")
+    else:
+        command = []
+    line = "integrate actions.npy --start zero --dt 1 -o out.h5"
+    run = subprocess.run(
+        [*command, sys.executable, "-m", "trajcli", *line.split()],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert run.returncode == 2, run.stderr
+    assert "actions.npy" in run.stderr
+    assert "Permission denied" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_an_existing_output_is_kept_unless_overwrite_is_said(trajcli, folder):
+    Path("out.h5").write_text("precious")
+    refused(trajcli, GOOD, "out.h5", "--overwrite")
+    assert Path("out.h5").read_text() == "precious"
+    refused(trajcli, "missing.npy --start zero --dt 1 -o out.h5 --overwrite", "missing.npy")
+    assert Path("out.h5").read_text() == "precious"
+    assert trajcli(f"integrate {GOOD} --overwrite").code == 0
+    assert h5py.is_hdf5("out.h5")
+
+
+def test_an_output_that_is_an_input_is_refused_also_with_overwrite(trajcli, folder):
+    np.savez("in.npz", actions=np.zeros((2, 3, 1)), start_position=np.zeros(1), dt=1.0)
+    data = Path("in.npz").read_bytes()
+    refused(trajcli, "in.npz -o in.npz --overwrite", "OUT is an input")
+    os.symlink("in.npz", "alias.npz")
+    refused(trajcli, "in.npz -o alias.npz --overwrite", "OUT is an input")
+    os.link("in.npz", "twin.npz")
+    refused(trajcli, "in.npz -o twin.npz --overwrite", "OUT is an input")
+    assert Path("in.npz").read_bytes() == data
+
+
+def test_a_folder_with_other_things_in_it_is_never_replaced(trajcli, folder):
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("precious")
+    line = "actions.npy --start start.npy --dt 0.02 -o mine"
+    refused(trajcli, line + " --overwrite", "mine", "other things")
+    assert Path("mine/thesis.txt").read_text() == "precious"
+    assert trajcli("integrate actions.npy --start start.npy --dt 0.02 -o new").code == 0
+    result = trajcli("integrate actions.npy --start start.npy --dt 0.02 -o new --overwrite")
+    assert result.code == 0, result.err
+    assert sorted(os.listdir()) == ["actions.npy", "mine", "new", "start.npy"]
+
+
+def test_a_full_disk_is_exit_2_and_leaves_the_old_output(trajcli, folder, monkeypatch):
+    import errno
+
+    Path("out.h5").write_text("precious")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    refused(trajcli, f"{GOOD} --overwrite", "out.h5", "No space left")
+    assert Path("out.h5").read_text() == "precious"
+    monkeypatch.undo()
+    os.chdir(folder)
+    monkeypatch.setattr(os, "pwrite", full)
+    refused(trajcli, f"{GOOD} --overwrite", "out.h5", "No space left")
+    assert Path("out.h5").read_text() == "precious"
+
+
+def test_several_faults_are_reported_in_one_run(trajcli, folder):
+    np.save("seven.npy", np.zeros((5, 7)))
+    line = "actions.npy --start seven.npy --dt -1 --mode foo --write pos -o none/out.h5"
+    refused(trajcli, line, "3 errors", "unknown mode", "unknown output", "no such folder")
+    refused(
+        trajcli,
+        "actions.npy --start seven.npy --dt -1 --mode clique -o out.h5",
+        "2 errors",
+        "seven.npy",
+        "--dt",
+    )
+
+
+def test_a_file_that_kills_its_reader_is_a_bad_file_when_untrusted(trajcli, folder, monkeypatch):
+    """What HDF5 itself cannot survive happens in a child: here the child is made to die."""
+    from trajcli.files import untrusted
+
+    np.savez("in.npz", actions=np.zeros((2, 3, 1)), start_position=np.zeros(1), dt=1.0)
+    assert trajcli("integrate in.npz -o ok.h5 --untrusted").code == 0
+    monkeypatch.setattr(untrusted, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(
+        untrusted.sys, "executable", str(_script("kill -SEGV $$", folder)), raising=True
+    )
+    refused(trajcli, "in.npz -o out.h5 --untrusted", "in.npz", "SIGSEGV")
+    monkeypatch.setattr(untrusted, "SECONDS", 0.2)
+    monkeypatch.setattr(untrusted.sys, "executable", str(_script("exec sleep 60", folder)))
+    refused(trajcli, "in.npz -o out.h5 --untrusted", "in.npz", "too long")
+
+
+def _script(body: str, folder: Path) -> Path:
+    path = folder / "reader"
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+    return path

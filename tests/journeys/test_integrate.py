@@ -1,0 +1,393 @@
+"""integrate, from file to file, as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from trajcli import State, integrate
+
+RUN = "integrate actions.npy --start start.npy --dt 0.02"
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+
+
+def read(path: str | Path) -> dict[str, np.ndarray]:
+    """All arrays of an output of any kind."""
+    path = Path(path)
+    if path.is_dir():
+        return {part.stem: np.load(part) for part in path.glob("*.npy")}
+    if path.suffix == ".npz":
+        with np.load(path) as archive:
+            return {name: archive[name] for name in archive.files if not name.endswith(".json")}
+    with h5py.File(path) as file:
+        return {name: file[name][()] for name in file if name not in ("trajectory", "row", "dof")}
+
+
+def expected(**options: object) -> dict[str, np.ndarray]:
+    found = integrate(np.load("actions.npy"), np.load("start.npy"), 0.02, **options)
+    return {name: getattr(found, name) for name in (*QUANTITIES, "time")}
+
+
+@pytest.mark.parametrize("out", ["out.h5", "out.hdf5", "out.npz", "out"])
+def test_every_kind_of_output_holds_what_the_library_computes(trajcli, folder, out):
+    result = trajcli(f"{RUN} -o {out}")
+    assert result.code == 0, result.err
+    written = read(out)
+    for name, values in expected().items():
+        np.testing.assert_array_equal(written[name], values)
+        assert written[name].dtype == values.dtype
+
+
+@pytest.mark.parametrize(
+    ("options", "same"),
+    [
+        ("--mode acc", {"mode": "acceleration"}),
+        ("--mode jerk --scheme zoh", {"mode": "jerk", "scheme": "zoh"}),
+        ("--mode velocity --scheme foh", {"mode": "velocity", "scheme": "foh"}),
+        ("--mode position --frames actions", {"mode": "clique", "frames": "actions"}),
+        ("--mode central", {"mode": "central"}),
+        ("--mode central --convention curobo", {"mode": "central", "convention": "curobo"}),
+        (
+            "--mode bspline --degree 5 --steps 4",
+            {"mode": "bspline", "degree": 5, "steps": 4},
+        ),
+        ("--mode teleport", {"mode": "teleport"}),
+        ("--frames curobo", {"frames": "curobo"}),
+        ("--dtype float64", {"dtype": "float64"}),
+    ],
+)
+def test_options_of_the_command_are_those_of_the_library(trajcli, folder, options, same):
+    result = trajcli(f"{RUN} -o out.h5 {options}")
+    assert result.code == 0, result.err
+    written = read("out.h5")
+    for name, values in expected(**same).items():
+        np.testing.assert_array_equal(written[name], values, err_msg=name)
+
+
+def test_start_and_goal_parts_come_from_options(trajcli, folder):
+    random = np.random.default_rng(1)
+    parts = {name: random.standard_normal((5, 3)) for name in QUANTITIES}
+    for name, values in parts.items():
+        np.save(f"s_{name}.npy", values)
+        np.save(f"g_{name}.npy", values[::-1])
+    line = "integrate actions.npy --dt 0.02 --mode bspline --ends goal -o out.h5"
+    for name in QUANTITIES:
+        line += f" --start-{name} s_{name}.npy --goal-{name} g_{name}.npy"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    goal = State(**{name: values[::-1] for name, values in parts.items()})
+    found = integrate(
+        np.load("actions.npy"), State(**parts), 0.02, "bspline", ends="goal", goal=goal
+    )
+    for name in QUANTITIES:
+        np.testing.assert_array_equal(read("out.h5")[name], getattr(found, name))
+
+
+def test_everything_is_found_in_a_plain_hdf5_file(trajcli, folder):
+    random = np.random.default_rng(2)
+    start = {name: random.standard_normal((2, 3)) for name in QUANTITIES}
+    index = np.array([1, 0, 0, 1, 1])
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = np.load("actions.npy")
+        for name, values in start.items():
+            file[f"start/{name}"] = values
+        file["start/position"].attrs["units"] = "m"
+        file["start_index"] = index
+        file["dt"] = np.full(10, 0.02)
+        file["joint_names"] = ["a", "b", "c"]
+    assert trajcli("integrate in.h5 -o out.h5").code == 0
+    found = integrate(np.load("actions.npy"), State(**start), np.full(10, 0.02), start_index=index)
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["position"], found.position)
+        np.testing.assert_array_equal(file["start_index"], index)
+        assert file["velocity"].attrs["units"] == "m/s"
+        assert list(file["dof"].asstr()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "dt", "source"),
+    [
+        ("--dt 0.05", 0.05, "--dt"),
+        ("--rate 20", 1 / 20, "--rate"),
+        ("--dt in.h5:steps@period", 0.05, "in.h5:steps@period"),
+        ("--dt in.h5@control", 0.05, "in.h5@control"),
+        ("--dt in.h5:steps", 0.05, "in.h5:/steps"),
+    ],
+)
+def test_dt_is_taken_from_where_it_is_said(trajcli, folder, line, dt, source):
+    with h5py.File("in.h5", "w") as file:
+        file["steps"] = 0.05
+        file["steps"].attrs["period"] = 0.05
+        file.attrs["control"] = 0.05
+    result = trajcli(f"integrate actions.npy --start zero {line} -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["dt"] == dt
+    assert source in result.document["dt_source"]
+    assert read("out.h5")["time"][-1] == pytest.approx(10 * dt, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "dt"),
+    [({"dt": 0.04}, 0.04), ({"control_freq": 25}, 0.04), ({"fps": 25.0}, 0.04)],
+)
+def test_dt_in_attributes_of_the_file_is_used_and_printed(trajcli, folder, attributes, dt):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = np.load("actions.npy")
+        file["start/position"] = np.load("start.npy")
+        file.attrs.update(attributes)
+    result = trajcli("integrate in.h5 -o out.h5")
+    assert result.code == 0, result.err
+    name = next(iter(attributes))
+    assert f"@{name}" in result.out
+    with h5py.File("out.h5") as file:
+        assert file.attrs["dt"] == dt
+        assert name in file.attrs["dt_source"]
+
+
+def test_a_recording_is_differenced_on_its_own_time_stamps(trajcli, folder, samples):
+    source = samples / "recorded.h5"
+    line = f"integrate {source}:position --start first --mode central -o out.h5 --json"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    assert "times" in result.document["dt_source"]
+    with h5py.File(source) as file:
+        positions, times = file["position"][:], file["times"][:]
+    found = integrate(positions, "first", times=times, mode="central")
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["jerk"], found.jerk)
+        assert file["position"].shape == (1, *positions.shape)
+        assert file.attrs["ends"] == "recording"
+
+
+def test_repeated_stamps_are_an_error_until_they_are_dropped(trajcli, folder, samples):
+    source = samples / "recorded_faulty.h5"
+    line = f"integrate {source}:position --start first --mode clique -o out.h5"
+    result = trajcli(line)
+    assert result.code == 2
+    assert "repeat" in result.err
+    assert "row" in result.err
+    assert "--repeated-times drop" in result.err
+    result = trajcli(line + " --repeated-times drop --json")
+    assert result.code == 0, result.err
+    with h5py.File(source) as file:
+        times, positions = file["times"][:], file["position"][:]
+    kept = np.concatenate([[True], np.diff(times) != 0])
+    dropped = int((~kept).sum())
+    assert dropped > 0
+    assert any(f"{dropped} row" in note for note in result.document["notes"])
+    np.testing.assert_array_equal(read("out.h5")["position"][0], positions[kept])
+
+
+def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, folder):
+    actions = np.load("actions.npy")
+    with h5py.File("demos.h5", "w") as file:
+        for i in (10, 9, 1, 2, 0):
+            file[f"data/demo_{i}/actions"] = actions[i % 5] + i
+            file[f"data/demo_{i}/start_position"] = np.full(3, i)
+            file[f"data/demo_{i}"].attrs["dt"] = 0.02
+    result = trajcli("integrate demos.h5:data/demo_*/actions actions.npy --start zero -o out.h5")
+    assert result.code == 2  # actions.npy has no dt
+    result = trajcli("integrate demos.h5:/data/demo_*/actions -o out.h5")
+    assert result.code == 0, result.err
+    order = [0, 1, 2, 9, 10]
+    stacked = np.stack([actions[i % 5] + i for i in order])
+    start = np.array([[i] * 3 for i in order])
+    found = integrate(stacked, start, 0.02)
+    np.testing.assert_array_equal(read("out.h5")["position"], found.position)
+    result = trajcli("integrate actions.npy actions.npy --start zero --dt 1 -o two.h5")
+    assert result.code == 0, result.err
+    assert read("two.h5")["position"].shape == (10, 11, 3)
+
+
+def test_trajectories_of_different_length_are_refused_by_name(trajcli, folder):
+    np.save("short.npy", np.zeros((2, 4, 3)))
+    result = trajcli("integrate actions.npy short.npy --start zero --dt 1 -o out.h5")
+    assert result.code == 2
+    assert "short.npy" in result.err
+    assert "H = 4" in result.err
+
+
+@pytest.mark.parametrize("memory", ["1kB", "100kB", "1GB"])
+@pytest.mark.parametrize("dt", ["--dt 0.02", "--dt steps.npy", "--times stamps.npy"])
+def test_the_bytes_do_not_depend_on_the_block_size(trajcli, folder, memory, dt):
+    random = np.random.default_rng(3)
+    np.save("steps.npy", random.uniform(0.01, 0.02, (5, 10)))
+    np.save("stamps.npy", np.cumsum(random.uniform(0.01, 0.02, (5, 11)), 1))
+    for mode in ("jerk", "central"):
+        base = f"integrate actions.npy --start start.npy {dt} --mode {mode} --overwrite"
+        assert trajcli(f"{base} -o whole.h5 --memory 4GB").code == 0
+        result = trajcli(f"{base} -o parts.h5 --memory {memory}")
+        assert result.code == 0, result.err
+        assert Path("whole.h5").read_bytes() == Path("parts.h5").read_bytes()
+
+
+@pytest.mark.parametrize("out", ["out.h5", "out.npz", "out"])
+def test_the_same_input_gives_the_same_bytes_wherever_it_lies(trajcli, folder, out):
+    def contents(path: Path) -> dict[str, bytes]:
+        parts = sorted(path.glob("*")) if path.is_dir() else [path]
+        return {part.name: part.read_bytes() for part in parts}
+
+    assert trajcli(f"{RUN} -o {out}").code == 0
+    first = contents(Path(out))
+    os.mkdir("elsewhere")
+    time.sleep(1.1)  # past the resolution of a clock that must not be in there
+    here = folder / "actions.npy"
+    line = f"integrate {here} --start {folder}/start.npy --dt 0.02 -o elsewhere/{out}"
+    assert trajcli(line).code == 0
+    assert contents(Path("elsewhere") / out) == first
+
+
+def test_only_what_is_asked_for_is_written(trajcli, folder):
+    assert trajcli(f"{RUN} -o out.h5 --write jerk,position").code == 0
+    assert set(read("out.h5")) == {"position", "jerk", "time"}
+
+
+def test_the_output_opens_in_xarray_with_dims_coordinates_and_units(trajcli, folder):
+    xarray = pytest.importorskip("xarray")
+    assert trajcli(f"{RUN} -o out.h5 --units rad").code == 0
+    with xarray.open_dataset("out.h5", engine="h5netcdf") as data:
+        assert data["position"].dims == ("trajectory", "time", "dof")
+        assert data.sizes == {"trajectory": 5, "time": 11, "dof": 3}
+        assert data["acceleration"].attrs["units"] == "rad/s^2"
+        assert data["time"].attrs["units"] == "s"
+        np.testing.assert_allclose(data["time"], 0.02 * np.arange(11), rtol=1e-15)
+        assert data.attrs["mode"] == "acceleration"
+        assert data.attrs["source"] == "actions.npy"
+    np.save("steps.npy", np.full((5, 10), 0.02))
+    assert trajcli("integrate actions.npy --start zero --dt steps.npy -o two.h5").code == 0
+    with xarray.open_dataset("two.h5", engine="h5netcdf") as data:
+        assert data["time"].dims == ("trajectory", "row")
+        assert data["position"].dims == ("trajectory", "row", "dof")
+
+
+def test_a_dry_run_says_what_would_happen_and_writes_nothing(trajcli, folder):
+    before = sorted(os.listdir())
+    result = trajcli(f"{RUN} -o out.h5 --dry-run --json")
+    assert result.code == 0
+    assert sorted(os.listdir()) == before
+    plan = result.document
+    assert plan["shape"] == {"trajectories": 5, "horizon": 10, "dofs": 3}
+    assert plan["bytes_written"] == 4 * 5 * 11 * 3 * 4 + 11 * 8
+    assert plan["device"] == "cpu"
+    assert plan["dry_run"] is True
+
+
+def test_json_is_one_document_and_text_goes_to_stderr(trajcli, folder):
+    result = trajcli(f"{RUN} -o out.h5 --json")
+    assert json.loads(result.out)["out"] == "out.h5"
+    assert "actions.npy" in result.err
+    result = trajcli("integrate missing.npy -o x.h5 --json")
+    assert result.code == 2
+    assert result.document["error"]["faults"][0]["where"] == "missing.npy"
+
+
+def test_quiet_says_nothing(trajcli, folder):
+    result = trajcli(f"{RUN} -o out.h5 --quiet")
+    assert (result.code, result.out, result.err) == (0, "", "")
+
+
+def test_command_line_wins_over_environment_over_config_over_default(trajcli, folder, monkeypatch):
+    Path("c.toml").write_text('mode = "velocity"\n[integrate]\nframes = "actions"\n')
+    line = "integrate actions.npy --start start.npy --dt 0.02 -o out.h5 --overwrite --json"
+
+    def mode(more: str) -> str:
+        return trajcli(f"{line} {more}").document["mode"]
+
+    assert mode("") == "acceleration"
+    assert mode("--config c.toml") == "velocity"
+    assert trajcli(f"{line} --config c.toml").document["options"]["frames"] == "actions"
+    monkeypatch.setenv("TRAJCLI_MODE", "clique")
+    assert mode("--config c.toml") == "clique"
+    assert mode("--config c.toml --mode jerk") == "jerk"
+    Path("c.toml").write_text('modes = "velocity"\n')
+    result = trajcli(f"{line} --config c.toml")
+    assert result.code == 2
+    assert "modes" in result.err
+
+
+def test_nan_is_refused_by_place_and_stays_where_it_is_when_allowed(trajcli, folder):
+    actions = np.load("actions.npy")
+    actions[3, 7, 2] = np.nan
+    np.save("nan.npy", actions)
+    line = "integrate nan.npy --start start.npy --dt 0.02 -o out.h5"
+    result = trajcli(line)
+    assert result.code == 2
+    assert "nan.npy, trajectory 3, step 7, dof 2" in result.err
+    assert not Path("out.h5").exists()
+    result = trajcli(line + " --allow-nonfinite")
+    assert result.code == 0
+    clean = expected()["position"]
+    written = read("out.h5")["position"]
+    touched = np.isnan(written)
+    assert touched[3, 8:, 2].all()
+    assert touched.sum() == 3
+    np.testing.assert_array_equal(written[~touched], clean[~touched])
+
+
+def test_results_too_large_for_float32_are_said(trajcli, folder):
+    np.save("big.npy", np.full((1, 4, 1), 3e38, "f4"))
+    result = trajcli("integrate big.npy --start zero --dt 10 -o out.h5 --json")
+    assert result.code == 0
+    assert any("too large" in note for note in result.document["notes"])
+
+
+def test_an_empty_batch_and_a_single_action_work(trajcli, folder):
+    np.save("none.npy", np.zeros((0, 10, 3)))
+    assert trajcli("integrate none.npy --start zero --dt 1 -o none.h5").code == 0
+    assert read("none.h5")["position"].shape == (0, 11, 3)
+    np.save("one.npy", np.ones((1, 1)))
+    assert trajcli("integrate one.npy --start zero --dt 1 -o one.h5").code == 0
+    np.testing.assert_array_equal(read("one.h5")["position"], [[[0.0], [1.0]]])
+
+
+def test_durable_output_is_the_same(trajcli, folder):
+    assert trajcli(f"{RUN} -o a.h5").code == 0
+    assert trajcli(f"{RUN} -o b.h5 --durable").code == 0
+    assert Path("a.h5").read_bytes() == Path("b.h5").read_bytes()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_ends_the_run_with_75_and_leaves_nothing(folder, signum):
+    np.save("many.npy", np.zeros((20000, 100, 7), "f4"))
+    line = "integrate many.npy --start zero --dt 1 -o out.h5 --mode central"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trajcli", *line.split()],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    while not list(folder.glob(".out.h5*")) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signum)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert signum.name in err
+    assert sorted(os.listdir()) == ["actions.npy", "many.npy", "start.npy"]
+
+
+def test_a_killed_run_does_not_hinder_the_next(trajcli, folder):
+    Path(".out.h5.trajcli-part").write_bytes(b"left by a killed run")
+    assert trajcli(f"{RUN} -o out.h5").code == 0
+    assert not Path(".out.h5.trajcli-part").exists()
+    np.testing.assert_array_equal(read("out.h5")["position"], expected()["position"])
+
+
+def test_two_writers_of_one_output_are_one_too_many(trajcli, folder):
+    import fcntl
+
+    with open(".out.h5.trajcli-part", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        result = trajcli(f"{RUN} -o out.h5")
+    assert result.code == 2
+    assert "another run" in result.err
+    assert not Path("out.h5").exists()

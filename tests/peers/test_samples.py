@@ -1,0 +1,259 @@
+"""The sample files: what sample_data/README.md says of them, and Ruckig as a second opinion."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import trajcli
+
+DATA = (
+    "reach.h5",
+    "accelerations.npy",
+    "start.npy",
+    "control_points.npz",
+    "recorded.h5",
+    "recorded_faulty.h5",
+)
+ENCODER_STEP = 2 * np.pi / 2**20
+
+
+def load(path: Path) -> dict[str, np.ndarray]:
+    """Every array of a sample file by name; a .npy's array is named like the file."""
+    if path.suffix == ".npy":
+        return {path.name: np.load(path)}
+    if path.suffix == ".npz":
+        with np.load(path) as archive:
+            return dict(archive)
+    return {name: dataset[()] for name, dataset in datasets(path).items()}
+
+
+def datasets(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def visit(name: str, thing: Any) -> None:
+        if isinstance(thing, h5py.Dataset):
+            found[name] = thing
+
+    h5py.File(path).visititems(visit)
+    return found
+
+
+def kind(array: np.ndarray) -> str:
+    return "string" if array.dtype.kind in "OU" else array.dtype.name
+
+
+def readme_table(readme: str, file: str) -> list[tuple[str, str, str, str]]:
+    """Name, shape, type and unit of each dataset in the README's section on a file."""
+    section = readme.split(f"\n## {file}\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \| (.+?) \| (.*?) ?\|", section, re.MULTILINE)
+    return sorted(rows)
+
+
+@pytest.fixture(scope="module")
+def limits(samples: Path) -> Any:
+    tomllib = pytest.importorskip("tomllib")
+    return tomllib.loads((samples / "limits.toml").read_text(encoding="utf-8"))
+
+
+def assert_within(limits: Any, part: str, values: np.ndarray) -> None:
+    upper = np.array(limits[part]["upper"])
+    lower = np.array(limits[part].get("lower", -upper))
+    slack = 1e-9 * upper.max()
+    assert np.all(values <= upper + slack)
+    assert np.all(values >= lower - slack)
+
+
+@pytest.mark.parametrize("file", DATA)
+def test_a_sample_holds_what_the_readme_lists(samples: Path, file: str) -> None:
+    readme = (samples / "README.md").read_text(encoding="utf-8")
+    listed = readme_table(readme, file)
+    found = load(samples / file)
+    described = sorted((name, str(list(a.shape)), kind(a)) for name, a in found.items())
+    assert [row[:3] for row in listed] == described
+    for array in found.values():
+        assert array.dtype.kind != "f" or np.all(np.isfinite(array))
+
+
+@pytest.mark.parametrize("file", [name for name in DATA if name.endswith(".h5")])
+def test_a_dataset_carries_the_unit_that_the_readme_gives(samples: Path, file: str) -> None:
+    readme = (samples / "README.md").read_text(encoding="utf-8")
+    listed = {name: unit for name, _, _, unit in readme_table(readme, file)}
+    assert listed == {n: d.attrs.get("units", "") for n, d in datasets(samples / file).items()}
+
+
+def test_the_samples_are_small_and_all_described(samples: Path) -> None:
+    files = {path.name for path in samples.iterdir() if path.is_file()}
+    assert files == {*DATA, "limits.toml", "README.md", "make_samples.py"}
+    assert sum((samples / name).stat().st_size for name in files) < 3e6
+
+
+def test_the_limits_give_a_number_per_joint(samples: Path, limits: Any) -> None:
+    names = limits["joint_names"]
+    assert len(names) == 7
+    assert limits["units"] == "rad"
+    assert np.all(np.less(limits["position"]["lower"], limits["position"]["upper"]))
+    for part in ("position", "velocity", "acceleration", "jerk"):
+        assert len(limits[part]["upper"]) == len(names)
+    for part in ("velocity", "acceleration", "jerk"):
+        assert min(limits[part]["upper"]) > 0
+    for file in ("reach.h5", "control_points.npz", "recorded.h5", "recorded_faulty.h5"):
+        stored = load(samples / file)["joint_names"]
+        assert [n.decode() if isinstance(n, bytes) else n for n in stored] == names
+
+
+def test_jerk_with_zero_order_hold_lands_on_the_positions_of_ruckig(samples: Path) -> None:
+    reach = load(samples / "reach.h5")
+    with h5py.File(samples / "reach.h5") as file:
+        options = dict(file.attrs)
+    assert options == {"mode": "jerk", "scheme": "zoh"}
+    parts = ("position", "velocity", "acceleration")
+    start = trajcli.State(*(reach[f"start/{part}"] for part in parts))
+    reached = trajcli.integrate(reach["actions"], start, reach["dt"], **options)
+    for part, tolerance in zip(parts, (1e-11, 1e-11, 1e-10), strict=True):
+        error = np.abs(getattr(reached, part) - reach[f"reference/{part}"])
+        assert error.max() <= tolerance, part
+
+
+def test_the_steps_of_the_reaching_motions_are_positive_and_unequal(samples: Path) -> None:
+    dt = load(samples / "reach.h5")["dt"]
+    assert dt.min() > 1e-7
+    assert np.all(dt.max(axis=1) > 10 * dt.min(axis=1))
+    assert dt.max() > 1e4 * dt.min()
+
+
+def test_the_reaching_motions_keep_the_limits(samples: Path, limits: Any) -> None:
+    reach = load(samples / "reach.h5")
+    for part in ("position", "velocity", "acceleration"):
+        assert_within(limits, part, reach[f"reference/{part}"])
+        assert np.array_equal(reach[f"reference/{part}"][:, 0], reach[f"start/{part}"])
+    assert_within(limits, "jerk", reach["actions"])
+
+
+def test_every_other_reaching_motion_starts_moving_and_half_of_them_end_moving(
+    samples: Path,
+) -> None:
+    velocity = load(samples / "reach.h5")["reference/velocity"]
+    starts_moving = np.abs(velocity[:, 0]).max(axis=1) > 1e-3
+    ends_moving = np.abs(velocity[:, -1]).max(axis=1) > 1e-3
+    assert np.array_equal(starts_moving, np.tile([False, True, False, True], 16))
+    assert np.array_equal(ends_moving, np.tile([False, False, True, True], 16))
+
+
+def test_the_accelerations_lead_from_rest_to_rest_within_the_limits(
+    samples: Path, limits: Any
+) -> None:
+    actions = np.load(samples / "accelerations.npy")
+    start = np.load(samples / "start.npy")
+    moved = trajcli.integrate(actions, start, 0.02, "acceleration")
+    assert np.abs(moved.velocity[:, -1]).max() < 1e-7
+    assert not np.any(actions[:, 96:])
+    assert np.all(np.abs(moved.position[:, -1] - start).max(axis=1) > 0.1)
+    for part in ("position", "velocity", "acceleration", "jerk"):
+        assert_within(limits, part, getattr(moved, part))
+
+
+@pytest.mark.parametrize("degree", [3, 4, 5])
+@pytest.mark.parametrize("ends", ["plan", "goal"])
+def test_the_control_points_make_motions_to_the_goal_within_the_limits(
+    samples: Path, limits: Any, degree: int, ends: str
+) -> None:
+    points = load(samples / "control_points.npz")
+    assert np.array_equal(points["actions"][:, 0], points["start_position"])
+    goal = points["goal_position"] if ends == "goal" else None
+    curve = trajcli.integrate(
+        points["actions"],
+        points["start_position"],
+        points["dt"],
+        "bspline",
+        degree=degree,
+        steps=5,
+        ends=ends,
+        goal=goal,
+    )
+    assert np.abs(curve.position[:, -1] - points["goal_position"]).max() < 1e-12
+    for part in ("position", "velocity", "acceleration", "jerk"):
+        assert_within(limits, part, getattr(curve, part))
+
+
+def test_the_recording_is_that_of_an_encoder_with_jittering_stamps(
+    samples: Path, limits: Any
+) -> None:
+    recorded = load(samples / "recorded.h5")
+    counts = recorded["position"] / ENCODER_STEP
+    assert np.abs(counts - np.round(counts)).max() < 1e-6
+    gaps = np.diff(recorded["times"])
+    assert gaps.min() > 0
+    assert 0.0099 < gaps.mean() < 0.0101
+    assert gaps.std() > 1e-4
+    assert recorded["times"][0] > 1e9
+    central = trajcli.integrate(
+        recorded["position"], "first", mode="central", times=recorded["times"]
+    )
+    for part in ("position", "velocity", "acceleration", "jerk"):
+        assert_within(limits, part, getattr(central, part))
+
+
+def test_the_faulty_recording_repeats_two_rows_and_is_refused(samples: Path) -> None:
+    faulty = load(samples / "recorded_faulty.h5")
+    gaps = np.diff(faulty["times"])
+    assert gaps.min() == 0
+    repeats = np.flatnonzero(gaps == 0) + 1
+    assert repeats.tolist() == [120, 250]
+    assert np.array_equal(faulty["position"][repeats], faulty["position"][repeats - 1])
+    good = load(samples / "recorded.h5")
+    assert np.array_equal(np.delete(faulty["times"], repeats), good["times"][:298])
+    assert np.array_equal(np.delete(faulty["position"], repeats, 0), good["position"][:298])
+    with pytest.raises(trajcli.InputError, match="row 120"):
+        trajcli.integrate(faulty["position"], "first", mode="central", times=faulty["times"])
+
+
+@pytest.fixture(scope="module")
+def made_anew(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two folders, each as the script writes it."""
+    pytest.importorskip("ruckig")
+    folders = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
+    for folder in folders:
+        script = samples / "make_samples.py"
+        subprocess.run([sys.executable, "-W", "error", str(script), str(folder)], check=True)
+    return folders
+
+
+@pytest.mark.parametrize("file", [*DATA, "limits.toml"])
+def test_the_script_writes_the_same_bytes_twice(made_anew: tuple[Path, Path], file: str) -> None:
+    first, second = made_anew
+    assert (first / file).read_bytes() == (second / file).read_bytes()
+
+
+@pytest.mark.parametrize("file", DATA)
+def test_the_script_makes_the_sample_that_is_here(
+    samples: Path, made_anew: tuple[Path, Path], file: str
+) -> None:
+    here, anew = load(samples / file), load(made_anew[0] / file)
+    assert here.keys() == anew.keys()
+    # Other processors round otherwise; a reading may then fall on the next encoder step.
+    tolerance = 1.01 * ENCODER_STEP if file.startswith("recorded") else 1e-7
+    for name, array in here.items():
+        assert array.dtype == anew[name].dtype
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(anew[name], array, rtol=1e-6, atol=tolerance)
+        else:
+            assert array.tolist() == anew[name].tolist()
+    if file.endswith(".h5"):
+        with h5py.File(samples / file) as one, h5py.File(made_anew[0] / file) as other:
+            assert dict(one.attrs) == dict(other.attrs)
+            for name in here:
+                assert dict(one[name].attrs) == dict(other[name].attrs)
+
+
+def test_the_script_makes_the_limits_that_are_here(
+    samples: Path, made_anew: tuple[Path, Path]
+) -> None:
+    assert (made_anew[0] / "limits.toml").read_text() == (samples / "limits.toml").read_text()
