@@ -121,7 +121,8 @@ def find_state(
         found, origin = _state_from(files, role, given), given
     elif not parts:
         found = _state_beside(role, places)
-        origin = "the input" if found else "none"
+        where = getattr(found.get("position"), "where", "each input's own")
+        origin = where.removesuffix("/position") if found else "none"
     for part, text in parts.items():
         found[part] = files.array(text)
         origin = ", ".join(parts.values()) if given is None else f"{origin}, {text}"

@@ -18,7 +18,7 @@ from trajcli.jobs.found import Found, find
 from trajcli.jobs.lookup import Files, Place, find_actions, joint_names
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
-from trajcli.modes import PARTS, make_mode
+from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.trajectory import DTYPES, output_dtype
 
 _BYTES_PER_ELEMENT = 512
@@ -166,12 +166,14 @@ def _schema(
         attributes=attributes,
         start_index=inputs.start_index,
         joint_names=joint_names(place),
-        units=request.units or _units(place),
+        units=request.units or _units(place, inputs.mode),
     )
 
 
-def _units(place: Place) -> str | None:
-    """Units that the file gives for its positions."""
+def _units(place: Place, mode: Mode) -> str | None:
+    """Units that the file gives for its positions, which the actions of some modes are."""
+    if mode.derivatives_of == 0 and "units" in place.array.attributes:
+        return str(place.array.attributes["units"])
     for name in ("start/position", "start_position"):
         stored = place.find(name)
         if stored is not None and "units" in stored.attributes:

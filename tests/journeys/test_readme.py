@@ -1,0 +1,94 @@
+"""What the README shows is what happens: every example in it runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
+    return tmp_path
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """The command trajcli on the path, run by this Python."""
+    script = folder / "bin" / "trajcli"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trajcli "$@"\n')
+    script.chmod(0o755)
+    path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize("block", blocks("sh"), ids=lambda block: block.split("\n")[0][:60])
+def test_a_shell_example_runs(copy, block):
+    run = subprocess.run(
+        ["sh", "-ec", block], cwd=copy, env=environment(copy), capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=lambda block: block.split("\n")[0][:60])
+def test_a_python_example_runs(copy, block):
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block],
+        cwd=copy,
+        env=environment(copy),
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    for line in re.findall(r"print\(.*\)  # (.*)", block):
+        assert line in run.stdout
+
+
+def test_there_are_two_set_up_commands_of_one_line_each():
+    commands = "".join(blocks("bash")).strip().split("\n")
+    assert len(commands) == 2
+    assert all(line.startswith("python3 -m venv .venv && ") for line in commands)
+
+
+def test_the_transcript_shows_what_the_commands_print(copy):
+    (transcript,) = blocks("text")
+    commands = re.findall(r"^\$ (.*)$", transcript, re.MULTILINE)
+    printed = ""
+    env = environment(copy)
+    for command in commands:
+        run = subprocess.run(
+            ["sh", "-ec", command], cwd=copy, env=env, capture_output=True, text=True, check=True
+        )
+        printed += run.stdout
+    known = {line.strip() for line in printed.split("\n")}
+    for line in transcript.split("\n"):
+        if line.startswith("$ ") or line.strip() in ("", "...") or " in 1." in line:
+            continue
+        if "───" in line:
+            continue
+        assert line.strip() in known, line
+
+
+def test_every_option_of_integrate_named_in_the_readme_exists():
+    from typer.main import get_command
+
+    from trajcli.cli import app
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    flags = {flag for c in commands.values() for p in c.params for flag in p.opts}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
+    assert named - flags <= {"--help"}
