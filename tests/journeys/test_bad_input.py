@@ -140,6 +140,20 @@ def test_time_stamps_that_do_not_run_forward_name_the_first_places(trajcli, fold
     refused(trajcli, "actions.npy --start zero --times times.npy -o out.h5", "times.npy", *parts)
 
 
+def test_padded_actions_are_not_taken_for_actions(trajcli, folder):
+    np.savez("in.npz", actions=np.zeros((2, 5, 1)), lengths=np.array([5, 3]), dt=1.0)
+    refused(trajcli, "in.npz --start zero -o out.h5", "in.npz:lengths", "all 5")
+    np.savez("even.npz", actions=np.zeros((2, 5, 1)), lengths=np.array([5, 5]), dt=1.0)
+    assert trajcli("integrate even.npz --start zero -o out.h5").code == 0
+
+
+def test_nothing_asked_for_shows_the_help(trajcli):
+    result = trajcli("")
+    assert result.code == 2
+    assert "integrate" in result.out
+    assert result.err == ""
+
+
 def test_a_start_index_out_of_range_names_trajectory_and_range(trajcli, folder):
     np.save("index.npy", np.array([0, 1, 2, 5, 0]))
     line = "actions.npy --start start.npy --start-index index.npy --dt 1 -o out.h5"

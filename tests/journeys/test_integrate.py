@@ -391,3 +391,24 @@ def test_two_writers_of_one_output_are_one_too_many(trajcli, folder):
     assert result.code == 2
     assert "another run" in result.err
     assert not Path("out.h5").exists()
+
+
+@pytest.mark.parametrize("mode", ["jerk", "central"])
+def test_memory_does_not_grow_with_the_batch(folder, mode):
+    """Peak memory of the whole process for 8 MB and for 80 MB of actions."""
+    peaks = []
+    for batch in (1_000, 10_000):
+        with h5py.File("many.h5", "w") as file:
+            file["actions"] = np.zeros((batch, 200, 10), "f4")
+        code = (
+            "import resource, sys; from trajcli.cli import main; "
+            "code = main('integrate many.h5 --start zero --dt 1 --memory 32MiB -o out.h5 "
+            f"--overwrite --quiet --write position --mode {mode}'.split()); "
+            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss); sys.exit(code)"
+        )
+        env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        run = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+        )
+        peaks.append(int(run.stdout) / 1024)
+    assert peaks[1] - peaks[0] < 40, peaks

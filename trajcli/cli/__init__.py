@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
 
     given = list(sys.argv[1:] if arguments is None else arguments)
-    console = Console(as_json="--json" in given)
+    as_json = "--json" in given or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
+    console = Console(as_json)
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
     try:
         code = app(given, standalone_mode=False)
@@ -73,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return console.fail(UsageError(Fault("out of memory", hint=hint)))
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value
+            if not error.format_message():
+                return 2  # nothing was asked for, and the help has been shown
             context = getattr(error, "ctx", None)
             path = context.command_path if context else "trajcli"
             hint = f"{path} --help"

@@ -55,6 +55,7 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
         request.options.get("ends") == "recording" and not request.start
     )
     batch = check.attempt(lambda: Batch.of([place.array for place in places]))
+    check.attempt(lambda: _refuse_padding(places))
     start = check.attempt(lambda: _start(request, files, places, recorded))
     goal = check.attempt(lambda: _goal(request, files, places))
     steps = check.attempt(lambda: find_dt(files, request.dt, request.rate, request.times, places))
@@ -87,6 +88,23 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
         start_source=start[2],
         notes=notes,
     )
+
+
+def _refuse_padding(places: Sequence[Place]) -> None:
+    """Padded actions must not be integrated as if they were actions."""
+    for place in places:
+        lengths = place.find("lengths")
+        horizon = place.array.shape[-2] if place.array.ndim > 1 else 0
+        if lengths is not None and (lengths.read() != horizon).any():
+            raise InputError(
+                Fault(
+                    "trajectories of different length, padded",
+                    lengths.where,
+                    f"all {horizon}, the horizon of {place.array.where}",
+                    "smaller ones",
+                    "store the trajectories one by one, at their own length",
+                )
+            )
 
 
 _State = tuple[dict[str, Any], dict[str, str], str]

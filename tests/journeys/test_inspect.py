@@ -1,0 +1,196 @@
+"""inspect, modes and info, as a user types them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_inspect_gives_shapes_types_ranges_and_peaks_per_dof(trajcli, folder):
+    values = np.load("actions.npy")
+    with h5py.File("in.h5", "w") as file:
+        file.create_dataset("actions", data=values, compression="gzip", shuffle=True)
+        file["actions"].attrs["units"] = "rad/s^2"
+        file["joint_names"] = ["a", "b", "c"]
+        file["count"] = 7
+        file.attrs["robot"] = "panda"
+    report = trajcli("inspect in.h5 --json").document
+    assert report["family"] == "hdf5"
+    assert report["attributes"] == {"robot": "panda"}
+    assert report["joint_names"] == ["a", "b", "c"]
+    table = {dataset["name"]: dataset for dataset in report["datasets"]}
+    actions = table["actions"]
+    assert actions["shape"] == [5, 10, 3]
+    assert actions["dtype"] == "float32"
+    assert actions["units"] == "rad/s^2"
+    assert "gzip" in actions["storage"]
+    assert (actions["nan"], actions["inf"]) == (0, 0)
+    for i, dof in enumerate(actions["per_dof"]):
+        assert dof["min"] == values[..., i].min()
+        assert dof["max"] == values[..., i].max()
+        assert dof["peak"] == np.abs(values[..., i]).max()
+    assert table["count"]["max"] == 7
+    result = trajcli("inspect in.h5")
+    assert result.code == 0
+    for text in ("5 × 10 × 3", "float32", "gzip", "rad/s^2", "robot = panda", "peak"):
+        assert text in result.out
+    assert re.search(rf"^\s*b\s.*{np.abs(values[..., 1]).max():.6g}", result.out, re.MULTILINE)
+
+
+def test_inspect_counts_nan_and_inf_and_keeps_them_out_of_ranges(trajcli, folder):
+    values = np.load("actions.npy")
+    values[2, 3, 1], values[0, 0, 1], values[1, 1, 2] = np.nan, np.inf, -np.inf
+    np.save("bad.npy", values)
+    report = trajcli("inspect bad.npy --json").document
+    (dataset,) = report["datasets"]
+    assert (dataset["nan"], dataset["inf"]) == (1, 2)
+    finite = values[..., 1][np.isfinite(values[..., 1])]
+    assert dataset["per_dof"][1] == {
+        "min": finite.min(),
+        "max": finite.max(),
+        "peak": np.abs(finite).max(),
+    }
+
+
+@pytest.mark.parametrize("out", ["out.h5", "out.npz", "out/position.npy"])
+def test_inspect_reads_every_kind_of_output(trajcli, folder, out):
+    target = out.split("/")[0]
+    assert trajcli(f"integrate actions.npy --start start.npy --dt 1 -o {target}").code == 0
+    result = trajcli(f"inspect {out}")
+    assert result.code == 0, result.err
+    assert "5 × 11 × 3" in result.out
+
+
+def test_inspect_of_a_dataset_or_group_shows_that_alone(trajcli, samples):
+    report = trajcli(f"inspect {samples}/reach.h5:start --json").document
+    names = [dataset["name"] for dataset in report["datasets"]]
+    assert names == ["start/acceleration", "start/position", "start/velocity"]
+    report = trajcli(f"inspect {samples}/reach.h5:dt --json").document
+    assert [dataset["name"] for dataset in report["datasets"]] == ["dt"]
+
+
+def test_inspect_of_several_files_is_one_document(trajcli, samples):
+    result = trajcli(f"inspect {samples}/start.npy {samples}/accelerations.npy --json")
+    assert [Path(f["file"]).name for f in result.document["files"]] == [
+        "start.npy",
+        "accelerations.npy",
+    ]
+
+
+@pytest.mark.parametrize("untrusted", ["", "--untrusted"])
+def test_inspect_lists_what_it_will_not_read_with_the_reason(trajcli, folder, untrusted):
+    with h5py.File("other.h5", "w") as file:
+        file["x"] = np.ones(3)
+    with h5py.File("in.h5", "w") as file:
+        file["good"] = np.ones(3)
+        file.create_dataset("vast", (10**6, 10**6), "f8", chunks=(1, 1000))
+        file.create_dataset("outside", (3,), "f8", external=[("other.bin", 0, 24)])
+        file["link"] = h5py.ExternalLink("other.h5", "/x")
+    result = trajcli(f"inspect in.h5 {untrusted}")
+    assert result.code == 0, result.err
+    assert "declares more than the file holds" in result.out
+    assert "leads out of the file" in result.out
+    report = trajcli(f"inspect in.h5 --json {untrusted}").document
+    readable = {d["name"]: "unreadable" not in d for d in report["datasets"]}
+    assert readable == {"good": True, "vast": False, "outside": False}
+
+
+@pytest.mark.parametrize("line", ["inspect none.h5", "inspect start.npy none.h5", "inspect ."])
+def test_inspect_of_what_cannot_be_opened_is_exit_2(trajcli, folder, line):
+    result = trajcli(line)
+    assert result.code == 2
+    assert "Traceback" not in result.err
+    assert trajcli(f"{line} --json").document["error"]["exit_code"] == 2
+
+
+def test_inspect_works_on_empty_batches(trajcli, folder):
+    np.save("none.npy", np.zeros((0, 10, 3)))
+    result = trajcli("inspect none.npy")
+    assert result.code == 0
+    assert "0 × 10 × 3" in result.out
+
+
+def test_modes_lists_every_mode_with_formula_needs_rows_and_options(trajcli):
+    from trajcli import MODES
+
+    result = trajcli("modes")
+    assert result.code == 0
+    listed = trajcli("modes --json").document["modes"]
+    assert [mode["name"] for mode in listed] == list(MODES)
+    for mode in listed:
+        assert mode["formula"] in result.out
+        assert mode["needs"] in result.out
+        assert mode["rows"] in result.out
+
+
+def test_info_names_versions_devices_and_why_a_backend_is_absent(trajcli):
+    import torch
+
+    facts = trajcli("info --json").document
+    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["devices"][0]["name"] == "cpu"
+    for backend in facts["backends"]:
+        assert backend["present"] or backend["why"]
+    assert torch.__version__ in trajcli("info").out
+
+
+@pytest.mark.parametrize("columns", ["60", "120"])
+def test_a_terminal_gets_a_table_that_fits_and_a_pipe_no_escape_codes(samples, columns):
+    command = [sys.executable, "-m", "trajcli", "inspect", str(samples / "reach.h5")]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": columns, "TERM": "xterm-256color"}
+    env.pop("NO_COLOR", None)
+    piped = subprocess.run(command, capture_output=True, env=env, check=True).stdout
+    assert b"\x1b" not in piped
+    parent, child = pty.openpty()
+    with subprocess.Popen(command, stdout=child, stderr=child, stdin=child, env=env) as process:
+        os.close(child)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(parent, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            shown += piece
+    os.close(parent)
+    assert process.returncode == 0
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode())
+    table = [line for line in plain.splitlines() if "─" in line]
+    assert table
+    assert all(len(line) <= int(columns) for line in table)
+
+
+def test_a_closed_pipe_is_no_error(samples):
+    line = f'"{sys.executable}" -m trajcli inspect "{samples}/reach.h5" | head -1'
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(["bash", "-c", line], capture_output=True, text=True, env=env)
+    assert "Traceback" not in run.stderr
+    assert run.stderr == ""
+
+
+def test_a_bug_is_exit_70_without_a_traceback(trajcli, monkeypatch, folder):
+    from trajcli.jobs import run
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("of course")
+
+    monkeypatch.setattr(run, "make_plan", broken)
+    line = "integrate actions.npy --start zero --dt 1 -o out.h5"
+    result = trajcli(line)
+    assert result.code == 70
+    assert "Traceback" not in result.err
+    assert "of course" in result.err
+    monkeypatch.setenv("TRAJCLI_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        trajcli(line)
