@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trajcli.autograd.factor import clip_gradient, scale_gradient
     from trajcli.errors import (
         DataError,
         Fault,
@@ -35,7 +36,9 @@ _HOMES = {
     "MODES": "modes",
     "State": "trajectory",
     "Trajectory": "trajectory",
+    "clip_gradient": "autograd.factor",
     "integrate": "trajectory",
+    "scale_gradient": "autograd.factor",
 }
 
 __all__ = [
@@ -49,7 +52,9 @@ __all__ = [
     "TrajcliError",
     "Trajectory",
     "UsageError",
+    "clip_gradient",
     "integrate",
+    "scale_gradient",
 ]
 
 

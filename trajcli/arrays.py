@@ -7,7 +7,7 @@ neither imports torch nor knows a device.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,14 +59,62 @@ def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     return namespace(arrays[0]).concatenate(list(arrays), axis)
 
 
+def differences(stamps: Array) -> Array:
+    """stamps[:, 1:] − stamps[:, :-1] as float64; of whole numbers, differenced as such."""
+    if is_torch(stamps):
+        wide = stamps.double() if stamps.is_floating_point() else stamps.long()
+    else:
+        wide = stamps.astype(np.float64 if stamps.dtype.kind == "f" else np.int64)
+    with np.errstate(invalid="ignore"):
+        return float64(wide[:, 1:] - wide[:, :-1])
+
+
+def settled(values: Array) -> Array:
+    """The same values as constants: torch does not differentiate through them."""
+    return values.detach() if is_torch(values) else values
+
+
+def differentiable(exact: Pair, plain: Callable[[], Array]) -> Pair:
+    """An exact constant with the derivatives of the same formula in plain float64.
+
+    Derivatives need no extra digits, and would take many times as long through pairs.
+    """
+    if not is_torch(exact.hi) or sys.modules["torch"].is_inference_mode_enabled():
+        return exact
+    values = plain()
+    return Pair(exact.hi + (values - values.detach()), exact.lo)
+
+
+def leading(values: Array, count: int) -> Array:
+    """The first ``count`` columns [b, count].
+
+    A slice of all there is is an alias in torch, and those cannot be mapped over (vmap).
+    """
+    return values.narrow(1, 0, count) if is_torch(values) else values[:, :count]
+
+
 def pair(values: Array) -> Pair:
     """Float64 values as pairs."""
     return Pair(values, namespace(values).zeros_like(values))
 
 
+def readable(values: Array) -> bool:
+    """Whether the values can be looked at: not inside vmap, grad and their like."""
+    if not is_torch(values):
+        return True
+    try:
+        to_numpy(values)
+    except RuntimeError:
+        return False
+    return True
+
+
 def to_numpy(values: Array) -> Any:
     """A NumPy view where there can be one, else a copy."""
-    return values.detach().cpu().numpy() if is_torch(values) else np.asarray(values)
+    if not is_torch(values):
+        return np.asarray(values)
+    found = values.detach().cpu()
+    return (found.float() if str(found.dtype) == "torch.bfloat16" else found).numpy()
 
 
 def to_torch(values: Array, device: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import to_numpy
+from trajcli.arrays import differences, readable, to_numpy
 from trajcli.errors import Fault
 
 Array = Any
@@ -34,7 +34,7 @@ def time_stamp_faults(times: Array, where: str, first_trajectory: int = 0) -> li
     table = values[None] if values.ndim == 1 else values
     faults = []
     unusable = ~np.isfinite(table)
-    gaps = np.diff(table, axis=1)
+    gaps = differences(table)
     for what, bad, hint in (
         ("time stamps that are not finite", unusable, ""),
         ("time stamps that repeat", gaps == 0, "--repeated-times drop leaves those rows out"),
@@ -60,6 +60,8 @@ def nonfinite_fault(
     values: Array, where: str, axes: Sequence[str], first_trajectory: int = 0
 ) -> Fault | None:
     """The fault of NaN or Inf in an array, naming the first place; None if there is none."""
+    if not readable(values):
+        return None
     array = to_numpy(values)
     if array.dtype.kind != "f":
         return None

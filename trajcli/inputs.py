@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import float64, is_torch, to_numpy, to_torch
+from trajcli.arrays import differences, float64, is_torch, readable, to_numpy, to_torch
 from trajcli.checks import (
     describe,
     located,
@@ -18,7 +18,7 @@ from trajcli.checks import (
     time_stamp_shape_faults,
 )
 from trajcli.errors import Fault
-from trajcli.kernels.program import run_program
+from trajcli.kernels.program import Program, run_program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.mode import Case
 
@@ -95,7 +95,7 @@ class Inputs:
             if self.dt is not None:
                 return [Fault("both dt and times", self.name("times"), "one of them", "both")]
             faults = time_stamp_shape_faults(self.times.shape, batch, steps + 1, self.name("times"))
-            if faults or not _loaded(self.times):
+            if faults or not (_loaded(self.times) and readable(self.times)):
                 return faults
             return time_stamp_faults(self.times, self.name("times"), self.first_trajectory)
         if self.dt is None:
@@ -120,13 +120,14 @@ class Inputs:
                     "one dt per trajectory has shape [B, 1]" if shape == (batch,) else "",
                 )
             ]
-        if not _loaded(self.dt):
+        if not (_loaded(self.dt) and readable(self.dt)):
             return []
         values = to_numpy(self._used_dt())
         bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
         if not len(bad):
             return []
-        spot = place(("trajectory", "step"), bad[0], values.shape, self.first_trajectory)
+        first = bad[0] + (0, self._unused_steps())
+        spot = place(("trajectory", "step"), first, values.shape, self.first_trajectory)
         number = f" ({len(bad)} such entries)" if len(bad) > 1 else ""
         return [
             Fault(
@@ -143,9 +144,13 @@ class Inputs:
         dt = float64(self.dt)
         dt = dt.reshape(1, 1) if dt.ndim == 0 else dt
         dt = dt[None] if dt.ndim == 1 else dt
-        if self.recorded and dt.shape[1] == self.horizon and self.horizon > 1:
-            dt = dt[:, 1:]
-        return dt
+        return dt[:, 1:] if self._unused_steps() else dt
+
+    def _unused_steps(self) -> int:
+        """1 where a recording's dt has an entry for the step into row 0, else 0."""
+        assert self.dt is not None
+        count = self.dt.shape[-1] if self.dt.ndim else 1
+        return int(self.recorded and count == self.horizon and self.horizon > 1)
 
     def _state_faults(
         self, role: str, parts: Mapping[str, Array], index: Array | None
@@ -208,6 +213,12 @@ class Inputs:
             )
         ]
 
+    def arrays(self) -> list[Array]:
+        """Every array there is, the actions first."""
+        single = (self.actions, self.dt, self.times)
+        parts = (*self.start.values(), *self.goal.values())
+        return [value for value in (*single, *parts) if value is not None]
+
     def nonfinite(self) -> list[Fault]:
         """NaN and Inf in actions and states, each with its first place."""
         axes = ("trajectory", "step", "dof")
@@ -260,15 +271,22 @@ class Inputs:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""
         if self.times is None:
             return self.mode.align_dt(self._used_dt())
-        times = float64(self.times)
-        times = times[None] if times.ndim == 1 else times
-        dt = times[:, 1:] - times[:, :-1]
+        times = self.times[None] if self.times.ndim == 1 else self.times
         # A recording of one row has no step; any will do, none is used.
-        return dt if dt.shape[1] else dt.reshape(dt.shape[0], 0) + np.ones((dt.shape[0], 1))
+        return differences(times) if times.shape[1] > 1 else float64(times * 0 + 1)
 
     def row_times(self) -> Array:
-        """Time of each row, NumPy float64 [b, T]."""
-        return self.mode.row_times(to_numpy(self.steps()), self.horizon, self.recorded)
+        """Time of each row, float64 [b, T] in dt's library."""
+        return self.mode.row_times(self.steps(), self.horizon, self.recorded)
+
+    def program(self, device: str) -> Program:
+        """What the kernels are to do, on torch tensors on the device."""
+        actions = to_torch(self.actions, device)
+        batch = actions.shape[0]
+        start = _gathered(self.start, self.start_index, batch, device)
+        goal = _gathered(self.goal, self.goal_index, batch, device)
+        dt = to_torch(self.steps(), device).double()
+        return self.mode.program(actions, start, goal, dt, self.recorded)
 
     def compute(
         self, kernels: Any, device: str, dtype: str, wanted: Sequence[str]
@@ -276,17 +294,12 @@ class Inputs:
         """Run the kernels; the outputs [B, T, D] are torch tensors on the device."""
         import torch
 
-        actions = to_torch(self.actions, device)
-        batch = actions.shape[0]
-        start = _gathered(self.start, self.start_index, batch, device)
-        goal = _gathered(self.goal, self.goal_index, batch, device)
-        dt = to_torch(self.steps(), device).double()
-        program = self.mode.program(actions, start, goal, dt, self.recorded)
-        rows = self.mode.rows(self.horizon, self.recorded)
-        shape = (batch, rows, actions.shape[2])
+        batch, horizon, dofs = self.actions.shape
+        shape = (batch, self.mode.rows(horizon, self.recorded), dofs)
         kind = getattr(torch, dtype)
         outputs = {name: torch.empty(shape, dtype=kind, device=device) for name in wanted}
-        run_program(program, kernels, [outputs.get(name) for name in PARTS])
+        with torch.inference_mode():
+            run_program(self.program(device), kernels, [outputs.get(name) for name in PARTS])
         return outputs
 
 

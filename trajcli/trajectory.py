@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trajcli.arrays import is_torch
+from trajcli.arrays import is_torch, to_torch
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import choose
@@ -109,7 +109,6 @@ def integrate(
     }
     chosen = make_mode(mode, **options)
     wanted = _wanted(write)
-    torch_in = is_torch(actions)
     inputs = _inputs(chosen, actions, start, dt, times, goal, start_index, goal_index)
     raise_if_any(inputs.faults())
     if not allow_nonfinite:
@@ -117,26 +116,33 @@ def integrate(
     if dtype not in (None, *DTYPES):
         raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
     kind = dtype or output_dtype(inputs.actions)
-    device = str(actions.device) if torch_in else "cpu"
+    tensors = [value for value in inputs.arrays() if is_torch(value)]
+    device = str(tensors[0].device) if tensors else "cpu"
     kernels = choose(device, backend).kernels
-    outputs = inputs.compute(kernels, device, kind, wanted)
     time: Array = inputs.row_times()
-    time = time[0] if time.shape[0] == 1 else time
-    if torch_in:
-        import torch
-
-        time = torch.as_tensor(time, device=actions.device)
+    if tensors:
+        outputs = _differentiable(inputs, kernels, device, kind)
+        time = to_torch(time, device)
     else:
-        outputs = {name: values.numpy() for name, values in outputs.items()}
+        computed = inputs.compute(kernels, device, kind, wanted)
+        outputs = {name: values.numpy() for name, values in computed.items()}
     return Trajectory(
-        position=outputs.get("position"),
-        velocity=outputs.get("velocity"),
-        acceleration=outputs.get("acceleration"),
-        jerk=outputs.get("jerk"),
-        time=time,
+        **{name: outputs[name] if name in wanted else None for name in PARTS},
+        time=time[0] if time.shape[0] == 1 else time,
         mode=chosen.name,
         options=chosen.options(inputs.recorded),
     )
+
+
+def _differentiable(inputs: Inputs, kernels: Any, device: str, dtype: str) -> dict[str, Any]:
+    import torch
+
+    from trajcli.autograd import run_differentiable
+
+    # torch.compile must not take the kernels' error-free sums apart: they run as they are.
+    run = torch.compiler.disable(run_differentiable)  # type: ignore[no-untyped-call]
+    outputs = run(inputs.program(device), kernels, getattr(torch, dtype))
+    return dict(zip(PARTS, outputs, strict=True))
 
 
 def _wanted(write: Iterable[str]) -> list[str]:

@@ -17,12 +17,13 @@ from trajcli.kernels.pairs import Array, Pair
 class CascadeProgram:
     """Sums and differences from the start state on.
 
-    actions [B, H, D]; state: four pairs [B, D]; dt [b, h]. ``start_row``: the start state is
+    sources: the actions [B, H, D] at their order, None elsewhere (kernels say what others do);
+    state: four pairs [B, D]; dt [b, h]. ``start_row``: the start state is
     written as the first row. ``recorded``: the first row is the recording's, and the quantities
     that cannot be differenced there take the first value that can be.
     """
 
-    actions: Array
+    sources: Sequence[Array | None]
     state: tuple[Pair, Pair, Pair, Pair]
     dt: Array
     order: int
@@ -65,8 +66,7 @@ Program = CascadeProgram | BandProgram
 def run_program(program: Program, kernels: Any, out: Sequence[Array | None]) -> None:
     """Fill the outputs [B, T, D] of a program: the start row by copying, the rest by a kernel."""
     start_row = program.start_row if isinstance(program, CascadeProgram) else program.start
-    skip = 1 if start_row else 0
-    rest = [None if buffer is None else buffer[:, skip:] for buffer in out]
+    rest = [None if b is None else b[:, 1:] if start_row else b for b in out]
     if isinstance(program, BandProgram):
         if program.start is not None:
             _write_row(out, program.start)
@@ -75,7 +75,7 @@ def run_program(program: Program, kernels: Any, out: Sequence[Array | None]) -> 
     if program.start_row:
         _write_row(out, [part.hi for part in program.state])
     kernels.cascade(
-        program.actions,
+        program.sources,
         program.state,
         program.dt,
         order=program.order,

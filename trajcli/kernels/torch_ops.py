@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def cascade(
-    actions: Tensor,
+    sources: Sequence[Tensor | None],
     state: Sequence[Pair],
     dt: Tensor,
     *,
@@ -35,22 +35,25 @@ def cascade(
 ) -> list[Pair]:
     """Sum the actions down to position and difference them up to jerk.
 
-    actions [B, H, D]: the quantity of this ``order`` in rows 1..H. state: position, velocity,
-    acceleration and jerk in row 0, each a pair of float64 [B, D]. dt [b, h] float64. out: four
-    buffers [B, H, D] for rows 1..H, None where a quantity is not wanted. Returns the state in
-    row H, unrounded.
+    sources: four arrays [B, H, D] or None. The one of ``order`` is the actions: that quantity in
+    rows 1..H. Others are added to what the relation gives for their quantity in each row (they
+    carry tangents of dt). state: position, velocity, acceleration and jerk in row 0, each a pair
+    of float64 [B, D]. dt [b, h] float64. out: four buffers [B, H, D] for rows 1..H, None where a
+    quantity is not wanted. Returns the state in row H, unrounded.
     """
-    if actions.shape[1] == 0 or actions.numel() == 0:
+    actions = sources[order]
+    assert actions is not None
+    if actions.numel() == 0:
         return list(state)
     step = Pair(dt[:, :, None])  # [b, h, 1]
     x: list[Pair | None] = [None] * 4
-    exact = actions.double()
-    x[order] = Pair(exact, torch.zeros_like(exact))
+    x[order] = _exact(actions)
     for m in range(order - 1, -1, -1):
-        x[m] = _running_sum(_increment(x, state, step, m, order, scheme), state[m])
+        increment = _plus(_increment(x, state, step, m, order, scheme), sources[m])
+        x[m] = _running_sum(increment, state[m])
     for m in range(order + 1, 4):
         below = _known(x[m - 1])
-        x[m] = (below - _previous(below, state[m - 1])) / step
+        x[m] = _plus((below - _previous(below, state[m - 1])) / step, sources[m])
     for m, buffer in enumerate(out):
         if buffer is not None:
             buffer.copy_(actions if m == order else _rounded(_known(x[m])))
@@ -61,67 +64,55 @@ def cascade(
 def cascade_adjoint(
     upstream: Sequence[Tensor | None],
     end: Sequence[Tensor | None],
-    rows: Sequence[Tensor],
-    state: Sequence[Tensor],
     dt: Tensor,
+    shape: Sequence[int],
     *,
     order: int,
     scheme: str,
-) -> tuple[Tensor, list[Tensor], Tensor]:
-    """The transpose of :func:`cascade`: gradients of its inputs from those of its outputs.
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The transpose of :func:`cascade` at fixed dt: gradients of its inputs from its outputs'.
 
-    upstream: gradients of the four outputs [B, H, D]; end: gradients of the returned state
-    [B, D]; None counts as zero. rows, state: the four outputs and the state in row 0 of the
-    forward call (for the gradient of dt). Returns the gradients of actions [B, H, D], of the
-    four parts of the state [B, D], and of every step [B, H] (not yet summed to dt's shape),
-    all float64.
+    upstream: gradients of the four outputs, each of the ``shape`` [B, H, D]; end: gradients of
+    the returned state [B, D]; None counts as zero. Returns the gradients of the four sources
+    [B, H, D] and of the four parts of the state [B, D], all float64. The gradient of dt follows
+    from those of the sources: see autograd.py.
     """
-    shape = rows[order].shape
-    zero = torch.zeros(shape, dtype=torch.float64, device=dt.device)
+    zero = torch.zeros(tuple(shape), dtype=torch.float64, device=dt.device)
     grad = [zero if g is None else g.double() for g in upstream]
+    still = zero.new_zeros(shape[0], shape[2])
+    grad_state = [still] * 4
+    if zero.numel() == 0:  # no steps: the state is returned as it came
+        return grad, [still if g is None else g.double() for g in end]
     for m, g in enumerate(end):
         if g is not None:
             grad[m] = grad[m].clone()
             grad[m][:, -1] += g
-    grad_state = [zero.new_zeros(shape[0], shape[2]) for _ in range(4)]
-    grad_dt = zero.new_zeros(shape[:2])
-    if zero.numel() == 0:
-        return zero, grad_state, grad_dt
     step = dt[:, :, None]
-
-    def before(m: int) -> Tensor:
-        return torch.cat([state[m][:, None].double(), rows[m][:, :-1].double()], 1)
 
     def push_before(m: int, amount: Tensor) -> None:
         """Add to the gradient of the rows one step earlier; the first is the state's."""
         grad_state[m] = grad_state[m] + amount[:, 0]
-        grad[m] = grad[m] + torch.cat([amount[:, 1:], torch.zeros_like(amount[:, :1])], 1)
+        grad[m] = grad[m] + torch.cat([amount[:, 1:], torch.zeros_like(amount[:, 0, None])], 1)
 
     for m in range(3, order, -1):  # x_m = (x_{m-1} - previous x_{m-1}) / dt
         share = grad[m] / step
-        grad_dt -= (share * rows[m].double()).sum(2)
         grad[m - 1] = grad[m - 1] + share
         push_before(m - 1, -share)
     for m in range(order):  # x_m = previous x_m + increment
         n = order - m
         later = _suffix_sum(grad[m])
+        grad[m] = later
         grad_state[m] = grad_state[m] + later[:, 0]
         if scheme == "euler":
             grad[m + 1] = grad[m + 1] + step * later
-            grad_dt += (later * rows[m + 1].double()).sum(2)
             continue
         for r in range(1, n):
             push_before(m + r, step**r / math.factorial(r) * later)
-            slope = step ** (r - 1) / math.factorial(r - 1) * before(m + r)
-            grad_dt += (later * slope).sum(2)
-        now, earlier = _action_weights(n, scheme)
+        now, earlier = action_weights(n, scheme)
         grad[order] = grad[order] + now * step**n * later
-        driven = now * rows[order].double()
         if earlier:
             push_before(order, earlier * step**n * later)
-            driven = driven + earlier * before(order)
-        grad_dt += (later * n * step ** (n - 1) * driven).sum(2)
-    return grad[order], grad_state, grad_dt
+    return grad, grad_state
 
 
 def band(
@@ -139,7 +130,7 @@ def band(
     The weights of orders 1 to 3 sum to zero and are applied to differences from the middle of
     the window, so a constant has exactly zero derivatives. out: four buffers [B, T, D] or None.
     """
-    if out_rows(out) == 0 or actions.shape[0] == 0:
+    if actions.shape[0] == 0:
         return
     padded = _padded(actions, head, tail)
     table, first, phase, width = _on_device(weights, actions.device)
@@ -162,35 +153,47 @@ def band_adjoint(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The transpose of :func:`band`: gradients of its inputs from those of its outputs.
 
-    Returns the gradients of actions, head and tail (in their shapes) and of the table
-    [b, P, 4, W], all float64.
+    Returns the gradients of actions, head and tail (in their shapes; no rows where there is
+    none) and of the table [b, P, 4, W], all float64.
     """
     table, first, phase, width = _on_device(weights, actions.device)
-    # The values only weigh the table's gradient, for which float64 is enough.
     parts = [part for part in (head, actions, tail) if part is not None]
     padded = torch.cat([part.double() for part in parts], 1)
-    grad = torch.zeros_like(padded)
-    grad_table = torch.zeros_like(table.hi)
+    grad = torch.zeros_like(padded) + mapped_zero(*upstream, table.hi)
+    grad_table = torch.zeros_like(table.hi) + mapped_zero(*upstream, padded)
     shared = table.hi.shape[0] == 1
-    middle = padded[:, first + width // 2]
+    middle = first + width // 2
     for m, g in enumerate(upstream):
         if g is None:
             continue
         g = g.double()
         for i in range(width):
-            grad.index_add_(1, first + i, table.hi[:, phase, m, i][:, :, None] * g)
-            value = padded[:, first + i] - (middle if m else 0.0)
+            if m and i == width // 2:
+                continue
+            amount = table.hi[:, phase, m, i][:, :, None] * g
+            grad.index_add_(1, first + i, amount)
+            value = padded[:, first + i]
+            if m:  # applied to the difference from the middle
+                grad.index_add_(1, middle, -amount)
+                value = value - padded[:, middle]
             share = (g * value).sum(2)
             share = share.sum(0, keepdim=True) if shared else share
             grad_table[:, :, m, i].index_add_(1, phase, share)
-    n = 0 if head is None else head.shape[1]
-    end = n + actions.shape[1]
-    return grad[:, n:end], grad[:, :n], grad[:, end:], grad_table
+    sizes = [0 if part is None else part.shape[1] for part in (head, actions, tail)]
+    of_head, of_actions, of_tail = torch.split(grad, sizes, 1)
+    return of_actions, of_head, of_tail, grad_table
 
 
-def out_rows(out: Sequence[Tensor | None]) -> int:
-    """The number of rows asked for: that of the first buffer there is."""
-    return next((buffer.shape[1] for buffer in out if buffer is not None), 0)
+def mapped_zero(*tensors: Tensor | None) -> Tensor:
+    """A float64 zero that vmap maps over if it does so over one of these tensors.
+
+    What is written into in place must be mapped over like all that is written.
+    """
+    present = [t for t in tensors if t is not None]
+    zero = present[0].new_zeros((), dtype=torch.float64)
+    for tensor in present:
+        zero = zero + tensor[:0].sum()
+    return zero
 
 
 def _weighted_sums(table: Pair, orders: Sequence[int], points: Sequence[Pair | None]) -> list[Pair]:
@@ -214,7 +217,7 @@ def _weighted_sums(table: Pair, orders: Sequence[int], points: Sequence[Pair | N
     return sums
 
 
-def _action_weights(n: int, scheme: str) -> tuple[float, float]:
+def action_weights(n: int, scheme: str) -> tuple[float, float]:
     """Weights of this and the previous action, over dt**n, in the n-th sum of the action."""
     if scheme == "zoh":
         return 1.0 / math.factorial(n), 0.0
@@ -244,6 +247,15 @@ def _increment(
         taylor = power(step, r) / Pair(float(math.factorial(r)))
         total = total + taylor * _previous(_known(x[m + r]), state[m + r])
     return total
+
+
+def _exact(values: Tensor) -> Pair:
+    wide = values.double()
+    return Pair(wide, torch.zeros_like(wide))
+
+
+def _plus(x: Pair, source: Tensor | None) -> Pair:
+    return x if source is None else x + _exact(source)
 
 
 def _running_sum(increment: Pair, start: Pair) -> Pair:
@@ -287,8 +299,7 @@ def _known(x: Pair | None) -> Pair:
 
 def _padded(actions: Tensor, head: Pair | None, tail: Pair | None) -> Pair:
     """The padded sequence, [B, n + H + m, D]."""
-    body = actions.double()
-    parts = [head, Pair(body, torch.zeros_like(body)), tail]
+    parts = [head, _exact(actions), tail]
     present = [part for part in parts if part is not None]
     return Pair(torch.cat([p.hi for p in present], 1), torch.cat([p.lo for p in present], 1))
 

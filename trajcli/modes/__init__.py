@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from typing import Any, SupportsIndex
 
 from trajcli.errors import Fault, UsageError
 from trajcli.modes.bspline import DEGREES, BSpline
@@ -48,6 +49,9 @@ def make_mode(name: str, **options: Any) -> Mode:
         faults.extend(_option_faults(kind, option, value))
     if faults:
         raise UsageError(*faults)
+    for option in ("degree", "steps"):
+        if option in given:
+            given[option] = operator.index(given[option])
     return kind(**given)
 
 
@@ -63,10 +67,14 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
                 "trajcli modes lists what each mode takes",
             )
         ]
+    whole = option in ("degree", "steps")
+    if whole and not (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
+        expected = "a whole number >= 1" if option == "steps" else "3, 4 or 5"
+        return [Fault(f"{option} must be a whole number", option, expected, repr(value))]
     if option in _CHOICES and value not in _CHOICES[option]:
         choices = ", ".join(str(choice) for choice in _CHOICES[option])
         return [Fault(f"unknown {option}", option, choices, repr(value))]
-    if option == "steps" and not (isinstance(value, int) and value >= 1):
+    if option == "steps" and value < 1:
         return [Fault("steps per knot interval", option, "a whole number >= 1", repr(value))]
     return []
 

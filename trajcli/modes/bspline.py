@@ -13,8 +13,8 @@ from trajcli.arrays import concatenate, constant_pair, float64, pair, stack
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram, Weights
-from trajcli.modes.mode import Case, Mode, Parts, filled, needs_start
-from trajcli.modes.stencils import blossom, per_order, spacing, state_polynomial
+from trajcli.modes.mode import Case, Mode, Parts, elapsed, filled, needs_start
+from trajcli.modes.stencils import blossom, per_order, state_polynomial
 
 DEGREES = (3, 4, 5)
 
@@ -75,35 +75,33 @@ class BSpline(Mode):
         return (horizon + self.degree + 1) * self.steps + 1
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        times: Array = dt * np.arange(self.rows(horizon, recorded), dtype=np.float64)
-        return times
+        return elapsed(dt, self.rows(horizon, recorded) - 1)
 
     def program(
         self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
     ) -> BandProgram:
         rows = self.rows(actions.shape[1], recorded)
-        knot = spacing(dt, self.steps)
         copied = self.convention == "standard"
         if self.ends == "goal":
             # seen from the last segment, whose local time runs 0..1
             when = 1 if self.convention == "standard" else 0
-            tail = self._points(goal, knot, when)
+            tail = self._points(goal, dt, when)
             actions = actions[:, :-1]
         else:
-            last = float64(actions[:, -1:])
+            last = float64(actions[:, -1, None])
             tail = pair(concatenate([last] * self.degree, 1))
         row = np.arange(1 if copied else 0, rows)
         segment = np.minimum(row // self.steps, (rows - 1) // self.steps - 1)
         table = constant_pair(basis_table(self.degree, self.steps), dt)
         return BandProgram(
             actions=actions,
-            head=self._points(start, knot, 0),
+            head=self._points(start, dt, 0),
             tail=tail,
-            weights=Weights(per_order(table, knot), segment, row - segment * self.steps),
+            weights=Weights(per_order(table, dt, self.steps), segment, row - segment * self.steps),
             start=filled(start) if copied else None,
         )
 
-    def _points(self, state: Parts, knot: Pair, when: int) -> Pair:
+    def _points(self, state: Parts, dt: Array, when: int) -> Pair:
         """Control points of the segment that is the state's polynomial, [B, degree + 1, D].
 
         ``when``: the local time in the segment, in knots, at which the state holds.
@@ -113,7 +111,7 @@ class BSpline(Mode):
         points = []
         for r in range(self.degree + 1):
             knots = [r - self.degree + 1 + k - when for k in range(self.degree)]
-            points.append(state_polynomial(state, knot, blossom(self.degree, knots)))
+            points.append(state_polynomial(state, dt, blossom(self.degree, knots), self.steps))
         return stack(points, 1)
 
 

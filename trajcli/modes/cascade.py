@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trajcli.arrays import concatenate, float64, pair
+from trajcli.arrays import concatenate, float64, leading, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import CascadeProgram
@@ -54,7 +54,7 @@ class Cascade(FramedMode):
         """cuRobo takes the step into row t from dt[t]; dt[0] is unused."""
         if self.convention == "standard" or dt.shape[1] == 1:
             return dt
-        return concatenate([dt[:, 1:], dt[:, -1:]], 1)
+        return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
     def program(
         self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
@@ -65,10 +65,12 @@ class Cascade(FramedMode):
         else:
             actions, start_row = self.framed(actions, recorded)
         position, velocity, acceleration, jerk = (pair(part) for part in filled(start))
+        sources = [None] * 4
+        sources[self.derivatives_of] = actions
         return CascadeProgram(
-            actions=actions,
+            sources=sources,
             state=(position, velocity, acceleration, jerk),
-            dt=dt if dt.shape[1] == 1 else dt[:, : actions.shape[1]],
+            dt=dt if dt.shape[1] == 1 else leading(dt, actions.shape[1]),
             order=self.derivatives_of,
             scheme=self.scheme,
             start_row=start_row,

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import concatenate, constant, constant_pair, float64, pair, stack
+from trajcli.arrays import (
+    concatenate,
+    constant,
+    constant_pair,
+    differentiable,
+    float64,
+    leading,
+    namespace,
+    pair,
+    settled,
+    stack,
+)
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram, Weights
@@ -17,7 +28,6 @@ from trajcli.modes.mode import Case, FramedMode, Parts, elapsed, filled, needs_s
 from trajcli.modes.stencils import (
     derivative_weights,
     per_order,
-    spacing,
     state_polynomial,
     taylor,
 )
@@ -112,8 +122,9 @@ class Central(FramedMode):
         if self.convention == "standard":
             return super().row_times(dt, horizon, recorded)
         times = elapsed(dt, horizon)
-        first, last = dt[:, :1], dt[:, -1:]
-        return np.concatenate([-first, times, times[:, -1:] + last * np.array([[1.0, 2.0]])], 1)
+        first, last = dt[:, 0, None], dt[:, -1, None]
+        end = times[:, -1, None]
+        return concatenate([-first, times, end + last, end + 2.0 * last], 1)
 
     def program(
         self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
@@ -127,7 +138,7 @@ class Central(FramedMode):
         start_parts = filled(start)
         first = np.arange(horizon)
         gaps = _padded_gaps(dt, horizon, before=1, after=2)
-        tau = spacing(dt[:, :1])
+        tau = dt[:, 0, None]
         head = stack([state_polynomial(start, tau, taylor(Fraction(-1))), pair(start_parts[0])], 1)
         actions, tail = self._tail(actions, goal, held=2)
         return BandProgram(
@@ -150,7 +161,7 @@ class Central(FramedMode):
 
     def _curobo(self, actions: Array, start: Parts, goal: Parts, dt: Array) -> BandProgram:
         horizon = actions.shape[1]
-        tau = spacing(dt[:, :1])
+        tau = dt[:, 0, None]
         head = []
         for k in (3, 2, 1):
             past = [Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]]
@@ -170,8 +181,10 @@ class Central(FramedMode):
 
     def _tail(self, actions: Array, goal: Parts, held: int) -> tuple[Array, Pair]:
         """What follows the actions: the last one held, or the goal in its place and held."""
-        if self.ends != "goal" or actions.shape[1] == 0:
-            last = float64(actions[:, -1:])
+        if actions.shape[1] == 0:  # frames curobo drops the only action: the start row alone
+            return actions, pair(float64(actions))
+        if self.ends != "goal":
+            last = float64(actions[:, -1, None])
             return actions, pair(concatenate([last] * held, 1))
         assert goal[0] is not None
         actions, tail = replace_last(actions, goal[0], held + 1)
@@ -181,9 +194,9 @@ class Central(FramedMode):
 def _padded_gaps(dt: Array, horizon: int, before: int, after: int) -> Array:
     """Steps between the points of the padded sequence, [b, 1] if uniform, else [b, n]."""
     if dt.shape[1] == 1 or horizon == 0:
-        return dt[:, :1]
-    dt = dt[:, :horizon]
-    return concatenate([dt[:, :1]] * before + [dt] + [dt[:, -1:]] * after, 1)
+        return dt[:, 0, None]
+    dt = leading(dt, horizon)
+    return concatenate([dt[:, 0, None]] * before + [dt] + [dt[:, -1, None]] * after, 1)
 
 
 def _weights(gaps: Array, first: Array, place: Array) -> Weights:
@@ -194,18 +207,30 @@ def _weights(gaps: Array, first: Array, place: Array) -> Weights:
     if gaps.shape[1] == 1:
         kinds, phase = np.unique(place, return_inverse=True)
         stencils = [_unit_stencil(int(kind)) for kind in kinds] or [_unit_stencil(MIDDLE)]
-        return Weights(per_order(constant_pair(stencils, gaps), spacing(gaps)), first, phase)
-    # Times of the five points after the first of each window, unrounded: [b, T]
-    times = [pair(gaps[:, first] * 0.0)]
+        return Weights(per_order(constant_pair(stencils, gaps), gaps), first, phase)
+    exact = _stencils(gaps, first, place, lambda values: pair(settled(values)))
+    table = stack([stack(row, -1) for row in exact], -2)  # [b, T, 4, 5]
+    xp = namespace(gaps)
+
+    def plain() -> Array:
+        rows = _stencils(gaps, first, place, lambda values: values)
+        return xp.stack([xp.stack(row, -1) for row in rows], -2)
+
+    return Weights(differentiable(table, plain), first, np.arange(len(first)))
+
+
+def _stencils(
+    gaps: Array, first: Array, place: Array, number: Callable[[Array], Any]
+) -> list[list[Any]]:
+    """weights[order][point], each [b, T]: of windows on unequal steps, as numbers of a kind."""
+    zero = gaps[:, first] * 0.0
+    times = [number(zero)]  # of the window's points, from its first
     for i in range(WINDOW - 1):
-        times.append(times[-1] + pair(gaps[:, first + i]))
+        times.append(times[-1] + number(gaps[:, first + i]))
     here = times[0]
     for i in range(1, WINDOW):
-        here = here + times[i] * pair(constant(place == i, gaps))
-    one = Pair(times[0].hi + 1.0, times[0].hi * 0.0)
-    weights = derivative_weights(times, here, one)
-    table = stack([stack(row, -1) for row in weights], -2)  # [b, T, 4, 5]
-    return Weights(table, first, np.arange(len(first)))
+        here = here + times[i] * number(constant(place == i, gaps))
+    return derivative_weights(times, here, number(zero + 1.0))
 
 
 def _unit_stencil(place: int) -> Sequence[Sequence[Fraction]]:

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from trajcli.arrays import concatenate, namespace
+import numpy as np
+
+from trajcli.arrays import concatenate, constant, leading, namespace
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, two_sum
 from trajcli.kernels.program import Program
@@ -75,7 +77,7 @@ class Mode:
         return dt
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        """Time of each row in seconds [b, T] (NumPy); row 0 of the plan or recording is 0."""
+        """Time of each row in seconds [b, T]; row 0 of the plan or recording is 0."""
         raise NotImplementedError
 
     def program(
@@ -123,15 +125,15 @@ class FramedMode(Mode):
 
 
 def elapsed(dt: Array, steps: int) -> Array:
-    """0, dt_1, dt_1 + dt_2, … as float64 [b, steps + 1] (NumPy), each rounded once."""
-    import numpy as np
-
+    """0, dt_1, dt_1 + dt_2, … as float64 [b, steps + 1], each rounded once; dt [b, h]."""
+    xp = namespace(dt)
     if dt.shape[1] == 1:
-        return dt * np.arange(steps + 1, dtype=np.float64)
-    sums = np.cumsum(np.concatenate([np.zeros((dt.shape[0], 1)), dt[:, :steps]], 1), 1)
+        return dt * constant(np.arange(steps + 1), dt)
+    dt = leading(dt, steps)
+    sums = xp.cumsum(concatenate([xp.zeros_like(dt[:, 0, None]), dt], 1), 1)
     gained = two_sum(sums[:, 1:], -sums[:, :-1])  # what each sum missed is added back
-    sums[:, 1:] += np.cumsum((dt[:, :steps] - gained.hi) - gained.lo, 1)
-    return sums
+    missed = xp.cumsum((dt - gained.hi) - gained.lo, 1)
+    return concatenate([sums[:, 0, None], sums[:, 1:] + missed], 1)
 
 
 def no_goal(mode: str, case: Case) -> list[Fault]:

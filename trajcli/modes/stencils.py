@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, TypeVar
 
-from trajcli.arrays import namespace
+from trajcli.arrays import constant, differentiable, pair, settled, stack
 from trajcli.kernels.pairs import Array, Pair, from_fraction, power
 from trajcli.modes.mode import Parts
 
-Number = TypeVar("Number", Fraction, Pair)
+Number = TypeVar("Number", Fraction, Pair, Any)
 
 
 def elementary_symmetric(values: Sequence[Any], degree: int, one: Any) -> Any:
@@ -50,25 +52,32 @@ def derivative_weights(points: Sequence[Number], at: Number, one: Number) -> lis
     return weights
 
 
-def _whole(value: int, like: Number) -> Any:
-    return Fraction(value) if isinstance(like, Fraction) else Pair(float(value))
+def _whole(value: int, like: Any) -> Any:
+    if isinstance(like, Fraction):
+        return Fraction(value)
+    return Pair(float(value)) if isinstance(like, Pair) else float(value)
 
 
-def state_polynomial(parts: Parts, step: Pair, coefficients: Sequence[Fraction]) -> Pair:
-    """Σ coefficient_m · stepᵐ · part_m, unrounded: a point on a state's Taylor polynomial.
+def state_polynomial(
+    parts: Parts, dt: Array, coefficients: Sequence[Fraction], factor: int = 1
+) -> Pair:
+    """Σ coefficient_m · hᵐ · part_m with h = factor·dt, unrounded: a point on a Taylor polynomial.
 
-    step [b, 1]; parts [B, D]; the result is [B, D].
+    dt [b, 1]; parts [B, D]; the result is [B, D].
     """
-    total: Pair | None = None
-    for m, (part, coefficient) in enumerate(zip(parts, coefficients, strict=True)):
-        if part is None or coefficient == 0:
-            continue
-        values = Pair(part, namespace(part).zeros_like(part))
-        term = power(step, m) * from_fraction(coefficient) * values
-        total = term if total is None else total + term
-    if total is None:
-        raise ValueError("a state needs its position")
-    return total
+    present = [
+        (m, part, coefficient)
+        for m, (part, coefficient) in enumerate(zip(parts, coefficients, strict=True))
+        if part is not None and coefficient != 0
+    ]
+    step = spacing(dt, factor)
+    exact = [power(step, m) * from_fraction(c) * pair(settled(part)) for m, part, c in present]
+
+    def plain() -> Array:
+        terms = [float(c) * (factor * dt) ** m * part for m, part, c in present]
+        return functools.reduce(operator.add, terms)
+
+    return differentiable(functools.reduce(operator.add, exact), plain)
 
 
 def taylor(time: Fraction) -> list[Fraction]:
@@ -89,19 +98,22 @@ def blossom(degree: int, knots: Sequence[int]) -> list[Fraction]:
     ]
 
 
-def per_order(table: Pair, step: Pair) -> Pair:
-    """A table [P, 4, W] for unit steps, its order-m weights over stepᵐ: [b, P, 4, W].
+def per_order(table: Pair, dt: Array, factor: int = 1) -> Pair:
+    """A table [P, 4, W] for unit steps, its order-m weights over (factor·dt)ᵐ: [b, P, 4, W].
 
-    step [b, 1].
+    dt [b, 1].
     """
-    xp = namespace(step.hi)
-    one = power(step, 0)
-    powers = [one, step, power(step, 2), power(step, 3)]
-    hi = xp.stack([p.hi for p in powers], 1)[:, None]  # [b, 1, 4, 1]
-    lo = xp.stack([xp.zeros_like(step.hi) + p.lo for p in powers], 1)[:, None]
-    return Pair(table.hi[None], table.lo[None]) / Pair(hi, lo)
+    step = spacing(dt, factor)
+    powers = stack([power(step, m) for m in range(4)], 1)  # [b, 4, 1]
+    exact = table[None] / powers[:, None]
+
+    def plain() -> Array:
+        orders = constant([[0.0], [1.0], [2.0], [3.0]], dt)
+        return table.hi[None] / (factor * dt[:, None, :, None]) ** orders
+
+    return differentiable(exact, plain)
 
 
 def spacing(dt: Array, factor: int = 1) -> Pair:
-    """A uniform step [b, 1] as a pair, times a whole number."""
-    return Pair(dt) * Pair(float(factor))
+    """factor·dt as a pair, a constant."""
+    return pair(settled(dt)) * Pair(float(factor))

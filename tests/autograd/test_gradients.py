@@ -1,0 +1,303 @@
+"""Gradients of integrate are exact: every mode and option, every input, every way torch has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trajcli
+from trajcli import State, integrate
+
+PARTS = ("position", "velocity", "acceleration", "jerk")
+F64 = torch.float64
+STEPS = ("scalar", "per step", "per trajectory", "both")
+
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+def problem(
+    mode: str, steps: str = "scalar", recorded: bool = False, **options: Any
+) -> tuple[Callable[..., Tensors], Tensors]:
+    """A function of tensors (actions, dt, start parts, goal parts) and random such tensors."""
+    B, H, D = 2, 5 if recorded else 3, 1
+    random = torch.Generator().manual_seed(H * 7 + B)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=F64, generator=random).requires_grad_()
+
+    n = H - 1 if recorded else H
+    shape = {"scalar": (), "per step": (n,), "per trajectory": (B, 1), "both": (B, n)}[steps]
+    dt = (torch.rand(shape, dtype=F64, generator=random) / 2 + 0.75).requires_grad_()
+    goals = {"central": 1, "bspline": 4}[mode] if options.get("ends") == "goal" else 0
+    start = [] if recorded else [draw(B, D) for _ in range(4)]
+    goal = [draw(B, D) for _ in range(goals)]
+
+    def outputs(
+        u: torch.Tensor, dt: torch.Tensor, *states: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        given = dict(options)
+        if goals:
+            given["goal"] = State(*states[4:])
+        found = integrate(u, "first" if recorded else State(*states[:4]), dt, mode, **given)
+        return tuple(getattr(found, name) for name in PARTS)
+
+    return outputs, (draw(B, H, D), dt, *start, *goal)
+
+
+CASES = [
+    *(
+        (mode, steps, False, {"scheme": scheme})
+        for mode in ("clique", "velocity", "acceleration", "jerk")
+        for scheme in ("euler", "zoh", "foh")
+        for steps in STEPS
+    ),
+    *(
+        (mode, "both", False, {"frames": frames})
+        for mode in ("clique", "jerk", "central", "teleport")
+        for frames in ("actions", "curobo")
+    ),
+    *((mode, "per step", False, {"convention": "curobo"}) for mode in ("acceleration", "clique")),
+    *(
+        (mode, steps, recorded, options)
+        for steps in STEPS
+        for mode, recorded, options in (
+            ("central", False, {}),
+            ("central", True, {}),
+            ("central", False, {"ends": "goal"}),
+            ("central", False, {"convention": "curobo"}),
+            ("clique", True, {}),
+        )
+    ),
+    *(
+        ("bspline", steps, False, {"degree": degree, "ends": ends, "convention": convention})
+        for steps in ("scalar", "per trajectory")
+        for degree in (3, 4, 5)
+        for ends in ("plan", "goal")
+        for convention in ("standard", "curobo")
+    ),
+    ("bspline", "scalar", False, {"steps": 3}),
+    ("teleport", "scalar", True, {}),
+]
+
+
+@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES)
+def test_first_derivatives_match_finite_differences_in_both_modes(mode, steps, recorded, options):
+    outputs, inputs = problem(mode, steps, recorded, **options)
+    assert torch.autograd.gradcheck(
+        outputs,
+        inputs,
+        check_forward_ad=True,
+        check_backward_ad=True,
+        check_batched_grad=True,
+        check_batched_forward_grad=True,
+        check_undefined_grad=True,
+        fast_mode=mode == "bspline",
+    )
+
+
+@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES)
+def test_second_derivatives_match_finite_differences(mode, steps, recorded, options):
+    outputs, inputs = problem(mode, steps, recorded, **options)
+    assert torch.autograd.gradgradcheck(
+        outputs,
+        inputs,
+        check_fwd_over_rev=True,
+        check_rev_over_rev=True,
+        check_batched_grad=mode != "bspline",
+        check_undefined_grad=True,
+        fast_mode=True,
+    )
+
+
+@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::3])
+def test_torch_func_transforms_agree_with_each_other(mode, steps, recorded, options):
+    outputs, inputs = problem(mode, steps, recorded, **options)
+    weights = [torch.randn(x.shape, dtype=F64) for x in outputs(*inputs)]
+
+    def cost(u: torch.Tensor, dt: torch.Tensor) -> torch.Tensor:
+        found = outputs(u, dt, *(x.detach() for x in inputs[2:]))
+        return sum((w * x**2).sum() for w, x in zip(weights, found, strict=True))
+
+    u, dt = (x.detach() for x in inputs[:2])
+    reverse = torch.func.jacrev(cost, (0, 1))(u, dt)
+    forward = torch.func.jacfwd(cost, (0, 1))(u, dt)
+    for a, b in zip(reverse, forward, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * float(a.abs().max()))
+    hessian = torch.func.hessian(cost)(u, dt)
+    again = torch.func.jacrev(torch.func.jacrev(cost))(u, dt)
+    torch.testing.assert_close(hessian, again, rtol=1e-8, atol=1e-8 * float(again.abs().max()))
+    many = torch.stack([u, 2 * u, -u])
+    each = torch.stack([torch.func.grad(cost)(x, dt) for x in many])
+    mapped = torch.func.vmap(torch.func.grad(cost), (0, None))(many, dt)
+    torch.testing.assert_close(mapped, each, rtol=1e-12, atol=1e-12 * float(each.abs().max()))
+    steps_too = torch.stack([dt, 1.5 * dt, 2 * dt])
+    each = torch.stack([torch.func.grad(cost, 1)(u, x) for x in steps_too])
+    mapped = torch.func.vmap(torch.func.grad(cost, 1), (None, 0))(u, steps_too)
+    torch.testing.assert_close(mapped, each, rtol=1e-12, atol=1e-12 * float(each.abs().max()))
+
+
+def test_the_gradient_reaches_shared_start_states_and_start_indices():
+    u = torch.randn(4, 3, 2, dtype=F64)
+    index = torch.tensor([0, 2, 0, 0])
+    states = torch.randn(3, 2, dtype=F64, requires_grad=True)
+    found = integrate(u, states, 0.1, start_index=index)
+    found.position.sum().backward()
+    counts = torch.tensor([3.0, 0.0, 1.0], dtype=F64)
+    torch.testing.assert_close(states.grad, 4 * counts[:, None].expand(3, 2))
+    shared = torch.randn(2, dtype=F64, requires_grad=True)
+    integrate(u, shared, 0.1).position.sum().backward()
+    torch.testing.assert_close(shared.grad, torch.full((2,), 16.0, dtype=F64))
+
+
+def test_time_stamps_and_row_times_carry_gradients():
+    u = torch.randn(1, 4, 1, dtype=F64)
+    times = torch.tensor([0.0, 0.1, 0.3, 0.4, 0.8], dtype=F64, requires_grad=True)
+
+    def both(t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = integrate(u, torch.zeros(1, dtype=F64), mode="jerk", times=t)
+        return found.position, found.time
+
+    assert torch.autograd.gradcheck(both, (times,), check_forward_ad=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_have_the_type_of_their_inputs(dtype):
+    u = torch.randn(2, 5, 3, dtype=dtype, requires_grad=True)
+    s = torch.randn(2, 3, dtype=dtype, requires_grad=True)
+    dt = torch.tensor(0.1, dtype=dtype, requires_grad=True)
+    for mode in ("jerk", "central", "bspline"):
+        grads = torch.autograd.grad(integrate(u, s, dt, mode).velocity.sum(), (u, s, dt))
+        for grad, x in zip(grads, (u, s, dt), strict=True):
+            assert grad.dtype == dtype
+            assert grad.shape == x.shape
+            assert grad.abs().sum() > 0
+
+
+def test_unusual_tensors_give_the_same_gradients():
+    base = torch.randn(3, 5, 4, dtype=F64)
+    plain = base.transpose(1, 2).clone().requires_grad_()
+    s = torch.zeros(5, dtype=F64)
+    (want,) = torch.autograd.grad((integrate(plain, s, 0.1).position ** 2).sum(), plain)
+    strided = base.clone().requires_grad_()
+    loss = (integrate(strided.transpose(1, 2), s, 0.1).position ** 2).sum()
+    (got,) = torch.autograd.grad(loss, strided)
+    torch.testing.assert_close(got.transpose(1, 2), want, rtol=0, atol=0)
+    one = torch.randn(1, 4, 5, dtype=F64, requires_grad=True)
+    loss = integrate(one.expand(3, 4, 5), s, 0.1).position.sum()
+    (got,) = torch.autograd.grad(loss, one, retain_graph=True)
+    (single,) = torch.autograd.grad(integrate(one, s, 0.1).position.sum(), one)
+    torch.testing.assert_close(got, 3 * single)
+    (again,) = torch.autograd.grad(loss, one)
+    torch.testing.assert_close(again, got, rtol=0, atol=0)
+    empty = torch.zeros(0, 4, 5, dtype=F64, requires_grad=True)
+    integrate(empty, s, 0.1).jerk.sum().backward()
+    assert empty.grad.shape == (0, 4, 5)
+
+
+def test_checkpointing_gives_the_same_gradient():
+    from torch.utils.checkpoint import checkpoint
+
+    u = torch.randn(2, 6, 3, requires_grad=True)
+    s = torch.randn(2, 3)
+
+    def cost(u: torch.Tensor) -> torch.Tensor:
+        return (integrate(u, s, 0.1, "jerk").position ** 2).sum()
+
+    (want,) = torch.autograd.grad(cost(u), u)
+    (got,) = torch.autograd.grad(checkpoint(cost, u, use_reentrant=False), u)
+    torch.testing.assert_close(got, want, rtol=0, atol=0)
+
+
+def test_compiled_code_gives_the_same_numbers_or_says_that_it_cannot():
+    u = torch.randn(2, 6, 3, requires_grad=True)
+    s = torch.randn(2, 3)
+
+    def cost(u: torch.Tensor) -> torch.Tensor:
+        return (integrate(2 * u, s, 0.1, "jerk").position ** 2).sum()
+
+    (want,) = torch.autograd.grad(cost(u), u)
+    (got,) = torch.autograd.grad(torch.compile(cost, backend="eager")(u), u)
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=0)
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        torch.compile(cost, backend="eager", fullgraph=True)(u)
+
+
+def test_golden_gradients_of_curobo_are_met(golden):
+    import h5py
+
+    met = 0
+    with h5py.File(golden) as file:
+        for family in ("clique", "central"):
+            for case in file[family].values():
+                if "grad_actions" not in case:
+                    continue
+                given = {name: torch.as_tensor(x[()]) for name, x in case["input"].items()}
+                start = State(*(given[f"start_{name}"] for name in PARTS[:3]))
+                options: dict[str, Any] = {"mode": family, "convention": "curobo"}
+                if case.name.endswith("_goal"):
+                    options |= {"ends": "goal", "goal": given["goal_position"]}
+                u = given["actions"].requires_grad_()
+                found = integrate(u, start, given["dt"], **options)
+                pulled = [torch.as_tensor(case["upstream"][name][()]) for name in PARTS]
+                rows = [getattr(found, name) for name in PARTS]
+                (grad,) = torch.autograd.grad(rows, u, pulled)
+                want = case["grad_actions"][()]
+                assert np.abs(grad.numpy() - want).max() <= 2e-6 * np.abs(want).max(), case.name
+                met += 1
+    assert met >= 9
+
+
+def test_numpy_stays_numpy():
+    found = integrate(np.ones((1, 3, 2)), np.zeros(2), 0.1)
+    assert isinstance(found.position, np.ndarray)
+    assert isinstance(found.time, np.ndarray)
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.0, -2.0, torch.tensor([1.0, -1.0, 3.0], dtype=F64)])
+def test_a_gradient_factor_scales_gradients_and_nothing_else(factor):
+    x = torch.randn(4, 3, dtype=F64, requires_grad=True)
+    y = trajcli.scale_gradient(x, factor)
+    assert torch.equal(y, x)
+    (grad,) = torch.autograd.grad((y**3).sum(), x, create_graph=True)
+    torch.testing.assert_close(grad, factor * 3 * x**2)
+    (second,) = torch.autograd.grad(grad.sum(), x)
+    torch.testing.assert_close(second, factor * factor * 6 * x)  # y's own factor counts again
+    value, tangent = torch.func.jvp(
+        lambda v: trajcli.scale_gradient(v, factor), (x.detach(),), (torch.ones_like(x),)
+    )
+    assert torch.equal(value, x)
+    assert torch.equal(tangent, torch.ones_like(x))
+    many = torch.randn(5, 4, 3, dtype=F64)
+    mapped = torch.func.vmap(
+        torch.func.grad(lambda v: (trajcli.scale_gradient(v, factor) ** 2).sum())
+    )(many)
+    torch.testing.assert_close(mapped, factor * 2 * many)
+
+
+def test_a_gradient_factor_that_wants_a_gradient_or_does_not_fit_is_refused():
+    x = torch.ones(2, 3)
+    with pytest.raises(trajcli.UsageError, match="no gradient of its own"):
+        trajcli.scale_gradient(x, torch.tensor(2.0, requires_grad=True))
+    with pytest.raises(trajcli.UsageError, match="broadcast"):
+        trajcli.scale_gradient(x, torch.ones(4, 2, 3))
+
+
+def test_gradients_are_clipped_per_trajectory_by_norm_and_by_value():
+    x = torch.zeros(2, 2, requires_grad=True)
+    pulled = torch.tensor([[3.0, 4.0], [0.3, 0.4]])
+    for options, want in (
+        ({}, pulled),
+        ({"norm": 1.0}, torch.tensor([[0.6, 0.8], [0.3, 0.4]])),
+        ({"value": 3.5}, torch.tensor([[3.0, 3.5], [0.3, 0.4]])),
+    ):
+        y = trajcli.clip_gradient(x, **options)
+        assert torch.equal(y, x)
+        (grad,) = torch.autograd.grad(y, x, pulled)
+        torch.testing.assert_close(grad, want)
+    with pytest.raises(trajcli.UsageError, match="norm"):
+        trajcli.clip_gradient(x, norm=-1.0)

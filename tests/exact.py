@@ -1,0 +1,428 @@
+"""Every mode a second time: exact rational arithmetic, one number after another.
+
+Straight from the definitions and slow on purpose. Nothing here is shared with trajcli: sums of
+held actions are antiderivatives, stencils are derivatives of the interpolating quartic, splines
+are de Boor's recursion, and a state's control points are solved for. Inputs are taken exactly
+as they are stored.
+
+:func:`integrate` is called like ``trajcli.integrate`` and returns arrays of fractions;
+:func:`assert_within_ulp` and :func:`assert_within` compare what trajcli found with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate, pairwise
+from math import factorial
+from typing import Any
+
+import numpy as np
+
+PARTS = ("position", "velocity", "acceleration", "jerk")
+ORDERS = {"clique": 0, "velocity": 1, "acceleration": 2, "jerk": 3}
+
+Columns = list[list[Fraction]]
+"""Position, velocity, acceleration and jerk of one trajectory and dof, [4][T]."""
+
+
+# -- one trajectory, one dof ----------------------------------------------------------------
+
+
+def cascade(
+    actions: Sequence[Fraction],
+    state: Sequence[Fraction],
+    steps: Sequence[Fraction],
+    order: int,
+    scheme: str = "euler",
+) -> Columns:
+    """Rows 0..H: the actions of this order, summed down and differenced up."""
+    rows = [list(state)]
+    for action, dt in zip(actions, steps, strict=True):
+        before = rows[-1]
+        now = [Fraction(0)] * 4
+        now[order] = action
+        # what the action does over the step, as a polynomial of the time since its beginning
+        course = [action] if scheme == "zoh" else [before[order], (action - before[order]) / dt]
+        for m in reversed(range(order)):
+            if scheme == "euler":
+                now[m] = before[m] + dt * now[m + 1]
+            else:
+                course = [before[m], *(c / (i + 1) for i, c in enumerate(course))]
+                now[m] = _polynomial(course, dt)
+        for m in range(order + 1, 4):
+            now[m] = (now[m - 1] - before[m - 1]) / dt
+        rows.append(now)
+    return _columns(rows)
+
+
+def recorded_cascade(positions: Sequence[Fraction], steps: Sequence[Fraction]) -> Columns:
+    """Differences of a recording; rows before the data began take the first there is."""
+    columns = [list(positions)]
+    for m in (1, 2, 3):
+        below = columns[-1]
+        known = [(below[t] - below[t - 1]) / steps[t - 1] for t in range(m, len(below))]
+        first = known[0] if known else Fraction(0)
+        columns.append([first] * min(m, len(below)) + known)
+    return columns
+
+
+def central(
+    actions: Sequence[Fraction],
+    state: Sequence[Fraction],
+    steps: Sequence[Fraction],
+    goal: Fraction | None = None,
+) -> Columns:
+    """Rows 0..H of a plan that holds its last action, or the goal in its place."""
+    rows = [list(state)]
+    if not actions:
+        return _columns(rows)
+    used = [*actions[:-1], actions[-1] if goal is None else goal]
+    p, v, a, j = state
+    tau, last = steps[0], steps[-1]
+    past = p - tau * v + tau**2 * a / 2 - tau**3 * j / 6
+    points = [past, p, *used, used[-1], used[-1]]
+    times = [-tau, *accumulate(steps, initial=Fraction(0))]
+    times += [times[-1] + last, times[-1] + 2 * last]
+    for t in range(1, len(used) + 1):
+        rows.append(_stencil(times[t - 1 : t + 4], points[t - 1 : t + 4], times[t + 1]))
+    return _columns(rows)
+
+
+def recorded_central(positions: Sequence[Fraction], steps: Sequence[Fraction]) -> Columns:
+    """A recording: each row's window is the five nearest rows."""
+    times = list(accumulate(steps, initial=Fraction(0)))
+    rows = []
+    for t in range(len(positions)):
+        first = min(max(t - 2, 0), len(positions) - 5)
+        window = slice(first, first + 5)
+        rows.append(_stencil(times[window], positions[window], times[t]))
+    return _columns(rows)
+
+
+def curobo_central(
+    actions: Sequence[Fraction],
+    state: Sequence[Fraction],
+    steps: Sequence[Fraction],
+    goal: Fraction | None = None,
+) -> Columns:
+    """Rows −1..H+2, every one by stencil, from cuRobo's own past points."""
+    used = [*actions[:-1], actions[-1] if goal is None else goal]
+    p, v, a, j = state
+    tau, last = steps[0], steps[-1]
+    thirds = {1: Fraction(-7, 6), 2: Fraction(-4, 3), 3: Fraction(-3, 2)}
+    points = [
+        p - k * tau * v + (Fraction(k * k, 2) - 2 * k) * tau**2 * a + thirds[k] * tau**3 * j
+        for k in (3, 2, 1)
+    ]
+    points += [p, *used, *[used[-1]] * 4]
+    times = [-3 * tau, -2 * tau, -tau, *accumulate(steps, initial=Fraction(0))]
+    times += [times[-1] + k * last for k in (1, 2, 3, 4)]
+    return _columns(
+        [
+            _stencil(times[first : first + 5], points[first : first + 5], times[first + 2])
+            for first in range(len(points) - 4)
+        ]
+    )
+
+
+def bspline(
+    actions: Sequence[Fraction],
+    state: Sequence[Fraction],
+    dt: Fraction,
+    degree: int,
+    steps: int,
+    goal: Sequence[Fraction] | None = None,
+    convention: str = "standard",
+) -> Columns:
+    """The spline of start points, actions and end points, ``steps`` rows per knot interval."""
+    knot = dt * steps
+    if convention == "curobo" and degree == 3:
+        state = [*state[:3], Fraction(0)]
+        goal = None if goal is None else [*goal[:3], Fraction(0)]
+    points = control_points(state, knot, degree, at=0)
+    if goal is None:
+        points += [*actions, *[actions[-1]] * degree]
+    else:
+        at = 1 if convention == "standard" else 0
+        points += [*actions[:-1], *control_points(goal, knot, degree, at=at)]
+    segments = len(points) - degree
+    places = [(t // steps, Fraction(t % steps, steps)) for t in range(segments * steps)]
+    places.append((segments - 1, Fraction(1)))
+    columns = []
+    for order in range(4):
+        left = degree - order
+        columns.append([de_boor(points[s : s + left + 1], left, local) for s, local in places])
+        points = [(b - a) / knot for a, b in pairwise(points)]
+    return columns
+
+
+def de_boor(points: Sequence[Fraction], degree: int, local: Fraction) -> Fraction:
+    """A uniform spline at ``local`` (0..1) in the segment of these degree + 1 points."""
+    points = list(points)
+    for level in range(1, degree + 1):
+        for i in range(degree, level - 1, -1):
+            knot, next_knot = i - degree, i + 1 - level  # the segment is 0..1
+            share = (local - knot) / (next_knot - knot)
+            points[i] = (1 - share) * points[i - 1] + share * points[i]
+    return points[degree]
+
+
+def control_points(
+    state: Sequence[Fraction], knot: Fraction, degree: int, at: int
+) -> list[Fraction]:
+    """The control points of the segment that has this state at local time ``at``, 0 or 1."""
+    local = [x * knot**m for m, x in enumerate(state)] + [Fraction(0)] * (degree - 3)
+    inverse = _inverse_of_derivatives(degree, at)
+    return [sum((w * x for w, x in zip(row, local, strict=True)), Fraction(0)) for row in inverse]
+
+
+@cache
+def _inverse_of_derivatives(degree: int, at: int) -> list[list[Fraction]]:
+    """From a segment's derivatives 0..degree by local time to its control points."""
+    matrix = []
+    for order in range(degree + 1):
+        row = []
+        for i in range(degree + 1):
+            points = [Fraction(int(k == i)) for k in range(degree + 1)]
+            for _ in range(order):
+                points = [b - a for a, b in pairwise(points)]
+            row.append(de_boor(points, degree - order, Fraction(at)))
+        matrix.append(row)
+    return _inverse(matrix)
+
+
+def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
+    """Gauss and Jordan's elimination."""
+    n = len(matrix)
+    rows = [[*row, *(Fraction(int(i == k)) for k in range(n))] for i, row in enumerate(matrix)]
+    for column in range(n):
+        pivot = next(i for i in range(column, n) if rows[i][column])
+        rows[column], rows[pivot] = rows[pivot], rows[column]
+        rows[column] = [x / rows[column][column] for x in rows[column]]
+        for i in range(n):
+            if i != column:
+                factor = rows[i][column]
+                rows[i] = [x - factor * y for x, y in zip(rows[i], rows[column], strict=True)]
+    return [row[n:] for row in rows]
+
+
+def _stencil(times: Sequence[Fraction], points: Sequence[Fraction], at: Fraction) -> list[Fraction]:
+    """Value and three derivatives, at one time, of the quartic through five points.
+
+    Newton's divided differences, expanded around ``at``.
+    """
+    differences = list(points)
+    for level in range(1, 5):
+        for i in range(4, level - 1, -1):
+            gap = times[i] - times[i - level]
+            differences[i] = (differences[i] - differences[i - 1]) / gap
+    coefficients = [differences[4]]
+    for i in (3, 2, 1, 0):  # coefficients · (time − times[i]) + differences[i]
+        shift = at - times[i]
+        raised = [Fraction(0), *coefficients]
+        scaled = [shift * c for c in coefficients] + [Fraction(0)]
+        coefficients = [a + b for a, b in zip(raised, scaled, strict=True)]
+        coefficients[0] += differences[i]
+    return [factorial(m) * coefficients[m] for m in range(4)]
+
+
+def _polynomial(coefficients: Sequence[Fraction], at: Fraction) -> Fraction:
+    return sum((c * at**i for i, c in enumerate(coefficients)), Fraction(0))
+
+
+def _columns(rows: Sequence[Sequence[Fraction]]) -> Columns:
+    return [[row[m] for row in rows] for m in range(4)]
+
+
+# -- arrays ---------------------------------------------------------------------------------
+
+
+def integrate(
+    actions: Any,
+    start: Any = None,
+    dt: Any = None,
+    mode: str = "acceleration",
+    *,
+    times: Any = None,
+    goal: Any = None,
+    start_index: Any = None,
+    goal_index: Any = None,
+    scheme: str = "euler",
+    ends: str = "plan",
+    degree: int = 3,
+    steps: int = 1,
+    frames: str = "full",
+    convention: str = "standard",
+) -> dict[str, np.ndarray]:
+    """What trajcli.integrate should find: four object arrays [B, T, D] and ``time`` [B, T].
+
+    start and goal have the four parts as attributes, each [D], [B, D] or, with an index,
+    [S, D]; start "first" is a recording.
+    """
+    actions = np.asarray(actions)
+    batch, horizon, dofs = actions.shape
+    recorded = isinstance(start, str) and start == "first"
+    if convention == "curobo" and mode in ORDERS:
+        frames = "curobo"
+    gaps = _steps(dt, times, batch, horizon, recorded)
+    found: dict[str, Any] = {part: [] for part in PARTS}
+    clock = []
+    for b in range(batch):
+        step = gaps[b]
+        if convention == "curobo" and mode in ORDERS and len(step) > 1:
+            step = step[1:]  # the step into row t is dt[t]
+        per_dof = []
+        for d in range(dofs):
+            u = [number(x) for x in actions[b, :, d]]
+            s = None if recorded else _state(start, start_index, b, d)
+            g = None if goal is None else _state(goal, goal_index, b, d)
+            if frames == "curobo":
+                u = u[:-1]
+            used = step[: len(u)]
+            if mode == "bspline":
+                columns = bspline(u, s, step[0], degree, steps, g, convention)
+            elif mode == "central" and recorded:
+                columns = recorded_central(u, step)
+            elif mode == "central":
+                kind = curobo_central if convention == "curobo" else central
+                columns = kind(u, s, used, g[0] if g and ends == "goal" else None)
+            elif mode == "teleport":
+                rest = [[Fraction(0)] * len(u) for _ in range(3)]
+                columns = [u, *rest] if recorded else _after(s, [u, *rest])
+            elif recorded:
+                columns = recorded_cascade(u, step)
+            else:
+                columns = cascade(u, s, used, ORDERS[mode], scheme)
+            if frames == "actions":
+                columns = [column[1:] for column in columns]
+            per_dof.append(columns)
+        for m, part in enumerate(PARTS):
+            found[part].append([list(row) for row in zip(*(c[m] for c in per_dof), strict=True)])
+        clock.append(_times(step, mode, convention, frames, len(per_dof[0][0])))
+    rows = len(clock[0]) if clock else 0
+    arrays = {part: _objects(values, (batch, rows, dofs)) for part, values in found.items()}
+    return {**arrays, "time": _objects(clock, (batch, rows))}
+
+
+def number(value: Any) -> Fraction:
+    """A stored number, exactly."""
+    return Fraction(int(value)) if isinstance(value, (int, np.integer)) else Fraction(float(value))
+
+
+def _steps(dt: Any, times: Any, batch: int, horizon: int, recorded: bool) -> list[list[Fraction]]:
+    """The steps between rows of each trajectory, in float64 as stored or as differences."""
+    count = horizon - 1 if recorded else horizon
+    if times is not None:
+        stamps = np.broadcast_to(np.asarray(times, dtype=np.float64), (batch, count + 1))
+        return [[number(b - a) for a, b in pairwise(row)] for row in stamps]
+    dt = np.asarray(dt, dtype=np.float64)
+    if recorded and dt.ndim and dt.shape[-1] == horizon > 1:
+        dt = dt[..., 1:]  # no step leads into a recording's first row
+    return [[number(x) for x in row] for row in np.broadcast_to(dt, (batch, count))]
+
+
+def _state(state: Any, index: Any, b: int, d: int) -> list[Fraction]:
+    parts = state if isinstance(state, Mapping) else {p: getattr(state, p) for p in PARTS}
+    found = []
+    for part in PARTS:
+        values = parts.get(part)
+        if values is None:
+            found.append(Fraction(0))
+            continue
+        table = np.atleast_2d(np.asarray(values))
+        row = 0 if len(table) == 1 else b if index is None else int(index[b])
+        found.append(number(table[row, d]))
+    return found
+
+
+def _after(state: Sequence[Fraction], columns: Columns) -> Columns:
+    return [[first, *column] for first, column in zip(state, columns, strict=True)]
+
+
+def _times(
+    steps: list[Fraction], mode: str, convention: str, frames: str, rows: int
+) -> list[Fraction]:
+    if mode == "bspline":
+        return [t * steps[0] for t in range(rows)]
+    times = list(accumulate(steps, initial=Fraction(0)))
+    if mode == "central" and convention == "curobo":
+        return [-steps[0], *times, times[-1] + steps[-1], times[-1] + 2 * steps[-1]]
+    return times[1 : rows + 1] if frames == "actions" else times[:rows]
+
+
+def _objects(values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.empty(shape, dtype=object)
+    if array.size:
+        array[:] = values
+    return array
+
+
+# -- comparing ------------------------------------------------------------------------------
+
+
+def assert_within(found: Any, exact: Any, relative: float = 1e-12, nothing: float = 0.0) -> None:
+    """Every value within ``relative`` of the largest along its trajectory and dof.
+
+    Errors up to ``nothing`` pass, for columns that are zero all along because terms cancel.
+    """
+    for place, value, target, largest in _pairs(found, exact):
+        error = abs(number(value) - target)
+        assert error <= max(Fraction(relative) * largest, Fraction(nothing)), (
+            f"{place}: found {value!r}, exactly {float(target)!r}, "
+            f"off by {float(error / largest) if largest else float(error):.3g} of the largest"
+        )
+
+
+def assert_within_ulp(
+    found: Any, exact: Any, ulp: int = 1, where_terms_cancel: float = 1e-12
+) -> None:
+    """Every value within ``ulp`` units in the last place of the exact one, rounded.
+
+    Where terms cancel: within that part of the largest along its trajectory and dof instead.
+    """
+    for place, value, target, largest in _pairs(found, exact):
+        distance = ulp_distance(value, rounded(target, value.dtype))
+        if distance > ulp:
+            error = abs(number(value) - target)
+            assert error <= Fraction(where_terms_cancel) * largest, (
+                f"{place}: found {value!r}, exactly {float(target)!r}, {distance} ulp"
+            )
+
+
+def _pairs(found: Any, exact: Any) -> Any:
+    """The values that are not simply the exact ones rounded: place, value, exact, largest."""
+    found, exact = np.asarray(found), np.asarray(exact, dtype=object)
+    assert found.shape == exact.shape
+    assert found.dtype.kind == "f"
+    nearest = np.array([float(x) for x in exact.ravel()]).reshape(exact.shape)
+    suspects = np.argwhere(found != nearest.astype(found.dtype))
+    largest: dict[tuple[int, ...], Fraction] = {}
+    for place in suspects:
+        along = (place[0], *place[2:])
+        if along not in largest:
+            column = exact[(place[0], slice(None), *place[2:])]
+            largest[along] = max(abs(x) for x in column)
+        value = found[tuple(place)]
+        assert np.isfinite(value), f"{place}: found {value!r}"
+        yield place, value, exact[tuple(place)], largest[along]
+
+
+def rounded(value: Fraction, dtype: Any) -> Any:
+    """The nearest number of the type."""
+    kind = np.dtype(dtype).type
+    guess = kind(float(value))
+    near = [guess, np.nextafter(guess, kind(np.inf)), np.nextafter(guess, kind(-np.inf))]
+    return min(near, key=lambda x: abs(number(x) - value))
+
+
+def ulp_distance(a: Any, b: Any) -> int:
+    """How many numbers of their type lie between two, the second included."""
+    integers = {4: np.int32, 8: np.int64}[np.dtype(a.dtype).itemsize]
+
+    def place(x: Any) -> int:
+        bits = int(np.asarray(x).view(integers))
+        return bits if bits >= 0 else int(np.iinfo(integers).min) - bits
+
+    return abs(place(a) - place(b))

@@ -1,0 +1,400 @@
+"""Every mode, option, shape of dt and dtype against exact rational arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any
+
+import exact
+import numpy as np
+import pytest
+from exact import PARTS, assert_within, assert_within_ulp
+
+import trajcli
+from trajcli import State
+
+ORDERS = ("clique", "velocity", "acceleration", "jerk")
+SCHEMES = ("euler", "zoh", "foh")
+FRAMES = ("full", "actions", "curobo")
+DTYPES = ("float32", "float64")
+B, H, D = 2, 6, 2
+
+
+def random_case(dtype: str, seed: int = 0, shape: tuple[int, int, int] = (B, H, D)) -> Any:
+    """Actions, a start state and a goal state."""
+    rng = np.random.default_rng(seed)
+    batch, _, dofs = shape
+    actions = rng.normal(size=shape).astype(dtype)
+    start, goal = (
+        State(*rng.normal(size=(4, batch, dofs)).astype(dtype) * [[[1]], [[1]], [[3]], [[9]]])
+        for _ in range(2)
+    )
+    return actions, start, goal
+
+
+def steps_of(form: str, rows: int = H, batch: int = B) -> dict[str, Any]:
+    """The same kind of steps in each of the forms a caller may give them."""
+    rng = np.random.default_rng(5)
+    uneven = rng.uniform(0.02, 0.09, size=(batch, rows))
+    stamps = np.concatenate([np.zeros((batch, 1)), np.cumsum(uneven, 1)], 1) + 1.7e3
+    return {
+        "number": {"dt": 0.05},
+        "[H]": {"dt": uneven[0]},
+        "[B,1]": {"dt": uneven[:, :1]},
+        "[B,H]": {"dt": uneven},
+        "float32 [B,H]": {"dt": uneven.astype(np.float32)},
+        "times [H+1]": {"times": stamps[0]},
+        "times [B,H+1]": {"times": stamps},
+    }[form]
+
+
+STEPS = ("number", "[H]", "[B,1]", "[B,H]", "float32 [B,H]", "times [H+1]", "times [B,H+1]")
+UNIFORM = ("number", "[B,1]")
+
+
+def assert_exact(found: trajcli.Trajectory, expected: dict[str, Any], dtype: str) -> None:
+    for part in PARTS:
+        values = getattr(found, part)
+        assert values.dtype == dtype
+        if dtype == "float32":
+            assert_within_ulp(values, expected[part])
+        else:
+            assert_within(values, expected[part], 1e-12)
+    time = np.broadcast_to(found.time, expected["time"].shape)
+    assert time.dtype == np.float64
+    assert_within_ulp(time, expected["time"])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("frames", FRAMES)
+@pytest.mark.parametrize("form", STEPS)
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("mode", ORDERS)
+def test_cascade_is_exact(mode: str, scheme: str, form: str, frames: str, dtype: str) -> None:
+    actions, start, _ = random_case(dtype)
+    options = {"mode": mode, "scheme": scheme, "frames": frames, **steps_of(form)}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["number", "[H]", "[B,1]", "[B,H]"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("mode", ORDERS)
+def test_cascade_in_the_curobo_convention_is_exact(
+    mode: str, scheme: str, form: str, dtype: str
+) -> None:
+    actions, start, _ = random_case(dtype)
+    options = {"mode": mode, "scheme": scheme, "convention": "curobo", **steps_of(form)}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("frames", FRAMES)
+@pytest.mark.parametrize("form", STEPS)
+@pytest.mark.parametrize("ends", ["plan", "goal"])
+def test_central_is_exact(ends: str, form: str, frames: str, dtype: str) -> None:
+    actions, start, goal = random_case(dtype)
+    options = {"mode": "central", "ends": ends, "frames": frames, **steps_of(form)}
+    if ends == "goal":
+        options["goal"] = State(goal.position)
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["number", "[H]", "[B,1]", "[B,H]"])
+@pytest.mark.parametrize("ends", ["plan", "goal"])
+def test_central_in_the_curobo_convention_is_exact(ends: str, form: str, dtype: str) -> None:
+    actions, start, goal = random_case(dtype)
+    options = {"mode": "central", "ends": ends, "convention": "curobo", **steps_of(form)}
+    if ends == "goal":
+        options["goal"] = State(goal.position)
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", STEPS)
+@pytest.mark.parametrize("mode", ["clique", "central", "teleport"])
+def test_recording_is_exact(mode: str, form: str, dtype: str) -> None:
+    actions, _, _ = random_case(dtype)
+    options = {"mode": mode, **steps_of(form, rows=H - 1)}
+    found = trajcli.integrate(actions, "first", **options)
+    assert found.position.shape == (B, H, D)
+    assert_exact(found, exact.integrate(actions, "first", **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("form", ["[H]", "[B,H]"])
+@pytest.mark.parametrize("mode", ["clique", "central"])
+def test_recording_with_a_step_for_every_row_has_no_use_for_the_first(
+    mode: str, form: str, dtype: str
+) -> None:
+    actions, _, _ = random_case(dtype)
+    options = {"mode": mode, **steps_of(form, rows=H)}
+    found = trajcli.integrate(actions, "first", **options)
+    assert_exact(found, exact.integrate(actions, "first", **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("convention", ["standard", "curobo"])
+@pytest.mark.parametrize("ends", ["plan", "goal"])
+@pytest.mark.parametrize("form", UNIFORM)
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("degree", [3, 4, 5])
+def test_bspline_is_exact(
+    degree: int, steps: int, form: str, ends: str, convention: str, dtype: str
+) -> None:
+    actions, start, goal = random_case(dtype)
+    options = {"mode": "bspline", "degree": degree, "steps": steps, "ends": ends}
+    options |= {"convention": convention, **steps_of(form)}
+    if ends == "goal":
+        options["goal"] = goal
+    found = trajcli.integrate(actions, start, **options)
+    assert found.position.shape == (B, (H + degree + 1) * steps + 1, D)
+    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("frames", FRAMES)
+@pytest.mark.parametrize("form", STEPS)
+def test_teleport_is_exact(form: str, frames: str, dtype: str) -> None:
+    actions, start, _ = random_case(dtype)
+    options = {"mode": "teleport", "frames": frames, **steps_of(form)}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+
+
+# -- long horizons ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["number", "[H]"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("mode", ORDERS)
+def test_cascade_is_exact_in_float64_over_a_thousand_steps(
+    mode: str, scheme: str, form: str
+) -> None:
+    actions, start, _ = random_case("float64", 1, (1, 1000, 1))
+    options = {"mode": mode, "scheme": scheme, **steps_of(form, 1000, 1)}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+
+
+@pytest.mark.parametrize("form", ["number", "[H]"])
+@pytest.mark.parametrize("recorded", [False, True], ids=["plan", "recording"])
+def test_central_is_exact_in_float64_over_a_thousand_steps(recorded: bool, form: str) -> None:
+    actions, start, _ = random_case("float64", 2, (1, 1000, 1))
+    options = {"mode": "central", **steps_of(form, 999 if recorded else 1000, 1)}
+    given = "first" if recorded else start
+    found = trajcli.integrate(actions, given, **options)
+    assert_exact(found, exact.integrate(actions, given, **options), "float64")
+
+
+@pytest.mark.parametrize("degree", [3, 4, 5])
+def test_bspline_is_exact_in_float64_over_a_thousand_control_points(degree: int) -> None:
+    actions, start, _ = random_case("float64", 3, (1, 1000, 1))
+    options = {"mode": "bspline", "degree": degree, "dt": 0.01}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+
+
+@pytest.mark.parametrize(("scheme", "length"), [("euler", 10_000), ("zoh", 3000), ("foh", 3000)])
+@pytest.mark.parametrize("mode", ORDERS)
+def test_cascade_is_right_to_one_ulp_in_float32_over_thousands_of_steps(
+    mode: str, scheme: str, length: int
+) -> None:
+    actions, start, _ = random_case("float32", 4, (1, length, 1))
+    options = {"mode": mode, "scheme": scheme, "dt": 0.01}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), "float32")
+
+
+def test_central_is_right_to_one_ulp_in_float32_over_thousands_of_steps() -> None:
+    actions, start, _ = random_case("float32", 5, (1, 3000, 1))
+    options = {"mode": "central", "dt": 0.01}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), "float32")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_three_sums_over_a_hundred_thousand_steps_are_right_to_one_ulp(dtype: str) -> None:
+    length, scale = 100_000, 2**10
+    whole = np.random.default_rng(6).integers(-(2**20), 2**20, size=length)
+    actions = (whole / scale).astype(dtype)[None, :, None]
+    found = trajcli.integrate(actions, "zero", 1 / 128, "jerk")
+    sums, steps = [int(x) for x in whole], 1  # integers, in units of 1 / (scale · steps)
+    for part in ("acceleration", "velocity", "position"):
+        sums, steps = list(accumulate(sums)), steps * 128
+        values = getattr(found, part)[:, 1:, 0]
+        expected = np.array([Fraction(x, scale * steps) for x in sums], dtype=object)
+        assert_within_ulp(values, expected[None])
+
+
+LONG = {
+    **{
+        f"{mode} {scheme}": {"mode": mode, "scheme": scheme}
+        for mode in ORDERS
+        for scheme in SCHEMES
+    },
+    "central": {"mode": "central"},
+    "bspline": {"mode": "bspline", "degree": 5, "steps": 3},
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_float64_results_are_the_exact_ones_rounded_once(case: str) -> None:
+    actions, start, _ = random_case("float64", 11, (1, 200, 1))
+    actions *= np.tile([1e9, 1.0, -1e9, 1.0], 50)[None, :, None]  # much cancels
+    steps = steps_of("number" if case == "bspline" else "[H]", 200, 1)
+    found = trajcli.integrate(actions, start, **LONG[case], **steps)
+    expected = exact.integrate(actions, start, **LONG[case], **steps)
+    for part in PARTS:
+        assert_within_ulp(getattr(found, part), expected[part], where_terms_cancel=1e-24)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
+def test_steps_that_cancel_leave_what_rounding_alone_would_make_of_them(
+    mode: str, scheme: str
+) -> None:
+    steps = np.random.default_rng(12).uniform(0.02, 0.09, size=100)
+    actions = (np.tile([1e9, -1e9], 50) / steps)[None, :, None]  # each step gains ±1e9, nearly
+    options = {"mode": mode, "scheme": scheme, "dt": steps}
+    found = trajcli.integrate(actions, "zero", **options)
+    expected = exact.integrate(actions, State(np.zeros(1)), **options)
+    for part in PARTS:
+        assert_within_ulp(getattr(found, part), expected[part], where_terms_cancel=1e-24)
+
+
+# -- cases made to fail ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_jerk_that_cancels_over_every_four_steps_is_summed_exactly(scheme: str, dtype: str) -> None:
+    pattern = np.array([1.1, -1.1, -1.1, 1.1]) * 1e6
+    actions = np.tile(pattern, 500).astype(dtype)[None, :, None]
+    start = State(np.array([1e-3]).astype(dtype))
+    options = {"mode": "jerk", "scheme": scheme, "dt": 0.1}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["velocity", "acceleration"])
+def test_actions_that_cancel_but_for_a_trace_leave_that_trace(mode: str, dtype: str) -> None:
+    large = np.array([3e7, 1.25, -3e7, -1.0])
+    actions = np.tile(large, 500).astype(dtype)[None, :, None]
+    options = {"mode": mode, "dt": 0.003}
+    found = trajcli.integrate(actions, "zero", **options)
+    zero = State(np.zeros(1))
+    assert_exact(found, exact.integrate(actions, zero, **options), dtype)
+
+
+@pytest.mark.parametrize("mode", ["clique", "central"])
+def test_smooth_positions_at_ten_kilohertz_keep_twelve_digits_of_jerk(mode: str) -> None:
+    dt = 1e-4
+    time = np.arange(1001) * dt
+    positions = 1.0 + np.sin(40 * time)[None, :, None]
+    start = State(positions[0, 0], np.array([40.0]), np.array([0.0]), np.array([-64000.0]))
+    options = {"mode": mode, "dt": dt}
+    found = trajcli.integrate(positions[:, 1:], start, **options)
+    assert_exact(found, exact.integrate(positions[:, 1:], start, **options), "float64")
+    recorded = trajcli.integrate(positions, "first", **options)
+    assert_exact(recorded, exact.integrate(positions, "first", **options), "float64")
+
+
+def test_smooth_positions_at_uneven_steps_near_ten_kilohertz_keep_twelve_digits_of_jerk() -> None:
+    steps = np.random.default_rng(7).uniform(0.8e-4, 1.2e-4, size=400)
+    time = np.concatenate([[0.0], np.cumsum(steps)])
+    positions = 1.0 + np.sin(40 * time)[None, :, None]
+    for mode in ("clique", "central"):
+        options = {"mode": mode, "dt": steps}
+        found = trajcli.integrate(positions, "first", **options)
+        assert_exact(found, exact.integrate(positions, "first", **options), "float64")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_out_and_back_at_constant_velocity_ends_where_it_began(scheme: str, dtype: str) -> None:
+    speed = np.full(2500, 0.7)
+    out_and_back = np.concatenate([speed, -speed]).astype(dtype)[None, :, None]
+    start = State(np.array([1.0]), np.array([-0.7]))  # so that foh also is out and back
+    options = {"mode": "velocity", "scheme": scheme, "dt": 0.1}
+    found = trajcli.integrate(out_and_back, start, **options)
+    assert_exact(found, exact.integrate(out_and_back, start, **options), dtype)
+    if scheme != "foh":
+        assert found.position[0, -1, 0] == 1.0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("clique", {}),
+        ("teleport", {}),
+        ("central", {}),
+        ("central", {"ends": "goal"}),
+        ("central", {"convention": "curobo"}),
+        ("bspline", {"degree": 3, "steps": 7}),
+        ("bspline", {"degree": 4, "steps": 7}),
+        ("bspline", {"degree": 5, "steps": 7}),
+        ("bspline", {"degree": 5, "steps": 3, "ends": "goal"}),
+    ],
+)
+def test_a_joint_that_stands_still_has_derivatives_of_exactly_zero(
+    mode: str, options: dict[str, Any], dtype: str
+) -> None:
+    here = np.array([0.1, -1e5 / 3]).astype(dtype)
+    actions = np.broadcast_to(here, (3, 50, 2)).astype(dtype)
+    if options.get("ends") == "goal":
+        options = {**options, "goal": here}
+    found = trajcli.integrate(actions, here, 0.003, mode, **options)
+    assert (found.position == here).all()
+    for part in PARTS[1:]:
+        assert (getattr(found, part) == 0).all(), part
+
+
+@pytest.mark.parametrize("recorded", [False, True], ids=["plan", "recording"])
+@pytest.mark.parametrize("mode", ["clique", "central"])
+def test_a_joint_that_stands_still_at_uneven_steps_has_derivatives_of_exactly_zero(
+    mode: str, recorded: bool
+) -> None:
+    here = np.array([0.1, -1e5 / 3])
+    actions = np.broadcast_to(here, (1, 50, 2))
+    steps = np.random.default_rng(8).uniform(0.001, 0.1, size=49 if recorded else 50)
+    found = trajcli.integrate(actions, "first" if recorded else here, steps, mode)
+    assert (found.position == here).all()
+    for part in PARTS[1:]:
+        assert (getattr(found, part) == 0).all(), part
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
+def test_no_action_from_rest_stays_exactly_at_the_start(mode: str, scheme: str) -> None:
+    start = np.array([[0.1, 1 / 3]])
+    found = trajcli.integrate(np.zeros((1, 1000, 2)), start, 0.01, mode, scheme=scheme)
+    assert (found.position == start).all()
+    for part in PARTS[1:]:
+        assert (getattr(found, part) == 0).all(), part
+
+
+@pytest.mark.parametrize("mode", ["clique", "velocity", "acceleration", "jerk", "central"])
+def test_steps_of_very_different_length_are_taken_exactly(mode: str) -> None:
+    actions, start, _ = random_case("float64", 9, (1, 40, 1))
+    steps = 10.0 ** np.random.default_rng(10).uniform(-5, 1, size=40)
+    options = {"mode": mode, "dt": steps}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+
+
+def test_time_stamps_far_from_zero_give_the_steps_between_them() -> None:
+    actions, start, _ = random_case("float64")
+    stamps = 1.7e9 + np.array([0, 0.05, 0.1, 0.2, 0.21, 0.4, 0.45])
+    options = {"mode": "clique", "times": stamps}
+    found = trajcli.integrate(actions, start, **options)
+    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+    assert (found.time == stamps - stamps[0]).all()

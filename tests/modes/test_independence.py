@@ -1,0 +1,220 @@
+"""What a trajectory comes out as does not depend on what is computed beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exact import PARTS
+
+import trajcli
+from trajcli import State
+from trajcli.kernels import torch_ops
+from trajcli.kernels.pairs import Pair
+
+RNG = np.random.default_rng(0)
+B, H, D = 7, 33, 3
+ACTIONS = RNG.normal(size=(B, H, D))
+START = State(*RNG.normal(size=(4, B, D)))
+GOAL = State(*RNG.normal(size=(4, B, D)))
+STEPS = RNG.uniform(0.02, 0.09, size=(B, H))
+
+CASES = {
+    **{
+        f"{mode} {scheme}": {"mode": mode, "scheme": scheme}
+        for mode in ("clique", "velocity", "acceleration", "jerk")
+        for scheme in ("euler", "zoh", "foh")
+    },
+    "central": {"mode": "central"},
+    "central to a goal": {"mode": "central", "ends": "goal"},
+    "central of curobo": {"mode": "central", "convention": "curobo"},
+    "bspline": {"mode": "bspline", "degree": 4, "steps": 3},
+    "bspline to a goal": {"mode": "bspline", "degree": 5, "steps": 2, "ends": "goal"},
+    "teleport": {"mode": "teleport"},
+}
+EVERY_CASE = pytest.mark.parametrize("case", CASES)
+EVERY_DTYPE = pytest.mark.parametrize("dtype", ["float32", "float64"])
+
+
+def compute(
+    case: str,
+    actions: Any = ACTIONS,
+    start: State = START,
+    *,
+    which: Any = slice(None),
+    dt: Any = STEPS,
+    **options: Any,
+) -> trajcli.Trajectory:
+    """The case for some of the trajectories, with steps of their own."""
+    options = {**CASES[case], **options}
+    if options["mode"] == "bspline" and np.ndim(dt):
+        dt = dt[:, :1]
+    if options.get("ends") == "goal":
+        parts = PARTS if options["mode"] == "bspline" else PARTS[:1]
+        options["goal"] = State(*(getattr(GOAL, part)[which] for part in parts))
+    chosen = State(*(getattr(start, part)[which] for part in PARTS))
+    dt = dt[which] if np.ndim(dt) else dt
+    return trajcli.integrate(actions[which], chosen, dt, **options)
+
+
+def assert_same_bits(one: Any, two: Any, part: str = "") -> None:
+    np.testing.assert_array_equal(np.asarray(one), np.asarray(two), err_msg=part)
+
+
+@pytest.mark.parametrize("dt", [0.04, STEPS], ids=["one step", "own steps"])
+@EVERY_DTYPE
+@EVERY_CASE
+def test_a_trajectory_alone_has_the_bits_it_has_among_others(
+    case: str, dtype: str, dt: Any
+) -> None:
+    actions = ACTIONS.astype(dtype)
+    together = compute(case, actions, dt=dt)
+    for which in (slice(0, 1), slice(3, 4), slice(2, 6), slice(6, 7)):
+        apart = compute(case, actions, dt=dt, which=which)
+        for part in PARTS:
+            assert_same_bits(getattr(apart, part), getattr(together, part)[which], part)
+
+
+@EVERY_DTYPE
+@EVERY_CASE
+def test_a_dof_alone_has_the_bits_it_has_among_others(case: str, dtype: str) -> None:
+    actions = ACTIONS.astype(dtype)
+    together = compute(case, actions)
+    options = dict(CASES[case])
+    if options.get("ends") == "goal":
+        parts = PARTS if options["mode"] == "bspline" else PARTS[:1]
+        options["goal"] = State(*(getattr(GOAL, part)[:, 1:2] for part in parts))
+    start = State(*(getattr(START, part)[:, 1:2] for part in PARTS))
+    dt = STEPS[:, :1] if options["mode"] == "bspline" else STEPS
+    apart = trajcli.integrate(actions[:, :, 1:2], start, dt, **options)
+    for part in PARTS:
+        assert_same_bits(getattr(apart, part), getattr(together, part)[:, :, 1:2], part)
+
+
+@EVERY_CASE
+def test_one_thread_gives_the_bits_of_many(case: str) -> None:
+    many = compute(case)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        one = compute(case)
+    finally:
+        torch.set_num_threads(threads)
+    for part in PARTS:
+        assert_same_bits(getattr(one, part), getattr(many, part), part)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@EVERY_CASE
+def test_what_is_not_finite_stays_in_its_trajectory_and_dof(case: str, bad: float) -> None:
+    expected = compute(case)
+    actions = ACTIONS.copy()
+    actions[2, 5, 1] = bad
+    actions[4, 0, 0] = bad
+    found = compute(case, actions, allow_nonfinite=True)
+    clean = np.ones((B, D), bool)
+    clean[2, 1] = clean[4, 0] = False
+    for part in PARTS:
+        values, wanted = getattr(found, part), getattr(expected, part)
+        assert_same_bits(np.moveaxis(values, 1, 2)[clean], np.moveaxis(wanted, 1, 2)[clean], part)
+    assert not np.isfinite(found.position[2, :, 1]).all()
+
+
+@EVERY_CASE
+def test_a_start_state_that_is_not_finite_stays_in_its_trajectory_and_dof(case: str) -> None:
+    expected = compute(case)
+    for part in PARTS:
+        parts = {name: getattr(START, name).copy() for name in PARTS}
+        parts[part][3, 2] = np.nan
+        found = compute(case, start=State(**parts), allow_nonfinite=True)
+        clean = np.ones((B, D), bool)
+        clean[3, 2] = False
+        for name in PARTS:
+            values, wanted = getattr(found, name), getattr(expected, name)
+            assert_same_bits(
+                np.moveaxis(values, 1, 2)[clean], np.moveaxis(wanted, 1, 2)[clean], name
+            )
+
+
+@pytest.mark.parametrize("mode", ["clique", "central", "bspline", "teleport"])
+def test_nan_in_one_action_reaches_only_the_rows_made_from_it(mode: str) -> None:
+    actions = ACTIONS.copy()
+    actions[0, 16, 0] = np.nan
+    options = {"degree": 4, "steps": 3} if mode == "bspline" else {}
+    start = State(*(getattr(START, part) for part in PARTS))
+    found = trajcli.integrate(actions, start, 0.1, mode, allow_nonfinite=True, **options)
+    rows = {
+        "clique": range(17, 21),
+        "central": range(15, 20),
+        # point 5 + 16 in segments 17 to 21; at the knots themselves its weight is zero
+        "bspline": range(17 * 3 + 1, 22 * 3),
+        "teleport": range(17, 18),
+    }[mode]
+    touched = np.zeros(found.position.shape[1], bool)
+    for part in PARTS:
+        touched |= np.isnan(getattr(found, part)[0, :, 0])
+    assert np.flatnonzero(touched).tolist() == list(rows)
+
+
+# -- in pieces along the horizon -------------------------------------------------------------
+
+PIECES = {
+    "one": [33],
+    "one step each": [1] * 33,
+    "the first step apart": [1, 32],
+    "the last step apart": [32, 1],
+    "four, one empty": [7, 0, 19, 7],
+}
+
+
+@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
+@pytest.mark.parametrize("steps", [0.04, STEPS], ids=["one step", "own steps"])
+@EVERY_DTYPE
+@pytest.mark.parametrize("scheme", ["euler", "zoh", "foh"])
+@pytest.mark.parametrize("order", range(4))
+def test_cascade_in_pieces_has_the_bits_of_the_whole(
+    order: int, scheme: str, dtype: str, steps: Any, pieces: list[int]
+) -> None:
+    kind = getattr(torch, dtype)
+    actions = torch.as_tensor(ACTIONS).to(kind)
+    dt = torch.as_tensor(STEPS) if np.ndim(steps) else torch.tensor([[steps]], dtype=torch.float64)
+    zero = torch.zeros(B, D, dtype=torch.float64)
+
+    def sources(rows: slice) -> list[torch.Tensor | None]:
+        return [actions[:, rows] if m == order else None for m in range(4)]
+
+    state = [Pair(torch.as_tensor(getattr(START, part)), zero) for part in PARTS]
+    options = {"order": order, "scheme": scheme}
+
+    whole = [torch.empty(B, H, D, dtype=kind) for _ in PARTS]
+    end = torch_ops.cascade(sources(slice(None)), state, dt, out=whole, **options)
+
+    apart = [torch.empty(B, H, D, dtype=kind) for _ in PARTS]
+    first, carried = 0, state
+    for length in pieces:
+        rows = slice(first, first + length)
+        own = dt[:, rows] if dt.shape[1] > 1 else dt
+        out = [buffer[:, rows] for buffer in apart]
+        carried = torch_ops.cascade(sources(rows), carried, own, out=out, **options)
+        first += length
+
+    for part, one, two in zip(PARTS, whole, apart, strict=True):
+        assert_same_bits(one, two, part)
+    for part, one, two in zip(PARTS, end, carried, strict=True):
+        assert_same_bits(one.hi, two.hi, part)
+        assert_same_bits(one.lo, two.lo, part)
+
+
+def test_cascade_in_pieces_carries_what_rounding_left_over() -> None:
+    # steps so small beside the position that the sum in float64 alone would not move
+    actions = torch.full((1, 3000, 1), 1e-17, dtype=torch.float64)
+    zero = torch.zeros(1, 1, dtype=torch.float64)
+    carried = [Pair(zero + 1.0, zero), Pair(zero, zero), Pair(zero, zero), Pair(zero, zero)]
+    dt = torch.ones(1, 1, dtype=torch.float64)
+    out = [torch.empty(1, 100, 1, dtype=torch.float64) for _ in PARTS]
+    for first in range(0, 3000, 100):
+        sources = [None, actions[:, first : first + 100], None, None]
+        carried = torch_ops.cascade(sources, carried, dt, order=1, scheme="euler", out=out)
+    assert out[0][0, -1, 0].item() == 1.0 + 3e-14

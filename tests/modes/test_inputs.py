@@ -1,0 +1,425 @@
+"""The shapes, number types, layouts and libraries that input may come in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from exact import PARTS
+
+import trajcli
+from trajcli import State
+
+MODES = ("clique", "velocity", "acceleration", "jerk", "central", "bspline", "teleport")
+CASCADE = MODES[:4]
+B, H, D = 4, 6, 3
+RNG = np.random.default_rng(0)
+ACTIONS = RNG.normal(size=(B, H, D))
+START = State(*RNG.normal(size=(4, B, D)))
+EVERY_MODE = pytest.mark.parametrize("mode", MODES)
+
+
+def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
+    """Bit for bit, of the same type."""
+    for part in (*PARTS, "time"):
+        first, second = getattr(one, part), getattr(two, part)
+        assert first.dtype == second.dtype, part
+        np.testing.assert_array_equal(np.asarray(first), np.asarray(second), err_msg=part)
+
+
+def state(**parts: Any) -> State:
+    return State(**{part: parts.get(part, getattr(START, part)) for part in PARTS})
+
+
+# -- shapes ----------------------------------------------------------------------------------
+
+
+@EVERY_MODE
+def test_two_dimensional_actions_are_one_trajectory(mode: str) -> None:
+    start = State(*(getattr(START, part)[0] for part in PARTS))
+    found = trajcli.integrate(ACTIONS[0], start, 0.1, mode)
+    assert found.position.shape[0] == 1
+    assert_same(found, trajcli.integrate(ACTIONS[:1], start, 0.1, mode))
+
+
+@EVERY_MODE
+def test_no_trajectories_give_no_trajectories(mode: str) -> None:
+    start = State(np.zeros((0, D)))
+    for dt in (0.1, np.full((0, 1), 0.1)):
+        found = trajcli.integrate(ACTIONS[:0], start, dt, mode)
+        rows = trajcli.integrate(ACTIONS[:1], "zero", 0.1, mode).position.shape[1]
+        for part in PARTS:
+            assert getattr(found, part).shape == (0, rows, D)
+
+
+@EVERY_MODE
+def test_no_trajectories_with_a_step_of_their_own_each_give_no_times(mode: str) -> None:
+    found = trajcli.integrate(ACTIONS[:0], np.zeros(D), np.full((0, 1), 0.1), mode)
+    assert found.time.shape == (0, found.position.shape[1])
+
+
+@EVERY_MODE
+def test_one_dof_and_one_action_are_enough(mode: str) -> None:
+    found = trajcli.integrate(np.ones((2, 1, 1)), np.zeros(1), 0.5, mode)
+    assert found.position.shape[::2] == (2, 1)
+    assert all(np.isfinite(getattr(found, part)).all() for part in PARTS)
+
+
+@pytest.mark.parametrize("mode", [*CASCADE, "central", "teleport"])
+def test_one_trajectory_may_have_a_hundred_thousand_steps(mode: str) -> None:
+    actions = np.ones((1, 100_000, 1), np.float32)
+    found = trajcli.integrate(actions, np.ones(1), 0.5, mode)
+    count = np.arange(100_001.0)
+    expected = {
+        "velocity": 1 + count / 2,
+        "acceleration": 1 + count * (count + 1) / 8,
+        "jerk": 1 + count * (count + 1) * (count + 2) / 48,
+    }.get(mode, np.ones_like(count))
+    assert (found.position[0, :, 0] == expected.astype(np.float32)).all()
+    assert (found.time == count / 2).all()
+
+
+@EVERY_MODE
+def test_a_state_for_all_is_the_same_as_one_for_each(mode: str) -> None:
+    for shared in (lambda x: x[0], lambda x: x[:1]):
+        one = State(*(shared(getattr(START, part)) for part in PARTS))
+        each = State(*(np.tile(getattr(START, part)[:1], (B, 1)) for part in PARTS))
+        assert_same(
+            trajcli.integrate(ACTIONS, one, 0.1, mode),
+            trajcli.integrate(ACTIONS, each, 0.1, mode),
+        )
+
+
+@EVERY_MODE
+def test_shared_and_separate_parts_of_a_state_may_be_mixed(mode: str) -> None:
+    mixed = state(velocity=START.velocity[0], jerk=START.jerk[:1])
+    each = state(velocity=np.tile(START.velocity[:1], (B, 1)), jerk=np.tile(START.jerk[:1], (B, 1)))
+    assert_same(
+        trajcli.integrate(ACTIONS, mixed, 0.1, mode), trajcli.integrate(ACTIONS, each, 0.1, mode)
+    )
+
+
+@EVERY_MODE
+def test_parts_of_a_state_that_are_not_given_are_zero(mode: str) -> None:
+    zero = np.zeros((B, D))
+    assert_same(
+        trajcli.integrate(ACTIONS, State(START.position), 0.1, mode),
+        trajcli.integrate(ACTIONS, State(START.position, zero, zero, zero), 0.1, mode),
+    )
+    assert_same(
+        trajcli.integrate(ACTIONS, "zero", 0.1, mode),
+        trajcli.integrate(ACTIONS, State(zero[0]), 0.1, mode),
+    )
+    assert_same(
+        trajcli.integrate(ACTIONS, START.position, 0.1, mode),
+        trajcli.integrate(ACTIONS, State(START.position), 0.1, mode),
+    )
+
+
+@EVERY_MODE
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+def test_start_index_picks_the_state_of_each_trajectory(mode: str, kind: type) -> None:
+    index = np.array([2, 0, 2, 1], dtype=kind)
+    some = State(*(getattr(START, part)[:3] for part in PARTS))
+    each = State(*(getattr(START, part)[index] for part in PARTS))
+    assert_same(
+        trajcli.integrate(ACTIONS, some, 0.1, mode, start_index=index),
+        trajcli.integrate(ACTIONS, each, 0.1, mode),
+    )
+
+
+def test_start_index_leaves_parts_shared_by_all_alone() -> None:
+    index = [1, 1, 0, 2]
+    some = State(START.position[:3], START.velocity[:1], None, START.jerk[0])
+    each = State(START.position[index], START.velocity[0], None, START.jerk[0])
+    assert_same(
+        trajcli.integrate(ACTIONS, some, 0.1, start_index=index),
+        trajcli.integrate(ACTIONS, each, 0.1),
+    )
+
+
+@pytest.mark.parametrize("mode", ["central", "bspline"])
+def test_goal_index_picks_the_goal_of_each_trajectory(mode: str) -> None:
+    index = np.array([1, 1, 0, 1])
+    goals = RNG.normal(size=(2, D))
+    options = {"mode": mode, "ends": "goal"}
+    some = trajcli.integrate(ACTIONS, START, 0.1, goal=goals, goal_index=index, **options)
+    each = trajcli.integrate(ACTIONS, START, 0.1, goal=goals[index], **options)
+    assert_same(some, each)
+    np.testing.assert_allclose(some.position[:, -1], goals[index], rtol=1e-14)
+
+
+def test_goal_and_start_index_are_two_things() -> None:
+    starts, goals = RNG.normal(size=(2, 3, D))
+    start_index, goal_index = np.array([0, 1, 2, 0]), np.array([2, 2, 1, 0])
+    found = trajcli.integrate(
+        ACTIONS,
+        starts,
+        0.1,
+        "central",
+        ends="goal",
+        goal=goals,
+        start_index=start_index,
+        goal_index=goal_index,
+    )
+    assert (found.position[:, 0] == starts[start_index]).all()
+    assert (found.position[:, -1] == goals[goal_index]).all()
+
+
+@EVERY_MODE
+def test_dt_for_all_is_the_same_as_one_for_each(mode: str) -> None:
+    expected = trajcli.integrate(ACTIONS, START, 0.1, mode)
+    forms = [0.1, np.float64(0.1), np.array(0.1), np.array([0.1]), np.array([[0.1]])]
+    for dt in forms:
+        assert_same(trajcli.integrate(ACTIONS, START, dt, mode), expected)
+    each = trajcli.integrate(ACTIONS, START, np.full((B, 1), 0.1), mode)
+    for part in PARTS:
+        assert (getattr(each, part) == getattr(expected, part)).all()
+    assert each.time.shape == (B, expected.position.shape[1])
+    assert (each.time == expected.time).all()
+
+
+def test_a_step_of_one_second_may_be_the_number_1() -> None:
+    assert_same(
+        trajcli.integrate(ACTIONS, START, 1, "jerk"), trajcli.integrate(ACTIONS, START, 1.0, "jerk")
+    )
+
+
+@pytest.mark.parametrize("mode", CASCADE)
+def test_time_is_one_row_for_shared_steps_and_one_for_each_trajectory_otherwise(mode: str) -> None:
+    shared = RNG.uniform(0.1, 0.2, size=H)
+    own = RNG.uniform(0.1, 0.2, size=(B, H))
+    one = trajcli.integrate(ACTIONS, START, shared, mode)
+    assert one.time.shape == (H + 1,)
+    np.testing.assert_allclose(one.time[1:], np.cumsum(shared), rtol=1e-14)
+    each = trajcli.integrate(ACTIONS, START, own, mode)
+    assert each.time.shape == (B, H + 1)
+    np.testing.assert_allclose(each.time[:, 1:], np.cumsum(own, 1), rtol=1e-14)
+
+
+# -- number types ----------------------------------------------------------------------------
+
+
+@EVERY_MODE
+@pytest.mark.parametrize("kind", ["int8", "int32", "int64", "uint8", "uint16"])
+def test_whole_numbers_are_taken_as_float64(mode: str, kind: str) -> None:
+    whole = RNG.integers(0, 100, size=(B, H, D)).astype(kind)
+    found = trajcli.integrate(whole, START, 0.1, mode)
+    assert found.position.dtype == np.float64
+    assert_same(found, trajcli.integrate(whole.astype(float), START, 0.1, mode))
+
+
+@EVERY_MODE
+def test_half_precision_is_taken_as_float32(mode: str) -> None:
+    half = ACTIONS.astype(np.float16)
+    found = trajcli.integrate(half, START, 0.1, mode)
+    assert found.position.dtype == np.float32
+    assert_same(found, trajcli.integrate(half.astype(np.float32), START, 0.1, mode))
+
+
+@EVERY_MODE
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_tensors_are_taken_as_float32(mode: str, kind: torch.dtype) -> None:
+    half = torch.as_tensor(ACTIONS).to(kind)
+    found = trajcli.integrate(half, START, 0.1, mode)
+    assert found.position.dtype == torch.float32
+    assert_same(found, trajcli.integrate(half.float(), START, 0.1, mode))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_states_steps_and_time_stamps_may_be_tensors_of_half_precision(kind: torch.dtype) -> None:
+    actions = torch.as_tensor(ACTIONS)
+    start = torch.as_tensor(START.position).to(kind)
+    dt = torch.as_tensor(RNG.uniform(0.1, 0.2, size=(B, H))).to(kind)
+    stamps = torch.arange(H + 1).to(kind)
+    assert_same(
+        trajcli.integrate(actions, start, dt),
+        trajcli.integrate(actions, start.double(), dt.double()),
+    )
+    assert_same(
+        trajcli.integrate(actions, start, times=stamps),
+        trajcli.integrate(actions, start, times=stamps.double()),
+    )
+
+
+@EVERY_MODE
+@pytest.mark.parametrize(("given", "asked"), [("float32", "float64"), ("float64", "float32")])
+def test_dtype_says_what_comes_out_whatever_went_in(mode: str, given: str, asked: str) -> None:
+    actions = ACTIONS.astype(given)
+    found = trajcli.integrate(actions, START, 0.1, mode, dtype=asked)
+    full = trajcli.integrate(actions.astype(np.float64), START, 0.1, mode)
+    for part in PARTS:
+        values = getattr(found, part)
+        assert values.dtype == asked
+        assert (values == getattr(full, part).astype(asked)).all()
+    assert found.time.dtype == np.float64
+
+
+@EVERY_MODE
+def test_start_states_keep_their_digits_beside_actions_of_float32(mode: str) -> None:
+    actions = ACTIONS.astype(np.float32)
+    found = trajcli.integrate(actions, START, 0.1, mode, dtype="float64")
+    for part in PARTS:
+        assert (getattr(found, part)[:, 0] == getattr(START, part)).all()
+
+
+def test_dt_of_float32_is_its_exact_value() -> None:
+    dt = np.float32(0.1)
+    assert_same(trajcli.integrate(ACTIONS, START, dt), trajcli.integrate(ACTIONS, START, float(dt)))
+
+
+def test_whole_numbers_may_be_time_stamps() -> None:
+    stamps = np.array([0, 1, 3, 4, 6, 7, 9])
+    expected = trajcli.integrate(ACTIONS, START, np.diff(stamps).astype(float))
+    for kind in (np.int64, np.int32, np.uint32, np.uint64):
+        assert_same(trajcli.integrate(ACTIONS, START, times=stamps.astype(kind)), expected)
+
+
+# -- layouts ---------------------------------------------------------------------------------
+
+LAYOUTS = {
+    "big-endian": lambda x: x.astype(x.dtype.newbyteorder(">")),
+    "Fortran order": np.asfortranarray,
+    "every other row of a larger array": lambda x: np.repeat(x, 2, axis=-2)[..., ::2, :],
+    "reversed and reversed again": lambda x: x[..., ::-1].copy()[..., ::-1],
+    "read-only": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
+    "big-endian, read-only": lambda x: np.frombuffer(x.astype(">f8").tobytes(), ">f8").reshape(
+        x.shape
+    ),
+    "an axis moved": lambda x: np.moveaxis(np.moveaxis(x, 0, -1).copy(), -1, 0),
+    "a list": lambda x: x.tolist(),
+}
+
+
+@EVERY_MODE
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_how_arrays_lie_in_memory_changes_nothing(mode: str, layout: str) -> None:
+    laid = LAYOUTS[layout]
+    before = ACTIONS.copy()
+    start = State(*(laid(getattr(START, part)) for part in PARTS))
+    found = trajcli.integrate(laid(ACTIONS), start, 0.1, mode)
+    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, mode))
+    assert (before == ACTIONS).all()
+
+
+def test_big_endian_steps_are_read_as_they_are_meant() -> None:
+    steps = RNG.uniform(0.1, 0.2, size=(B, H))
+    expected = trajcli.integrate(ACTIONS, START, steps)
+    assert_same(trajcli.integrate(ACTIONS, START, steps.astype(">f8")), expected)
+    stamps = np.concatenate([np.zeros((B, 1)), np.cumsum(steps, 1)], 1)
+    one = trajcli.integrate(ACTIONS, START, times=stamps)
+    assert_same(trajcli.integrate(ACTIONS, START, times=stamps.astype(">f8")), one)
+
+
+@EVERY_MODE
+def test_outputs_are_arrays_of_their_own(mode: str) -> None:
+    actions = ACTIONS.copy()
+    found = trajcli.integrate(actions, START, 0.1, mode)
+    for part in PARTS:
+        values = getattr(found, part)
+        assert values.flags.writeable
+        assert not np.shares_memory(values, actions)
+        assert not np.shares_memory(values, getattr(START, part))
+
+
+# -- torch -----------------------------------------------------------------------------------
+
+
+@EVERY_MODE
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_tensors_in_give_tensors_out_with_the_same_bits(mode: str, kind: str) -> None:
+    actions = ACTIONS.astype(kind)
+    expected = trajcli.integrate(actions, START, 0.1, mode)
+    start = State(*(torch.as_tensor(getattr(START, part)) for part in PARTS))
+    found = trajcli.integrate(torch.as_tensor(actions), start, 0.1, mode)
+    for part in (*PARTS, "time"):
+        values = getattr(found, part)
+        assert isinstance(values, torch.Tensor)
+        assert values.device.type == "cpu"
+        assert str(values.dtype) == f"torch.{getattr(expected, part).dtype}"
+        assert (values.numpy() == getattr(expected, part)).all()
+
+
+@pytest.mark.parametrize("mode", [*CASCADE, "central"])
+def test_arrays_and_tensors_may_be_mixed(mode: str) -> None:
+    steps = RNG.uniform(0.1, 0.2, size=(B, H))
+    index = np.array([3, 2, 1, 0])
+    tensors = State(*(torch.as_tensor(getattr(START, part)) for part in PARTS))
+    expected = trajcli.integrate(ACTIONS, START, steps, mode, start_index=index)
+    for actions, start, dt, which in (
+        (ACTIONS, tensors, torch.as_tensor(steps), torch.as_tensor(index)),
+        (torch.as_tensor(ACTIONS), START, steps, index),
+        (torch.as_tensor(ACTIONS), tensors, torch.as_tensor(steps), torch.as_tensor(index).int()),
+    ):
+        found = trajcli.integrate(actions, start, dt, mode, start_index=which)
+        if isinstance(actions, torch.Tensor):
+            assert isinstance(found.position, torch.Tensor)
+        for part in PARTS:
+            assert (np.asarray(getattr(found, part)) == getattr(expected, part)).all()
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64, torch.uint8])
+def test_tensors_of_whole_numbers_are_taken_as_float64(kind: torch.dtype) -> None:
+    whole = torch.as_tensor(RNG.integers(0, 100, size=(B, H, D))).to(kind)
+    found = trajcli.integrate(whole, START, 0.1, "jerk")
+    assert found.position.dtype == torch.float64
+    assert_same(found, trajcli.integrate(whole.double(), START, 0.1, "jerk"))
+
+
+def test_tensors_may_be_transposed_views() -> None:
+    actions = torch.as_tensor(ACTIONS)
+    view = actions.permute(2, 0, 1).contiguous().permute(1, 2, 0)
+    assert not view.is_contiguous()
+    assert_same(
+        trajcli.integrate(view, START, 0.1, "jerk"), trajcli.integrate(actions, START, 0.1, "jerk")
+    )
+
+
+def test_tensor_time_stamps_are_taken() -> None:
+    stamps = np.concatenate([[0.0], np.cumsum(RNG.uniform(0.1, 0.2, size=H))])
+    expected = trajcli.integrate(ACTIONS, START, times=stamps)
+    found = trajcli.integrate(torch.as_tensor(ACTIONS), START, times=torch.as_tensor(stamps))
+    assert (found.position.numpy() == expected.position).all()
+    assert (found.time.numpy() == expected.time).all()
+
+
+# -- names -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("alias", "mode"), [("position", "clique"), ("acc", "acceleration")])
+def test_a_modes_alias_is_the_mode(alias: str, mode: str) -> None:
+    found = trajcli.integrate(ACTIONS, START, 0.1, alias)
+    assert found.mode == mode
+    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, mode))
+
+
+def test_the_mode_is_acceleration_by_euler_unless_said_otherwise() -> None:
+    found = trajcli.integrate(ACTIONS, START, 0.1)
+    assert found.mode == "acceleration"
+    assert found.options["scheme"] == "euler"
+    assert found.options["frames"] == "full"
+    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, "acceleration", scheme="euler"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "defaults"),
+    [
+        ("central", {"ends": "plan", "convention": "standard"}),
+        ("bspline", {"ends": "plan", "degree": 3, "steps": 1, "convention": "standard"}),
+    ],
+)
+def test_options_that_are_not_given_take_the_modes_default(
+    mode: str, defaults: dict[str, Any]
+) -> None:
+    found = trajcli.integrate(ACTIONS, START, 0.1, mode)
+    assert dict(found.options) | defaults == dict(found.options)
+    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, mode, **defaults))
+
+
+def test_steps_may_be_a_whole_number_of_numpys() -> None:
+    assert_same(
+        trajcli.integrate(ACTIONS, START, 0.1, "bspline", degree=np.int64(4), steps=np.int64(3)),
+        trajcli.integrate(ACTIONS, START, 0.1, "bspline", degree=4, steps=3),
+    )

@@ -1,0 +1,133 @@
+"""Recordings: no separate start state, T = H, and rows before the data began."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from exact import PARTS
+
+import trajcli
+from trajcli import State
+
+RECORDING = np.random.default_rng(0).normal(size=(2, 9, 3))
+STEPS = np.random.default_rng(1).uniform(0.05, 0.1, size=8)
+MODES = ("clique", "central", "teleport")
+
+
+def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
+    for part in (*PARTS, "time"):
+        np.testing.assert_array_equal(getattr(one, part), getattr(two, part), err_msg=part)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_recording_has_a_row_for_every_action_and_its_positions(mode: str) -> None:
+    found = trajcli.integrate(RECORDING, "first", STEPS, mode)
+    assert (found.position == RECORDING).all()
+    assert found.time[0] == 0
+    for part in PARTS:
+        assert getattr(found, part).shape == RECORDING.shape
+    np.testing.assert_allclose(found.time, np.concatenate([[0], np.cumsum(STEPS)]), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dt", [0.1, STEPS], ids=["even", "uneven"])
+def test_clique_gives_the_rows_before_the_data_the_first_value_there_is(dt: Any) -> None:
+    found = trajcli.integrate(RECORDING, "first", dt, "clique")
+    step = np.broadcast_to(dt, 8)
+    velocity = (RECORDING[:, 1] - RECORDING[:, 0]) / step[0]
+    np.testing.assert_allclose(found.velocity[:, 1], velocity, rtol=1e-14)
+    assert (found.velocity[:, 0] == found.velocity[:, 1]).all()
+    assert (found.acceleration[:, :2] == found.acceleration[:, 2:3]).all()
+    assert (found.jerk[:, :3] == found.jerk[:, 3:4]).all()
+    for rows in (found.velocity[:, 1:3], found.acceleration[:, 2:4], found.jerk[:, 3:5]):
+        assert (rows[:, 0] != rows[:, 1]).all()
+
+
+def test_clique_of_a_recording_and_of_a_plan_agree_where_both_are_differences() -> None:
+    recorded = trajcli.integrate(RECORDING, "first", STEPS, "clique")
+    planned = trajcli.integrate(RECORDING[:, 1:], State(RECORDING[:, 0]), STEPS, "clique")
+    for order, part in enumerate(PARTS):
+        one, two = getattr(recorded, part), getattr(planned, part)
+        assert (one[:, order:] == two[:, order:]).all(), part
+
+
+@pytest.mark.parametrize("dt", [0.1, STEPS], ids=["even", "uneven"])
+def test_central_of_a_recording_and_of_a_plan_agree_away_from_the_ends(dt: Any) -> None:
+    recorded = trajcli.integrate(RECORDING, "first", dt, "central")
+    planned = trajcli.integrate(RECORDING[:, 1:], State(RECORDING[:, 0]), dt, "central")
+    for part in PARTS:
+        one, two = getattr(recorded, part), getattr(planned, part)
+        np.testing.assert_allclose(one[:, 2:-2], two[:, 2:-2], rtol=1e-12, err_msg=part)
+        if part != "position":
+            assert (one[:, :2] != two[:, :2]).all()
+            assert (one[:, -2:] != two[:, -2:]).all()
+
+
+def test_central_of_a_recording_played_backwards_has_odd_derivatives_of_the_other_sign() -> None:
+    ahead = trajcli.integrate(RECORDING, "first", STEPS, "central")
+    back = trajcli.integrate(RECORDING[:, ::-1], "first", STEPS[::-1], "central")
+    for order, part in enumerate(PARTS):
+        mirrored = (-1) ** order * getattr(ahead, part)[:, ::-1]
+        np.testing.assert_allclose(getattr(back, part), mirrored, rtol=1e-11, err_msg=part)
+
+
+def test_clique_of_a_recording_played_backwards_has_the_other_velocity_one_row_on() -> None:
+    ahead = trajcli.integrate(RECORDING, "first", STEPS, "clique")
+    back = trajcli.integrate(RECORDING[:, ::-1], "first", STEPS[::-1], "clique")
+    assert (back.velocity[:, 1:] == -ahead.velocity[:, :0:-1]).all()
+
+
+def test_central_without_a_start_state_and_ends_recording_is_a_recording() -> None:
+    named = trajcli.integrate(RECORDING, None, STEPS, "central", ends="recording")
+    assert_same(named, trajcli.integrate(RECORDING, "first", STEPS, "central"))
+    assert named.options["ends"] == "recording"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
+    expected = trajcli.integrate(RECORDING, "first", STEPS, mode)
+    with_first = np.concatenate([[7.0], STEPS])
+    for dt in (with_first, np.tile(STEPS, (2, 1)), np.tile(with_first, (2, 1)), STEPS[None]):
+        found = trajcli.integrate(RECORDING, "first", dt, mode)
+        for part in PARTS:
+            assert (getattr(found, part) == getattr(expected, part)).all()
+        assert (found.time == expected.time).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_recording_takes_time_stamps_for_every_row(mode: str) -> None:
+    steps = np.array([0.125, 0.25, 0.5, 0.125, 0.25, 0.25, 0.5, 0.125])
+    stamps = 100.0 + np.concatenate([[0.0], np.cumsum(steps)])
+    found = trajcli.integrate(RECORDING, "first", None, mode, times=stamps)
+    assert_same(found, trajcli.integrate(RECORDING, "first", steps, mode))
+
+
+@pytest.mark.parametrize(
+    ("rows", "known"),
+    [(1, ("position",)), (2, ("position", "velocity")), (3, PARTS[:3]), (4, PARTS)],
+)
+def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
+    rows: int, known: tuple[str, ...]
+) -> None:
+    found = trajcli.integrate(RECORDING[:, :rows], "first", 0.1, "clique")
+    for part in PARTS:
+        values = getattr(found, part)
+        assert values.shape == (2, rows, 3)
+        assert (values != 0).all() if part in known else (values == 0).all(), part
+
+
+def test_recording_of_one_row_needs_no_step_but_takes_any_form_of_it() -> None:
+    row = RECORDING[:, :1]
+    for steps in ({"dt": 0.1}, {"times": np.array([5.0])}, {"dt": np.array([[0.1], [0.2]])}):
+        found = trajcli.integrate(row, "first", mode="clique", **steps)
+        assert (found.position == row).all()
+        assert (found.velocity == 0).all()
+        assert (np.asarray(found.time) == 0).all()
+
+
+def test_start_first_is_the_first_row_of_the_actions_and_not_a_row_before_them() -> None:
+    recorded = trajcli.integrate(RECORDING, "first", 0.1, "teleport")
+    planned = trajcli.integrate(RECORDING, State(RECORDING[:, 0]), 0.1, "teleport")
+    assert recorded.position.shape[1] == 9
+    assert planned.position.shape[1] == 10

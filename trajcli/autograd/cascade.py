@@ -1,0 +1,273 @@
+"""The cascade as a Function, its transpose as another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from trajcli.autograd.folding import Tensors, batch_of, buffers, fold, like, or_zero, unfold
+from trajcli.kernels.pairs import Pair
+from trajcli.kernels.program import CascadeProgram, run_program
+from trajcli.kernels.torch_ops import action_weights
+
+
+@dataclass(frozen=True, eq=False)
+class CascadePlan:
+    """What a cascade is, apart from its tensors; ``kernels`` is the backend's module."""
+
+    kernels: Any
+    order: int
+    scheme: str
+    start_row: bool
+    recorded: bool
+    dtype: torch.dtype
+
+    def bare(self) -> CascadePlan:
+        """The relation alone: rows 1..H in float64."""
+        return replace(self, start_row=False, recorded=False, dtype=torch.float64)
+
+
+class Cascade(Function):
+    """e0..e3 [B, H, D] or None, s0..s3 [B, D], dt [b, h], plan → x0..x3 [B, T, D]."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        sources, state, dt, plan = inputs[:4], inputs[4:8], inputs[8], inputs[9]
+        actions = sources[plan.order]
+        batch, horizon, dofs = actions.shape
+        shape = (batch, horizon + int(plan.start_row), dofs)
+        out = buffers(shape, plan.dtype, inputs[:9])
+        program = CascadeProgram(
+            sources=sources,
+            state=tuple(Pair(part, torch.zeros_like(part)) for part in state),  # type: ignore[arg-type]
+            dt=dt,
+            order=plan.order,
+            scheme=plan.scheme,
+            start_row=plan.start_row,
+            recorded=plan.recorded,
+        )
+        run_program(program, plan.kernels, out)
+        return tuple(out)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.plan = inputs[9]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:9], *output)
+        ctx.save_for_forward(*inputs[:9], *output)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        sources, state, dt, rows = saved[:4], saved[4:8], saved[8], saved[9:]
+        plan: CascadePlan = ctx.plan
+        if all(g is None for g in upstream):
+            return (None,) * 10
+        shape = tuple(sources[plan.order].shape)
+        found = CascadeAdjoint.apply(*upstream, dt, plan, shape)
+        grad_sources = [like(g, e) for g, e in zip(found[:4], sources, strict=True)]
+        grad_state = [like(g, s) for g, s in zip(found[4:], state, strict=True)]
+        grad_dt = None
+        if ctx.needs_input_grad[8]:
+            slopes = _slopes(_inner(rows, plan), sources, state, dt, plan)
+            grad_dt = _dt_gradient(found[:4], slopes, dt)
+        return (*grad_sources, *grad_state, grad_dt, None)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        saved = ctx.saved_tensors
+        sources, state, dt, rows = saved[:4], saved[4:8], saved[8], saved[9:]
+        plan: CascadePlan = ctx.plan
+        moved = list(tangents[:4])
+        if tangents[8] is not None:
+            slopes = _slopes(_inner(rows, plan), sources, state, dt, plan)
+            moved = [
+                _sum(e, None if slope is None else slope * tangents[8][:, :, None])
+                for e, slope in zip(moved, slopes, strict=True)
+            ]
+        if moved[plan.order] is None:
+            moved[plan.order] = torch.zeros_like(sources[plan.order])
+        starts = [or_zero(t, s) for t, s in zip(tangents[4:8], state, strict=True)]
+        outputs: tuple[Tensor, ...] = Cascade.apply(*moved, *starts, dt, plan)
+        return outputs
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
+        size = info.batch_size
+        batch = batch_of(inputs[:8], in_dims[:8])
+        folded = [fold(x, d, size, batch) for x, d in zip(inputs[:8], in_dims[:8], strict=True)]
+        dt = fold(inputs[8], in_dims[8], size, batch)
+        outputs = Cascade.apply(*folded, dt, inputs[9])
+        return tuple(unfold(x, size) for x in outputs), (0,) * 4
+
+
+class CascadeAdjoint(Function):
+    """x̄0..x̄3 [B, T, D] or None, dt, plan, shape [B, H, D] → ē0..ē3 [B, H, D], s̄0..s̄3 [B, D]."""
+
+    @staticmethod
+    def forward(*inputs: Any) -> tuple[Tensor, ...]:
+        upstream, dt, plan, shape = inputs[:4], inputs[4], inputs[5], inputs[6]
+        wide = [None if g is None else g.double() for g in upstream]
+        if plan.recorded:
+            wide = [_gathered_before_data(g, m) for m, g in enumerate(wide)]
+        inner = [None if g is None else g[:, 1:] for g in wide] if plan.start_row else wide
+        sources, state = plan.kernels.cascade_adjoint(
+            inner, (None,) * 4, dt, shape, order=plan.order, scheme=plan.scheme
+        )
+        if plan.start_row:
+            state = [s if g is None else s + g[:, 0] for s, g in zip(state, wide, strict=True)]
+        return (*(g.clone() for g in sources), *(g.clone() for g in state))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.plan, ctx.shape = inputs[5], inputs[6]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[:5], *output)
+        ctx.save_for_forward(*inputs[:5], *output)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        given, dt, sources = saved[:4], saved[4], saved[5:9]
+        plan = replace(ctx.plan, dtype=torch.float64)
+        if all(g is None for g in upstream):
+            return (None,) * 7
+        moved = list(upstream[:4])
+        if moved[plan.order] is None:
+            moved[plan.order] = torch.zeros_like(sources[plan.order])
+        starts = [or_zero(g, s) for g, s in zip(upstream[4:], saved[9:], strict=True)]
+        rows = Cascade.apply(*moved, *starts, dt, plan)
+        grads = [like(g, x) for g, x in zip(rows, given, strict=True)]
+        grad_dt = None
+        if ctx.needs_input_grad[4]:
+            slopes = _slopes(_inner(rows, plan), moved, starts, dt, plan)
+            grad_dt = _dt_gradient(sources, slopes, dt)
+        return (*grads, grad_dt, None, None)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
+        saved = ctx.saved_tensors
+        dt, sources = saved[4], saved[5:9]
+        plan: CascadePlan = ctx.plan
+        total: list[Tensor] = [torch.zeros_like(x) for x in saved[5:]]
+        if any(t is not None for t in tangents[:4]):
+            total = list(CascadeAdjoint.apply(*tangents[:4], dt, plan, ctx.shape))
+        if tangents[4] is not None:
+            weights = [ebar * tangents[4][:, :, None] for ebar in sources]
+            inner, direct = _slopes_transposed(weights, dt, plan)
+            moved = CascadeAdjoint.apply(*inner, dt, plan.bare(), ctx.shape)
+            total = [a + b for a, b in zip(total, moved, strict=True)]
+            total[4:] = [a + b for a, b in zip(total[4:], direct, strict=True)]
+        return tuple(total)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
+        size = info.batch_size
+        batch, horizon, dofs = inputs[6]
+        folded = [fold(x, d, size, batch) for x, d in zip(inputs[:4], in_dims[:4], strict=True)]
+        dt = fold(inputs[4], in_dims[4], size, batch)
+        shape = (size * batch, horizon, dofs)
+        outputs = CascadeAdjoint.apply(*folded, dt, inputs[5], shape)
+        return tuple(unfold(x, size) for x in outputs), (0,) * 8
+
+
+def _slopes(
+    rows: Sequence[Tensor], sources: Tensors, state: Sequence[Tensor], dt: Tensor, plan: CascadePlan
+) -> list[Tensor | None]:
+    """∂x^m_t/∂dt_t in the relation of each quantity, all else in it held: [B, H, D] or None.
+
+    rows: the quantities in rows 1..H.
+    """
+    step = dt[:, :, None]
+    x = [row.double() for row in rows]
+
+    def before(m: int) -> Tensor:
+        return torch.cat([state[m][:, None].double(), x[m][:, :-1]], 1)
+
+    found: list[Tensor | None] = [None] * 4
+    for m in range(plan.order):
+        n = plan.order - m
+        if plan.scheme == "euler":
+            found[m] = x[m + 1]
+            continue
+        now, earlier = action_weights(n, plan.scheme)
+        driven = now * x[plan.order]
+        if earlier:
+            driven = driven + earlier * before(plan.order)
+        slope = n * step ** (n - 1) * driven
+        for r in range(1, n):
+            slope = slope + step ** (r - 1) / math.factorial(r - 1) * before(m + r)
+        found[m] = slope
+    for m in range(plan.order + 1, 4):
+        source = sources[m]
+        found[m] = -(x[m] if source is None else x[m] - source.double()) / step
+    return found
+
+
+def _slopes_transposed(
+    weights: Sequence[Tensor], dt: Tensor, plan: CascadePlan
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The transpose of Σ weight·slope as a function of rows 1..H and of the start state."""
+    step = dt[:, :, None]
+    rows = [torch.zeros_like(w) for w in weights]
+    state = [torch.zeros_like(w[:, 0]) for w in weights]
+
+    def push_before(m: int, amount: Tensor) -> None:
+        state[m] = state[m] + amount[:, 0]
+        rows[m] = rows[m] + torch.cat([amount[:, 1:], torch.zeros_like(amount[:, 0, None])], 1)
+
+    for m in range(plan.order):
+        n, weight = plan.order - m, weights[m]
+        if plan.scheme == "euler":
+            rows[m + 1] = rows[m + 1] + weight
+            continue
+        now, earlier = action_weights(n, plan.scheme)
+        driven = n * step ** (n - 1) * weight
+        rows[plan.order] = rows[plan.order] + now * driven
+        if earlier:
+            push_before(plan.order, earlier * driven)
+        for r in range(1, n):
+            push_before(m + r, step ** (r - 1) / math.factorial(r - 1) * weight)
+    for m in range(plan.order + 1, 4):
+        share = -weights[m] / step**2  # of x_{m-1} minus its row before
+        rows[m - 1] = rows[m - 1] + share
+        push_before(m - 1, -share)
+    return rows, state
+
+
+def _inner(rows: Sequence[Tensor], plan: CascadePlan) -> list[Tensor]:
+    """Rows 1..H."""
+    return [row[:, 1:] for row in rows] if plan.start_row else list(rows)
+
+
+def _gathered_before_data(g: Tensor | None, m: int) -> Tensor | None:
+    """The transpose of fill_before_data for order m."""
+    if g is None or not m:
+        return g
+    g = g.clone()
+    if g.shape[1] > m:
+        g[:, m] += g[:, :m].sum(1)
+        g[:, :m] = 0.0
+        return g
+    return torch.zeros_like(g)
+
+
+def _dt_gradient(sources: Sequence[Tensor], slopes: Tensors, dt: Tensor) -> Tensor:
+    """Σ ē·slope in the shape of dt [b, h]."""
+    total = torch.zeros_like(dt)
+    for grad, slope in zip(sources, slopes, strict=True):
+        if slope is not None:
+            total = total + (grad * slope).sum(2).sum_to_size(dt.shape)
+    return total
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
