@@ -31,7 +31,8 @@ class Inputs:
     """All input of a job or of one block of it, in one library, with names for messages.
 
     ``start`` and ``goal`` hold the given parts [S, D] (S = 1: shared by all), ``dt`` is
-    [b, h] as given (aligned by :meth:`Mode.align_dt`), ``names`` says where each came from.
+    [b, h] as given (aligned by :meth:`Mode.align_dt`, unless ``steps_aligned``), ``names`` says
+    where each came from.
     """
 
     mode: Mode
@@ -43,6 +44,7 @@ class Inputs:
     start_index: Array | None = None
     goal_index: Array | None = None
     recorded: bool = False
+    steps_aligned: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
 
@@ -270,10 +272,24 @@ class Inputs:
     def steps(self) -> Array:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""
         if self.times is None:
-            return self.mode.align_dt(self._used_dt())
+            used = self._used_dt()
+            return used if self.steps_aligned else self.mode.align_dt(used)
         times = self.times[None] if self.times.ndim == 1 else self.times
         # A recording of one row has no step; any will do, none is used.
         return differences(times) if times.shape[1] > 1 else float64(times * 0 + 1)
+
+    def raw_steps(self) -> Array:
+        """The steps as they are given, [b, h]: dt, or the gaps between time stamps."""
+        if self.times is not None:
+            return self.steps()
+        assert self.dt is not None
+        return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
+
+    def gathered(self, role: str, device: str) -> dict[str, Any]:
+        """The given parts of the start or goal state, each trajectory's own: float64 [B, D]."""
+        parts, index = getattr(self, role), getattr(self, f"{role}_index")
+        found = _gathered(parts, index, int(self.actions.shape[0]), device)
+        return {name: part for name, part in zip(PARTS, found, strict=True) if part is not None}
 
     def row_times(self) -> Array:
         """Time of each row, float64 [b, T] in dt's library."""

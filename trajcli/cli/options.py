@@ -245,6 +245,35 @@ GoalJerk = Annotated[
 ]
 
 
+_gradient_option = _panel("Gradients, written under grad/")
+
+Grad = Annotated[
+    str | None,
+    _gradient_option(
+        "--grad",
+        metavar="FILE[:GROUP]",
+        help="Upstream gradients [B, T, D], named like the outputs; any of them.",
+    ),
+]
+Cost = Annotated[
+    str | None,
+    _gradient_option(
+        "--cost",
+        metavar="EXPRESSION",
+        help="Instead: the gradient of a weighted sum of squares, like velocity+0.1*jerk.",
+    ),
+]
+GradFactor = Annotated[
+    float | None,
+    _gradient_option("--grad-factor", metavar="F", help="Multiply all gradients. (default: 1)"),
+]
+Wrt = Annotated[
+    str | None,
+    _gradient_option(
+        "--wrt", metavar="NAMES", help="Any of actions,start,goal,dt. (default: all there are)"
+    ),
+]
+
 _output_option = _panel("Output")
 
 Write = Annotated[

@@ -148,7 +148,9 @@ class Hdf5Output(Output):
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         properties.set_obj_track_times(False)
-        space = h5py.h5s.create_simple(variable.shape)
+        shaped, scalar = h5py.h5s.create_simple, h5py.h5s.create
+        space = shaped(variable.shape) if variable.shape else scalar(h5py.h5s.SCALAR)
+        file.require_group(os.path.dirname(f"/{variable.name}"))
         kind = h5py.h5t.py_create(variable.dtype, logical=True)
         h5py.h5d.create(file.id, variable.name.encode(), kind, space, properties)
         for name, value in variable.attributes.items():
@@ -182,6 +184,7 @@ class FolderOutput(Output):
     def _prepare(self) -> None:
         _remove(self._hidden / "*")
         for variable in self.schema.variables:
+            (self._hidden / variable.name).parent.mkdir(exist_ok=True)
             descriptor = self._open_at(self._hidden / f"{variable.name}.npy")
             header = _npy_header(variable)
             os.pwrite(descriptor, header, 0)

@@ -72,10 +72,12 @@ def packed_schema(
     start_index: Any = None,
     joint_names: Sequence[str] | None = None,
     units: str | None = None,
+    more: Sequence[Variable] = (),
 ) -> Schema:
     """The schema of packed trajectories [batch, rows, dofs].
 
-    time: [rows], or [batch, rows], or None where it is streamed ([batch, rows]).
+    time: [rows], or [batch, rows], or None where it is streamed ([batch, rows]). more: further
+    variables, which bring the sizes of their dimensions.
     """
     shared = time is not None and np.ndim(time) == 1
     along = "time" if shared else "row"
@@ -104,4 +106,6 @@ def packed_schema(
             Variable("start_index", ("trajectory",), (batch,), values.dtype, label, values)
         )
     sizes = {"trajectory": batch, along: rows, "dof": dofs}
-    return Schema(sizes, variables, attributes, joint_names)
+    for variable in more:
+        sizes |= dict(zip(variable.dims, variable.shape, strict=True))
+    return Schema(sizes, [*variables, *more], attributes, joint_names)

@@ -15,6 +15,7 @@ from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
 from trajcli.jobs.found import Found, find
+from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
 from trajcli.jobs.lookup import Files, Place, find_actions, joint_names
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
@@ -37,6 +38,7 @@ class Plan:
     choice: Choice
     wanted: Sequence[str]
     dtype: str
+    gradient: Gradient | None
     block: int
     dt_source: str
     start_source: str
@@ -80,6 +82,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     check.attempt(
         lambda: _require_choice("--repeated-times", request.repeated_times, ("error", "drop"))
     )
+    gradient = check.attempt(lambda: find_gradient(request, files))
     check.attempt(lambda: refuse_output(request.out, request.overwrite))
     places = check.attempt(lambda: find_actions(files, request.sources))
     found = check.attempt(lambda: find(request, files, places, check)) if places else None
@@ -89,6 +92,9 @@ def make_plan(request: Request, files: Files) -> Plan:
         raise AssertionError("a step failed without a fault")
     inputs = found.inputs(mode)
     check.faults += inputs.faults()
+    if gradient is not None and not check.faults:
+        gradient = with_defaults(gradient, inputs)
+        check.faults += gradient_faults(gradient, inputs)
     check.raise_if_any()
     batch = found.batch
     dtype = request.dtype or output_dtype(batch)
@@ -97,7 +103,8 @@ def make_plan(request: Request, files: Files) -> Plan:
     return Plan(
         batch=batch,
         inputs=inputs,
-        schema=_schema(request, inputs, wanted, dtype, found, places[0]),
+        schema=_schema(request, inputs, wanted, dtype, found, places[0], gradient),
+        gradient=gradient,
         choice=choice,
         wanted=wanted,
         dtype=dtype,
@@ -142,6 +149,7 @@ def _schema(
     dtype: str,
     found: Found,
     place: Place,
+    gradient: Gradient | None,
 ) -> Schema:
     batch, horizon, dofs = inputs.actions.shape
     rows = inputs.mode.rows(horizon, inputs.recorded)
@@ -156,6 +164,12 @@ def _schema(
         "start": _without_folders(found.start_source),
         "trajcli_version": __version__,
     }
+    if gradient is not None:
+        attributes |= {
+            "wrt": ",".join(gradient.wrt),
+            "gradient_factor": gradient.factor,
+            "gradient_of": request.cost or _without_folders(request.grad or ""),
+        }
     return packed_schema(
         batch,
         rows,
@@ -167,6 +181,7 @@ def _schema(
         start_index=inputs.start_index,
         joint_names=joint_names(place),
         units=request.units or _units(place, inputs.mode),
+        more=gradient.variables(inputs, dtype) if gradient is not None else (),
     )
 
 

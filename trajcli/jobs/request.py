@@ -28,6 +28,10 @@ class Request:
     goal: str | None = None
     goal_parts: Mapping[str, str] = field(default_factory=dict)
     goal_index: str | None = None
+    grad: str | None = None
+    cost: str | None = None
+    factor: float | None = None
+    wrt: Sequence[str] | None = None
     write: Sequence[str] = QUANTITIES
     dtype: str | None = None
     units: str | None = None

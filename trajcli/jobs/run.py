@@ -14,6 +14,8 @@ import numpy as np
 
 from trajcli.errors import Fault, Stopped, raise_if_any
 from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.files.schema import QUANTITIES
+from trajcli.inputs import Inputs
 from trajcli.jobs.lookup import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
@@ -77,11 +79,9 @@ def _compute(
         raise_if_any(block.faults())
         if not allow_nonfinite:
             raise_if_any(block.nonfinite())
-        results = block.compute(plan.choice.kernels, plan.choice.device, plan.dtype, plan.wanted)
-        for name, values in results.items():
-            array = values.cpu().numpy()
+        for name, row, array in _results(plan, block, begin):
             bad += array.size - int(np.isfinite(array).sum())
-            output.write(name, begin, array)
+            output.write(name, row, array)
         if time_varies:
             output.write("time", begin, block.row_times())
         on_progress(end, total)
@@ -94,7 +94,23 @@ def _compute(
                     hint="run the same command again",
                 )
             )
+    for name, row, array in plan.gradient.finish() if plan.gradient else ():
+        output.write(name, row, array)
     return bad
+
+
+def _results(plan: Plan, block: Inputs, begin: int) -> Iterator[tuple[str, int, Any]]:
+    """What a block gives: name, first row, values."""
+    kernels, device = plan.choice.kernels, plan.choice.device
+    if plan.gradient is None:
+        results = block.compute(kernels, device, plan.dtype, plan.wanted)
+        yield from ((name, begin, values.cpu().numpy()) for name, values in results.items())
+        return
+    for name, row, values in plan.gradient.block(
+        block, plan.inputs, begin, kernels, device, plan.dtype
+    ):
+        if name not in QUANTITIES or name in plan.wanted:
+            yield name, row, values
 
 
 @contextmanager

@@ -1,0 +1,190 @@
+"""Gradients from the shell are those of torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from trajcli import State, integrate
+
+PARTS = ("position", "velocity", "acceleration", "jerk")
+
+
+def gradients(path: str) -> dict[str, np.ndarray]:
+    with h5py.File(path) as file:
+        found = {name: file[f"grad/{name}"][()] for name in file["grad"]}
+        return found | ({"cost": file["cost"][()]} if "cost" in file else {})
+
+
+def close(found: np.ndarray, want: torch.Tensor) -> None:
+    """Within one unit in the last place of the largest entry's type."""
+    expected = want.detach().numpy()
+    assert found.shape == expected.shape
+    eps = np.finfo(found.dtype).eps
+    np.testing.assert_allclose(found, expected, rtol=2 * eps, atol=2 * eps * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("memory", ["1kB", "1GB"])
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("jerk", {"scheme": "foh"}),
+        ("acceleration", {}),
+        ("clique", {"convention": "curobo"}),
+        ("central", {}),
+        ("bspline", {"degree": 4, "steps": 2}),
+    ],
+)
+def test_the_gradient_of_a_cost_is_torchs(trajcli, folder, mode, options, memory):
+    words = " ".join(f"--{name} {value}" for name, value in options.items())
+    line = f"integrate actions.npy --start start.npy --dt 0.05 --mode {mode} {words} -o out.h5"
+    result = trajcli(f"{line} --cost velocity+0.1*jerk --memory {memory}")
+    assert result.code == 0, result.err
+    u = torch.as_tensor(np.load("actions.npy")).requires_grad_()
+    s = torch.as_tensor(np.load("start.npy")).requires_grad_()
+    dt = torch.tensor(0.05, dtype=torch.float64, requires_grad=True)
+    rows = integrate(u, s, dt, mode, **options)
+    cost = (rows.velocity**2).sum((1, 2)) + 0.1 * (rows.jerk**2).sum((1, 2))
+    want = torch.autograd.grad(cost.sum(), (u, s, dt))
+    found = gradients("out.h5")
+    close(found["actions"], want[0])
+    close(found["start_position"], want[1])
+    np.testing.assert_allclose(found["dt"], want[2], rtol=1e-5)
+    np.testing.assert_allclose(found["cost"], cost.detach(), rtol=1e-5)
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["position"], rows.position.detach())
+
+
+@pytest.mark.parametrize(
+    "dt", ["0.05", "steps.npy", "each.npy", "both.npy", "--times stamps.npy", "--times own.npy"]
+)
+def test_upstream_gradients_reach_all_inputs_in_their_shapes_whatever_the_block(
+    trajcli, folder, dt
+):
+    random = np.random.default_rng(5)
+    arrays = {
+        "steps": random.uniform(0.5, 1, 10),
+        "each": random.uniform(0.5, 1, (5, 1)),
+        "both": random.uniform(0.5, 1, (5, 10)),
+        "stamps": np.cumsum(random.uniform(0.5, 1, 11)),
+        "own": np.cumsum(random.uniform(0.5, 1, (5, 11)), 1),
+        "index": np.array([1, 0, 1, 1, 0]),
+        "wide": np.load("actions.npy").astype("f8"),
+        "states": random.standard_normal((2, 3)),
+    }
+    for name, values in arrays.items():
+        np.save(f"{name}.npy", values)
+    upstream = {name: random.standard_normal((5, 11, 3)) for name in ("position", "jerk")}
+    np.savez("up.npz", **upstream)
+    given = dt if dt.startswith("--") else f"--dt {dt}"
+    line = (
+        f"integrate wide.npy --start states.npy --start-index index.npy {given} --mode jerk "
+        "--scheme zoh --grad up.npz --grad-factor -2 --overwrite"
+    )
+    for out, memory in (("whole.h5", "1GB"), ("parts.h5", "1kB")):
+        result = trajcli(f"{line} -o {out} --memory {memory}")
+        assert result.code == 0, result.err
+    assert Path("whole.h5").read_bytes() == Path("parts.h5").read_bytes()
+    u = torch.as_tensor(arrays["wide"]).requires_grad_()
+    s = torch.as_tensor(arrays["states"]).requires_grad_()
+    stamps = arrays.get(dt.split()[-1].removesuffix(".npy"))
+    steps = 0.05 if stamps is None else stamps
+    steps = np.diff(steps) if dt.startswith("--") else steps
+    d = torch.as_tensor(steps, dtype=torch.float64).requires_grad_()
+    rows = integrate(u, s, d, "jerk", scheme="zoh", start_index=arrays["index"])
+    want = torch.autograd.grad(
+        [rows.position, rows.jerk], (u, s, d), [-2 * torch.as_tensor(x) for x in upstream.values()]
+    )
+    found = gradients("whole.h5")
+    for name, grad in zip(("actions", "start_position", "dt"), want, strict=True):
+        np.testing.assert_allclose(found[name], grad, rtol=1e-13, atol=1e-13 * abs(grad).max())
+        assert found[name].shape == grad.shape
+
+
+def test_recordings_and_goals_have_gradients(trajcli, folder, samples):
+    line = f"integrate {samples}/recorded.h5:position --start first --mode central -o r.h5"
+    result = trajcli(f"{line} --cost jerk --wrt actions")
+    assert result.code == 0, result.err
+    with h5py.File(samples / "recorded.h5") as file:
+        u, times = torch.as_tensor(file["position"][:]), file["times"][:]
+    u.requires_grad_()
+    rows = integrate(u, "first", times=times, mode="central")
+    (want,) = torch.autograd.grad((rows.jerk**2).sum(), u)
+    np.testing.assert_allclose(
+        gradients("r.h5")["actions"][0], want, rtol=1e-12, atol=1e-12 * float(want.abs().max())
+    )
+    line = f"integrate {samples}/control_points.npz --mode bspline --ends goal -o g.h5"
+    result = trajcli(f"{line} --cost acceleration --wrt goal,start")
+    assert result.code == 0, result.err
+    with np.load(samples / "control_points.npz") as file:
+        given = {
+            n: torch.as_tensor(file[n]) for n in ("actions", "start_position", "goal_position")
+        }
+        dt = float(file["dt"])
+    goal = given["goal_position"].requires_grad_()
+    rows = integrate(
+        given["actions"], State(given["start_position"]), dt, "bspline", ends="goal", goal=goal
+    )
+    (want,) = torch.autograd.grad((rows.acceleration**2).sum(), goal)
+    found = gradients("g.h5")
+    assert set(found) == {"goal_position", "start_position", "cost"}
+    np.testing.assert_allclose(found["goal_position"], want, rtol=1e-9)
+
+
+@pytest.mark.parametrize("out", ["out.npz", "out"])
+def test_gradients_lie_in_every_kind_of_output(trajcli, folder, out):
+    line = f"integrate actions.npy --start start.npy --dt 0.05 --cost jerk -o {out} --overwrite"
+    assert trajcli(line).code == 0
+    assert trajcli(line).code == 0
+    if out == "out":
+        found = np.load("out/grad/actions.npy")
+    else:
+        with np.load(out) as archive:
+            found = archive["grad/actions"]
+    assert found.shape == (5, 10, 3)
+    assert np.abs(found).max() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ("--cost jerks", ["jerks", "NUMBER*NAME", "velocity"]),
+        ("--cost velocity+", ["velocity+", "--cost"]),
+        ("--cost velocity**2", ["velocity**2"]),
+        ("--cost velocity*jerk", ["velocity*jerk"]),
+        ("--cost 2", ["'2'"]),
+        ("--cost nan*jerk", ["nan*jerk"]),
+        ("--cost jerk+2*jerk", ["jerk comes twice"]),
+        ("--cost __import__('os')", ["__import__"]),
+        ("--cost jerk --wrt speed", ["speed", "actions, start, goal, dt"]),
+        ("--cost jerk --wrt goal", ["no goal"]),
+        ("--cost jerk --grad up.npz", ["one of them"]),
+        ("--wrt actions", ["--cost", "--grad"]),
+        ("--grad-factor 2", ["--cost", "--grad"]),
+        ("--grad missing.npz", ["missing.npz"]),
+        ("--grad up.npz", ["up.npz:jerk", "[5, 11, 3]", "[5, 10, 3]"]),
+        ("--grad names.npz", ["named like the outputs", "speed"]),
+        ("--cost jerk --grad-factor nan", ["finite"]),
+    ],
+)
+def test_gradients_that_make_no_sense_are_refused(trajcli, folder, options, parts):
+    np.savez("up.npz", jerk=np.zeros((5, 10, 3)))
+    np.savez("names.npz", speed=np.zeros((5, 11, 3)))
+    result = trajcli(f"integrate actions.npy --start start.npy --dt 0.05 -o out.h5 {options}")
+    assert result.code == 2, result.out
+    assert not Path("out.h5").exists()
+    for part in parts:
+        assert part in result.err, result.err
+
+
+def test_an_empty_cost_and_the_start_of_a_recording_are_refused(trajcli, folder):
+    result = trajcli("integrate actions.npy --start start.npy --dt 1 -o out.h5 --cost", "")
+    assert result.code == 2
+    line = "integrate actions.npy --start first --mode clique --dt 1 -o out.h5 --cost jerk"
+    result = trajcli(f"{line} --wrt start")
+    assert result.code == 2
+    assert "recording" in result.err
