@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from trajcli.arrays import concatenate, constant_pair, float64, pair, stack
+from trajcli.arrays import concatenate, constant_pair, float64, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram, Weights
 from trajcli.modes.mode import Case, Mode, Parts, elapsed, filled, needs_start
-from trajcli.modes.stencils import blossom, per_order, state_polynomial
+from trajcli.modes.stencils import blossom, per_order, state_points
 
 DEGREES = (3, 4, 5)
 
@@ -108,13 +109,12 @@ class BSpline(Mode):
         """
         if self.convention == "curobo" and self.degree == 3:
             state = [*state[:3], None]
-        points = []
-        for r in range(self.degree + 1):
-            knots = [r - self.degree + 1 + k - when for k in range(self.degree)]
-            points.append(state_polynomial(state, dt, blossom(self.degree, knots), self.steps))
-        return stack(points, 1)
+        d = self.degree
+        knots = [tuple(r - d + 1 + k - when for k in range(d)) for r in range(d + 1)]
+        return state_points(state, dt, [blossom(d, each) for each in knots], self.steps)
 
 
+@functools.cache
 def basis_table(degree: int, steps: int) -> list[list[list[Fraction]]]:
     """table[phase][order][point]: the basis on one segment at phase/steps, phase = 0..steps.
 

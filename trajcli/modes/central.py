@@ -28,7 +28,7 @@ from trajcli.modes.mode import Case, FramedMode, Parts, elapsed, filled, needs_s
 from trajcli.modes.stencils import (
     derivative_weights,
     per_order,
-    state_polynomial,
+    state_points,
     taylor,
 )
 
@@ -139,7 +139,7 @@ class Central(FramedMode):
         first = np.arange(horizon)
         gaps = _padded_gaps(dt, horizon, before=1, after=2)
         tau = dt[:, 0, None]
-        head = stack([state_polynomial(start, tau, taylor(Fraction(-1))), pair(start_parts[0])], 1)
+        head = state_points(start, tau, [taylor(Fraction(-1)), taylor(Fraction(0))])
         actions, tail = self._tail(actions, goal, held=2)
         return BandProgram(
             actions=actions,
@@ -162,15 +162,15 @@ class Central(FramedMode):
     def _curobo(self, actions: Array, start: Parts, goal: Parts, dt: Array) -> BandProgram:
         horizon = actions.shape[1]
         tau = dt[:, 0, None]
-        head = []
-        for k in (3, 2, 1):
-            past = [Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]]
-            head.append(state_polynomial(start, tau, past))
+        past = [
+            [Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]]
+            for k in (3, 2, 1)
+        ]
         actions, tail = self._tail(actions, goal, held=4)
         rows = horizon + 4
         return BandProgram(
             actions=actions,
-            head=stack([*head, pair(filled(start)[0])], 1),
+            head=state_points(start, tau, [*past, taylor(Fraction(0))]),
             tail=tail,
             weights=_weights(
                 _padded_gaps(dt, horizon, before=3, after=4),

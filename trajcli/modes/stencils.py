@@ -10,8 +10,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, TypeVar
 
-from trajcli.arrays import constant, differentiable, pair, settled, stack
-from trajcli.kernels.pairs import Array, Pair, from_fraction, power
+from trajcli.arrays import constant, constant_pair, differentiable, pair, settled, stack
+from trajcli.kernels.pairs import Array, Pair, power
 from trajcli.modes.mode import Parts
 
 Number = TypeVar("Number", Fraction, Pair, Any)
@@ -58,23 +58,24 @@ def _whole(value: int, like: Any) -> Any:
     return Pair(float(value)) if isinstance(like, Pair) else float(value)
 
 
-def state_polynomial(
-    parts: Parts, dt: Array, coefficients: Sequence[Fraction], factor: int = 1
+def state_points(
+    parts: Parts, dt: Array, coefficients: Sequence[Sequence[Fraction]], factor: int = 1
 ) -> Pair:
-    """Σ coefficient_m · hᵐ · part_m with h = factor·dt, unrounded: a point on a Taylor polynomial.
+    """Points on a state's Taylor polynomial, unrounded: Σ_m coefficients[i][m] · hᵐ · part_m.
 
-    dt [b, 1]; parts [B, D]; the result is [B, D].
+    h = factor·dt, dt [b, 1]; parts [B, D]; a point i for each row of coefficients: [B, n, D].
     """
-    present = [
-        (m, part, coefficient)
-        for m, (part, coefficient) in enumerate(zip(parts, coefficients, strict=True))
-        if part is not None and coefficient != 0
-    ]
+    present = [(m, part[:, None]) for m, part in enumerate(parts) if part is not None]
+    columns = constant_pair([[[c] for c in row] for row in coefficients], dt)  # [n, 4, 1]
     step = spacing(dt, factor)
-    exact = [power(step, m) * from_fraction(c) * pair(settled(part)) for m, part, c in present]
+    exact = [
+        columns[None, :, m] * power(step, m)[:, None] * pair(settled(part))  # [B, n, D]
+        for m, part in present
+    ]
 
     def plain() -> Array:
-        terms = [float(c) * (factor * dt) ** m * part for m, part, c in present]
+        step = (factor * dt)[:, None]
+        terms = [columns.hi[None, :, m] * step**m * part for m, part in present]
         return functools.reduce(operator.add, terms)
 
     return differentiable(functools.reduce(operator.add, exact), plain)
@@ -85,7 +86,8 @@ def taylor(time: Fraction) -> list[Fraction]:
     return [time**m / math.factorial(m) for m in range(4)]
 
 
-def blossom(degree: int, knots: Sequence[int]) -> list[Fraction]:
+@functools.cache
+def blossom(degree: int, knots: tuple[int, ...]) -> list[Fraction]:
     """Coefficients of a state's Taylor polynomial as a B-spline control point.
 
     The control point of a polynomial is its blossom (polar form) at ``degree`` knots:
