@@ -28,7 +28,9 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
     ]
 
 
-def time_stamp_faults(times: Array, where: str, first_trajectory: int = 0) -> list[Fault]:
+def time_stamp_faults(
+    times: Array, where: str, first_trajectory: int = 0, row_numbers: Array | None = None
+) -> list[Fault]:
     """What is wrong with time stamps [T] or [B, T]: NaN, repeats, steps back."""
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
@@ -43,23 +45,35 @@ def time_stamp_faults(times: Array, where: str, first_trajectory: int = 0) -> li
         places = np.argwhere(bad)
         if len(places):
             shift = 0 if bad is unusable else 1
-            named = [_stamp_place(table, p, shift, first_trajectory) for p in places[:3]]
+            named = [
+                _stamp_place(table, p, shift, first_trajectory, row_numbers) for p in places[:3]
+            ]
             more = f" and {len(places) - 3} more" if len(places) > 3 else ""
             found = f"{len(places)} such: " + "; ".join(named) + more
             faults.append(Fault(what, where, "strictly increasing seconds", found, hint))
     return faults
 
 
-def _stamp_place(table: Array, place: Array, shift: int, first_trajectory: int) -> str:
+def _stamp_place(
+    table: Array, place: Array, shift: int, first_trajectory: int, row_numbers: Array | None
+) -> str:
     row = int(place[1]) + shift
     which = f"trajectory {first_trajectory + int(place[0])}, " if table.shape[0] > 1 else ""
-    return f"{which}row {row} ({float(table[int(place[0]), row])!r})"
+    number = row if row_numbers is None else int(row_numbers[row])
+    return f"{which}row {number} ({float(table[int(place[0]), row])!r})"
 
 
 def nonfinite_fault(
-    values: Array, where: str, axes: Sequence[str], first_trajectory: int = 0
+    values: Array,
+    where: str,
+    axes: Sequence[str],
+    first_trajectory: int = 0,
+    row_numbers: Array | None = None,
 ) -> Fault | None:
-    """The fault of NaN or Inf in an array, naming the first place; None if there is none."""
+    """The fault of NaN or Inf in an array, naming the first place; None if there is none.
+
+    row_numbers: the number in the file of each step, where some were left out.
+    """
     if not readable(values):
         return None
     array = to_numpy(values)
@@ -69,7 +83,10 @@ def nonfinite_fault(
     if finite.all():
         return None
     bad = np.argwhere(~finite)
-    spot = place(axes, bad[0], array.shape, first_trajectory)
+    first = list(bad[0])
+    if row_numbers is not None and "step" in axes:
+        first[axes.index("step")] = int(row_numbers[first[axes.index("step")]])
+    spot = place(axes, first, array.shape, first_trajectory)
     count = f" ({len(bad)} values that are not finite)" if len(bad) > 1 else ""
     return Fault(
         "NaN or Inf",

@@ -32,7 +32,7 @@ class Inputs:
 
     ``start`` and ``goal`` hold the given parts [S, D] (S = 1: shared by all), ``dt`` is
     [b, h] as given (aligned by :meth:`Mode.align_dt`, unless ``steps_aligned``), ``names`` says
-    where each came from.
+    where each came from; ``row_numbers`` [H] counts rows in the file where some were left out.
     """
 
     mode: Mode
@@ -45,6 +45,7 @@ class Inputs:
     goal_index: Array | None = None
     recorded: bool = False
     steps_aligned: bool = False
+    row_numbers: Array | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
 
@@ -99,7 +100,9 @@ class Inputs:
             faults = time_stamp_shape_faults(self.times.shape, batch, steps + 1, self.name("times"))
             if faults or not (_loaded(self.times) and readable(self.times)):
                 return faults
-            return time_stamp_faults(self.times, self.name("times"), self.first_trajectory)
+            return time_stamp_faults(
+                self.times, self.name("times"), self.first_trajectory, self.row_numbers
+            )
         if self.dt is None:
             return [
                 Fault(
@@ -224,11 +227,14 @@ class Inputs:
     def nonfinite(self) -> list[Fault]:
         """NaN and Inf in actions and states, each with its first place."""
         axes = ("trajectory", "step", "dof")
-        found = [nonfinite_fault(self.actions, self.name("actions"), axes, self.first_trajectory)]
+        shift, rows = self.first_trajectory, self.row_numbers
+        found = [nonfinite_fault(self.actions, self.name("actions"), axes, shift, rows)]
         for role, parts in (("start", self.start), ("goal", self.goal)):
             for part, values in parts.items():
                 where = self.name(f"{role}/{part}")
-                found.append(nonfinite_fault(values, where, ("state", "dof")))
+                own = getattr(self, f"{role}_index") is None and values.shape[0] != 1
+                kinds = ("trajectory" if own else "state", "dof")
+                found.append(nonfinite_fault(values, where, kinds, shift))
         return [fault for fault in found if fault is not None]
 
     def block(

@@ -181,7 +181,7 @@ def _inputs(
         if start not in ("zero", "first"):
             raise UsageError(Fault("unknown start", "start", "zero, first or a State", start))
         if start == "zero":
-            parts = {"position": np.zeros((1, actions.shape[-1]))}
+            parts = {"position": np.zeros((1, *actions.shape[-1:]))}
     elif start is not None:
         parts = _parts(start)
     return Inputs(

@@ -167,7 +167,7 @@ def test_nan_and_inf_in_a_start_state_are_refused_by_place(trajcli, folder, valu
     start = np.load("start.npy")
     start[4, 1] = value
     np.save("start.npy", start)
-    refused(trajcli, GOOD, "start.npy", "state 4", "dof 1", str(value), "--allow-nonfinite")
+    refused(trajcli, GOOD, "start.npy", "trajectory 4", "dof 1", str(value), "--allow-nonfinite")
 
 
 def test_a_missing_dataset_names_the_near_ones(trajcli, folder):
@@ -186,6 +186,8 @@ def test_files_that_are_not_what_they_seem_are_refused(trajcli, folder):
     refused(trajcli, "empty.npy --dt 1 -o out.h5", "empty.npy", "an empty file")
     Path("text.h5").write_text("time,position\n")
     refused(trajcli, "text.h5 --dt 1 -o out.h5", "text.h5", "begins with b'time,pos'")
+    os.mkfifo("pipe.npy")
+    refused(trajcli, "pipe.npy --start zero --dt 1 -o out.h5", "pipe.npy", "not a regular file")
     Path("folder.h5").mkdir()
     refused(trajcli, "folder.h5 --dt 1 -o out.h5", "folder.h5", "a folder")
 

@@ -58,7 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
     try:
         code = app(given, standalone_mode=False)
-        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except TrajcliError as error:
         if debug:
@@ -66,9 +65,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return console.fail(error)
     except (KeyboardInterrupt, typer.Abort):
         return console.fail(Stopped(Fault("stopped by SIGINT", hint="run the same command again")))
-    except BrokenPipeError:  # the reader of our output has gone: `trajcli modes | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except MemoryError:
         hint = "a smaller --memory, or a machine with more"
         return console.fail(UsageError(Fault("out of memory", hint=hint)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -28,16 +29,16 @@ class Console:
     def say(self, text: str) -> None:
         """A line for people."""
         if not self.quiet:
-            print(text, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+            _print(text, "stderr" if self.as_json else "stdout")
 
     def warn(self, text: str) -> None:
         """A line that matters also with --quiet."""
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        _print(f"warning: {text}", "stderr")
 
     def document(self, value: Any) -> None:
         """The one JSON document of a run; NaN and Inf become null."""
         if self.as_json:
-            print(json.dumps(_plain(value), allow_nan=False, ensure_ascii=False))
+            _print(json.dumps(_plain(value), allow_nan=False), "stdout")
 
     def table(
         self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], title: str = ""
@@ -53,7 +54,10 @@ class Console:
             table.add_column(heading, justify="right" if justify == "right" else "left")
         for row in rows:
             table.add_row(*(_escaped(cell) for cell in row))
-        self._rich().print(table)
+        console = self._rich()
+        with console.capture() as text:
+            console.print(table)
+        _print(text.get().rstrip("\n"), "stdout")
 
     def _rich(self) -> RichConsole:
         from rich.console import Console as RichConsole
@@ -67,15 +71,15 @@ class Console:
         faults = [fault.as_dict() for fault in error.faults]
         self.document({"error": {"exit_code": error.exit_code, "faults": faults}})
         many = f"{len(error.faults)} errors" if len(error.faults) > 1 else "error"
-        print(f"{many}: " + "\n".join(map(str, error.faults)), file=sys.stderr)
+        _print(f"{many}: " + "\n".join(map(str, error.faults)), "stderr")
         return error.exit_code
 
     def fail_with_bug(self, error: Exception) -> int:
         """Report what should never happen; returns exit code 70."""
         text = f"{type(error).__name__}: {error}"
         self.document({"error": {"exit_code": 70, "faults": [{"what": text}]}})
-        print(f"error: a bug in trajcli: {text}", file=sys.stderr)
-        print("  try:      TRAJCLI_DEBUG=1 shows where; please report it", file=sys.stderr)
+        _print(f"error: a bug in trajcli: {text}", "stderr")
+        _print("  try:      TRAJCLI_DEBUG=1 shows where; please report it", "stderr")
         return 70
 
 
@@ -84,7 +88,7 @@ class Progress:
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown
-        self._terminal = sys.stderr.isatty()
+        self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._bar: Any = None
         self._task: Any = None
         self._last = time.monotonic()
@@ -110,7 +114,7 @@ class Progress:
         elif time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             percent = 100 * done // max(total, 1)
-            print(f"{done} of {total} trajectories ({percent} %)", file=sys.stderr, flush=True)
+            _print(f"{done} of {total} trajectories ({percent} %)", "stderr")
 
     def _update_bar(self, done: int, total: int) -> None:
         if self._bar is None:
@@ -132,6 +136,21 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def _print(text: str, stream: str) -> None:
+    """Print a line; a reader that has gone, or was never there, is no reason to stop a run.
+
+    What the stream's encoding has no letters for is written as an escape.
+    """
+    file = getattr(sys, stream)
+    if file is None:
+        return
+    encoding = getattr(file, "encoding", None) or "utf-8"
+    try:
+        print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
+    except (OSError, ValueError):
+        setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as we do
 
 
 def _escaped(cell: str) -> str:

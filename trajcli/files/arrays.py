@@ -76,6 +76,7 @@ class ArrayFile(ABC):
     def __init__(self, path: Path, family: str) -> None:
         self.path = path
         self.family = family
+        self.outside: list[str] = []  # other files that reading this one led to
 
     @abstractmethod
     def names(self) -> list[str]:

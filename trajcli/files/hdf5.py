@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,8 @@ class Hdf5File(ArrayFile):
                         f"a link to {link.filename}:{link.path}",
                     )
                 )
+            if isinstance(link, self._h5.ExternalLink):
+                self._lead_to(link.filename)
             if isinstance(link, self._h5.SoftLink):
                 if depth > 32:
                     return None
@@ -116,6 +119,13 @@ class Hdf5File(ArrayFile):
             item = item[part]
         return item
 
+    def _lead_to(self, name: str | bytes) -> str:
+        """Remember a file that this one names; relative names are beside it."""
+        path = os.path.join(self.path.parent, os.fsdecode(name))
+        if path not in self.outside:
+            self.outside.append(path)
+        return path
+
     def _stored(self, dataset: Any, where: str) -> StoredArray:
         if dataset.shape is None:
             raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
@@ -124,6 +134,12 @@ class Hdf5File(ArrayFile):
                 raise InputError(_external(where, "a virtual dataset"))
             if dataset.external:
                 raise InputError(_external(where, f"values in {dataset.external[0][0]}"))
+        for source in dataset.virtual_sources() if dataset.is_virtual else ():
+            if source.file_name != "." and not os.path.exists(self._lead_to(source.file_name)):
+                found = f"{source.file_name} is missing"
+                raise InputError(Fault("a virtual dataset without its values", where, found=found))
+        for name, *_ in dataset.external or ():
+            self._lead_to(name)
         size = int(np.prod(dataset.shape, dtype=object)) * dataset.dtype.itemsize
         held = dataset.id.get_storage_size()
         outside = dataset.is_virtual or dataset.external

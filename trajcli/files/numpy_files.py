@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tokenize
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,25 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray
 from trajcli.files.source import natural_key
+
+_FAULTS = (
+    ValueError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    SyntaxError,
+    zipfile.BadZipFile,
+    zlib.error,
+    tokenize.TokenError,
+)
+"""What NumPy, zipfile and zlib raise over damaged files."""
+_EXPANSION_LIMIT = 1100
+"""Deflate packs no more than about 1030 : 1."""
 
 
 class NpyFile(ArrayFile):
@@ -31,7 +52,7 @@ class NpyFile(ArrayFile):
         order = "Fortran order" if array.flags.fnc and array.ndim > 1 else "contiguous"
         return StoredArray(
             where=str(self.path),
-            shape=array.shape,
+            shape=tuple(int(n) for n in array.shape),
             dtype=array.dtype,
             read_rows=lambda start, stop: np.array(array[start:stop] if array.ndim else array),
             storage=order,
@@ -45,7 +66,7 @@ class NpzFile(ArrayFile):
         super().__init__(path, "npz")
         try:
             self._zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, OSError, EOFError) as error:
+        except _FAULTS as error:
             raise InputError(unreadable(path, "an .npz archive", error)) from None
         self._members = {
             info.filename.removesuffix(".npy"): info
@@ -75,7 +96,7 @@ class _Member:
         self._row = 0
         try:
             self._open()
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile, NotImplementedError) as error:
+        except _FAULTS as error:
             raise InputError(unreadable(where, "an array without pickled objects", error)) from None
 
     def _open(self) -> None:
@@ -89,12 +110,15 @@ class _Member:
         }
         if version not in read:
             raise ValueError(f"npy format version {version}")
-        self._shape, self._fortran, self._dtype = read[version](self._stream)
+        shape, self._fortran, self._dtype = read[version](self._stream)
+        self._shape = tuple(int(n) for n in shape)
         if self._dtype.hasobject:
             raise ValueError("pickled objects")
         count = int(np.prod(self._shape, dtype=object))
         declared = count * self._dtype.itemsize
         held = self._info.file_size - self._stream.tell()
+        if declared > _EXPANSION_LIMIT * (self._info.compress_size + 1):
+            raise ValueError(f"declares {declared} bytes in {self._info.compress_size} packed ones")
         if declared != held:
             raise ValueError(f"declares {declared} bytes of values, holds {held}")
         self._row = 0
@@ -119,7 +143,7 @@ class _Member:
                 self._row += skip
             self._row = stop
             return self._take((stop - start) * per_row).reshape(stop - start, *self._shape[1:])
-        except (zipfile.BadZipFile, OSError, EOFError, ValueError) as error:
+        except _FAULTS as error:
             raise InputError(unreadable(self._where, "an intact archive", error)) from None
 
     def _take(self, count: int) -> Any:
@@ -133,7 +157,7 @@ class _Member:
 def _mapped(path: Path) -> Any:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OSError, OverflowError) as error:
+    except _FAULTS as error:
         message = str(error)
         if "mmap length" in message or "buffer" in message:
             held = os.path.getsize(path)

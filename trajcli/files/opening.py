@@ -42,8 +42,11 @@ def open_family(path: Path, family: str, allow_external: bool) -> ArrayFile:
 def recognise(path: Path) -> str:
     """ "hdf5", "npy" or "npz", by the first bytes of the file."""
     try:
-        if path.is_dir():
+        if os.path.isdir(path):
             raise InputError(Fault("a folder, not a file", str(path), "an .h5, .npy or .npz file"))
+        if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe could wait for ever
+            found = "a pipe, socket or device"
+            raise InputError(Fault("not a regular file", str(path), "a file on a disk", found))
         with open(path, "rb") as file:
             head = file.read(8)
             offset = 512  # an HDF5 file may carry a user block of 512, 1024, ... bytes
@@ -76,8 +79,11 @@ def _missing_file(path: Path) -> Fault:
     import difflib
 
     folder = path.parent
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        names = []
     near = difflib.get_close_matches(path.name, names, 3, 0.6)
     hint = f"did you mean {', '.join(str(folder / name) for name in near)}?" if near else ""
-    found = "nothing of this name" if folder.is_dir() else f"no folder {folder}"
+    found = "nothing of this name" if os.path.isdir(folder) else f"no folder {folder}"
     return Fault("no such file", str(path), "a file", found, hint)

@@ -36,6 +36,9 @@ class Output(ABC):
     ``write(name, row, block)`` puts rows row, row+1, … of a streamed variable in place.
     """
 
+    copies = 1
+    """How often the values lie on the disk while they are written."""
+
     def __init__(self, path: Path, schema: Schema, overwrite: bool, durable: bool) -> None:
         self.path = path
         self.schema = schema
@@ -46,7 +49,7 @@ class Output(ABC):
         self._places: dict[str, tuple[int, int]] = {}  # name: file descriptor, offset
         self._open: list[int] = []
         try:
-            _require_space(path, schema.nbytes)
+            _require_space(path, schema.nbytes * self.copies)
             self._prepare()
             for variable in schema.variables:
                 if variable.values is not None and variable.name in self._places:
@@ -204,6 +207,8 @@ class FolderOutput(Output):
 class NpzOutput(FolderOutput):
     """The same files in one uncompressed .npz archive."""
 
+    copies = 2
+
     def _complete(self) -> None:
         self._close()
         archive = self._hidden / "archive.npz"
@@ -248,8 +253,8 @@ def output_family(path: Path) -> str:
 def refuse_output(path: Path, overwrite: bool) -> None:
     """Raise OutputError where OUT cannot or must not be written."""
     family = output_family(path)
-    if not path.parent.is_dir():
-        what = "no such folder" if not path.parent.exists() else "not a folder"
+    if not os.path.isdir(path.parent):
+        what = "not a folder" if os.path.exists(path.parent) else "no such folder"
         hint = f"mkdir -p {path.parent}"
         raise OutputError(Fault(what, str(path.parent), "the folder of OUT", hint=hint))
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -263,9 +268,20 @@ def refuse_output(path: Path, overwrite: bool) -> None:
     if not overwrite:
         hint = "--overwrite replaces it once the new one is complete"
         raise OutputError(Fault("OUT exists", str(path), "a name that is free", hint=hint))
-    if is_folder and any(path.iterdir()) and not (path / PROVENANCE).is_file():
-        hint = "choose another name; only folders that trajcli wrote are replaced"
-        raise OutputError(Fault("a folder with other things in it", str(path), hint=hint))
+    if is_folder:
+        ours = (path / PROVENANCE).is_file()
+        parts = [*path.iterdir(), *(path / "grad").glob("*")]
+        others = [
+            part.name
+            for part in parts
+            if not (ours and (part.suffix == ".npy" or part.name in (PROVENANCE, "grad")))
+        ]
+        if others:
+            hint = "choose another name; only folders that trajcli wrote are replaced"
+            found = ", ".join(sorted(others)[:5])
+            raise OutputError(
+                Fault("a folder with other things in it", str(path), found=found, hint=hint)
+            )
 
 
 def _locked(hidden: Path, path: Path) -> int:
@@ -273,11 +289,13 @@ def _locked(hidden: Path, path: Path) -> int:
     folder = output_family(path) != "hdf5"
     for _ in range(100):
         try:
+            if hidden.is_symlink():
+                hidden.unlink()  # nobody's but a stranger's: never write through it
             if folder:
                 hidden.mkdir(exist_ok=True)
-                descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY)
+                descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             else:
-                descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT, 0o666)
+                descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise OutputError(_os_fault(path, error)) from None
         try:

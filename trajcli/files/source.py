@@ -50,7 +50,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
 def expand_files(source: Source) -> list[Source]:
     """One source per file where FILE is a glob that the shell did not expand."""
     text = str(source.path)
-    if source.path.exists() or not glob.has_magic(text):
+    if os.path.exists(source.path) or not glob.has_magic(text):
         return [source]
     paths = sorted(glob.glob(text), key=natural_key)
     return [Source(Path(path), source.dataset, source.attribute) for path in paths] or [source]

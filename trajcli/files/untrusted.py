@@ -35,13 +35,18 @@ class UntrustedFile(ArrayFile):
 
     def __init__(self, path: Path, family: str, allow_external: bool) -> None:
         super().__init__(path, family)
-        command = [sys.executable, "-m", __name__, str(path), family, str(int(allow_external))]
+        # -m puts the current folder first on the path: let that be where trajcli itself is.
+        home = Path(__file__).resolve().parents[2]
+        self._absolute = str(path.resolve())
+        options = [self._absolute, family, str(int(allow_external))]
+        command = [sys.executable, "-m", "trajcli.files.untrusted", *options]
         quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            cwd=home,
             env={**os.environ, **quiet},
         )
         try:
@@ -93,7 +98,10 @@ class UntrustedFile(ArrayFile):
         except OSError:
             raise InputError(self._died()) from None
         line = self._receive(deadline, None)
-        answer = json.loads(line)
+        named = line.decode().replace(
+            json.dumps(self._absolute)[1:-1], json.dumps(str(self.path))[1:-1]
+        )
+        answer = json.loads(named)
         if "faults" in answer:
             raise InputError(*(Fault(**fault) for fault in answer["faults"]))
         return answer["value"], self._receive(deadline, size)
@@ -187,7 +195,9 @@ def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as JSON has them."""
     found = {}
     for name, value in attributes.items():
-        found[name] = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+        plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
+        if isinstance(plain, (str, int, float, list)):  # JSON has no long double
+            found[name] = plain
     return found
 
 

@@ -46,6 +46,7 @@ class Found:
             goal_index=self.goal_index,
             recorded=self.recorded,
             names=self.names,
+            row_numbers=self.batch.kept,
         )
 
 
@@ -63,7 +64,7 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
     if batch is None or start is None or goal is None or steps is None or index is None:
         raise InputError(*check.faults)
     dt, times, dt_source, dt_names = steps
-    notes = []
+    notes: list[str] = []
     if request.repeated_times == "drop" and times is not None:
         batch, times, note = _without_repeats(batch, times, recorded)
         notes += [note] if note else []
@@ -140,12 +141,22 @@ def _indices(
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
     for role, given, used in (
-        ("start_index", request.start_index, request.start != "first"),
-        ("goal_index", request.goal_index, _wants_goal(request)),
+        ("start_index", request.start_index, not (request.start or request.start_parts)),
+        (
+            "goal_index",
+            request.goal_index,
+            _wants_goal(request) and not (request.goal or request.goal_parts),
+        ),
     ):
         stored = files.array(given) if given is not None else None
-        if stored is None and len(places) == 1 and used:
-            stored = places[0].find(role)
+        if stored is None and used:  # an index belongs to the states stored beside it
+            beside = [place.find(role) for place in places]
+            if len(places) > 1 and any(index is not None for index in beside):
+                hint = "run them one at a time"
+                raise InputError(
+                    Fault(f"several inputs, of which some have a {role}", places[0].name, hint=hint)
+                )
+            stored = beside[0]
         if stored is not None:
             names[role], found[role] = stored.where, stored.read()
     return found, names

@@ -34,8 +34,8 @@ class Files:
         return self._open[key]
 
     def paths(self) -> list[str]:
-        """Every file that was opened."""
-        return list(self._open)
+        """Every file that was opened, also those that a file led to."""
+        return [*self._open, *(path for file in self._open.values() for path in file.outside)]
 
     def array(self, text: str) -> StoredArray:
         """The dataset that FILE[:DATASET] names."""
@@ -61,6 +61,11 @@ class Place:
     file: ArrayFile
     array: StoredArray
     groups: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """What the actions are called in messages."""
+        return self.array.where
 
     def find(self, *names: str) -> StoredArray | None:
         """The first of these datasets there is, near the actions first."""
@@ -116,7 +121,7 @@ def find_state(
     found: dict[str, Any] = {}
     origin = "none"
     if given == "zero":
-        found, origin = {"position": np.zeros((1, places[0].array.shape[-1]))}, "zero"
+        found, origin = {"position": np.zeros((1, *places[0].array.shape[-1:]))}, "zero"
     elif given is not None:
         found, origin = _state_from(files, role, given), given
     elif not parts:
@@ -173,6 +178,11 @@ def _state_beside(role: str, places: Sequence[Place]) -> dict[str, Any]:
 def _one_per_trajectory(values: StoredArray, place: Place) -> Any:
     states = np.atleast_2d(values.read())
     count = place.array.shape[0] if place.array.ndim == 3 else 1
+    if len(states) not in (1, count):
+        expected = f"{count}, one per trajectory of {place.name}, or one for all"
+        raise InputError(
+            Fault("states and trajectories differ", values.where, expected, str(len(states)))
+        )
     return np.broadcast_to(states, (count, states.shape[1])) if len(states) == 1 else states
 
 
@@ -282,6 +292,12 @@ def _dt_of(place: Place) -> tuple[Any, Any, str, dict[str, str]]:
     return None, None, "none", {}
 
 
+def text_of(value: object) -> str:
+    """A stored string as text that can be written again, whatever bytes it had."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
 def _number(value: Any, where: str) -> Any:
     if isinstance(value, (int, float, np.number)) or (
         isinstance(value, np.ndarray) and value.size == 1
@@ -308,5 +324,5 @@ def joint_names(place: Place) -> list[str] | None:
             except InputError:  # names are a courtesy: no reason to refuse the data
                 continue
             if stored is not None and stored.dtype.kind in "SUO" and stored.shape == (dofs,):
-                return [v.decode() if isinstance(v, bytes) else str(v) for v in stored.read()]
+                return [text_of(value) for value in stored.read()]
     return None

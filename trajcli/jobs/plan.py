@@ -98,12 +98,13 @@ def make_plan(request: Request, files: Files) -> Plan:
     check.raise_if_any()
     batch = found.batch
     dtype = request.dtype or output_dtype(batch)
-    elements = max(1, batch.shape[1] * batch.shape[2])
+    longest = max(batch.shape[1], inputs.mode.rows(batch.shape[1], inputs.recorded))
+    elements = max(1, longest * batch.shape[2])
     budget = min(_BLOCK_ELEMENTS, request.memory // _BYTES_PER_ELEMENT)
     return Plan(
         batch=batch,
         inputs=inputs,
-        schema=_schema(request, inputs, wanted, dtype, found, places[0], gradient),
+        schema=_schema(request, inputs, wanted, dtype, found, places[0], gradient, files.paths()),
         gradient=gradient,
         choice=choice,
         wanted=wanted,
@@ -150,6 +151,7 @@ def _schema(
     found: Found,
     place: Place,
     gradient: Gradient | None,
+    paths: Sequence[str],
 ) -> Schema:
     batch, horizon, dofs = inputs.actions.shape
     rows = inputs.mode.rows(horizon, inputs.recorded)
@@ -159,16 +161,16 @@ def _schema(
         "mode": inputs.mode.name,
         **inputs.mode.options(inputs.recorded),
         "dt": _dt_value(inputs),
-        "dt_source": _without_folders(found.dt_source),
-        "source": _without_folders(inputs.actions.name),
-        "start": _without_folders(found.start_source),
+        "dt_source": _without_folders(found.dt_source, paths),
+        "source": _without_folders(inputs.actions.name, paths),
+        "start": _without_folders(found.start_source, paths),
         "trajcli_version": __version__,
     }
     if gradient is not None:
         attributes |= {
             "wrt": ",".join(gradient.wrt),
             "gradient_factor": gradient.factor,
-            "gradient_of": request.cost or _without_folders(request.grad or ""),
+            "gradient_of": request.cost or _without_folders(request.grad or "", paths),
         }
     return packed_schema(
         batch,
@@ -203,18 +205,17 @@ def _dt_value(inputs: Inputs) -> float | str:
     return "varies"
 
 
-def _without_folders(text: str) -> str:
+def _without_folders(text: str, paths: Sequence[str]) -> str:
     """The same words with file names for paths: an output must not depend on where files lie."""
-    return " ".join(
-        os.path.basename(word.split(":/")[0]) + word[len(word.split(":/")[0]) :]
-        for word in text.split(" ")
-    )
+    for path in sorted(paths, key=len, reverse=True):
+        text = text.replace(path, os.path.basename(path))
+    return text
 
 
 def _refuse_inputs_as_output(out: Path, inputs: Sequence[str]) -> None:
     """OUT must not be, or hold, a file that is read."""
     for path in inputs:
-        same = out.exists() and os.path.samefile(path, out)
+        same = os.path.exists(out) and os.path.exists(path) and os.path.samefile(path, out)
         inside = output_family(out) == "npy" and Path(os.path.realpath(path)).is_relative_to(
             os.path.realpath(out)
         )

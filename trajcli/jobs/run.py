@@ -39,12 +39,12 @@ def run(
     began = time.perf_counter()
     files = Files(request.allow_external, request.untrusted)
     try:
-        plan = make_plan(request, files)
-        on_plan(plan)
-        report = {**plan.describe(), "out": str(request.out), "dry_run": dry}
-        if dry:
-            return report
         with _signals() as stop:
+            plan = make_plan(request, files)
+            on_plan(plan)
+            report = {**plan.describe(), "out": str(request.out), "dry_run": dry}
+            if dry:
+                return report
             output = open_output(request.out, plan.schema, request.overwrite, request.durable)
             with discarding(output):
                 overflowed = _compute(plan, output, request.allow_nonfinite, stop, on_progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -59,7 +60,7 @@ def _device(asked: str) -> tuple[str, str]:
     if asked == "cpu":
         return "cpu", "asked for"
     kind, _, index = asked.partition(":")
-    if kind != "cuda" or not (index == "" or index.isdigit()):
+    if kind != "cuda" or not (index == "" or re.fullmatch("[0-9]+", index)):
         raise UsageError(
             Fault("unknown device", "--device", "auto, cpu, cuda or cuda:N", repr(asked))
         )
