@@ -1,0 +1,149 @@
+"""What is not to be trusted: files, folders, neighbours and the other end of a pipe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "integrate actions.npy --start start.npy --dt 0.02"
+
+
+def test_untrusted_reading_runs_nothing_from_the_current_folder(folder):
+    for name in ("numpy.py", "json.py", "trajcli.py"):
+        Path(name).write_text("open('owned', 'w')\n")
+    np_actions = folder / "actions.npy"
+    code = (
+        "import sys; sys.path = [p for p in sys.path if p]; from trajcli.cli import main; "
+        f"sys.exit(main(['inspect', '{np_actions}', '--untrusted', '--quiet']))"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert not Path("owned").exists()
+
+
+def test_a_planted_link_is_not_written_through(trajcli, folder):
+    Path("victim").write_text("precious")
+    os.symlink("victim", ".out.h5.trajcli-part")
+    assert trajcli(f"{RUN} -o out.h5").code == 0
+    assert Path("victim").read_text() == "precious"
+    assert not Path("out.h5").is_symlink()
+
+
+def test_what_others_put_into_an_output_folder_is_kept(trajcli, folder):
+    assert trajcli(f"{RUN} -o out").code == 0
+    Path("out/notes.txt").write_text("precious")
+    result = trajcli(f"{RUN} -o out --overwrite")
+    assert result.code == 2
+    assert "notes.txt" in result.err
+    assert Path("out/notes.txt").read_text() == "precious"
+
+
+def test_a_file_reached_through_a_link_is_an_input_too(trajcli, folder):
+    with h5py.File("other.h5", "w") as file:
+        file["x"] = np.zeros((2, 3, 1))
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = h5py.ExternalLink("other.h5", "/x")
+    before = Path("other.h5").read_bytes()
+    line = "integrate in.h5 --start zero --dt 1 -o other.h5 --overwrite --allow-external"
+    result = trajcli(line)
+    assert result.code == 2
+    assert "OUT is an input" in result.err
+    assert Path("other.h5").read_bytes() == before
+
+
+@pytest.mark.parametrize("reader", ["true", "head -1"])
+def test_a_reader_that_goes_away_does_not_stop_a_run(folder, reader):
+    line = f'"{sys.executable}" -m trajcli {RUN} -o out.h5 | {reader}; exit ${{PIPESTATUS[0]}}'
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    run = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert h5py.is_hdf5("out.h5")
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", ">/dev/full"])
+def test_streams_that_cannot_be_written_do_not_stop_a_run(folder, streams):
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    line = f'"{sys.executable}" -m trajcli {RUN} -o out.h5 {streams}'
+    run = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_stored_start_index_belongs_to_the_states_stored_with_it(trajcli, folder):
+    start = np.array([[10.0], [20.0], [30.0]])
+    for name in ("a", "b"):
+        with h5py.File(f"{name}.h5", "w") as file:
+            file["actions"] = np.zeros((3, 2, 1))
+            file["start/position"] = start
+            file["start_index"] = np.array([2, 0, 1])
+            file["dt"] = 1.0
+
+    def first_rows(line: str) -> list[float]:
+        result = trajcli(f"integrate {line} -o out.h5 --overwrite")
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            return file["position"][:, 0, 0].tolist()
+
+    assert first_rows("a.h5") == [30.0, 10.0, 20.0]
+    np.save("own.npy", start)
+    assert first_rows("a.h5 --start own.npy") == [10.0, 20.0, 30.0]
+    assert first_rows("a.h5 --start zero") == [0.0, 0.0, 0.0]
+    result = trajcli("integrate a.h5 b.h5 -o two.h5")
+    assert result.code == 2
+    assert "start_index" in result.err
+
+
+def test_states_of_one_file_never_go_to_another(trajcli, folder):
+    for name, batch, states in (("a", 2, 3), ("b", 3, 2)):
+        np.savez(
+            f"{name}.npz", actions=np.zeros((batch, 2, 1)), dt=1.0,
+            start_position=np.zeros((states, 1)),
+        )  # fmt: skip
+    result = trajcli("integrate a.npz b.npz -o out.h5")
+    assert result.code == 2
+    assert "a.npz:start_position" in result.err
+
+
+def test_places_are_those_of_the_file_in_every_block_and_after_dropped_rows(trajcli, folder):
+    start = np.zeros((6000, 1))
+    start[5000] = np.nan
+    np.save("start.npy", start)
+    np.save("actions.npy", np.zeros((6000, 40, 1), "f4"))
+    result = trajcli(f"{RUN} -o out.h5 --memory 1MB")
+    assert result.code == 2
+    assert "start.npy, trajectory 5000" in result.err
+    positions = np.zeros((12, 2))
+    positions[9, 1] = np.nan
+    np.savez("r.npz", position=positions, times=[0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9])
+    line = "integrate r.npz:position --start first --mode clique --repeated-times drop -o out.h5"
+    result = trajcli(line)
+    assert result.code == 2
+    assert "step 9, dof 1" in result.err
+
+
+def test_damaged_archives_are_bad_input_and_no_bug(trajcli, folder):
+    np.savez_compressed("whole.npz", actions=np.random.default_rng(0).random((20, 9, 3)))
+    data = bytearray(Path("whole.npz").read_bytes())
+    random = np.random.default_rng(1)
+    for _ in range(60):
+        broken = bytearray(data)
+        for place in random.integers(0, len(data), 3):
+            broken[place] = random.integers(0, 256)
+        Path("broken.npz").write_bytes(broken)
+        result = trajcli("integrate broken.npz --start zero --dt 1 -o out.h5 --overwrite")
+        assert result.code in (0, 2), result.err
+
+
+def test_numbers_without_dimensions_are_no_actions(trajcli, folder):
+    np.save("one.npy", np.float64(3))
+    result = trajcli("integrate one.npy --start zero --dt 1 -o out.h5")
+    assert result.code == 2
+    assert "[B, H, D]" in result.err
