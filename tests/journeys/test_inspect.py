@@ -113,6 +113,16 @@ def test_inspect_of_what_cannot_be_opened_is_exit_2(trajcli, folder, line):
     assert trajcli(f"{line} --json").document["error"]["exit_code"] == 2
 
 
+def test_odd_units_and_names_are_shown_as_they_are(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["a"] = np.ones((2, 3))
+        file["a"].attrs["units"] = np.array([1, 2])
+        file["joint_names"] = "only one"
+    result = trajcli("inspect in.h5")
+    assert result.code == 0, result.err
+    assert "[1 2]" in result.out
+
+
 def test_inspect_works_on_empty_batches(trajcli, folder):
     np.save("none.npy", np.zeros((0, 10, 3)))
     result = trajcli("inspect none.npy")

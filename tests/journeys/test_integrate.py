@@ -208,6 +208,17 @@ def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, fo
     assert read("two.h5")["position"].shape == (10, 11, 3)
 
 
+def test_several_files_with_steps_per_trajectory_keep_each_its_own(trajcli, folder, samples):
+    source = samples / "reach.h5"
+    line = f"integrate {source} {source} --mode jerk --scheme zoh -o out.h5"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    positions = read("out.h5")["position"]
+    with h5py.File(source) as file:
+        reference = file["reference/position"][:]
+    np.testing.assert_allclose(positions, np.concatenate([reference] * 2), atol=1e-11)
+
+
 def test_trajectories_of_different_length_are_refused_by_name(trajcli, folder):
     np.save("short.npy", np.zeros((2, 4, 3)))
     result = trajcli("integrate actions.npy short.npy --start zero --dt 1 -o out.h5")

@@ -51,7 +51,9 @@ class Console:
 
         table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
         for heading, justify in columns:
-            table.add_column(heading, justify="right" if justify == "right" else "left")
+            table.add_column(
+                heading, justify="right" if justify == "right" else "left", overflow="fold"
+            )
         for row in rows:
             table.add_row(*(_escaped(cell) for cell in row))
         console = self._rich()

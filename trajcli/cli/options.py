@@ -13,7 +13,7 @@ import typer
 
 from trajcli.errors import Fault, InputError, UsageError
 
-_MODES = "acceleration|acc|jerk|velocity|clique|position|central|bspline|teleport"
+_MODES = "acceleration (acc), jerk, velocity, clique (position), central, bspline or teleport"
 
 
 def _option(*names: str, help: str, **more: Any) -> Any:

@@ -64,6 +64,12 @@ class StoredArray:
         )
 
 
+def text_of(value: object) -> str:
+    """A stored string as text that can be written again, whatever bytes it had."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
 def _type_name(dtype: np.dtype[Any]) -> str:
     names = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
              "b": "booleans", "V": "records"}  # fmt: skip

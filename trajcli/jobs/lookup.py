@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.arrays import ArrayFile, StoredArray, text_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
@@ -247,16 +247,26 @@ def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
     first = found[0]
     if len(found) == 1 or all(_same_step(first, other) for other in found):
         return first
-    if any(dt is None or np.ndim(dt) or times is not None for dt, times, _, _ in found):
+    counts = [place.array.shape[0] if place.array.ndim == 3 else 1 for place in places]
+    tables = [_table(dt, times, n) for (dt, times, *_), n in zip(found, counts, strict=True)]
+    known = [table for table in tables if table is not None]
+    if len(known) < len(tables) or len({table.shape[1] for table in known}) > 1:
         where = places[0].array.where
         what = "inputs with different steps"
         hint = "--dt, --rate or --times for all, or run them one at a time"
         raise InputError(Fault(what, where, "one dt per file, or the same steps", hint=hint))
-    counts = [place.array.shape[0] if place.array.ndim == 3 else 1 for place in places]
-    column = np.concatenate(
-        [np.full((n, 1), float(dt)) for n, (dt, *_) in zip(counts, found, strict=True)]
-    )
-    return column, None, "the inputs, each its own", {"dt": "dt of the inputs"}
+    return np.concatenate(known), None, "the inputs, each its own", {"dt": "dt of the inputs"}
+
+
+def _table(dt: Any, times: Any, count: int) -> Any:
+    """Steps as [count, h], each trajectory's own; None where they are not such."""
+    if dt is None or times is not None:
+        return None
+    values = np.asarray(dt.read() if isinstance(dt, StoredArray) else dt, dtype=np.float64)
+    values = values.reshape((1,) * (2 - values.ndim) + values.shape) if values.ndim < 2 else values
+    if values.ndim != 2 or values.shape[0] not in (1, count):
+        return None
+    return np.broadcast_to(values, (count, values.shape[1]))
 
 
 def _same_step(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -290,12 +300,6 @@ def _dt_of(place: Place) -> tuple[Any, Any, str, dict[str, str]]:
         if rate > 0:
             return np.asarray(1.0 / rate), None, f"1/{where} = 1/{rate:g} Hz", {"dt": where}
     return None, None, "none", {}
-
-
-def text_of(value: object) -> str:
-    """A stored string as text that can be written again, whatever bytes it had."""
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def _number(value: Any, where: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.arrays import ArrayFile, StoredArray, text_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.source import Source
 
@@ -59,7 +59,7 @@ def _joint_names(file: ArrayFile) -> list[str] | None:
         except InputError:
             continue
         if stored is not None and stored.dtype.kind in "SUO":
-            return [v.decode() if isinstance(v, bytes) else str(v) for v in stored.read()]
+            return [text_of(value) for value in np.ravel(stored.read())]
     return None
 
 
@@ -68,7 +68,7 @@ def _dataset(stored: StoredArray) -> dict[str, Any]:
         "shape": list(stored.shape),
         "dtype": str(stored.dtype),
         "storage": stored.storage,
-        "units": stored.attributes.get("units"),
+        "units": str(stored.attributes["units"]) if "units" in stored.attributes else None,
     }
     if stored.numeric:
         about |= _statistics(stored)
