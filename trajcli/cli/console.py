@@ -49,7 +49,13 @@ class Console:
         from rich import box
         from rich.table import Table
 
-        table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD)
+        table = Table(
+            title=title or None,
+            title_justify="left",
+            box=box.SIMPLE_HEAD,
+            collapse_padding=True,
+            pad_edge=False,
+        )
         for heading, justify in columns:
             table.add_column(
                 heading, justify="right" if justify == "right" else "left", overflow="fold"

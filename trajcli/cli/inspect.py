@@ -63,15 +63,15 @@ def _show(console: Console, report: dict[str, Any]) -> None:
 def _dataset_row(dataset: dict[str, Any]) -> list[str]:
     if "unreadable" in dataset:
         return [dataset["name"], "not read", *[""] * 7]
-    shape = " × ".join(str(n) for n in dataset["shape"]) or "one number"
+    shape = "×".join(str(n) for n in dataset["shape"]) or "one number"
     return [
         dataset["name"],
         shape,
         dataset["dtype"],
         dataset["storage"],
         dataset["units"] or "",
-        _number(dataset.get("min")),
-        _number(dataset.get("max")),
+        _number(dataset.get("min"), 4),
+        _number(dataset.get("max"), 4),
         str(dataset.get("nan", "")),
         str(dataset.get("inf", "")),
     ]
@@ -117,5 +117,5 @@ def _dof(names: list[str] | None, index: int, count: int) -> str:
     return names[index] if names and len(names) == count else str(index)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.6g}"
+def _number(value: float | None, digits: int = 6) -> str:
+    return "" if value is None else f"{value:.{digits}g}"
