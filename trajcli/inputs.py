@@ -191,7 +191,7 @@ class Inputs:
         counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
         if index is not None:
             found += self._index_faults(role, index, max(counts, default=1))
-            if not parts and not self.recorded:
+            if not parts:
                 found.append(Fault(f"a {role} index without a {role} state", self.name(role)))
         if len(counts) > 1 and (index is not None):
             what = f"parts of the {role} state differ in number"

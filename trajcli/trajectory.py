@@ -15,10 +15,10 @@ from trajcli.kernels.choose import choose
 from trajcli.modes import PARTS, Mode, make_mode
 
 Array = Any
+"""numpy.ndarray or torch.Tensor."""
 
 DTYPES = ("float32", "float64")
 """What outputs can be."""
-"""numpy.ndarray or torch.Tensor."""
 
 
 @dataclass(frozen=True)

@@ -147,3 +147,11 @@ def test_numbers_without_dimensions_are_no_actions(trajcli, folder):
     result = trajcli("integrate one.npy --start zero --dt 1 -o out.h5")
     assert result.code == 2
     assert "[B, H, D]" in result.err
+
+
+def test_a_recording_refuses_a_start_index_it_would_not_use(trajcli, folder):
+    np.save("index.npy", np.zeros(5, int))
+    line = "integrate actions.npy --start first --mode clique --dt 1 --start-index index.npy"
+    result = trajcli(f"{line} -o out.h5")
+    assert result.code == 2
+    assert "without a start state" in result.err

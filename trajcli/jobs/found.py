@@ -140,8 +140,10 @@ def _indices(
     """Start and goal index and their names, from the options or from beside the actions."""
     found: dict[str, Any] = {}
     names: dict[str, str] = {}
+    recorded = request.options.get("ends") == "recording"
+    own_start = request.start or request.start_parts or recorded
     for role, given, used in (
-        ("start_index", request.start_index, not (request.start or request.start_parts)),
+        ("start_index", request.start_index, not own_start),
         (
             "goal_index",
             request.goal_index,

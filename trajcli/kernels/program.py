@@ -1,7 +1,7 @@
 """What a mode asks a kernel to do: the words both sides share.
 
 A mode turns its options, the start and goal state and dt into one of two programs;
-trajectory.py hands it to the kernels of the chosen backend.
+``run_program`` hands it to the kernels of the chosen backend.
 """
 
 from __future__ import annotations
