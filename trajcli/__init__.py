@@ -21,11 +21,13 @@ if TYPE_CHECKING:
         UsageError,
     )
     from trajcli.modes import MODES
+    from trajcli.operators import Csr, Operator, operator
     from trajcli.trajectory import State, Trajectory, integrate
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Csr": "operators",
     "DataError": "errors",
     "Fault": "errors",
     "InputError": "errors",
@@ -34,18 +36,22 @@ _HOMES = {
     "TrajcliError": "errors",
     "UsageError": "errors",
     "MODES": "modes",
+    "Operator": "operators",
     "State": "trajectory",
     "Trajectory": "trajectory",
     "clip_gradient": "autograd.factor",
     "integrate": "trajectory",
+    "operator": "operators",
     "scale_gradient": "autograd.factor",
 }
 
 __all__ = [
     "MODES",
+    "Csr",
     "DataError",
     "Fault",
     "InputError",
+    "Operator",
     "OutputError",
     "State",
     "Stopped",
@@ -54,6 +60,7 @@ __all__ = [
     "UsageError",
     "clip_gradient",
     "integrate",
+    "operator",
     "scale_gradient",
 ]
 

@@ -7,10 +7,37 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import differences, readable, to_numpy
-from trajcli.errors import Fault
+from trajcli.arrays import differences, is_torch, readable, to_numpy
+from trajcli.errors import Fault, InputError, UsageError
 
 Array = Any
+
+
+def as_array(values: Any, where: str = "input") -> Array:
+    """Numbers as an array of their own library; raises InputError for what is not real numbers."""
+    try:
+        array: Any = values if is_torch(values) else np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(Fault("not an array of numbers", where, found=str(error))) from None
+    kind = str(array.dtype)
+    if is_torch(array):
+        real = not (array.dtype.is_complex or kind == "torch.bool")
+    else:
+        real = array.dtype.kind in "fiu"
+    if not real:
+        raise InputError(Fault("not real numbers", where, "floats or integers", kind))
+    return array
+
+
+def require_counts(least: int = 1, **counts: Any) -> None:
+    """Raise UsageError for what is not a whole number, or less than ``least``."""
+    faults = [
+        Fault("not a count", f"--{name}", f"a whole number >= {least}", repr(value))
+        for name, value in counts.items()
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least
+    ]
+    if faults:
+        raise UsageError(*faults)
 
 
 def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: str) -> list[Fault]:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from trajcli.arrays import is_torch, to_torch
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.checks import as_array
+from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import choose
 from trajcli.modes import PARTS, Mode, make_mode
@@ -170,7 +171,7 @@ def _inputs(
     goal_index: Array | None,
 ) -> Inputs:
     """Arrays as people pass them, given their full rank."""
-    actions = _as_array(actions)
+    actions = as_array(actions)
     if actions.ndim == 2:
         actions = actions[None]
     recorded = isinstance(start, str) and start == "first"
@@ -189,28 +190,15 @@ def _inputs(
         actions=actions,
         start=parts,
         goal={} if goal is None else _parts(goal),
-        dt=None if dt is None else _as_array(dt),
-        times=None if times is None else _as_array(times),
-        start_index=None if start_index is None else _as_array(start_index),
-        goal_index=None if goal_index is None else _as_array(goal_index),
+        dt=None if dt is None else as_array(dt),
+        times=None if times is None else as_array(times),
+        start_index=None if start_index is None else as_array(start_index),
+        goal_index=None if goal_index is None else as_array(goal_index),
         recorded=recorded,
     )
 
 
-def _as_array(values: Any) -> Array:
-    if is_torch(values):
-        if values.dtype.is_complex or str(values.dtype) == "torch.bool":
-            raise InputError(
-                Fault("not real numbers", "input", "floats or integers", str(values.dtype))
-            )
-        return values
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
-        raise InputError(Fault("not real numbers", "input", "floats or integers", str(array.dtype)))
-    return array
-
-
 def _parts(state: State | Array) -> dict[str, Array]:
     given = state.parts() if isinstance(state, State) else {"position": state}
-    arrays = {name: _as_array(values) for name, values in given.items()}
+    arrays = {name: as_array(values) for name, values in given.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

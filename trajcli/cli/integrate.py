@@ -77,21 +77,20 @@ def integrate(
     from trajcli.jobs.run import run
 
     console = Console(json, quiet)
-    mode_options = {
-        "scheme": scheme,
-        "ends": ends,
-        "degree": degree,
-        "steps": steps,
-        "frames": frames,
-        "convention": convention,
-    }
     start_parts = (start_position, start_velocity, start_acceleration, start_jerk)
     goal_parts = (goal_position, goal_velocity, goal_acceleration, goal_jerk)
     request = Request(
         sources=source,
         out=out,
         mode=mode,
-        options={name: value for name, value in mode_options.items() if value is not None},
+        options=options.given_options(
+            scheme=scheme,
+            ends=ends,
+            degree=degree,
+            steps=steps,
+            frames=frames,
+            convention=convention,
+        ),
         dt=dt,
         rate=rate,
         times=times,

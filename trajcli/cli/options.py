@@ -89,6 +89,11 @@ def parse_size(text: str) -> int:
     return size
 
 
+def given_options(**values: Any) -> dict[str, Any]:
+    """The options of a mode that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def split_names(text: str | None) -> list[str]:
     """position,velocity → ["position", "velocity"]."""
     return [part.strip() for part in (text or "").split(",") if part.strip()]
@@ -154,6 +159,10 @@ Convention = Annotated[
         help="standard, or curobo: match cuRobo 0.7. (default: standard)",
     ),
 ]
+Horizon = Annotated[
+    int,
+    _mode_option("--horizon", metavar="H", help="Actions per trajectory.", show_default=False),
+]
 
 
 _step_option = _panel("Time steps")
@@ -190,6 +199,9 @@ Start = Annotated[
         metavar="START",
         help="zero | first (a recording) | FILE:GROUP | FILE:DATASET. (default: in SOURCE)",
     ),
+]
+FirstOrNone = Annotated[
+    str | None, _state_option("--start", metavar="first", help="The actions are a recording.")
 ]
 Goal = Annotated[
     str | None,
@@ -290,6 +302,13 @@ Units = Annotated[
         "--units",
         metavar="UNIT",
         help="Unit of the positions, like rad or m. (default: the input's)",
+    ),
+]
+Sparse = Annotated[
+    bool,
+    _output_option(
+        "--sparse",
+        help="Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape.",
     ),
 ]
 Overwrite = Annotated[bool, _output_option("--overwrite", help="Replace OUT if it is there.")]

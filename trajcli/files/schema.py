@@ -60,6 +60,13 @@ class Schema:
         return [variable for variable in self.variables if variable.values is None]
 
 
+def time_variable(values: Any, streamed: tuple[int, int] | None = None) -> Variable:
+    """The time of the rows [T]; or [B, T] where each trajectory has its own, to be streamed."""
+    dims = ("trajectory", "row") if streamed else ("time",)
+    label = {"long_name": "time from the start", "units": "s"}
+    return Variable("time", dims, streamed or values.shape, np.dtype("float64"), label, values)
+
+
 def packed_schema(
     batch: int,
     rows: int,
@@ -89,16 +96,7 @@ def packed_schema(
             labels["units"] = units + _PER_SECOND[name]
         dims = ("trajectory", along, "dof")
         variables.append(Variable(name, dims, (batch, rows, dofs), kind, labels))
-    variables.append(
-        Variable(
-            "time",
-            ("time",) if shared else ("trajectory", "row"),
-            (rows,) if shared else (batch, rows),
-            np.dtype("float64"),
-            {"long_name": "time from the start", "units": "s"},
-            time,
-        )
-    )
+    variables.append(time_variable(time, None if shared else (batch, rows)))
     if start_index is not None:
         label = {"long_name": "start state used"}
         values = np.asarray(start_index, dtype=np.int64)

@@ -218,7 +218,7 @@ def find_dt(
     if times is not None:
         stamps = files.array(times)
         return None, _steps(stamps), f"time stamps {stamps.where}", {"times": stamps.where}
-    return _dt_beside(places)
+    return _dt_beside(places) if places else (None, None, "none", {})
 
 
 def _given_dt(files: Files, text: str) -> tuple[Any, Any, str, dict[str, str]]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from trajcli import __version__
-from trajcli.errors import Fault, Gathering, OutputError, UsageError
-from trajcli.files.outputs import output_family, refuse_output
+from trajcli.errors import Fault, Gathering, UsageError
+from trajcli.files.outputs import refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
 from trajcli.jobs.found import Found, find
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
 from trajcli.jobs.lookup import Files, Place, find_actions, joint_names
+from trajcli.jobs.names import refuse_inputs_as_output, without_folders
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
@@ -86,7 +85,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     check.attempt(lambda: refuse_output(request.out, request.overwrite))
     places = check.attempt(lambda: find_actions(files, request.sources))
     found = check.attempt(lambda: find(request, files, places, check)) if places else None
-    check.attempt(lambda: _refuse_inputs_as_output(request.out, files.paths()))
+    check.attempt(lambda: refuse_inputs_as_output(request.out, files.paths()))
     if found is None or mode is None or wanted is None or choice is None or places is None:
         check.raise_if_any()
         raise AssertionError("a step failed without a fault")
@@ -161,16 +160,16 @@ def _schema(
         "mode": inputs.mode.name,
         **inputs.mode.options(inputs.recorded),
         "dt": _dt_value(inputs),
-        "dt_source": _without_folders(found.dt_source, paths),
-        "source": _without_folders(inputs.actions.name, paths),
-        "start": _without_folders(found.start_source, paths),
+        "dt_source": without_folders(found.dt_source, paths),
+        "source": without_folders(inputs.actions.name, paths),
+        "start": without_folders(found.start_source, paths),
         "trajcli_version": __version__,
     }
     if gradient is not None:
         attributes |= {
             "wrt": ",".join(gradient.wrt),
             "gradient_factor": gradient.factor,
-            "gradient_of": request.cost or _without_folders(request.grad or "", paths),
+            "gradient_of": request.cost or without_folders(request.grad or "", paths),
         }
     return packed_schema(
         batch,
@@ -203,22 +202,3 @@ def _dt_value(inputs: Inputs) -> float | str:
     if inputs.dt is not None and inputs.dt.ndim == 0:
         return float(inputs.dt)
     return "varies"
-
-
-def _without_folders(text: str, paths: Sequence[str]) -> str:
-    """The same words with file names for paths: an output must not depend on where files lie."""
-    for path in sorted(paths, key=len, reverse=True):
-        text = text.replace(path, os.path.basename(path))
-    return text
-
-
-def _refuse_inputs_as_output(out: Path, inputs: Sequence[str]) -> None:
-    """OUT must not be, or hold, a file that is read."""
-    for path in inputs:
-        same = os.path.exists(out) and os.path.exists(path) and os.path.samefile(path, out)
-        inside = output_family(out) == "npy" and Path(os.path.realpath(path)).is_relative_to(
-            os.path.realpath(out)
-        )
-        if same or inside:
-            hint = "choose another name for the output"
-            raise OutputError(Fault("OUT is an input", str(out), "another file", path, hint))

@@ -1,0 +1,134 @@
+"""A mode's matrices do what the mode does, and nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import trajcli
+
+PARTS = ("position", "velocity", "acceleration", "jerk")
+
+CASES = [
+    *(
+        (mode, {"scheme": scheme, "frames": frames}, False)
+        for mode in ("clique", "velocity", "acceleration", "jerk")
+        for scheme in ("euler", "zoh", "foh")
+        for frames in ("full", "actions", "curobo")
+    ),
+    ("jerk", {"convention": "curobo"}, False),
+    ("clique", {}, True),
+    *((mode, {"frames": f}, False) for mode in ("central", "teleport") for f in ("full", "curobo")),
+    ("central", {"frames": "actions", "ends": "goal"}, False),
+    ("central", {"convention": "curobo"}, False),
+    ("central", {"convention": "curobo", "ends": "goal"}, False),
+    ("central", {}, True),
+    ("teleport", {}, True),
+    *(
+        ("bspline", {"degree": degree, "steps": steps, "ends": ends, "convention": name}, False)
+        for degree in (3, 4, 5)
+        for steps in (1, 3)
+        for ends in ("plan", "goal")
+        for name in ("standard", "curobo")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "recorded", "steps"),
+    [(*case, steps) for case in CASES for steps in ("one", "each")[: 2 - (case[0] == "bspline")]],
+)
+@pytest.mark.parametrize("H", [1, 2, 3, 9])
+def test_matrices_times_inputs_are_what_integrate_gives(mode, options, recorded, H, steps):
+    if recorded:
+        H += 4 if mode == "central" else 1
+    random = np.random.default_rng(H)
+    dt = random.uniform(0.01, 0.2, H - recorded) if steps == "each" else 0.07
+    u, s, g = random.standard_normal((H, 2)), *random.standard_normal((2, 4, 2))
+    given = dict(options)
+    if options.get("ends") == "goal":
+        used = 1 if mode == "central" else 4
+        given["goal"] = trajcli.State(*g[:used, None])
+    start = "first" if recorded else trajcli.State(*s[:, None])
+    found = trajcli.integrate(u, start, dt, mode, **given)
+    operator = trajcli.operator(H, dt, mode, start="first" if recorded else None, **options)
+    want = np.concatenate([getattr(found, name)[0] for name in PARTS])
+    got, size = operator.A @ u, np.abs(operator.A) @ np.abs(u)
+    assert (operator.C is None) == recorded
+    assert (operator.G is None) == ("goal" not in given)
+    for matrix, state in ((operator.C, s), (operator.G, g)):
+        if matrix is not None:
+            got, size = got + matrix @ state, size + np.abs(matrix) @ np.abs(state)
+    assert got.shape == want.shape
+    assert (np.abs(got - want) <= 1e-14 * size + 1e-24).all()
+    np.testing.assert_array_equal(operator.time, found.time)
+    thin = trajcli.operator(
+        H, dt, mode, start="first" if recorded else None, sparse=True, **options
+    )
+    for name, matrix in operator.matrices().items():
+        csr = thin.matrices()[name]
+        np.testing.assert_array_equal(csr.toarray(), matrix)
+        theirs = sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape)
+        theirs.check_format()
+        assert theirs.has_canonical_format
+        np.testing.assert_array_equal(theirs.toarray(), matrix)
+        assert (csr.data != 0).all()
+
+
+def test_a_sparse_operator_of_a_long_horizon_is_small():
+    operator = trajcli.operator(100_000, 0.01, "central", sparse=True)
+    assert operator.A.shape == (400_004, 100_000)
+    assert len(operator.A.data) < 20 * 100_000
+
+
+@pytest.mark.parametrize("dt", [0.01, 0.02, 0.05, 0.07, 0.25, 1.0])
+def test_no_entry_is_what_rounding_left(dt):
+    counts = set()
+    for mode, options in (("central", {}), ("bspline", {"degree": 4, "steps": 4})):
+        data = np.abs(trajcli.operator(50, dt, mode, sparse=True, **options).A.data)
+        assert data.min() > 1e-12
+        counts.add((mode, len(data)))
+    assert ("central", 684) in counts
+
+
+def test_rows_name_the_quantities():
+    operator = trajcli.operator(5, 0.1, "jerk")
+    np.testing.assert_array_equal(operator.A[operator.rows("jerk")][1:], np.eye(5))
+    assert operator.A[operator.rows("position")].shape == (6, 5)
+
+
+def test_time_stamps_serve_as_steps():
+    stamps = np.array([0.0, 0.1, 0.4, 0.5])
+    by_times = trajcli.operator(3, mode="central", times=stamps)
+    by_steps = trajcli.operator(3, np.diff(stamps), "central")
+    np.testing.assert_array_equal(by_times.A, by_steps.A)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"horizon": 0, "dt": 0.1}, "horizon"),
+        ({"horizon": -3, "dt": 0.1}, "horizon"),
+        ({"horizon": 3.0, "dt": 0.1}, "horizon"),
+        ({"horizon": True, "dt": 0.1}, "horizon"),
+        ({"horizon": 10**18, "dt": 0.1}, "do not fit into memory"),
+        ({"horizon": 10**18, "dt": 0.1, "mode": "central", "sparse": True}, "into memory"),
+        ({"horizon": 3, "dt": "0.1"}, "not real numbers"),
+        ({"horizon": 3, "dt": [0.1, [0.2]]}, "not an array"),
+        ({"horizon": 3, "dt": np.timedelta64(1, "ms")}, "not real numbers"),
+        ({"horizon": 3, "dt": 0.1, "mode": "clique", "start": "bogus"}, "unknown start"),
+        ({"horizon": 5, "dt": 1e-320, "mode": "central"}, "beyond float64"),
+        ({"horizon": 5, "dt": 1e-160, "mode": "clique"}, "beyond float64"),
+        ({"horizon": 3}, "no time step"),
+        ({"horizon": 3, "dt": [0.1, 0.2]}, "wrong shape"),
+        ({"horizon": 3, "dt": -0.1}, "not positive"),
+        ({"horizon": 3, "dt": 0.1, "mode": "snap"}, "unknown mode"),
+        ({"horizon": 3, "dt": 0.1, "mode": "jerk", "degree": 3}, "takes no option"),
+        ({"horizon": 3, "dt": 0.1, "mode": "jerk", "start": "first"}, "no position to start from"),
+        ({"horizon": 3, "dt": 0.1, "mode": "bspline", "start": "first"}, "cannot be a recording"),
+    ],
+)
+def test_what_cannot_be_a_matrix_is_refused(options, message):
+    with pytest.raises(trajcli.TrajcliError, match=message):
+        trajcli.operator(**options)

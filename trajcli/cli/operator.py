@@ -1,0 +1,87 @@
+"""trajcli operator: a mode as matrices."""
+
+from __future__ import annotations
+
+import typer
+
+from trajcli.cli import options
+from trajcli.cli.console import Console, bytes_text
+
+EXAMPLE = """
+Example:
+
+    trajcli operator --mode jerk --horizon 30 --dt 0.02 -o jerk.npz
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("operator", epilog=EXAMPLE)(operator)
+
+
+def operator(
+    horizon: options.Horizon,
+    out: options.Out,
+    mode: options.Mode = "acceleration",
+    scheme: options.Scheme = None,
+    ends: options.Ends = None,
+    degree: options.Degree = None,
+    steps: options.Steps = None,
+    frames: options.Frames = None,
+    convention: options.Convention = None,
+    dt: options.Dt = None,
+    rate: options.Rate = None,
+    times: options.Times = None,
+    start: options.FirstOrNone = None,
+    sparse: options.Sparse = False,
+    overwrite: options.Overwrite = False,
+    durable: options.Durable = False,
+    allow_external: options.AllowExternal = False,
+    untrusted: options.Untrusted = False,
+    config: options.Config = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write a mode as matrices, for one dof: x = A·u + C·s (+ G·g).
+
+    x [4·T] is T rows of position, then of velocity, acceleration and jerk.
+
+    u [H] are the actions; s and g [4] position, velocity, acceleration and jerk of the start
+    and (with --ends goal) of the goal state.
+    """
+    from trajcli.jobs.operator import OperatorRequest, write_operator
+
+    console = Console(json, quiet)
+    report = write_operator(
+        OperatorRequest(
+            horizon=horizon,
+            out=out,
+            mode=mode,
+            options=options.given_options(
+                scheme=scheme,
+                ends=ends,
+                degree=degree,
+                steps=steps,
+                frames=frames,
+                convention=convention,
+            ),
+            dt=dt,
+            rate=rate,
+            times=times,
+            start=start,
+            sparse=sparse,
+            overwrite=overwrite,
+            durable=durable,
+            allow_external=allow_external,
+            untrusted=untrusted,
+        )
+    )
+    given = " ".join(f"{name}={value}" for name, value in report["options"].items())
+    console.say(
+        f"{report['mode']} ({given}): {horizon} actions, {report['rows']} rows, "
+        f"dt from {report['dt_source']}"
+    )
+    for name, (rows, columns) in report["matrices"].items():
+        console.say(f"{name} [{rows}, {columns}], {report['nonzero'][name]} entries not zero")
+    console.say(f"{out}: {bytes_text(report['bytes_written'])}")
+    console.document(report)

@@ -1,0 +1,169 @@
+"""Building blocks for trajectory optimisation, as dense float64 matrices.
+
+Rows and columns are time steps; every matrix multiplies an array [n, D] from the left. cuRobo's
+users know them from its ``integration_utils``; here they have one rule for the ends, and steps
+may differ (the mistakes of its ``build_clique_matrix`` and upsampling are not repeated).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trajcli.arrays import to_numpy
+from trajcli.checks import as_array, describe, require_counts
+from trajcli.errors import Fault, UsageError
+
+Array = Any
+"""numpy.ndarray, float64."""
+
+
+def difference_matrix(
+    n: int,
+    order: int = 1,
+    dt: Array | float = 1.0,
+    *,
+    shifted: bool = False,
+    previous: bool = False,
+) -> Array:
+    """Finite differences of n rows: [n, n], or [n, order + n] with previous states.
+
+    Row t of D·x is the backward difference of ``order``: (x_t − x_{t−1})/dt_t, and so on again.
+    The first ``order`` rows, which would need rows before the first, are zero; ``previous``
+    adds columns for those rows in front, and no row is zero. ``shifted``: forward differences,
+    row t holding what row t + order has else; the last ``order`` rows are zero.
+
+    dt: a number, or [n] with dt[t] the step from row t − 1 to row t, in seconds (dt[0] also
+    serves the steps before it, and is unused without them). Raises UsageError for
+    shapes that do not fit and for ``shifted`` with ``previous``.
+    """
+    require_counts(n=n, order=order)
+    if shifted and previous:
+        raise UsageError(
+            Fault("shifted differences need no previous states", "previous", "one of the two")
+        )
+    steps = _steps(n, dt)
+    size = n + order if previous else n
+    steps = np.concatenate([np.full(size - n, steps[0]), steps])
+    matrix = np.eye(size)
+    for _ in range(order):
+        matrix = (matrix - np.concatenate([np.zeros((1, size)), matrix[:-1]])) / steps[:, None]
+    if previous:
+        return matrix[order:]
+    matrix[:order] = 0.0
+    return np.concatenate([matrix[order:], matrix[:order]]) if shifted else matrix
+
+
+def integration_matrix(
+    n: int, order: int = 1, dt: Array | float = 1.0, *, offset: int = 0
+) -> Array:
+    """Running sums, [n, n]: row t of S·u is Σ_{r ≤ t + offset} dt_r · u_r; S ``order`` times.
+
+    With offset 0 row t has its own u_t, as the modes sum (semi-implicit Euler); with −1 the sum
+    ends before it, in each of the ``order`` sums. dt: a number or [n], dt[r] the length that u_r
+    counts for, in seconds. The start state is not part of it. Raises UsageError for shapes that
+    do not fit.
+    """
+    require_counts(n=n, order=order)
+    require_counts(-n, offset=offset)
+    once = np.tri(n, n, offset) * _steps(n, dt)
+    result: Array = np.linalg.matrix_power(once, order)
+    return result
+
+
+def start_state_masks(n: int) -> tuple[Array, Array]:
+    """A pair ([n, 1], [n, n]): place·start + keep·x is x [n, D] with row 0 the start [1, D]."""
+    require_counts(n=n)
+    place, keep = np.zeros((n, 1)), np.eye(n)
+    place[0, 0], keep[0, 0] = 1.0, 0.0
+    return place, keep
+
+
+def clique_matrix(n: int, dt: Array | float) -> Array:
+    """Positions to position, velocity, acceleration and jerk: [4·n, 4 + n].
+
+    Columns: position, velocity, acceleration and jerk of the start state, then n positions.
+    Rows: the four quantities at those n positions, each the backward difference of the one
+    before (jerk of the start is not needed for that; its column is zero). dt: a number or one
+    per step [n], dt[t] the step into position t, in seconds.
+    """
+    require_counts(n=n)
+    steps = _steps(n, dt)
+    blocks = [np.concatenate([np.zeros((n, 4)), np.eye(n)], 1)]
+    for m in range(3):
+        below = blocks[-1]
+        before = np.concatenate([np.eye(1, 4 + n, m), below[:-1]])
+        blocks.append((below - before) / steps[:, None])
+    return np.concatenate(blocks)
+
+
+def hold_matrix(n: int, factor: int) -> Array:
+    """Upsampling by holding each row until the next: [(n − 1)·factor + 1, n].
+
+    Row i·factor + j, 0 ≤ j < factor, is row i.
+    """
+    require_counts(n=n, factor=factor)
+    return _upsampling(n, factor, np.zeros(factor))
+
+
+def linear_matrix(n: int, factor: int) -> Array:
+    """Upsampling along straight lines between rows: [(n − 1)·factor + 1, n].
+
+    Row i·factor + j is row i + j/factor: the given rows come back in every factor-th.
+    """
+    require_counts(n=n, factor=factor)
+    return _upsampling(n, factor, np.arange(factor) / factor)
+
+
+def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
+    """Upsampling that ramps to the next row and holds it: [(n − 1)·factor + 1, n].
+
+    Each row is reached ``hold`` rows early, 0 ≤ hold < factor; with 0 it is
+    :func:`linear_matrix`.
+    """
+    require_counts(n=n, factor=factor)
+    require_counts(0, hold=hold)
+    if hold >= factor:
+        raise UsageError(
+            Fault("a hold as long as the step", "hold", f"0 to {factor - 1}", str(hold))
+        )
+    return _upsampling(n, factor, np.minimum(np.arange(factor) / (factor - hold), 1.0))
+
+
+def linspace(start: Array, end: Array, rows: int) -> Array:
+    """Straight lines from start to end [..., D]: float64 [..., rows, D], both ends exact.
+
+    One row is the start. Raises UsageError for shapes that do not broadcast.
+    """
+    require_counts(rows=rows)
+    ends = [to_numpy(as_array(x, name)) for name, x in (("start", start), ("end", end))]
+    a, b = (np.atleast_1d(x.astype(np.float64)) for x in ends)
+    try:
+        return np.linspace(a, b, rows, axis=-2)
+    except ValueError:
+        expected, found = describe(a.shape), describe(b.shape)
+        raise UsageError(Fault("shapes that do not fit", "end", expected, found)) from None
+
+
+def _upsampling(n: int, factor: int, share: Array) -> Array:
+    """share [factor]: how much of the next row there is in row i·factor + j."""
+    result = np.zeros(((n - 1) * factor + 1, n))
+    result[-1, -1] = 1.0
+    for i in range(n - 1):
+        result[i * factor : (i + 1) * factor, i] = 1.0 - share
+        result[i * factor : (i + 1) * factor, i + 1] = share
+    return result
+
+
+def _steps(n: int, dt: Array | float) -> Array:
+    steps = to_numpy(as_array(dt, "dt")).astype(np.float64)
+    if steps.shape not in ((), (n,)):
+        expected = f"a number or [{n}]"
+        raise UsageError(Fault("wrong shape", "dt", expected, describe(steps.shape)))
+    bad = ~(np.isfinite(steps) & (steps > 0))
+    if bad.any():
+        found = repr(float(steps[bad].flat[0]))
+        what = "a step that is not positive and finite"
+        raise UsageError(Fault(what, "dt", "dt > 0, in seconds", found))
+    return np.broadcast_to(steps, (n,))

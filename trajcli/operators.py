@@ -1,0 +1,327 @@
+"""A mode as matrices: [p; v; a; j] = A·u + C·s + G·g, the same for every dof.
+
+Cascades are written out row by row, bands taken from their weights: neither runs a kernel, so
+that these matrices are a second opinion on the fast path, and never part of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from trajcli.arrays import to_numpy
+from trajcli.checks import as_array, require_counts
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.inputs import Inputs
+from trajcli.kernels.pairs import Pair
+from trajcli.kernels.program import BandProgram
+from trajcli.modes import PARTS, Mode, make_mode
+from trajcli.modes.cascade import Cascade
+
+Array = Any
+"""numpy.ndarray, float64."""
+
+_BYTES_PER_BAND_ROW = 600
+"""Memory that finding the entries of a band takes at its peak, for each row."""
+
+_CANCELLED = 2.0**-90
+"""What is left of a sum, relative to its largest term, where the exact sum is zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Csr:
+    """A sparse matrix in compressed rows, as SciPy keeps it.
+
+    ``scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=m.shape)`` takes it as it is:
+    row r has data[indptr[r]:indptr[r+1]] in the columns indices[indptr[r]:indptr[r+1]].
+    """
+
+    data: Array
+    indices: Array
+    indptr: Array
+    shape: tuple[int, int]
+
+    def toarray(self) -> Array:
+        """The same matrix, dense."""
+        dense = np.zeros(self.shape)
+        dense[np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices] = self.data
+        return dense
+
+
+Matrix = Any
+"""A dense NumPy array, or a :class:`Csr`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """What :func:`operator` returns: x = A·u + C·s (+ G·g) for one dof.
+
+    x [4·T] is position, velocity, acceleration and jerk of all rows, one after the other; u [H]
+    the actions; s and g [4] position, velocity, acceleration and jerk of the start and goal
+    state. A [4·T, H], C [4·T, 4], G [4·T, 4] (None without ends goal; C is None for a
+    recording), float64. time [T]: seconds from the start.
+    """
+
+    A: Matrix
+    C: Matrix | None
+    G: Matrix | None
+    time: Array
+    mode: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def rows(self, quantity: str) -> slice:
+        """Where a quantity's rows are: ``A[operator.rows("jerk")]`` is [T, H]."""
+        if quantity not in PARTS:
+            known = ", ".join(PARTS)
+            raise UsageError(Fault("unknown quantity", "quantity", known, repr(quantity)))
+        begin = PARTS.index(quantity) * len(self.time)
+        return slice(begin, begin + len(self.time))
+
+    def matrices(self) -> dict[str, Matrix]:
+        """The matrices there are, by name."""
+        named = {"A": self.A, "C": self.C, "G": self.G}
+        return {name: matrix for name, matrix in named.items() if matrix is not None}
+
+
+def operator(
+    horizon: int,
+    dt: Array | float | None = None,
+    mode: str = "acceleration",
+    *,
+    times: Array | None = None,
+    start: Literal["first"] | None = None,
+    sparse: bool = False,
+    scheme: str | None = None,
+    ends: str | None = None,
+    degree: int | None = None,
+    steps: int | None = None,
+    frames: str | None = None,
+    convention: str | None = None,
+) -> Operator:
+    """A mode as matrices, for ``horizon`` actions H of one trajectory and dof.
+
+    dt: the step in seconds, a number or one per step [H]; or ``times``, the stamps of all rows
+    [H + 1]. ``start="first"``: the actions are a recording (then [H − 1] and [H]). ``sparse``:
+    matrices as :class:`Csr`, which for central, bspline and teleport take memory in proportion
+    to H; dense ones, and those of cascades, to H². The options are :func:`trajcli.integrate`'s.
+
+    Entries of central and bspline are right to 1e-15 of the largest in their row, those of sums
+    to 1e-16·H. Raises UsageError and InputError as :func:`trajcli.integrate` does, and for
+    matrices that do not fit into memory.
+    """
+    given = {"scheme": scheme, "ends": ends, "degree": degree}
+    given |= {"steps": steps, "frames": frames, "convention": convention}
+    chosen = make_mode(mode, **given)
+    if not (start is None or (isinstance(start, str) and start == "first")):
+        raise UsageError(Fault("unknown start", "start", "first, or None", repr(start)))
+    step = None if dt is None else to_numpy(as_array(dt, "dt")).astype(np.float64)
+    stamps = None if times is None else to_numpy(as_array(times, "times"))
+    return operator_of(chosen, horizon, step, stamps, recorded=start == "first", sparse=sparse)
+
+
+def operator_of(
+    mode: Mode,
+    horizon: int,
+    dt: Array | None,
+    times: Array | None,
+    *,
+    recorded: bool,
+    sparse: bool,
+    names: dict[str, str] | None = None,
+) -> Operator:
+    """The same with its options as a mode; ``names`` says in messages where inputs came from."""
+    recorded = recorded or getattr(mode, "ends", None) == "recording"
+    require_counts(horizon=horizon)
+    _require_memory(mode, int(horizon), recorded, sparse)
+    one = np.zeros((1, 1))
+    inputs = Inputs(
+        mode=mode,
+        actions=np.broadcast_to(0.0, (1, horizon, 1)),
+        start={} if recorded else {"position": one},
+        goal={"position": one} if getattr(mode, "ends", None) == "goal" else {},
+        dt=dt,
+        times=times,
+        recorded=recorded,
+        names={"actions": "horizon", **(names or {})},
+    )
+    raise_if_any([_in_own_words(fault) for fault in inputs.faults()])
+    with np.errstate(all="ignore"):
+        if isinstance(mode, Cascade):
+            matrices = _cascade(mode, horizon, inputs.steps()[0], recorded)
+            if sparse:
+                matrices = {name: _compressed(matrix) for name, matrix in matrices.items()}
+        else:
+            matrices = _band(mode, horizon, inputs.steps(), recorded)
+            if not sparse:
+                matrices = {name: matrix.toarray() for name, matrix in matrices.items()}
+    for matrix in matrices.values():
+        if not np.isfinite(matrix.data if isinstance(matrix, Csr) else matrix).all():
+            what = "steps so small or large that entries are beyond float64"
+            raise InputError(Fault(what, inputs.name("dt"), "dt like 0.02, in seconds"))
+    return Operator(
+        A=matrices["A"],
+        C=None if recorded else matrices["C"],
+        G=matrices["G"] if inputs.goal else None,
+        time=inputs.row_times()[0],
+        mode=mode.name,
+        options=mode.options(recorded),
+    )
+
+
+def _require_memory(mode: Mode, horizon: int, recorded: bool, sparse: bool) -> None:
+    """Refuse what could only end in the machine running out of memory."""
+    rows = 4 * mode.rows(horizon, recorded)
+    banded = sparse and not isinstance(mode, Cascade)
+    needed = rows * _BYTES_PER_BAND_ROW if banded else 2 * 8 * rows * (horizon + 8)
+    present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > present:
+        hint = "a shorter horizon"
+        if not sparse and not isinstance(mode, Cascade):
+            hint = "sparse matrices (--sparse), or a shorter horizon"
+        raise UsageError(
+            Fault(
+                "matrices that do not fit into memory",
+                f"horizon {horizon}",
+                f"at most {present:.3g} bytes, what this machine has",
+                f"about {needed:.3g} bytes",
+                hint,
+            )
+        )
+
+
+def _in_own_words(fault: Fault) -> Fault:
+    """A fault without advice that is of use for whole trajectories only."""
+    foreign = ("--start-position", "--repeated-times", "[B, 1]")
+    return replace(fault, hint="") if any(word in fault.hint for word in foreign) else fault
+
+
+def _cascade(mode: Cascade, horizon: int, dt: Array, recorded: bool) -> dict[str, Array]:
+    """Row by row as the relation says; columns are the H actions, then the start state's parts."""
+    used = horizon - (1 if recorded or mode.frames == "curobo" else 0)
+    steps = np.broadcast_to(dt, used) if len(dt) == 1 else dt[:used]
+    k = mode.derivatives_of
+    x = np.zeros((4, used + 1, horizon + 4))
+    x[range(4), 0, range(horizon, horizon + 4)] = 1.0
+    if recorded:
+        x[:, 0] = 0.0
+        x[0, 0, 0] = 1.0
+    for t in range(1, used + 1):
+        x[k, t, t if recorded else t - 1] = 1.0
+        for m in range(k - 1, -1, -1):
+            x[m, t] = x[m, t - 1] + _increment(x, t, steps[t - 1], m, k, mode.scheme)
+        for m in range(k + 1, 4):
+            x[m, t] = (x[m - 1, t] - x[m - 1, t - 1]) / steps[t - 1]
+    for m in range(1, 4) if recorded else ():
+        x[m, :m] = x[m, m] if used >= m else 0.0
+    if mode.frames == "actions":
+        x = x[:, 1:]
+    table = x.reshape(-1, horizon + 4)
+    return {"A": table[:, :horizon].copy(), "C": table[:, horizon:].copy()}
+
+
+def _increment(x: Array, t: int, dt: float, m: int, k: int, scheme: str) -> Array:
+    """What quantity m gains in the step into row t, as a row of coefficients."""
+    if scheme == "euler":
+        return dt * x[m + 1, t]
+    n = k - m
+    gained = sum(dt**r / math.factorial(r) * x[m + r, t - 1] for r in range(1, n))
+    if scheme == "zoh":
+        return gained + dt**n / math.factorial(n) * x[k, t]
+    return gained + dt**n / math.factorial(n + 1) * (n * x[k, t - 1] + x[k, t])
+
+
+def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]:
+    """Weights times the padded sequence, whose padding is found by asking for unit inputs."""
+    probes = np.eye(10)  # four start parts, four goal parts, the last two actions
+    actions = np.zeros((10, horizon, 1))
+    actions[8:, -2:, 0] = probes[8:, -2:][:, -min(2, horizon) :]
+    start = [None if recorded else probes[:, m, None] for m in range(4)]
+    program = mode.program(actions, start, [probes[:, 4 + m, None] for m in range(4)], dt, recorded)
+    assert isinstance(program, BandProgram)
+    used = program.actions.shape[1]
+    head, tail = (
+        Pair(np.zeros((10, 0, 1)), np.zeros((10, 0, 1))) if part is None else part
+        for part in (program.head, program.tail)
+    )
+    begin_head, begin_tail = -head.hi.shape[1], used
+    copied = program.start is not None
+    rows = len(program.weights.first) + copied
+    table = _balanced(program.weights.table[0])  # [P, 4, W]
+    entries: dict[str, list[_Entries]] = {"A": [], "C": [], "G": []}
+    if copied:
+        ones = Pair(np.ones(4), np.zeros(4))
+        entries["C"].append((np.arange(4) * rows, np.arange(4), ones))
+    for m, i in itertools.product(range(4), range(table.hi.shape[2])):
+        point = program.weights.first + i + begin_head  # 0..used-1: the actions
+        row = m * rows + copied + np.arange(len(point))
+        weight = table[program.weights.phase, m, i]
+        inside = np.flatnonzero((point >= 0) & (point < used))
+        entries["A"].append((row[inside], point[inside], weight[inside]))
+        for padding, begin in ((head, begin_head), (tail, begin_tail)):
+            at = np.flatnonzero((point >= begin) & (point < begin + padding.hi.shape[1]))
+            for probe in range(10) if len(at) else ():
+                name, column = _column(probe, horizon)
+                value = weight[at] * padding[probe, point[at] - begin, 0]
+                entries[name].append((row[at], np.full(len(at), column), value))
+    widths = {"A": horizon, "C": 4, "G": 4}
+    return {name: _summed(entries[name], (4 * rows, widths[name])) for name in entries}
+
+
+def _balanced(table: Pair) -> Pair:
+    """Weights [P, 4, W] with those of derivatives adding up to zero: the middle one is the rest."""
+    middle = table.hi.shape[2] // 2
+    rest = Pair(np.zeros(table.hi.shape[:2]), np.zeros(table.hi.shape[:2]))
+    for i in range(table.hi.shape[2]):
+        if i != middle:
+            rest = rest - table[:, :, i]
+    hi, lo = table.hi.copy(), table.lo.copy()
+    kept = abs(rest.hi) > _CANCELLED * abs(hi).max(2)
+    hi[:, 1:, middle] = np.where(kept, rest.hi, 0.0)[:, 1:]
+    lo[:, 1:, middle] = np.where(kept, rest.lo, 0.0)[:, 1:]
+    return Pair(hi, lo)
+
+
+def _column(probe: int, horizon: int) -> tuple[str, int]:
+    """The matrix and column that a unit input belongs to."""
+    if probe >= 8:
+        return "A", horizon - 10 + probe
+    return ("C", probe) if probe < 4 else ("G", probe - 4)
+
+
+_Entries = tuple[Array, Array, Pair]
+"""Rows, columns and values."""
+
+
+def _summed(entries: Sequence[_Entries], shape: tuple[int, int]) -> Csr:
+    """Entries as a matrix; those of one place are added up, without what cancels."""
+    none = [np.zeros(0, dtype=np.int64)]
+    rows = np.concatenate([*none, *(part[0] for part in entries)])
+    columns = np.concatenate([*none, *(part[1] for part in entries)])
+    values = [Pair(np.zeros(0), np.zeros(0)), *(part[2] for part in entries)]
+    hi, lo = (np.concatenate(parts) for parts in zip(*((v.hi, v.lo) for v in values), strict=True))
+    keys = rows * shape[1] + columns
+    order = np.argsort(keys, kind="stable")
+    keys, firsts, counts = np.unique(keys[order], return_index=True, return_counts=True)
+    total = Pair(np.zeros(len(keys)), np.zeros(len(keys)))
+    largest = np.zeros(len(keys))
+    for k in range(counts.max(initial=0)):
+        at = order[np.minimum(firsts + k, len(order) - 1)]
+        term = Pair(np.where(k < counts, hi[at], 0.0), np.where(k < counts, lo[at], 0.0))
+        total, largest = total + term, np.maximum(largest, abs(term.hi))
+    kept = ~(abs(total.hi) <= _CANCELLED * largest)
+    keys = keys[kept]
+    per_row = np.bincount(keys // shape[1], minlength=shape[0])
+    indptr = np.concatenate([[0], np.cumsum(per_row)])
+    return Csr(total.hi[kept], keys % shape[1], indptr, shape)
+
+
+def _compressed(dense: Array) -> Csr:
+    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
+    rows, columns = np.nonzero(dense)
+    return Csr(dense[rows, columns], columns, indptr, dense.shape)
