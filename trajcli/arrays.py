@@ -117,14 +117,21 @@ def to_numpy(values: Array) -> Any:
     return (found.float() if str(found.dtype) == "torch.bfloat16" else found).numpy()
 
 
-def to_torch(values: Array, device: str) -> Any:
-    """A torch tensor on the device, of the same dtype (integers: float64)."""
+def repeated(values: Array, count: int) -> Array:
+    """[1, D] as [count, D], without a copy."""
+    if is_torch(values):
+        return values.expand(count, -1)
+    return np.broadcast_to(values, (count, values.shape[1]))
+
+
+def to_torch(values: Array, device: str, whole: bool = False) -> Any:
+    """A torch tensor on the device, of the same dtype (integers: float64, unless ``whole``)."""
     import torch
 
     if is_torch(values):
         return values.to(device)
     native = np.asarray(values)
-    if native.dtype.kind in "iu" or native.dtype.itemsize > 8:
+    if (native.dtype.kind in "iu" and not whole) or native.dtype.itemsize > 8:
         native = native.astype(np.float64)
     native = native.astype(native.dtype.newbyteorder("="), copy=not native.flags.writeable)
     return torch.from_numpy(np.ascontiguousarray(native)).to(device)

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import differences, float64, is_torch, readable, to_numpy, to_torch
+from trajcli.arrays import (
+    differences,
+    float64,
+    is_torch,
+    readable,
+    repeated,
+    to_numpy,
+    to_torch,
+)
 from trajcli.checks import (
     describe,
     located,
@@ -18,6 +26,7 @@ from trajcli.checks import (
     time_stamp_shape_faults,
 )
 from trajcli.errors import Fault
+from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Program, run_program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.mode import Case
@@ -291,7 +300,7 @@ class Inputs:
         assert self.dt is not None
         return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
 
-    def gathered(self, role: str, device: str) -> dict[str, Any]:
+    def gathered(self, role: str, device: str | None) -> dict[str, Any]:
         """The given parts of the start or goal state, each trajectory's own: float64 [B, D]."""
         parts, index = getattr(self, role), getattr(self, f"{role}_index")
         found = _gathered(parts, index, int(self.actions.shape[0]), device)
@@ -301,28 +310,38 @@ class Inputs:
         """Time of each row, float64 [b, T] in dt's library."""
         return self.mode.row_times(self.steps(), self.horizon, self.recorded)
 
-    def program(self, device: str) -> Program:
-        """What the kernels are to do, on torch tensors on the device."""
-        actions = to_torch(self.actions, device)
+    def program(self, device: str | None) -> Program:
+        """What the kernels are to do, on torch tensors on the device; None: on NumPy arrays."""
+        actions = _placed(self.actions, device)
         batch = actions.shape[0]
         start = _gathered(self.start, self.start_index, batch, device)
         goal = _gathered(self.goal, self.goal_index, batch, device)
-        dt = to_torch(self.steps(), device).double()
+        dt = float64(_placed(self.steps(), device))
         return self.mode.program(actions, start, goal, dt, self.recorded)
 
-    def compute(
-        self, kernels: Any, device: str, dtype: str, wanted: Sequence[str]
-    ) -> dict[str, Any]:
-        """Run the kernels; the outputs [B, T, D] are torch tensors on the device."""
-        import torch
-
+    def compute(self, choice: Choice, dtype: str, wanted: Sequence[str]) -> dict[str, Any]:
+        """Run the kernels; the outputs [B, T, D] are NumPy arrays."""
         batch, horizon, dofs = self.actions.shape
         shape = (batch, self.mode.rows(horizon, self.recorded), dofs)
+        if choice.backend == "native":
+            arrays = {name: np.empty(shape, dtype) for name in wanted}
+            run_program(self.program(None), choice.kernels, [arrays.get(name) for name in PARTS])
+            return arrays
+        import torch
+
         kind = getattr(torch, dtype)
-        outputs = {name: torch.empty(shape, dtype=kind, device=device) for name in wanted}
+        outputs = {name: torch.empty(shape, dtype=kind, device=choice.device) for name in wanted}
         with torch.inference_mode():
-            run_program(self.program(device), kernels, [outputs.get(name) for name in PARTS])
-        return outputs
+            program = self.program(choice.device)
+            run_program(program, choice.kernels, [outputs.get(name) for name in PARTS])
+        return {name: values.cpu().numpy() for name, values in outputs.items()}
+
+
+def _placed(values: Array, device: str | None, whole: bool = False) -> Array:
+    """A torch tensor on the device, or without one a NumPy array; ``whole``: whole numbers."""
+    if device is None:
+        return to_numpy(values)
+    return to_torch(values, device, whole)
 
 
 def _loaded(values: Array) -> bool:
@@ -342,20 +361,18 @@ def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
 
 
 def _gathered(
-    parts: Mapping[str, Array], index: Array | None, batch: int, device: str
+    parts: Mapping[str, Array], index: Array | None, batch: int, device: str | None
 ) -> list[Any]:
-    """The four parts as float64 [B, D] on the device, each trajectory's own; None if absent."""
+    """The four parts as float64 [B, D] where they are wanted, each its own; None if absent."""
     found: list[Any] = []
     for name in PARTS:
         if name not in parts:
             found.append(None)
             continue
-        values = to_torch(parts[name], device).double()
+        values = float64(_placed(parts[name], device))
         if values.shape[0] == 1:
-            values = values.expand(batch, -1)
+            values = repeated(values, batch)
         elif index is not None:
-            import torch
-
-            values = values[torch.as_tensor(to_numpy(index).astype(np.int64), device=device)]
+            values = values[_placed(to_numpy(index).astype(np.int64), device, whole=True)]
         found.append(values)
     return found

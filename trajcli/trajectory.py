@@ -119,14 +119,13 @@ def integrate(
     kind = dtype or output_dtype(inputs.actions)
     tensors = [value for value in inputs.arrays() if is_torch(value)]
     device = str(tensors[0].device) if tensors else "cpu"
-    kernels = choose(device, backend).kernels
+    choice = choose(device, backend)
     time: Array = inputs.row_times()
     if tensors:
-        outputs = _differentiable(inputs, kernels, device, kind)
+        outputs = _differentiable(inputs, choice.kernels, device, kind)
         time = to_torch(time, device)
     else:
-        computed = inputs.compute(kernels, device, kind, wanted)
-        outputs = {name: values.numpy() for name, values in computed.items()}
+        outputs = inputs.compute(choice, kind, wanted)
     return Trajectory(
         **{name: outputs[name] if name in wanted else None for name in PARTS},
         time=time[0] if time.shape[0] == 1 else time,

@@ -15,9 +15,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import trajcli
-from trajcli.kernels import torch_ops
+from trajcli.kernels import native, torch_ops
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import Weights
+
+kernels: Any = torch_ops
+"""The backend under test."""
+
+
+@pytest.fixture(autouse=True, scope="module", params=[torch_ops, native], ids=["torch", "native"])
+def _backend(request: pytest.FixtureRequest) -> None:
+    if request.param is native and native.absence():
+        pytest.skip(native.absence())
+    global kernels
+    kernels = request.param
+
 
 ORDERS = pytest.mark.parametrize("order", range(4), ids=["clique", "velocity", "acc", "jerk"])
 SCHEMES = pytest.mark.parametrize("scheme", ["euler", "zoh", "foh"])
@@ -48,7 +60,7 @@ def cascade(case: Any, order: int, scheme: str) -> tuple[list[Tensor], list[Tens
     """Rows 1..H and the state in row H."""
     out = [torch.empty(case.shape, dtype=torch.float64) for _ in range(4)]
     state = [exact_pair(part) for part in case.state]
-    end = torch_ops.cascade(case.sources, state, case.dt, order=order, scheme=scheme, out=out)
+    end = kernels.cascade(case.sources, state, case.dt, order=order, scheme=scheme, out=out)
     return out, [part.hi + part.lo for part in end]
 
 
@@ -104,7 +116,7 @@ def test_cascade_adjoint_is_the_transpose_of_the_cascade(
     rows, end = cascade(case, order, scheme)
     before = [*case.upstream, *case.end, case.dt]
     copies = [None if x is None else x.clone() for x in before]
-    grad_sources, grad_state = torch_ops.cascade_adjoint(
+    grad_sources, grad_state = kernels.cascade_adjoint(
         case.upstream, case.end, case.dt, case.shape, order=order, scheme=scheme
     )
     assert_equal_products(
@@ -123,7 +135,7 @@ def test_cascade_adjoint_through_two_pieces_is_that_of_the_whole(order: int, sch
     def adjoint(rows: slice, end: Any) -> Any:
         upstream, dt = [g[:, rows] for g in case.upstream], case.dt[:, rows]
         shape = upstream[0].shape
-        return torch_ops.cascade_adjoint(upstream, end, dt, shape, order=order, scheme=scheme)
+        return kernels.cascade_adjoint(upstream, end, dt, shape, order=order, scheme=scheme)
 
     whole_sources, whole_state = adjoint(slice(None), case.end)
     later_sources, middle = adjoint(slice(4, 11), case.end)
@@ -143,7 +155,7 @@ def test_cascade_adjoint_of_nothing_passes_the_end_on(
 ) -> None:
     case = cascade_case(order, 0, *shape, "number", ACTIONS_ALONE)
     _, end = cascade(case, order, scheme)
-    grad_sources, grad_state = torch_ops.cascade_adjoint(
+    grad_sources, grad_state = kernels.cascade_adjoint(
         case.upstream, case.end, case.dt, shape, order=order, scheme=scheme
     )
     assert all(grad.shape == shape for grad in grad_sources)
@@ -173,7 +185,7 @@ def band_case(
     middle = width // 2  # the weights of derivatives sum to zero
     table[:, :, 1:, middle] -= table[:, :, 1:].sum(-1)
     points = before + horizon + after
-    first = rng.integers(0, points - width + 1, size=rows)
+    first = np.sort(rng.integers(0, points - width + 1, size=rows))
     return SimpleNamespace(
         actions=normal(rng, batch, horizon, dofs),
         head=normal(rng, batch, before, dofs) if before else None,
@@ -201,13 +213,13 @@ def band(case: Any, table: Tensor) -> list[Tensor]:
     out = [torch.empty_like(g) for g in case.upstream]
     weights = Weights(exact_pair(table), case.first, case.phase)
     head, tail = (None if x is None else exact_pair(x) for x in (case.head, case.tail))
-    torch_ops.band(case.actions, head, tail, weights, out=out)
+    kernels.band(case.actions, head, tail, weights, out=out)
     return out
 
 
 def band_adjoint(case: Any, upstream: Sequence[Tensor | None]) -> Any:
     weights = Weights(exact_pair(case.table), case.first, case.phase)
-    return torch_ops.band_adjoint(upstream, case.actions, case.head, case.tail, weights)
+    return kernels.band_adjoint(upstream, case.actions, case.head, case.tail, weights)
 
 
 @PROPERTY

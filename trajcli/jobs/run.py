@@ -101,11 +101,11 @@ def _compute(
 
 def _results(plan: Plan, block: Inputs, begin: int) -> Iterator[tuple[str, int, Any]]:
     """What a block gives: name, first row, values."""
-    kernels, device = plan.choice.kernels, plan.choice.device
     if plan.gradient is None:
-        results = block.compute(kernels, device, plan.dtype, plan.wanted)
-        yield from ((name, begin, values.cpu().numpy()) for name, values in results.items())
+        results = block.compute(plan.choice, plan.dtype, plan.wanted)
+        yield from ((name, begin, values) for name, values in results.items())
         return
+    kernels, device = plan.choice.kernels, plan.choice.device
     for name, row, values in plan.gradient.block(
         block, plan.inputs, begin, kernels, device, plan.dtype
     ):

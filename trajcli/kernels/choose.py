@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from types import ModuleType
@@ -21,6 +22,10 @@ class Choice:
 
     @property
     def kernels(self) -> ModuleType:
+        if self.backend == "native":
+            from trajcli.kernels import native
+
+            return native
         from trajcli.kernels import torch_ops
 
         return torch_ops
@@ -34,31 +39,44 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
         raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
-    if backend in ("native", "triton"):
-        absent = absent_backends()[backend]
-        raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", absent))
+    absent = absent_backends()
+    if backend in absent:
+        raise UsageError(
+            Fault(f"backend {backend} is absent", "--backend", "torch", absent[backend])
+        )
     name, reason = _device(device)
-    return Choice("torch", name, reason)
+    if backend == "native" and name != "cpu":
+        raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
+    if backend == "auto":
+        backend = "native" if name == "cpu" and "native" not in absent else "torch"
+    return Choice(backend, name, reason)
 
 
 def absent_backends() -> dict[str, str]:
     """The backends that cannot run here, each with the reason."""
-    return {
-        "native": "not part of this version of trajcli",
-        "triton": "not part of this version of trajcli",
-    }
+    from trajcli.kernels import native
+
+    absent = {"triton": "not part of this version of trajcli"}
+    return {"native": native.absence(), **absent} if native.absence() else absent
+
+
+def cuda_devices() -> int:
+    """How many CUDA devices torch can use; torch is not asked where there is no driver."""
+    if not any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")):
+        return 0
+    import torch
+
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _device(asked: str) -> tuple[str, str]:
-    import torch
-
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked == "cpu":
+        return "cpu", "asked for"
+    count = cuda_devices()
     if asked == "auto":
         if count:
             return "cuda:0", "a CUDA device is present"
         return "cpu", "no CUDA device is present"
-    if asked == "cpu":
-        return "cpu", "asked for"
     kind, _, index = asked.partition(":")
     if kind != "cuda" or not (index == "" or re.fullmatch("[0-9]+", index)):
         raise UsageError(

@@ -64,32 +64,29 @@ Program = CascadeProgram | BandProgram
 
 
 def run_program(program: Program, kernels: Any, out: Sequence[Array | None]) -> None:
-    """Fill the outputs [B, T, D] of a program: the start row by copying, the rest by a kernel."""
-    start_row = program.start_row if isinstance(program, CascadeProgram) else program.start
-    rest = [None if b is None else b[:, 1:] if start_row else b for b in out]
+    """Fill the outputs [B, T, D] of a program."""
     if isinstance(program, BandProgram):
-        if program.start is not None:
-            _write_row(out, program.start)
-        kernels.band(program.actions, program.head, program.tail, program.weights, out=rest)
+        kernels.band(
+            program.actions,
+            program.head,
+            program.tail,
+            program.weights,
+            start=program.start,
+            out=out,
+        )
         return
-    if program.start_row:
-        _write_row(out, [part.hi for part in program.state])
     kernels.cascade(
         program.sources,
         program.state,
         program.dt,
         order=program.order,
         scheme=program.scheme,
-        out=rest,
+        start_row=program.start_row,
+        out=out,
+        end=False,
     )
     if program.recorded:
         _fill_before_data(out)
-
-
-def _write_row(out: Sequence[Array | None], state: Sequence[Array]) -> None:
-    for buffer, part in zip(out, state, strict=True):
-        if buffer is not None:
-            buffer[:, 0] = part
 
 
 def _fill_before_data(out: Sequence[Array | None]) -> None:

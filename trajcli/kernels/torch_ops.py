@@ -31,7 +31,9 @@ def cascade(
     *,
     order: int,
     scheme: str,
+    start_row: bool = False,
     out: Sequence[Tensor | None],
+    end: bool = True,
 ) -> list[Pair]:
     """Sum the actions down to position and difference them up to jerk.
 
@@ -39,10 +41,13 @@ def cascade(
     rows 1..H. Others are added to what the relation gives for their quantity in each row (they
     carry tangents of dt). state: position, velocity, acceleration and jerk in row 0, each a pair
     of float64 [B, D]. dt [b, h] float64. out: four buffers [B, H, D] for rows 1..H, None where a
-    quantity is not wanted. Returns the state in row H, unrounded.
+    quantity is not wanted; with ``start_row`` [B, H + 1, D], whose first row is the state.
+    Returns the state in row H, unrounded; ``end`` says whether anybody wants it.
     """
     actions = sources[order]
     assert actions is not None
+    if start_row:
+        out = _after_start(out, [part.hi for part in state])
     if actions.numel() == 0:
         return list(state)
     step = Pair(dt[:, :, None])  # [b, h, 1]
@@ -121,6 +126,7 @@ def band(
     tail: Pair | None,
     weights: Weights,
     *,
+    start: Sequence[Tensor] | None = None,
     out: Sequence[Tensor | None],
 ) -> None:
     """Slide a window of weights over the padded actions.
@@ -128,8 +134,11 @@ def band(
     The padded sequence X is head [B, n, D], actions [B, H, D], tail [B, m, D]. Row t of order m
     is the sum over i of weights.table[:, weights.phase[t], m, i] times X[weights.first[t] + i].
     The weights of orders 1 to 3 sum to zero and are applied to differences from the middle of
-    the window, so a constant has exactly zero derivatives. out: four buffers [B, T, D] or None.
+    the window, so a constant has exactly zero derivatives. out: four buffers [B, T, D] or None;
+    with ``start`` (four arrays [B, D]) they have one row more, the first, which is the start.
     """
+    if start is not None:
+        out = _after_start(out, start)
     if actions.shape[0] == 0:
         return
     padded = _padded(actions, head, tail)
@@ -150,11 +159,13 @@ def band_adjoint(
     head: Tensor | None,
     tail: Tensor | None,
     weights: Weights,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    *,
+    of_table: bool = True,
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """The transpose of :func:`band`: gradients of its inputs from those of its outputs.
 
     Returns the gradients of actions, head and tail (in their shapes; no rows where there is
-    none) and of the table [b, P, 4, W], all float64.
+    none) and of the table [b, P, 4, W] (None unless ``of_table``), all float64.
     """
     table, first, phase, width = _on_device(weights, actions.device)
     parts = [part for part in (head, actions, tail) if part is not None]
@@ -176,12 +187,14 @@ def band_adjoint(
             if m:  # applied to the difference from the middle
                 grad.index_add_(1, middle, -amount)
                 value = value - padded[:, middle]
+            if not of_table:
+                continue
             share = (g * value).sum(2)
             share = share.sum(0, keepdim=True) if shared else share
             grad_table[:, :, m, i].index_add_(1, phase, share)
     sizes = [0 if part is None else part.shape[1] for part in (head, actions, tail)]
     of_head, of_actions, of_tail = torch.split(grad, sizes, 1)
-    return of_actions, of_head, of_tail, grad_table
+    return of_actions, of_head, of_tail, grad_table if of_table else None
 
 
 def mapped_zero(*tensors: Tensor | None) -> Tensor:
@@ -194,6 +207,14 @@ def mapped_zero(*tensors: Tensor | None) -> Tensor:
     for tensor in present:
         zero = zero + tensor[:0].sum()
     return zero
+
+
+def _after_start(out: Sequence[Tensor | None], start: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """The buffers without their first row, which gets the start."""
+    for buffer, part in zip(out, start, strict=True):
+        if buffer is not None:
+            buffer[:, 0] = part
+    return [None if buffer is None else buffer[:, 1:] for buffer in out]
 
 
 def _weighted_sums(table: Pair, orders: Sequence[int], points: Sequence[Pair | None]) -> list[Pair]:

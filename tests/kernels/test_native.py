@@ -1,0 +1,166 @@
+"""The C++ kernels give what torch_ops gives, on any number of threads and any instruction set."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import trajcli
+from trajcli import State, integrate
+from trajcli.kernels import native
+from trajcli.kernels.choose import absent_backends, choose
+from trajcli.modes import PARTS
+
+pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+
+MODES: list[tuple[str, dict[str, Any], bool]] = [
+    *(
+        (mode, {"scheme": scheme}, False)
+        for mode in ("clique", "velocity", "acceleration", "jerk")
+        for scheme in ("euler", "zoh", "foh")
+        if mode != "clique" or scheme == "euler"
+    ),
+    *((mode, {"frames": f}, False) for mode in ("jerk", "central") for f in ("actions", "curobo")),
+    ("acceleration", {"convention": "curobo"}, False),
+    ("clique", {}, True),
+    ("central", {}, False),
+    ("central", {}, True),
+    ("central", {"ends": "goal"}, False),
+    ("central", {"convention": "curobo"}, False),
+    ("teleport", {}, False),
+    *(
+        ("bspline", {"degree": degree, "steps": steps, "ends": ends}, False)
+        for degree, steps in ((3, 1), (4, 3), (5, 2))
+        for ends in ("plan", "goal")
+    ),
+]
+SHAPES = [(3, 9, 7), (11, 6, 1), (5, 700, 2), (1, 40, 3), (2, 13, 14), (9, 7, 5), (2, 5, 33)]
+
+
+def problem(
+    mode: str, options: dict[str, Any], recorded: bool, shape: tuple[int, ...], dtype: str, dt: str
+) -> dict[str, Any]:
+    """Arguments of integrate."""
+    random = np.random.default_rng(sum(shape))
+    B, H, D = shape
+    steps = H - 1 if recorded else H
+    shapes = {"one": (), "each step": (steps,), "each": (B, 1), "all": (B, steps)}
+    given: dict[str, Any] = dict(options)
+    given["actions"] = random.standard_normal(shape).astype(dtype)
+    parts = random.standard_normal((2, 4, B, D)).astype(dtype)
+    given["start"] = "first" if recorded else State(*parts[0])
+    given["dt"] = random.uniform(0.01, 0.2, shapes[dt])
+    if options.get("ends") == "goal":
+        given["goal"] = State(*parts[1][: 1 if mode == "central" else 4])
+    return given
+
+
+def assert_close(found: Any, want: Any, dtype: str) -> None:
+    """Within 2 units in the last place; float64 within 1e-15 of the largest value."""
+    for name in PARTS:
+        a, b = (np.asarray(getattr(x, name), dtype=np.float64) for x in (found, want))
+        assert a.shape == b.shape
+        ulp = np.spacing(np.abs(getattr(want, name))).astype(np.float64)
+        largest = np.abs(b).max(initial=0)
+        allowed = 2 * ulp + (1e-15 if dtype == "float64" else 1e-20) * largest
+        assert (np.abs(a - b) <= allowed).all(), name
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("mode", "options", "recorded"), MODES)
+def test_the_backends_agree(mode, options, recorded, dtype, shape):
+    for dt in ("one", "each step", "each", "all"):
+        if mode == "bspline" and "step" in dt + ("step" if dt == "all" else ""):
+            continue
+        given = problem(mode, options, recorded, shape, dtype, dt)
+        found = integrate(**given, mode=mode, backend="native")
+        want = integrate(**given, mode=mode, backend="torch")
+        assert_close(found, want, dtype)
+
+
+def outputs(given: dict[str, Any], mode: str) -> list[bytes]:
+    found = integrate(**given, mode=mode, backend="native")
+    return [getattr(found, name).tobytes() for name in PARTS]
+
+
+@pytest.mark.parametrize("shape", [(13, 2500, 7), (40, 900, 2), (150, 500, 1)], ids=str)
+@pytest.mark.parametrize(("mode", "options", "recorded"), MODES[::3])
+def test_threads_and_neighbours_change_no_bit(mode, options, recorded, shape, monkeypatch):
+    given = problem(mode, options, recorded, shape, "float32", "one")
+    found = []
+    for threads in ("1", "2", "7"):
+        monkeypatch.setenv("TRAJCLI_THREADS", threads)
+        found.append(outputs(given, mode))
+    assert found[0] == found[1] == found[2]
+    whole = integrate(**given, mode=mode)
+    for b in (0, shape[0] // 2, shape[0] - 1):
+        start, goal = given["start"], given.get("goal")
+        alone = dict(given, actions=given["actions"][b])
+        if not recorded:
+            alone["start"] = State(*(part[b] for part in start.parts().values()))
+        if goal is not None:
+            alone["goal"] = State(*(part[b] for part in goal.parts().values()))
+        single = integrate(**alone, mode=mode)
+        for name in PARTS:
+            np.testing.assert_array_equal(getattr(single, name)[0], getattr(whole, name)[b])
+
+
+@pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
+@pytest.mark.parametrize(("mode", "options", "recorded"), MODES)
+def test_instruction_sets_agree(mode, options, recorded, shape, monkeypatch):
+    given = problem(mode, options, recorded, shape, "float32", "each")
+    best = integrate(**given, mode=mode, backend="native")
+    for level in ("1", "3"):
+        monkeypatch.setenv("TRAJCLI_INSTRUCTIONS", level)
+        assert_close(integrate(**given, mode=mode, backend="native"), best, "float32")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("D", [1, 2, 7])
+@pytest.mark.parametrize(("mode", "options", "recorded"), MODES)
+def test_what_is_not_finite_stays_in_its_trajectory_and_dof(mode, options, recorded, D, value):
+    given = problem(mode, options, recorded, (9, 12, D), "float32", "one")
+    clean = integrate(**given, mode=mode)
+    given["actions"] = given["actions"].copy()
+    given["actions"][4, 6, D - 1] = value
+    found = integrate(**given, mode=mode, allow_nonfinite=True)
+    want = integrate(**given, mode=mode, allow_nonfinite=True, backend="torch")
+    for name in PARTS:
+        a, b, c = (getattr(x, name) for x in (found, clean, want))
+        touched = np.zeros(a.shape, dtype=bool)
+        touched[4, :, D - 1] = True
+        np.testing.assert_array_equal(a[~touched], b[~touched])
+        np.testing.assert_array_equal(np.isfinite(a), np.isfinite(c))
+
+
+def test_views_other_types_and_mixed_outputs_are_read_right():
+    random = np.random.default_rng(1)
+    wide = random.standard_normal((4, 10, 6))
+    start = np.zeros(3)
+    for actions in (
+        wide[:, ::2, ::2],
+        np.asfortranarray(wide[..., :3]),
+        wide[..., :3].astype(">f8"),
+        wide[..., :3].astype("f2"),
+        (100 * wide[..., :3]).astype("i4"),
+    ):
+        plain = np.ascontiguousarray(actions, dtype=np.float64)
+        for mode, dtype in itertools.product(("jerk", "central", "clique"), ("float32", "float64")):
+            found = integrate(actions, start, 0.1, mode, dtype=dtype)
+            want = integrate(plain, start, 0.1, mode, dtype=dtype)
+            for name in PARTS:
+                np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
+
+
+def test_without_compiled_kernels_torch_takes_over_and_says_why(monkeypatch):
+    monkeypatch.setattr(native, "_library", lambda: (None, "not built: no C++ compiler"))
+    assert choose().backend == "torch"
+    assert absent_backends()["native"] == "not built: no C++ compiler"
+    with pytest.raises(trajcli.UsageError, match="no C\\+\\+ compiler"):
+        choose(backend="native")
+    found = integrate(np.ones((2, 5, 3)), np.zeros(3), 0.1)
+    assert found.position.shape == (2, 6, 3)

@@ -1,0 +1,15 @@
+// The kernels for any machine: what its compiler takes for granted.
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#include <vector>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+#define TRAJCLI_LEVEL level1
+#define TRAJCLI_WIDTH 2
+#include "api.hpp"
+#include "vector.hpp"
+#include "stage.hpp"
+#include "cascade.hpp"
+#include "band.hpp"

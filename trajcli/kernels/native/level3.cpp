@@ -1,0 +1,19 @@
+// The kernels for x86-64-v3: AVX2 and FMA. Compiled for it alone, called only where it is there.
+#if defined(__x86_64__)
+#include <cstdint>
+#include <cstring>
+#include <immintrin.h>
+#include <utility>
+#include <vector>
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define TRAJCLI_LEVEL level3
+#define TRAJCLI_WIDTH 4
+#define TRAJCLI_AVX2
+#include "api.hpp"
+#include "vector.hpp"
+#include "stage.hpp"
+#include "cascade.hpp"
+#include "band.hpp"
+#pragma GCC pop_options
+#endif
