@@ -90,6 +90,15 @@ def _stamp_place(
     return f"{which}row {number} ({float(table[int(place[0]), row])!r})"
 
 
+def largest(array: Any) -> float:
+    """The largest magnitude in a NumPy array, NaN where there is one, 0 where there is nothing."""
+    if array.size == 0:
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        high, low = float(array.max()), float(array.min())
+    return max(high, -low) if low == low else low  # NaN is never equal to itself
+
+
 def nonfinite_fault(
     values: Array,
     where: str,
@@ -106,9 +115,9 @@ def nonfinite_fault(
     array = to_numpy(values)
     if array.dtype.kind != "f":
         return None
-    finite = np.isfinite(array)
-    if finite.all():
+    if np.isfinite(largest(array)):
         return None
+    finite = np.isfinite(array)
     bad = np.argwhere(~finite)
     first = list(bad[0])
     if row_numbers is not None and "step" in axes:

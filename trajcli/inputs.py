@@ -19,6 +19,7 @@ from trajcli.arrays import (
 )
 from trajcli.checks import (
     describe,
+    largest,
     located,
     nonfinite_fault,
     place,
@@ -284,6 +285,19 @@ class Inputs:
             first_trajectory=begin - shift,
         )
 
+    def stays_below(self, limit: float) -> bool:
+        """Whether no result can reach a magnitude, by a bound that costs one look at the input.
+
+        Of order m a result is at most a sum over all steps, or a stencil of them: see modes.md.
+        """
+        values = [self.actions, *self.start.values(), *self.goal.values()]
+        peak = max(largest(to_numpy(v)) for v in values)
+        steps = to_numpy(self.steps())
+        shortest, longest = float(steps.min(initial=1.0)), float(steps.max(initial=1.0))
+        rows = self.mode.rows(self.horizon, self.recorded)
+        bound = 64.0 * peak * (1.0 + rows * longest) ** 3 * (1.0 + 8.0 / shortest) ** 3
+        return bound < limit  # False for NaN
+
     def steps(self) -> Array:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""
         if self.times is None:
@@ -319,12 +333,21 @@ class Inputs:
         dt = float64(_placed(self.steps(), device))
         return self.mode.program(actions, start, goal, dt, self.recorded)
 
-    def compute(self, choice: Choice, dtype: str, wanted: Sequence[str]) -> dict[str, Any]:
-        """Run the kernels; the outputs [B, T, D] are NumPy arrays."""
+    def compute(
+        self,
+        choice: Choice,
+        dtype: str,
+        wanted: Sequence[str],
+        into: Mapping[str, Array] | None = None,
+    ) -> dict[str, Any]:
+        """Run the kernels; the outputs [B, T, D] are NumPy arrays, those of ``into`` if given.
+
+        Only kernels that work in this machine's memory take ``into``.
+        """
         batch, horizon, dofs = self.actions.shape
         shape = (batch, self.mode.rows(horizon, self.recorded), dofs)
         if choice.backend == "native":
-            arrays = {name: np.empty(shape, dtype) for name in wanted}
+            arrays = dict(into or {name: np.empty(shape, dtype) for name in wanted})
             run_program(self.program(None), choice.kernels, [arrays.get(name) for name in PARTS])
             return arrays
         import torch

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from trajcli.kernels import native
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -64,3 +66,32 @@ def test_importing_the_package_imports_neither_torch_nor_h5py():
     code = "import trajcli, sys; print({'torch', 'h5py', 'numpy'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert run.stdout == "set()\n"
+
+
+@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+@pytest.mark.parametrize(
+    "words",
+    [
+        "integrate {samples}/reach.h5 --mode jerk -o {out}",
+        "integrate {samples}/recorded.h5:position --mode central --start first -o {out}",
+        "integrate {samples}/control_points.npz --mode bspline --ends goal -o {out}",
+        "operator --mode central --horizon 9 --dt 0.1 -o {out}",
+        "info",
+    ],
+)
+def test_cpu_jobs_never_import_torch(samples, tmp_path, words):
+    names, run = imported(words.format(samples=samples, out=tmp_path / "out.h5").split())
+    assert run.returncode == 0, run.stderr
+    assert "torch" not in names
+
+
+@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+def test_numpy_in_numpy_out_never_imports_torch():
+    code = (
+        "import sys, numpy as np, trajcli\n"
+        "found = trajcli.integrate(np.ones((2, 9, 3)), np.zeros(3), 0.1, 'central')\n"
+        "assert type(found.position) is np.ndarray\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=env)

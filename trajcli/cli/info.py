@@ -31,6 +31,7 @@ def info(json: options.Json = False, quiet: options.Quiet = False) -> None:
         console.say(f"{'device':<10} {device['name']}: {device['what']}")
     for backend in facts["backends"]:
         state = "present" if backend["present"] else f"absent: {backend['why']}"
+        state += f", {backend['runs_on']}" if "runs_on" in backend else ""
         console.say(f"{'backend':<10} {backend['name']}: {state}")
     console.document(facts)
 
@@ -40,10 +41,9 @@ def _facts() -> dict[str, Any]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    import torch
-
     from trajcli import __version__
-    from trajcli.kernels.choose import BACKENDS, absent_backends
+    from trajcli.kernels import native
+    from trajcli.kernels.choose import BACKENDS, absent_backends, cuda_devices
 
     versions: dict[str, str | None] = {
         "trajcli": __version__,
@@ -55,8 +55,11 @@ def _facts() -> dict[str, Any]:
         except PackageNotFoundError:
             versions[package] = None
     devices = [{"name": "cpu", "what": f"{os.cpu_count()} cores, {platform.machine()}"}]
-    if torch.cuda.is_available():
-        for index in range(torch.cuda.device_count()):
+    count = cuda_devices()
+    if count:
+        import torch
+
+        for index in range(count):
             found = torch.cuda.get_device_properties(index)
             what = f"{found.name}, {found.total_memory / 1e9:.0f} GB"
             devices.append({"name": f"cuda:{index}", "what": what})
@@ -65,4 +68,6 @@ def _facts() -> dict[str, Any]:
         {"name": name, "present": name not in absent, "why": absent.get(name, "")}
         for name in BACKENDS
     ]
+    if not native.absence():
+        backends[0]["runs_on"] = f"{native.instruction_set()}, {native.threads()} threads"
     return {"versions": versions, "devices": devices, "backends": backends}

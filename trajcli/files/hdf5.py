@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray
+from trajcli.files.mapping import map_array
 from trajcli.files.numpy_files import unreadable
 from trajcli.files.source import natural_key
 
@@ -154,7 +155,11 @@ class Hdf5File(ArrayFile):
                 )
             )
 
+        mapped = None if outside or dataset.chunks else self._mapped(dataset)
+
         def read_rows(start: int, stop: int) -> Any:
+            if mapped is not None:
+                return mapped[start:stop]
             try:
                 return np.asarray(dataset[start:stop] if dataset.shape else dataset[()])
             except _FAULTS as error:
@@ -170,6 +175,21 @@ class Hdf5File(ArrayFile):
             attributes=_small_attributes(dataset),
             storage=f"{chunks}, {packing}" if packing else chunks,
         )
+
+    def _mapped(self, dataset: Any) -> Any:
+        """The values of a contiguous dataset as mapped memory; None where they cannot be."""
+        plain = dataset.dtype.kind in NUMERIC_KINDS and dataset.shape and not dataset.chunks
+        if not plain or dataset.dtype.itemsize > 8 or self._file.userblock_size:
+            return None
+        if dataset.file.filename != self._file.filename:  # reached by a link to another file
+            return None
+        try:
+            offset = dataset.id.get_offset()
+        except _FAULTS:
+            return None
+        if offset is None:  # compact: beside its header
+            return None
+        return map_array(self.path, dataset.dtype, offset, dataset.shape)
 
 
 def _is_bare_dimension(dataset: Any) -> bool:

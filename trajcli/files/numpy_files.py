@@ -13,6 +13,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.mapping import is_safe
 from trajcli.files.source import natural_key
 
 _FAULTS = (
@@ -54,9 +55,14 @@ class NpyFile(ArrayFile):
             where=str(self.path),
             shape=tuple(int(n) for n in array.shape),
             dtype=array.dtype,
-            read_rows=lambda start, stop: np.array(array[start:stop] if array.ndim else array),
+            read_rows=self._read_rows,
             storage=order,
         )
+
+    def _read_rows(self, start: int, stop: int) -> Any:
+        """Rows as they lie in the file where its pages can be trusted, else read."""
+        rows = self._array[start:stop] if self._array.ndim else self._array
+        return rows if is_safe(self.path) else np.array(rows)
 
 
 class NpzFile(ArrayFile):
@@ -68,6 +74,7 @@ class NpzFile(ArrayFile):
             self._zip = zipfile.ZipFile(path)
         except _FAULTS as error:
             raise InputError(unreadable(path, "an .npz archive", error)) from None
+        self._opened: list[_Member] = []
         self._members = {
             info.filename.removesuffix(".npy"): info
             for info in self._zip.infolist()
@@ -81,9 +88,13 @@ class NpzFile(ArrayFile):
         info = self._members.get(name.strip("/"))
         if info is None:
             return None
-        return _Member(self._zip, info, f"{self.path}:{name.strip('/')}").stored()
+        member = _Member(self._zip, info, f"{self.path}:{name.strip('/')}")
+        self._opened.append(member)
+        return member.stored()
 
     def close(self) -> None:
+        for member in self._opened:
+            member.close()
         self._zip.close()
 
 
@@ -122,6 +133,11 @@ class _Member:
         if declared != held:
             raise ValueError(f"declares {declared} bytes of values, holds {held}")
         self._row = 0
+
+    def close(self) -> None:
+        """Let go of the archive."""
+        if self._stream is not None:
+            self._stream.close()
 
     def stored(self) -> StoredArray:
         kind = "stored" if self._info.compress_type == zipfile.ZIP_STORED else "deflated"

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, OutputError
+from trajcli.files.mapping import map_writable
 from trajcli.files.schema import Schema, Variable
 
 PROVENANCE = "trajcli.json"
@@ -48,6 +49,7 @@ class Output(ABC):
         self._lock = _locked(self._hidden, path)
         self._places: dict[str, tuple[int, int]] = {}  # name: file descriptor, offset
         self._open: list[int] = []
+        self._views: dict[str, Any] = {}
         try:
             _require_space(path, schema.nbytes * self.copies)
             self._prepare()
@@ -80,6 +82,16 @@ class Output(ABC):
         except OSError as error:
             raise OutputError(_os_fault(self.path, error)) from None
 
+    def view(self, name: str) -> Any:
+        """A variable as memory to compute into; None where it has to be written."""
+        if name not in self._views:
+            variable = next(v for v in self.schema.variables if v.name == name)
+            descriptor, offset = self._places[name]
+            self._views[name] = map_writable(
+                descriptor, self._hidden, variable.dtype, offset, variable.shape
+            )
+        return self._views[name]
+
     def finish(self) -> None:
         """Complete the output and give it its name."""
         try:
@@ -106,6 +118,7 @@ class Output(ABC):
         """What remains to be done once all blocks are written."""
 
     def _close(self) -> None:
+        self._views.clear()
         while self._open:
             os.close(self._open.pop())
 

@@ -21,10 +21,11 @@ from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.trajectory import DTYPES, output_dtype
 
-_BYTES_PER_ELEMENT = 512
-"""Working memory of the kernels for each action: some 60 float64 at the most."""
-_BLOCK_ELEMENTS = 1 << 17
-"""More would leave the processor's caches and run slower."""
+_BYTES_PER_ELEMENT = {"native": 96, "torch": 512}
+"""Working memory for each action: a block in, four out, and two blocks at once; torch keeps some
+60 float64 on the way."""
+_BLOCK_ELEMENTS = {"native": 1 << 20, "torch": 1 << 17}
+"""More gains nothing, or leaves the processor's caches and runs slower."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def make_plan(request: Request, files: Files) -> Plan:
     dtype = request.dtype or output_dtype(batch)
     longest = max(batch.shape[1], inputs.mode.rows(batch.shape[1], inputs.recorded))
     elements = max(1, longest * batch.shape[2])
-    budget = min(_BLOCK_ELEMENTS, request.memory // _BYTES_PER_ELEMENT)
+    kind = "torch" if gradient is not None else choice.backend
+    budget = min(_BLOCK_ELEMENTS[kind], request.memory // _BYTES_PER_ELEMENT[kind])
     return Plan(
         batch=batch,
         inputs=inputs,
@@ -111,17 +113,19 @@ def make_plan(request: Request, files: Files) -> Plan:
         block=max(1, budget // elements),
         dt_source=found.dt_source,
         start_source=found.start_source,
-        notes=[*found.notes, *_notes(batch, dtype, elements, request.memory)],
+        notes=[
+            *found.notes,
+            *_notes(batch, dtype, elements * _BYTES_PER_ELEMENT[kind], request.memory),
+        ],
     )
 
 
-def _notes(batch: Batch, dtype: str, elements: int, memory: int) -> list[str]:
+def _notes(batch: Batch, dtype: str, needed: int, memory: int) -> list[str]:
     notes = [
         f"{part.where}: {part.dtype} converted to {dtype}"
         for part in batch.parts[:3]
         if part.dtype.kind in "iu" or part.dtype.itemsize == 2
     ]
-    needed = elements * _BYTES_PER_ELEMENT
     if needed > memory:
         notes.append(
             f"one trajectory takes about {needed >> 20} MiB of working memory, more than --memory"

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, Stopped, raise_if_any
+from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.schema import QUANTITIES
 from trajcli.inputs import Inputs
@@ -21,6 +23,9 @@ from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+
+_LIMITS = {"float32": 1e38, "float64": 1e307}
+"""Below these no result overflows."""
 
 Progress = Callable[[int, int], None]
 """Called with trajectories done and all of them."""
@@ -68,41 +73,94 @@ def _compute(
     stop: Callable[[], str | None],
     on_progress: Progress,
 ) -> int:
-    """Every block from file to file; returns how many results are not finite."""
+    """Every block from file to file; returns how many results are not finite.
+
+    One block is read, and its place in the output made ready, while the one before is computed
+    and written by another thread.
+    """
     total = plan.batch.shape[0]
-    time_varies = any(v.name == "time" for v in plan.schema.streamed)
     bad = 0
-    for begin, end, local, part in plan.batch.blocks(plan.block):
-        actions = plan.batch.read(part, local, local + end - begin)
-        shift = begin - local
-        block = plan.inputs.block(actions, begin, end, shift, {"actions": part.where})
-        raise_if_any(block.faults())
-        if not allow_nonfinite:
-            raise_if_any(block.nonfinite())
-        for name, row, array in _results(plan, block, begin):
-            bad += array.size - int(np.isfinite(array).sum())
-            output.write(name, row, array)
-        if time_varies:
-            output.write("time", begin, block.row_times())
-        on_progress(end, total)
-        came = stop()
-        if came is not None:
-            raise Stopped(
-                Fault(
-                    f"stopped by {came}",
-                    found=f"{end} of {total} trajectories done; nothing was kept",
-                    hint="run the same command again",
-                )
-            )
+    with ThreadPoolExecutor(1) as worker:
+        ahead: Future[int] | None = None
+        done = reached = 0
+        for begin, end, local, part in plan.batch.blocks(plan.block):
+            actions = plan.batch.read(part, local, local + end - begin)
+            names = {"actions": part.where}
+            block = plan.inputs.block(actions, begin, end, begin - local, names)
+            views = _views(plan, output, begin, end)
+            if ahead is not None:
+                bad += ahead.result()
+                done = reached
+                on_progress(done, total)
+                came = stop()
+                if came is not None:
+                    raise _stopped(came, done, total)
+            ahead = worker.submit(_run_block, plan, output, block, begin, views, allow_nonfinite)
+            reached = end
+        if ahead is not None:
+            bad += ahead.result()
+            on_progress(total, total)
+            came = stop()
+            if came is not None and done < total:
+                raise _stopped(came, reached, total)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
 
 
-def _results(plan: Plan, block: Inputs, begin: int) -> Iterator[tuple[str, int, Any]]:
+def _views(plan: Plan, output: Output, begin: int, end: int) -> dict[str, Any] | None:
+    """Where in the output the kernels can put a block themselves; None where they cannot."""
+    if plan.gradient is not None or plan.choice.backend != "native":
+        return None
+    views = {name: output.view(name) for name in plan.wanted}
+    if any(view is None for view in views.values()):
+        return None
+    blocks = {name: view[begin:end] for name, view in views.items()}
+    for block in blocks.values():
+        populate(block)
+    return blocks
+
+
+def _run_block(
+    plan: Plan,
+    output: Output,
+    block: Inputs,
+    begin: int,
+    views: dict[str, Any] | None,
+    allow_nonfinite: bool,
+) -> int:
+    """Check, compute and write one block; returns how many results are not finite."""
+    raise_if_any(block.faults())
+    if not allow_nonfinite:
+        raise_if_any(block.nonfinite())
+    bounded = block.stays_below(_LIMITS[plan.dtype])
+    bad = 0
+    for name, row, array in _results(plan, block, begin, views):
+        if not (bounded and name in QUANTITIES):
+            bad += array.size - int(np.isfinite(array).sum())
+        if views is None or name not in views:
+            output.write(name, row, array)
+    if any(v.name == "time" for v in plan.schema.streamed):
+        output.write("time", begin, block.row_times())
+    return bad
+
+
+def _stopped(came: str, done: int, total: int) -> Stopped:
+    return Stopped(
+        Fault(
+            f"stopped by {came}",
+            found=f"{done} of {total} trajectories done; nothing was kept",
+            hint="run the same command again",
+        )
+    )
+
+
+def _results(
+    plan: Plan, block: Inputs, begin: int, views: dict[str, Any] | None
+) -> Iterator[tuple[str, int, Any]]:
     """What a block gives: name, first row, values."""
     if plan.gradient is None:
-        results = block.compute(plan.choice, plan.dtype, plan.wanted)
+        results = block.compute(plan.choice, plan.dtype, plan.wanted, views)
         yield from ((name, begin, values) for name, values in results.items())
         return
     kernels, device = plan.choice.kernels, plan.choice.device

@@ -445,13 +445,13 @@ def _run(name: str, job: ctypes.Structure, outputs: Sequence[Any], elements: int
     written = sum(
         _size(array) * (8 if _is_double(array) else 4) for array in outputs if array is not None
     )
-    threads = _threads() if elements >= _SMALL else 1
+    count = threads() if elements >= _SMALL else 1
     streaming = int(written >= _STREAMED)
-    if getattr(library, f"trajcli_run_{name}")(ctypes.byref(job), _level(), streaming, threads):
+    if getattr(library, f"trajcli_run_{name}")(ctypes.byref(job), _level(), streaming, count):
         raise MemoryError
 
 
-def _threads() -> int:
+def threads() -> int:
     """Threads to use: TRAJCLI_THREADS, else the processors this process may run on."""
     asked = os.environ.get("TRAJCLI_THREADS", "")
     return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))

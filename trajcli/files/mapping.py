@@ -1,0 +1,81 @@
+"""Files as memory: where that is safe, values are read and written without a copy.
+
+Only on local file systems that keep the space they have promised: on others a mapped page can
+vanish, which ends a process by a signal. There, plain reads and writes do the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
+_POPULATE_WRITE = 23  # Linux 5.14: make pages ready to be written, all at once
+
+
+def map_array(path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]) -> Any:
+    """Values in a file as a read-only array; None where they cannot be mapped safely."""
+    count = int(np.prod(shape, dtype=object))
+    if not count or not is_safe(path) or os.path.getsize(path) < offset + count * dtype.itemsize:
+        return None
+    try:
+        return np.memmap(path, dtype, "r", offset, shape)
+    except (OSError, ValueError):
+        return None
+
+
+def map_writable(
+    descriptor: int, path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]
+) -> Any:
+    """Reserved space of a file as an array to write into; None where that is not safe."""
+    count = int(np.prod(shape, dtype=object))
+    if not count or not is_safe(path):
+        return None
+    begin = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    try:
+        pages = mmap.mmap(descriptor, offset - begin + count * dtype.itemsize, offset=begin)
+    except (OSError, ValueError):
+        return None
+    return np.frombuffer(pages, dtype, count, offset - begin).reshape(shape)
+
+
+def populate(array: Any) -> None:
+    """Make the pages of a mapped array ready for writing; without it they come one by one."""
+    if not array.size:
+        return
+    begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    length = array.ctypes.data + array.nbytes - begin
+    _libc().madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), _POPULATE_WRITE)
+
+
+@cache
+def _libc() -> Any:
+    return ctypes.CDLL(None)
+
+
+def is_safe(path: Path) -> bool:
+    """Whether a file lies on a file system whose pages can be trusted."""
+    return _file_system(os.path.realpath(path.parent if not path.exists() else path)) in _SAFE
+
+
+@cache
+def _file_system(path: str) -> str:
+    """The type of the file system that holds a path; "" where it cannot be known."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return ""
+    best, kind = "", ""
+    for _, place, name, *_ in lines:
+        place = place.replace("\\040", " ")
+        inside = path == place or path.startswith(place.rstrip("/") + "/")
+        if inside and len(place) >= len(best):
+            best, kind = place, name
+    return kind
