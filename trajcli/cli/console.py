@@ -35,6 +35,11 @@ class Console:
         """A line that matters also with --quiet."""
         _print(f"warning: {text}", "stderr")
 
+    def note(self, text: str) -> None:
+        """A line about what is going on, apart from the results."""
+        if not self.quiet:
+            _print(text, "stderr")
+
     def document(self, value: Any) -> None:
         """The one JSON document of a run; NaN and Inf become null."""
         if self.as_json:

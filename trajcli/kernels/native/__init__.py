@@ -338,8 +338,12 @@ def band_adjoint(
     weights: Weights,
     *,
     of_table: bool = True,
+    into: Array | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
-    """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there."""
+    """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there.
+
+    into: a buffer [B, H, D] of float32 or float64 for the gradient of the actions.
+    """
     if (
         of_table
         or not _forward(weights.first)
@@ -351,7 +355,7 @@ def band_adjoint(
     keep = _Kept()
     batch, horizon, dofs = actions.shape
     sizes = [0 if part is None else part.shape[1] for part in (head, tail)]
-    grad = _empty(actions, (batch, horizon, dofs))
+    grad = _empty(actions, (batch, horizon, dofs)) if into is None else into
     grad_head, grad_tail = (_empty(actions, (batch, n, dofs)) for n in sizes)
     pulled, pulled_stride, pulled_kind = keep.inputs(upstream)
     table = keep.doubles(weights.table.hi)
@@ -372,8 +376,8 @@ def band_adjoint(
         first=_address(first),
         phase=_address(phase),
         actions=_address(grad),
-        actions_stride=horizon * dofs,
-        actions_type=1,
+        actions_stride=_stride(grad),
+        actions_type=_is_double(grad),
         head_grad=_address(grad_head),
         tail_grad=_address(grad_tail),
     )

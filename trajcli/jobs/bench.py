@@ -1,0 +1,240 @@
+"""What this machine can do: plain copies, every mode beside them, and a file to a file.
+
+The measure of a kernel is the time of plain copies that read and write as many arrays: one array
+of actions copied to four others. Everything is run in turns, so that a busy machine is busy for
+all of them; the figures are medians over the rounds, ratios those of the same round.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, UsageError
+from trajcli.inputs import Inputs
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
+from trajcli.kernels.choose import BACKENDS, Choice, absent_backends
+from trajcli.kernels.native import threads
+from trajcli.kernels.program import BandProgram, Program, run_program
+from trajcli.modes import PARTS, make_mode
+
+MODES: dict[str, dict[str, Any]] = {
+    "clique": {},
+    "velocity": {},
+    "acceleration": {},
+    "jerk": {},
+    "central": {},
+    "bspline": {"degree": 5},
+    "teleport": {},
+}
+HORIZON = 100
+_SLOW_ELEMENTS = 1_000_000
+
+Report = Callable[[str], None]
+
+
+def bench(
+    elements: int,
+    dofs: Sequence[int],
+    modes: Sequence[str],
+    rounds: int,
+    folder: Path,
+    on_step: Report = lambda text: None,
+) -> dict[str, Any]:
+    """Measure and return a report of plain values.
+
+    elements: actions B·H·D in memory, float32; folder: where the file is written for a while.
+    Raises UsageError for modes that are unknown and numbers that are not positive.
+    """
+    _check(elements, dofs, modes, rounds)
+    present = [name for name in BACKENDS if name not in absent_backends()]
+    kernels = []
+    for count in dofs:
+        for mode in modes:
+            for backend in present:
+                on_step(f"{mode}, {count} dofs, {backend}")
+                kernels += _kernel_rows(mode, count, backend, elements, rounds)
+    on_step("file to file")
+    return {
+        "elements": elements,
+        "horizon": HORIZON,
+        "rounds": rounds,
+        "threads": threads(),
+        "copy_gb_per_s": _copy_speed(elements, rounds),
+        "kernels": kernels,
+        "file": _file_row(elements, rounds, folder),
+        "backends_absent": absent_backends(),
+    }
+
+
+def _check(elements: int, dofs: Sequence[int], modes: Sequence[str], rounds: int) -> None:
+    faults = [
+        Fault("not a mode to measure", "--modes", ", ".join(MODES), mode)
+        for mode in modes
+        if mode not in MODES
+    ]
+    for name, least, value in (
+        ("--elements", HORIZON * max(dofs, default=1), elements),
+        ("--dofs", 1, min(dofs, default=0)),
+        ("--rounds", 1, rounds),
+    ):
+        if value < least:
+            faults.append(Fault("too few", name, f"at least {least}", str(value)))
+    if faults:
+        raise UsageError(*faults)
+
+
+def _kernel_rows(
+    mode: str, dofs: int, backend: str, elements: int, rounds: int
+) -> list[dict[str, Any]]:
+    """Forward and adjoint of a mode in one backend, each against the copies of its round."""
+    if backend != "native":  # each of its steps is a pass over memory, some hundred of them
+        elements = min(elements, max(_SLOW_ELEMENTS, HORIZON * dofs))
+    batch = elements // (HORIZON * dofs)
+    random = np.random.default_rng(0)
+    actions = random.standard_normal((batch, HORIZON, dofs), dtype=np.float32)
+    inputs = Inputs(
+        mode=make_mode(mode, **MODES[mode]),
+        actions=actions,
+        start={"position": np.zeros((1, dofs))},
+        goal={},
+        dt=np.asarray(0.02),
+    )
+    rows = inputs.mode.rows(HORIZON, False)
+    out = [np.zeros((batch, rows, dofs), np.float32) for _ in PARTS]
+    choice = Choice(backend, "cpu", "bench")
+    program = inputs.program(None if backend == "native" else "cpu")
+    places = out if backend == "native" else _as_tensors(out)
+    pull = _adjoint(program, choice, places, actions)
+    copies = _Copies(actions)
+    found: dict[str, list[tuple[float, float]]] = {"forward": [], "adjoint": []}
+    for _ in range(rounds + 1):
+        floor = _timed(copies)
+        forward = _timed(lambda: run_program(program, choice.kernels, places))
+        found["forward"].append((forward, floor))
+        found["adjoint"].append((_timed(pull), floor))
+    return [
+        {
+            "mode": mode,
+            "dofs": dofs,
+            "backend": backend,
+            "direction": direction,
+            "seconds": statistics.median(t for t, _ in times[1:]),
+            "copies": statistics.median(t / floor for t, floor in times[1:]),
+            "ns_per_element": 1e9 * statistics.median(t for t, _ in times[1:]) / actions.size,
+        }
+        for direction, times in found.items()
+    ]
+
+
+def _as_tensors(arrays: Sequence[Any]) -> list[Any]:
+    import torch
+
+    return [torch.from_numpy(array) for array in arrays]
+
+
+def _adjoint(
+    program: Program, choice: Choice, upstream: Sequence[Any], actions: Any
+) -> Callable[[], object]:
+    """The transpose with respect to actions and states, upstream in the place of the outputs."""
+    kernels: Any = choice.kernels
+    if isinstance(program, BandProgram):
+        inner = [g[:, 1:] if program.start is not None else g for g in upstream]
+        head, tail = (None if part is None else part.hi for part in (program.head, program.tail))
+        given, weights = program.actions, program.weights
+        if choice.backend != "native":
+            return lambda: kernels.band_adjoint(inner, given, head, tail, weights, of_table=False)
+        grad = np.empty(given.shape, np.float32)
+        return lambda: kernels.band_adjoint(
+            inner, given, head, tail, weights, of_table=False, into=grad
+        )
+    inner = [g[:, 1:] if program.start_row else g for g in upstream]
+    none, options = (None,) * 4, {"order": program.order, "scheme": program.scheme}
+    shape = tuple(program.sources[program.order].shape)  # type: ignore[union-attr]
+    if choice.backend != "native":
+        return lambda: kernels.cascade_adjoint(inner, none, program.dt, shape, **options)
+    sources: list[Any] = [None] * 4
+    sources[program.order] = np.empty(actions.shape, np.float32)
+    state = [np.empty((shape[0], shape[2])) for _ in PARTS]
+    return lambda: kernels.adjoint_into(
+        inner, none, program.dt, shape, **options, sources=sources, state=state
+    )
+
+
+class _Copies:
+    """The floor: an array copied to four others, on as many threads as the kernels use."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = values.reshape(-1)
+        self._out = [np.zeros_like(self._values) for _ in PARTS]
+
+    def __call__(self) -> None:
+        count = threads()
+        edges = [self._values.size * k // count for k in range(count + 1)]
+
+        def part(k: int) -> None:
+            for out in self._out:
+                np.copyto(out[edges[k] : edges[k + 1]], self._values[edges[k] : edges[k + 1]])
+
+        with ThreadPoolExecutor(count) as pool:
+            list(pool.map(part, range(count)))
+
+
+def _copy_speed(elements: int, rounds: int) -> float:
+    """Bytes read and written by the copies, per second / 1e9."""
+    copies = _Copies(np.ones(elements, np.float32))
+    seconds = [_timed(copies) for _ in range(rounds + 1)][1:]
+    return 8 * 4 * elements / statistics.median(seconds) / 1e9
+
+
+def _file_row(elements: int, rounds: int, folder: Path) -> dict[str, Any]:
+    """Mode acceleration from file to file in this process, against copying the output."""
+    batch = max(1, elements // (HORIZON * 7))
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder)))
+        actions = np.random.default_rng(0).standard_normal((batch, HORIZON, 7), dtype=np.float32)
+        np.save(place / "actions.npy", actions)
+        del actions
+        request = Request(
+            sources=[str(place / "actions.npy")],
+            out=place / "out.h5",
+            dt="0.02",
+            start="zero",
+            device="cpu",
+        )
+        runs, copies = [], []
+        for _ in range(rounds + 1):
+            runs.append(_timed(lambda: run(request)))
+            copies.append(_timed(lambda: _copy_file(place / "out.h5", place / "copy.h5")))
+            size = os.path.getsize(place / "out.h5")
+            for name in ("out.h5", "copy.h5"):
+                os.unlink(place / name)
+    pairs = list(zip(runs[1:], copies[1:], strict=True))
+    return {
+        "bytes_written": size,
+        "seconds": statistics.median(runs[1:]),
+        "copy_seconds": statistics.median(copies[1:]),
+        "copies": statistics.median(a / b for a, b in pairs),
+    }
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    import shutil
+
+    shutil.copyfile(source, target)
+
+
+def _timed(what: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    what()
+    return time.perf_counter() - began
