@@ -367,7 +367,7 @@ def test_durable_output_is_the_same(trajcli, folder):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_a_signal_ends_the_run_with_75_and_leaves_nothing(folder, signum):
+def test_a_signal_ends_the_run_with_75_and_resume_goes_on(trajcli, folder, signum):
     np.save("many.npy", np.zeros((20000, 100, 7), "f4"))
     line = "integrate many.npy --start zero --dt 1 -o out.h5 --mode central"
     process = subprocess.Popen(
@@ -383,7 +383,13 @@ def test_a_signal_ends_the_run_with_75_and_leaves_nothing(folder, signum):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75, err
     assert signum.name in err
-    assert sorted(os.listdir()) == ["actions.npy", "many.npy", "start.npy"]
+    assert "--resume" in err
+    assert not Path("out.h5").exists()
+    assert trajcli(f"{line} --resume").code == 0
+    assert trajcli(f"{line.replace('out.h5', 'whole.h5')}").code == 0
+    assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
+    left = ["actions.npy", "many.npy", "out.h5", "start.npy", "whole.h5"]
+    assert sorted(os.listdir()) == left
 
 
 def test_a_killed_run_does_not_hinder_the_next(trajcli, folder):

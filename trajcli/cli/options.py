@@ -312,6 +312,12 @@ Sparse = Annotated[
     ),
 ]
 Overwrite = Annotated[bool, _output_option("--overwrite", help="Replace OUT if it is there.")]
+Resume = Annotated[
+    bool,
+    _output_option(
+        "--resume", help="Go on where the same command was stopped; from the start if it was not."
+    ),
+]
 Durable = Annotated[
     bool, _output_option("--durable", help="Sync OUT to the disk before it appears.")
 ]

@@ -8,25 +8,32 @@ killed run left behind is taken over by the next.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
+import hashlib
 import json
 import os
 import shutil
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, OutputError
+from trajcli.errors import OutputError, Stopped
 from trajcli.files.mapping import map_writable
+from trajcli.files.placing import (
+    PROVENANCE,
+    locked,
+    os_fault,
+    output_family,
+    refuse_output,
+    remove,
+    replace,
+    require_space,
+    reserve,
+)
 from trajcli.files.schema import Schema, Variable
-
-PROVENANCE = "trajcli.json"
-"""In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
 
 _COPY_BYTES = 1 << 24
 
@@ -40,25 +47,43 @@ class Output(ABC):
     copies = 1
     """How often the values lie on the disk while they are written."""
 
-    def __init__(self, path: Path, schema: Schema, overwrite: bool, durable: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema,
+        overwrite: bool,
+        durable: bool,
+        identity: str = "",
+        resume: bool = False,
+    ) -> None:
         self.path = path
         self.schema = schema
+        self.done = 0
+        """Trajectories that a stopped run with the same ``identity`` has left, where resumed."""
         self._durable = durable
         refuse_output(path, overwrite)
         self._hidden = path.parent / f".{path.name}.trajcli-part"
-        self._lock = _locked(self._hidden, path)
+        self._journal = path.parent / f".{path.name}.trajcli-journal"
+        self._identity = hashlib.sha256(f"{identity}{_layout(schema)}".encode()).hexdigest()
+        self._lock = locked(self._hidden, path)
         self._places: dict[str, tuple[int, int]] = {}  # name: file descriptor, offset
         self._open: list[int] = []
         self._views: dict[str, Any] = {}
         try:
-            _require_space(path, schema.nbytes * self.copies)
+            left = self._left_behind() if resume else None
+            if left is not None:
+                self.done = left["done"]
+                self._reopen(left["offsets"])
+                return
+            remove(self._journal)
+            require_space(path, schema.nbytes * self.copies)
             self._prepare()
             for variable in schema.variables:
                 if variable.values is not None and variable.name in self._places:
                     self.write(variable.name, 0, variable.values)
         except OSError as error:
             self.discard()
-            raise OutputError(_os_fault(path, error)) from None
+            raise OutputError(os_fault(path, error)) from None
         except BaseException:
             self.discard()
             raise
@@ -66,6 +91,31 @@ class Output(ABC):
     @abstractmethod
     def _prepare(self) -> None:
         """Make the file or files with all that is not streamed, and reserve their space."""
+
+    @abstractmethod
+    def _reopen(self, offsets: Mapping[str, int]) -> None:
+        """Go on with what a stopped run has left."""
+
+    def _left_behind(self) -> Any:
+        """What the journal of a stopped run says, if it was this very run; else None."""
+        try:
+            left = json.loads(self._journal.read_text(encoding="utf-8"))
+            return left if left["identity"] == self._identity else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(self, done: int) -> None:
+        """Leave what is written, to be resumed: the first ``done`` trajectories are complete."""
+        self._sync(self._hidden)
+        offsets = {name: offset for name, (_, offset) in self._places.items()}
+        left = {"identity": self._identity, "done": done, "offsets": offsets}
+        fresh = self._journal.parent / f"{self._journal.name}-new"
+        remove(fresh)
+        with open(fresh, "x", encoding="utf-8") as file:  # never through a link that lies there
+            file.write(json.dumps(left))
+        os.replace(fresh, self._journal)
+        self._close()
+        os.close(self._lock)
 
     def write(self, name: str, row: int, block: Any) -> None:
         """Rows of a variable, from ``row`` on."""
@@ -80,7 +130,7 @@ class Output(ABC):
                 written = os.pwrite(descriptor, view[: 1 << 30], at)
                 view, at = view[written:], at + written
         except OSError as error:
-            raise OutputError(_os_fault(self.path, error)) from None
+            raise OutputError(os_fault(self.path, error)) from None
 
     def view(self, name: str) -> Any:
         """A variable as memory to compute into; None where it has to be written."""
@@ -99,18 +149,20 @@ class Output(ABC):
             if self._durable:
                 self._sync(self._hidden)
             self._close()
-            _replace(self._hidden, self.path)
+            replace(self._hidden, self.path)
+            remove(self._journal)
             if self._durable:
                 self._sync(self.path.parent)
         except OSError as error:
             self.discard()
-            raise OutputError(_os_fault(self.path, error)) from None
+            raise OutputError(os_fault(self.path, error)) from None
         os.close(self._lock)
 
     def discard(self) -> None:
         """Remove everything that was written."""
         self._close()
-        _remove(self._hidden)
+        remove(self._hidden)
+        remove(self._journal)
         with contextlib.suppress(OSError):
             os.close(self._lock)
 
@@ -154,8 +206,12 @@ class Hdf5Output(Output):
         for variable in self.schema.variables:
             offset = offsets[variable.name]
             if offset is not None and variable.nbytes:
-                _reserve(descriptor, offset, variable.nbytes)
+                reserve(descriptor, offset, variable.nbytes)
             self._places[variable.name] = (descriptor, offset or 0)
+
+    def _reopen(self, offsets: Mapping[str, int]) -> None:
+        descriptor = self._open_at(self._hidden)
+        self._places = {name: (descriptor, offset) for name, offset in offsets.items()}
 
     def _create(self, h5py: Any, file: Any, variable: Variable) -> None:
         """A dataset whose place in the file is fixed now and filled later."""
@@ -198,13 +254,13 @@ class FolderOutput(Output):
     """A folder with one .npy per variable, and the attributes in trajcli.json."""
 
     def _prepare(self) -> None:
-        _remove(self._hidden / "*")
+        remove(self._hidden / "*")
         for variable in self.schema.variables:
             (self._hidden / variable.name).parent.mkdir(exist_ok=True)
             descriptor = self._open_at(self._hidden / f"{variable.name}.npy")
             header = _npy_header(variable)
             os.pwrite(descriptor, header, 0)
-            _reserve(descriptor, len(header), variable.nbytes)
+            reserve(descriptor, len(header), variable.nbytes)
             self._places[variable.name] = (descriptor, len(header))
         document: dict[str, Any] = {"attributes": dict(self.schema.attributes)}
         document["dims"] = {v.name: v.dims for v in self.schema.variables}
@@ -215,6 +271,10 @@ class FolderOutput(Output):
             document["dof"] = list(self.schema.joint_names)
         text = json.dumps(document, indent=2, default=_plain) + "\n"
         (self._hidden / PROVENANCE).write_text(text, encoding="utf-8")
+
+    def _reopen(self, offsets: Mapping[str, int]) -> None:
+        for name, offset in offsets.items():
+            self._places[name] = (self._open_at(self._hidden / f"{name}.npy"), offset)
 
 
 class NpzOutput(FolderOutput):
@@ -235,151 +295,31 @@ class NpzOutput(FolderOutput):
                 part.unlink()
         inner = self.path.parent / f".{self.path.name}.trajcli-archive"
         os.replace(archive, inner)
-        _remove(self._hidden)
+        remove(self._hidden)
         self._hidden = inner
 
 
-def open_output(path: Path, schema: Schema, overwrite: bool, durable: bool) -> Output:
-    """The output that OUT's name asks for: .h5/.hdf5, .npz, or a folder of .npy files."""
+def open_output(
+    path: Path,
+    schema: Schema,
+    overwrite: bool,
+    durable: bool,
+    identity: str = "",
+    resume: bool = False,
+) -> Output:
+    """The output that OUT's name asks for: .h5/.hdf5, .npz, or a folder of .npy files.
+
+    identity: all that decides the values; with ``resume`` a stopped run with the same is gone
+    on with, if there is one.
+    """
     kinds: dict[str, type[Output]] = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
-    return kinds[output_family(path)](path, schema, overwrite, durable)
+    return kinds[output_family(path)](path, schema, overwrite, durable, identity, resume)
 
 
-def output_family(path: Path) -> str:
-    """ "hdf5", "npz" or "npy" (a folder), by the name of OUT."""
-    families = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", "": "npy"}
-    family = families.get(path.suffix.lower())
-    if family is None:
-        hint = "one .npy holds one array; a name without ending makes a folder of .npy files"
-        raise OutputError(
-            Fault(
-                "unknown kind of output",
-                str(path),
-                "OUT.h5, OUT.hdf5, OUT.npz, or OUT without ending (a folder of .npy files)",
-                path.suffix,
-                hint if path.suffix == ".npy" else "",
-            )
-        )
-    return family
-
-
-def refuse_output(path: Path, overwrite: bool) -> None:
-    """Raise OutputError where OUT cannot or must not be written."""
-    family = output_family(path)
-    if not os.path.isdir(path.parent):
-        what = "not a folder" if os.path.exists(path.parent) else "no such folder"
-        hint = f"mkdir -p {path.parent}"
-        raise OutputError(Fault(what, str(path.parent), "the folder of OUT", hint=hint))
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise OutputError(Fault("not writable", str(path.parent), "a folder that can be written"))
-    if not os.path.lexists(path):
-        return
-    is_folder = path.is_dir() and not path.is_symlink()
-    if is_folder != (family == "npy"):
-        found = "a folder" if is_folder else "not a folder"
-        raise OutputError(Fault("OUT is there and of another kind", str(path), found=found))
-    if not overwrite:
-        hint = "--overwrite replaces it once the new one is complete"
-        raise OutputError(Fault("OUT exists", str(path), "a name that is free", hint=hint))
-    if is_folder:
-        ours = (path / PROVENANCE).is_file()
-        parts = [*path.iterdir(), *(path / "grad").glob("*")]
-        others = [
-            part.name
-            for part in parts
-            if not (ours and (part.suffix == ".npy" or part.name in (PROVENANCE, "grad")))
-        ]
-        if others:
-            hint = "choose another name; only folders that trajcli wrote are replaced"
-            found = ", ".join(sorted(others)[:5])
-            raise OutputError(
-                Fault("a folder with other things in it", str(path), found=found, hint=hint)
-            )
-
-
-def _locked(hidden: Path, path: Path) -> int:
-    """Make the hidden file or folder and hold its lock; refuse where another run does."""
-    folder = output_family(path) != "hdf5"
-    for _ in range(100):
-        try:
-            if hidden.is_symlink():
-                hidden.unlink()  # nobody's but a stranger's: never write through it
-            if folder:
-                hidden.mkdir(exist_ok=True)
-                descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            else:
-                descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except OSError as error:
-            raise OutputError(_os_fault(path, error)) from None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            found = "it holds " + hidden.name
-            raise OutputError(
-                Fault("another run is writing this OUT", str(path), "one writer", found)
-            ) from None
-        except OSError:
-            return descriptor  # a file system without locks
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(hidden)):
-                return descriptor
-        os.close(descriptor)  # the other run finished and renamed it in between
-    raise OutputError(Fault("cannot lock the output", str(path)))
-
-
-def _replace(hidden: Path, path: Path) -> None:
-    """Give the finished output its name; a file in one step, a folder in two."""
-    if not hidden.is_dir() or not path.is_dir():
-        os.replace(hidden, path)
-        return
-    old = path.parent / f".{path.name}.trajcli-old"
-    _remove(old)
-    os.rename(path, old)
-    os.rename(hidden, path)
-    _remove(old)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, a folder, or (``folder/*``) all that is in a folder."""
-    parts: Iterable[Path] = path.parent.iterdir() if path.name == "*" else [path]
-    for part in list(parts):
-        if part.is_dir() and not part.is_symlink():
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
-
-
-def _reserve(descriptor: int, offset: int, size: int) -> None:
-    """Take the space now, so that a full disk is an error before anything is computed."""
-    if size == 0:
-        return
-    try:
-        os.posix_fallocate(descriptor, offset, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            raise
-        os.ftruncate(descriptor, max(offset + size, os.fstat(descriptor).st_size))
-
-
-def _require_space(path: Path, needed: int) -> None:
-    free = shutil.disk_usage(path.parent).free
-    if needed > free:
-        raise OutputError(
-            Fault(
-                "not enough space on the disk",
-                str(path.parent),
-                f"{needed} bytes for the output",
-                f"{free} bytes free",
-                "--write position writes less; --dtype float32 halves float64",
-            )
-        )
-
-
-def _os_fault(path: Path, error: OSError) -> Fault:
-    reason = error.strerror or str(error)
-    hint = "nothing was written; free some space" if error.errno == errno.ENOSPC else ""
-    return Fault("cannot be written", str(path), found=reason, hint=hint)
+def _layout(schema: Schema) -> str:
+    """What is written, in a line: the same for the same run."""
+    parts = [(v.name, v.dims, v.shape, v.dtype.str) for v in schema.variables]
+    return json.dumps([parts, dict(schema.attributes)], default=_plain, sort_keys=True)
 
 
 def _npy_header(variable: Variable) -> bytes:
@@ -399,9 +339,11 @@ def _plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def discarding(output: Output) -> Iterator[Output]:
-    """Discard the output unless the block ends without an error."""
+    """Discard the output unless the block ends without an error, or stopped and settled it."""
     try:
         yield output
+    except Stopped:
+        raise
     except BaseException:
         output.discard()
         raise

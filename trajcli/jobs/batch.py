@@ -71,16 +71,16 @@ class Batch:
         first = self.parts[0].where
         return first if len(self.parts) == 1 else f"{first} and {len(self.parts) - 1} more"
 
-    def blocks(self, size: int) -> Iterator[tuple[int, int, int, StoredArray]]:
-        """Runs of at most ``size`` trajectories that lie in one dataset.
+    def blocks(self, size: int, begin: int = 0) -> Iterator[tuple[int, int, int, StoredArray]]:
+        """Runs of at most ``size`` trajectories that lie in one dataset, from ``begin`` on.
 
         Yields first and last + 1 among all trajectories, the first in its dataset, the dataset.
         """
         offset = 0
         for part in self.parts:
-            for begin in range(0, part.shape[0], size):
-                end = min(begin + size, part.shape[0])
-                yield offset + begin, offset + end, begin, part
+            for local in range(max(begin - offset, 0), part.shape[0], size):
+                end = min(local + size, part.shape[0])
+                yield offset + local, offset + end, local, part
             offset += part.shape[0]
 
     def read(self, part: StoredArray, begin: int, end: int) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
-from trajcli.files.outputs import output_family
+from trajcli.files.placing import output_family
 
 
 def without_folders(text: str, paths: Sequence[str]) -> str:

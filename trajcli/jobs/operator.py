@@ -12,7 +12,8 @@ import numpy as np
 from trajcli import __version__
 from trajcli.checks import require_counts
 from trajcli.errors import Fault, Gathering, UsageError
-from trajcli.files.outputs import discarding, open_output, refuse_output
+from trajcli.files.outputs import discarding, open_output
+from trajcli.files.placing import refuse_output
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.jobs.lookup import Files, find_dt
 from trajcli.jobs.names import refuse_inputs_as_output, without_folders

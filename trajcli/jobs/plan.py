@@ -8,7 +8,7 @@ from typing import Any
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
-from trajcli.files.outputs import refuse_output
+from trajcli.files.placing import refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,15 @@ class Request:
     backend: str = "auto"
     memory: int = 256 << 20
     overwrite: bool = False
+    resume: bool = False
     durable: bool = False
     allow_nonfinite: bool = False
     allow_external: bool = False
     untrusted: bool = False
+
+    def identity(self, files: Sequence[str]) -> str:
+        """All that decides what is computed: the options, and the inputs as they are now."""
+        free = ("out", "overwrite", "resume", "durable", "memory", "device", "backend")
+        options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in free}
+        inputs = [(os.path.realpath(p), os.stat(p).st_size, os.stat(p).st_mtime_ns) for p in files]
+        return json.dumps([options, sorted(inputs)], default=str, sort_keys=True)

@@ -50,7 +50,16 @@ def run(
             report = {**plan.describe(), "out": str(request.out), "dry_run": dry}
             if dry:
                 return report
-            output = open_output(request.out, plan.schema, request.overwrite, request.durable)
+            identity = f"{request.identity(files.paths())}{plan.choice.backend}"
+            output = open_output(
+                request.out,
+                plan.schema,
+                request.overwrite,
+                request.durable,
+                identity,
+                request.resume and plan.gradient is None,
+            )
+            report["resumed_after"] = output.done
             with discarding(output):
                 overflowed = _compute(plan, output, request.allow_nonfinite, stop, on_progress)
                 output.finish()
@@ -79,11 +88,11 @@ def _compute(
     and written by another thread.
     """
     total = plan.batch.shape[0]
-    bad = 0
+    bad, kept = 0, output.done
     with ThreadPoolExecutor(1) as worker:
         ahead: Future[int] | None = None
-        done = reached = 0
-        for begin, end, local, part in plan.batch.blocks(plan.block):
+        done = reached = kept
+        for begin, end, local, part in plan.batch.blocks(plan.block, kept):
             actions = plan.batch.read(part, local, local + end - begin)
             names = {"actions": part.where}
             block = plan.inputs.block(actions, begin, end, begin - local, names)
@@ -94,15 +103,12 @@ def _compute(
                 on_progress(done, total)
                 came = stop()
                 if came is not None:
-                    raise _stopped(came, done, total)
+                    raise _stopped(plan, output, came, done)
             ahead = worker.submit(_run_block, plan, output, block, begin, views, allow_nonfinite)
             reached = end
         if ahead is not None:
             bad += ahead.result()
             on_progress(total, total)
-            came = stop()
-            if came is not None and done < total:
-                raise _stopped(came, reached, total)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
@@ -145,14 +151,20 @@ def _run_block(
     return bad
 
 
-def _stopped(came: str, done: int, total: int) -> Stopped:
-    return Stopped(
-        Fault(
-            f"stopped by {came}",
-            found=f"{done} of {total} trajectories done; nothing was kept",
-            hint="run the same command again",
-        )
-    )
+def _stopped(plan: Plan, output: Output, came: str, done: int) -> Stopped:
+    """The end of a run that a signal stopped; what is done is kept where it can be gone on with.
+
+    Gradients that are summed over trajectories cannot: they start again.
+    """
+    total = plan.batch.shape[0]
+    if plan.gradient is not None:
+        output.discard()
+        left, hint = "nothing was kept", "run the same command again"
+    else:
+        output.keep(done)
+        left, hint = "they are kept", "run the same command again with --resume"
+    found = f"{done} of {total} trajectories done; {left}"
+    return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
 
 
 def _results(

@@ -79,7 +79,8 @@ inline Pair two_sum(Vec a, Vec b) {
 
 inline Pair add(Pair a, Pair b) {
     Pair total = two_sum(a.hi, b.hi);
-    return {total.hi, total.lo + (a.lo + b.lo)};
+    // a is what is carried from row to row: one addition between its low parts, not two
+    return {total.hi, a.lo + (total.lo + b.lo)};
 }
 
 inline Pair multiply(Pair a, Pair b) {
