@@ -312,6 +312,12 @@ Sparse = Annotated[
     ),
 ]
 Overwrite = Annotated[bool, _output_option("--overwrite", help="Replace OUT if it is there.")]
+Compress = Annotated[
+    int | None,
+    _output_option(
+        "--compress", metavar="LEVEL", help="Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual)."
+    ),
+]
 Resume = Annotated[
     bool,
     _output_option(

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import OutputError, Stopped
+from trajcli.errors import Fault, OutputError, Stopped
 from trajcli.files.mapping import map_writable
 from trajcli.files.placing import (
     PROVENANCE,
@@ -46,6 +46,8 @@ class Output(ABC):
 
     copies = 1
     """How often the values lie on the disk while they are written."""
+    resumable = True
+    """Whether a stopped run can be gone on with."""
 
     def __init__(
         self,
@@ -132,6 +134,9 @@ class Output(ABC):
         except OSError as error:
             raise OutputError(os_fault(self.path, error)) from None
 
+    def settle(self) -> None:  # noqa: B027
+        """What the thread that reads has to do between two blocks."""
+
     def view(self, name: str) -> Any:
         """A variable as memory to compute into; None where it has to be written."""
         if name not in self._views:
@@ -202,7 +207,9 @@ class Hdf5Output(Output):
             self._attach_scales(h5py, file)
             file.flush()
             offsets = {v.name: file[v.name].id.get_offset() for v in self.schema.variables}
-        descriptor = self._open_at(self._hidden)
+        self._reserve(self._open_at(self._hidden), offsets)
+
+    def _reserve(self, descriptor: int, offsets: Mapping[str, int | None]) -> None:
         for variable in self.schema.variables:
             offset = offsets[variable.name]
             if offset is not None and variable.nbytes:
@@ -216,8 +223,7 @@ class Hdf5Output(Output):
     def _create(self, h5py: Any, file: Any, variable: Variable) -> None:
         """A dataset whose place in the file is fixed now and filled later."""
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        properties.set_layout(h5py.h5d.CONTIGUOUS)
-        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        self._layout_of(h5py, variable, properties)
         properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         properties.set_obj_track_times(False)
         shaped, scalar = h5py.h5s.create_simple, h5py.h5s.create
@@ -227,6 +233,10 @@ class Hdf5Output(Output):
         h5py.h5d.create(file.id, variable.name.encode(), kind, space, properties)
         for name, value in variable.attributes.items():
             file[variable.name].attrs[name] = value
+
+    def _layout_of(self, h5py: Any, variable: Variable, properties: Any) -> None:
+        properties.set_layout(h5py.h5d.CONTIGUOUS)
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
 
     def _attach_scales(self, h5py: Any, file: Any) -> None:
         scales = {}
@@ -306,12 +316,22 @@ def open_output(
     durable: bool,
     identity: str = "",
     resume: bool = False,
+    compress: int | None = None,
 ) -> Output:
     """The output that OUT's name asks for: .h5/.hdf5, .npz, or a folder of .npy files.
 
     identity: all that decides the values; with ``resume`` a stopped run with the same is gone
-    on with, if there is one.
+    on with, if there is one. compress: the level of deflate, for HDF5.
     """
+    if compress is not None:
+        from trajcli.files.compressed import CompressedOutput
+
+        if output_family(path) != "hdf5" or not 1 <= compress <= 9:
+            expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
+            found = f"{path.name}, level {compress}"
+            raise OutputError(Fault("cannot be compressed", "--compress", expected, found))
+        threads = len(os.sched_getaffinity(0))
+        return CompressedOutput(path, schema, overwrite, durable, compress, threads)
     kinds: dict[str, type[Output]] = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
     return kinds[output_family(path)](path, schema, overwrite, durable, identity, resume)
 

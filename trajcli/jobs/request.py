@@ -43,6 +43,7 @@ class Request:
     overwrite: bool = False
     resume: bool = False
     durable: bool = False
+    compress: int | None = None
     allow_nonfinite: bool = False
     allow_external: bool = False
     untrusted: bool = False

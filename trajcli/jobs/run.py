@@ -58,6 +58,7 @@ def run(
                 request.durable,
                 identity,
                 request.resume and plan.gradient is None,
+                request.compress,
             )
             report["resumed_after"] = output.done
             with discarding(output):
@@ -99,6 +100,7 @@ def _compute(
             views = _views(plan, output, begin, end)
             if ahead is not None:
                 bad += ahead.result()
+                output.settle()
                 done = reached
                 on_progress(done, total)
                 came = stop()
@@ -154,10 +156,10 @@ def _run_block(
 def _stopped(plan: Plan, output: Output, came: str, done: int) -> Stopped:
     """The end of a run that a signal stopped; what is done is kept where it can be gone on with.
 
-    Gradients that are summed over trajectories cannot: they start again.
+    Gradients that are summed over trajectories and compressed files cannot: they start again.
     """
     total = plan.batch.shape[0]
-    if plan.gradient is not None:
+    if plan.gradient is not None or not output.resumable:
         output.discard()
         left, hint = "nothing was kept", "run the same command again"
     else:
