@@ -35,6 +35,8 @@ from trajcli.modes.mode import Case
 Array = Any
 """numpy.ndarray or torch.Tensor."""
 
+_MANY_ROWS = 1 << 20
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -323,6 +325,15 @@ class Inputs:
     def row_times(self) -> Array:
         """Time of each row, float64 [b, T] in dt's library."""
         return self.mode.row_times(self.steps(), self.horizon, self.recorded)
+
+    def shared_times(self) -> Any:
+        """Time of the rows [T], all trajectories' own; of many rows, a function that makes some."""
+        rows = self.mode.rows(self.horizon, self.recorded)
+        uniform = self.times is None and self.dt is not None and self.dt.ndim == 0
+        if not uniform or self.mode.row_0 is None or rows <= _MANY_ROWS:
+            return self.row_times()[0]
+        step, row_0 = float(self.steps()[0, 0]), self.mode.row_0
+        return lambda begin, end: step * np.arange(begin + row_0, end + row_0)
 
     def program(self, device: str | None) -> Program:
         """What the kernels are to do, on torch tensors on the device; None: on NumPy arrays."""

@@ -36,6 +36,7 @@ from trajcli.files.placing import (
 from trajcli.files.schema import Schema, Variable
 
 _COPY_BYTES = 1 << 24
+_ROWS_AT_ONCE = 1 << 20
 
 
 class Output(ABC):
@@ -82,7 +83,7 @@ class Output(ABC):
             self._prepare()
             for variable in schema.variables:
                 if variable.values is not None and variable.name in self._places:
-                    self.write(variable.name, 0, variable.values)
+                    self._write_given(variable)
         except OSError as error:
             self.discard()
             raise OutputError(os_fault(path, error)) from None
@@ -93,6 +94,14 @@ class Output(ABC):
     @abstractmethod
     def _prepare(self) -> None:
         """Make the file or files with all that is not streamed, and reserve their space."""
+
+    def _write_given(self, variable: Variable) -> None:
+        if not callable(variable.values):
+            self.write(variable.name, 0, variable.values)
+            return
+        for begin in range(0, variable.shape[0], _ROWS_AT_ONCE):
+            end = min(begin + _ROWS_AT_ONCE, variable.shape[0])
+            self.write(variable.name, begin, variable.values(begin, end))
 
     @abstractmethod
     def _reopen(self, offsets: Mapping[str, int]) -> None:

@@ -25,7 +25,10 @@ _LONG_NAMES = {
 
 @dataclass(frozen=True)
 class Variable:
-    """An array of an output; ``values`` is None where they are streamed in block by block."""
+    """An array of an output; ``values`` is None where they are streamed in block by block.
+
+    Many values may be given as a function of begin and end that makes those rows.
+    """
 
     name: str
     dims: tuple[str, ...]
@@ -60,11 +63,11 @@ class Schema:
         return [variable for variable in self.variables if variable.values is None]
 
 
-def time_variable(values: Any, streamed: tuple[int, int] | None = None) -> Variable:
+def time_variable(values: Any, shape: tuple[int, ...]) -> Variable:
     """The time of the rows [T]; or [B, T] where each trajectory has its own, to be streamed."""
-    dims = ("trajectory", "row") if streamed else ("time",)
+    dims = ("time",) if len(shape) == 1 else ("trajectory", "row")
     label = {"long_name": "time from the start", "units": "s"}
-    return Variable("time", dims, streamed or values.shape, np.dtype("float64"), label, values)
+    return Variable("time", dims, shape, np.dtype("float64"), label, values)
 
 
 def packed_schema(
@@ -83,10 +86,10 @@ def packed_schema(
 ) -> Schema:
     """The schema of packed trajectories [batch, rows, dofs].
 
-    time: [rows], or [batch, rows], or None where it is streamed ([batch, rows]). more: further
-    variables, which bring the sizes of their dimensions.
+    time: [rows], or None where it is streamed ([batch, rows]). more: further variables, which
+    bring the sizes of their dimensions.
     """
-    shared = time is not None and np.ndim(time) == 1
+    shared = time is not None
     along = "time" if shared else "row"
     kind = np.dtype(dtype)
     variables = []
@@ -96,7 +99,7 @@ def packed_schema(
             labels["units"] = units + _PER_SECOND[name]
         dims = ("trajectory", along, "dof")
         variables.append(Variable(name, dims, (batch, rows, dofs), kind, labels))
-    variables.append(time_variable(time, None if shared else (batch, rows)))
+    variables.append(time_variable(time, (rows,) if shared else (batch, rows)))
     if start_index is not None:
         label = {"long_name": "start state used"}
         values = np.asarray(start_index, dtype=np.int64)

@@ -8,6 +8,7 @@ from typing import Any
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
+from trajcli.files.mapping import is_safe
 from trajcli.files.placing import refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.inputs import Inputs
@@ -101,7 +102,10 @@ def make_plan(request: Request, files: Files) -> Plan:
     longest = max(batch.shape[1], inputs.mode.rows(batch.shape[1], inputs.recorded))
     elements = max(1, longest * batch.shape[2])
     kind = "torch" if gradient is not None else choice.backend
-    budget = min(_BLOCK_ELEMENTS[kind], request.memory // _BYTES_PER_ELEMENT[kind])
+    each = _BYTES_PER_ELEMENT[kind]
+    budget = min(_BLOCK_ELEMENTS[kind], request.memory // each)
+    in_place = kind == "native" and request.compress is None and is_safe(request.out)
+    in_place = in_place and all(part.storage == "contiguous" for part in batch.parts)
     return Plan(
         batch=batch,
         inputs=inputs,
@@ -115,7 +119,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         start_source=found.start_source,
         notes=[
             *found.notes,
-            *_notes(batch, dtype, elements * _BYTES_PER_ELEMENT[kind], request.memory),
+            *_notes(batch, dtype, 0 if in_place else elements * each, request.memory),
         ],
     )
 
@@ -181,7 +185,7 @@ def _schema(
         dofs,
         wanted=wanted,
         dtype=dtype,
-        time=inputs.row_times()[0] if shared else None,
+        time=inputs.shared_times() if shared else None,
         attributes=attributes,
         start_index=inputs.start_index,
         joint_names=joint_names(place),

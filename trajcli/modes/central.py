@@ -118,6 +118,10 @@ class Central(FramedMode):
     def rows(self, horizon: int, recorded: bool) -> int:
         return horizon + 4 if self.convention == "curobo" else super().rows(horizon, recorded)
 
+    @property
+    def row_0(self) -> int | None:
+        return super().row_0 if self.convention == "standard" else None
+
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         if self.convention == "standard":
             return super().row_times(dt, horizon, recorded)

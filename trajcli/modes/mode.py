@@ -80,6 +80,11 @@ class Mode:
         """Time of each row in seconds [b, T]; row 0 of the plan or recording is 0."""
         raise NotImplementedError
 
+    @property
+    def row_0(self) -> int | None:
+        """Steps from the start to row 0, where rows are a step apart; None where they are not."""
+        return 0
+
     def program(
         self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
     ) -> Program:
@@ -117,6 +122,10 @@ class FramedMode(Mode):
         if self.frames == "curobo":
             actions = actions[:, :-1]
         return actions, self.frames != "actions" and not recorded
+
+    @property
+    def row_0(self) -> int | None:
+        return 1 if self.frames == "actions" else 0
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         if self.frames == "actions":
