@@ -61,6 +61,11 @@ def whole_process(command: list[str]) -> tuple[float, int]:
     return time.perf_counter() - began, peak
 
 
+def script(name: str, source: Path, target: Path, mode: str) -> list[str]:
+    """The command that runs one of the scripts in peers/."""
+    return [sys.executable, str(PEERS / name), str(source), str(target), mode]
+
+
 def against_peers(folder: Path, elements: int, rounds: int, modes: list[str]) -> list[Any]:
     """A row per mode: medians and ratios."""
     source = folder / "in.h5"
@@ -72,9 +77,9 @@ def against_peers(folder: Path, elements: int, rounds: int, modes: list[str]) ->
         commands = {
             "trajcli": [sys.executable, "-m", "trajcli", *line, str(out["trajcli"])],
             "cp": ["cp", str(out["trajcli"]), str(out["cp"])],
-            "numpy": [sys.executable, str(PEERS / "numpy_script.py"), str(source), str(out["numpy"]), mode],
-            "torch": [sys.executable, str(PEERS / "torch_script.py"), str(source), str(out["torch"]), mode],
-        }  # fmt: skip
+            "numpy": script("numpy_script.py", source, out["numpy"], mode),
+            "torch": script("torch_script.py", source, out["torch"], mode),
+        }
         found: dict[str, list[tuple[float, int]]] = {name: [] for name in commands}
         for _ in range(rounds + 1):
             for name, command in commands.items():

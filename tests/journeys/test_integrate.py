@@ -392,6 +392,30 @@ def test_a_signal_ends_the_run_with_75_and_resume_goes_on(trajcli, folder, signu
     assert sorted(os.listdir()) == left
 
 
+def test_a_run_killed_at_any_moment_leaves_the_old_output_or_none(trajcli, folder):
+    np.save("many.npy", np.ones((8000, 100, 7), "f4"))
+    line = "integrate many.npy --start zero --dt 1 -o out.h5 --overwrite --memory 1MB"
+    assert trajcli(line).code == 0
+    want = Path("out.h5").read_bytes()
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for wait in (0.0, 0.02, 0.05):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trajcli", *line.split()],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=env,
+        )
+        while not list(folder.glob(".out.h5*")) and process.poll() is None:
+            time.sleep(0.005)
+        time.sleep(wait)
+        process.kill()
+        process.wait()
+        assert Path("out.h5").read_bytes() == want
+    assert trajcli(f"{line} --resume").code == 0
+    assert Path("out.h5").read_bytes() == want
+    assert not list(folder.glob(".out.h5*"))
+
+
 def test_a_killed_run_does_not_hinder_the_next(trajcli, folder):
     Path(".out.h5.trajcli-part").write_bytes(b"left by a killed run")
     assert trajcli(f"{RUN} -o out.h5").code == 0

@@ -16,12 +16,16 @@ from trajcli.kernels.program import BandProgram, Weights, run_program
 
 @dataclass(frozen=True, eq=False)
 class BandPlan:
-    """What a band is, apart from its tensors."""
+    """What a band is, apart from its tensors.
+
+    ``of_table``: whether the adjoint is to give the gradient of the table, else zeros.
+    """
 
     kernels: Any
     first: Any
     phase: Any
     dtype: torch.dtype
+    of_table: bool = True
 
     def weights(self, hi: Tensor, lo: Tensor | None) -> Weights:
         return Weights(Pair(hi, torch.zeros_like(hi) if lo is None else lo), self.first, self.phase)
@@ -68,7 +72,8 @@ class Band(Function):
             first_rows = [None if g is None else g[:, 0] for g in upstream]
             grads = [like(g, s) for g, s in zip(first_rows, start, strict=True)]
             upstream = tuple(None if g is None else g[:, 1:] for g in upstream)
-        found = BandAdjoint.apply(*upstream, actions, head, tail, table, ctx.plan)
+        plan = replace(ctx.plan, of_table=ctx.needs_input_grad[5])
+        found = BandAdjoint.apply(*upstream, actions, head, tail, table, plan)
         return (
             like(found[0], actions),
             like(found[1], head),
@@ -116,8 +121,11 @@ class BandAdjoint(Function):
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
         upstream, actions, head, tail, table, plan = inputs[:4], *inputs[4:8], inputs[8]
-        found = plan.kernels.band_adjoint(upstream, actions, head, tail, plan.weights(table, None))
-        return tuple(g.clone() for g in found)
+        *found, of_table = plan.kernels.band_adjoint(
+            upstream, actions, head, tail, plan.weights(table, None), of_table=plan.of_table
+        )
+        given = torch.zeros_like(table) if of_table is None else of_table
+        return (*(g.clone() for g in found), given)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -129,7 +137,7 @@ class BandAdjoint(Function):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
         *given, actions, head, tail, table = ctx.saved_tensors
-        plan = replace(ctx.plan, dtype=torch.float64)
+        plan = replace(ctx.plan, dtype=torch.float64, of_table=True)
         if all(g is None for g in upstream):
             return (None,) * 9
         moved = [or_zero(g, x) for g, x in zip(upstream[:3], (actions, head, tail), strict=True)]

@@ -19,7 +19,11 @@ from trajcli.kernels.torch_ops import action_weights
 
 @dataclass(frozen=True, eq=False)
 class CascadePlan:
-    """What a cascade is, apart from its tensors; ``kernels`` is the backend's module."""
+    """What a cascade is, apart from its tensors; ``kernels`` is the backend's module.
+
+    ``wanted``: the orders whose sources' gradients the adjoint is to give, the others being zero;
+    None: all. The gradient of dt needs all.
+    """
 
     kernels: Any
     order: int
@@ -27,6 +31,7 @@ class CascadePlan:
     start_row: bool
     recorded: bool
     dtype: torch.dtype
+    wanted: tuple[bool, ...] | None = None
 
     def bare(self) -> CascadePlan:
         """The relation alone: rows 1..H in float64."""
@@ -70,6 +75,8 @@ class Cascade(Function):
         if all(g is None for g in upstream):
             return (None,) * 10
         shape = tuple(sources[plan.order].shape)
+        if not ctx.needs_input_grad[8]:
+            plan = replace(plan, wanted=tuple(e is not None for e in sources))
         found = CascadeAdjoint.apply(*upstream, dt, plan, shape)
         grad_sources = [like(g, e) for g, e in zip(found[:4], sources, strict=True)]
         grad_state = [like(g, s) for g, s in zip(found[4:], state, strict=True)]
@@ -113,16 +120,27 @@ class CascadeAdjoint(Function):
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
         upstream, dt, plan, shape = inputs[:4], inputs[4], inputs[5], inputs[6]
-        wide = [None if g is None else g.double() for g in upstream]
+        given = list(upstream)
         if plan.recorded:
-            wide = [_gathered_before_data(g, m) for m, g in enumerate(wide)]
-        inner = [None if g is None else g[:, 1:] for g in wide] if plan.start_row else wide
+            given = [
+                None if g is None else _gathered_before_data(g.double(), m)
+                for m, g in enumerate(given)
+            ]
+        inner = [None if g is None else g[:, 1:] for g in given] if plan.start_row else given
         sources, state = plan.kernels.cascade_adjoint(
-            inner, (None,) * 4, dt, shape, order=plan.order, scheme=plan.scheme
+            inner,
+            (None,) * 4,
+            dt,
+            shape,
+            order=plan.order,
+            scheme=plan.scheme,
+            wanted=plan.wanted or (True,) * 4,
         )
         if plan.start_row:
-            state = [s if g is None else s + g[:, 0] for s, g in zip(state, wide, strict=True)]
-        return (*(g.clone() for g in sources), *(g.clone() for g in state))
+            state = [
+                s if g is None else s + g[:, 0].double() for s, g in zip(state, given, strict=True)
+            ]
+        return (*sources, *state)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -135,7 +153,7 @@ class CascadeAdjoint(Function):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         given, dt, sources = saved[:4], saved[4], saved[5:9]
-        plan = replace(ctx.plan, dtype=torch.float64)
+        plan = replace(ctx.plan, dtype=torch.float64, wanted=None)
         if all(g is None for g in upstream):
             return (None,) * 7
         moved = list(upstream[:4])
@@ -147,18 +165,19 @@ class CascadeAdjoint(Function):
         grad_dt = None
         if ctx.needs_input_grad[4]:
             slopes = _slopes(_inner(rows, plan), moved, starts, dt, plan)
-            grad_dt = _dt_gradient(sources, slopes, dt)
+            grad_dt = _dt_gradient(_all_sources(ctx, given, dt, sources), slopes, dt)
         return (*grads, grad_dt, None, None)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
         saved = ctx.saved_tensors
-        dt, sources = saved[4], saved[5:9]
+        dt = saved[4]
         plan: CascadePlan = ctx.plan
         total: list[Tensor] = [torch.zeros_like(x) for x in saved[5:]]
         if any(t is not None for t in tangents[:4]):
             total = list(CascadeAdjoint.apply(*tangents[:4], dt, plan, ctx.shape))
         if tangents[4] is not None:
+            sources = _all_sources(ctx, saved[:4], dt, saved[5:9])
             weights = [ebar * tangents[4][:, :, None] for ebar in sources]
             inner, direct = _slopes_transposed(weights, dt, plan)
             moved = CascadeAdjoint.apply(*inner, dt, plan.bare(), ctx.shape)
@@ -175,6 +194,17 @@ class CascadeAdjoint(Function):
         shape = (size * batch, horizon, dofs)
         outputs = CascadeAdjoint.apply(*folded, dt, inputs[5], shape)
         return tuple(unfold(x, size) for x in outputs), (0,) * 8
+
+
+def _all_sources(
+    ctx: Any, upstream: Tensors, dt: Tensor, sources: Sequence[Tensor]
+) -> Sequence[Tensor]:
+    """The gradients of all four sources, also where the adjoint was to leave some out."""
+    if ctx.plan.wanted is None:
+        return sources
+    every = replace(ctx.plan, wanted=None)
+    found: Sequence[Tensor] = CascadeAdjoint.apply(*upstream, dt, every, ctx.shape)[:4]
+    return found
 
 
 def _slopes(

@@ -44,6 +44,8 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
         raise UsageError(
             Fault(f"backend {backend} is absent", "--backend", "torch", absent[backend])
         )
+    if backend == "native" and device == "auto":
+        return Choice("native", "cpu", "backend native was asked for")
     name, reason = _device(device)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))

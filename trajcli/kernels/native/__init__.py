@@ -220,18 +220,20 @@ def cascade_adjoint(
     *,
     order: int,
     scheme: str,
+    wanted: Sequence[bool] = (True,) * 4,
 ) -> tuple[list[Array], list[Array]]:
     """See :func:`trajcli.kernels.torch_ops.cascade_adjoint`."""
     if not _plain(*upstream, *end, dt):
         from trajcli.kernels import torch_ops
 
-        return torch_ops.cascade_adjoint(upstream, end, dt, shape, order=order, scheme=scheme)
+        return torch_ops.cascade_adjoint(
+            upstream, end, dt, shape, order=order, scheme=scheme, wanted=wanted
+        )
     batch, horizon, dofs = (int(n) for n in shape)
-    like = dt
-    sources = [_empty(like, (batch, horizon, dofs)) for _ in range(4)]
-    state = [_empty(like, (batch, dofs)) for _ in range(4)]
+    sources = [_empty(dt, (batch, horizon, dofs)) if keep else None for keep in wanted]
+    state = [_empty(dt, (batch, dofs)) for _ in range(4)]
     adjoint_into(upstream, end, dt, shape, order=order, scheme=scheme, sources=sources, state=state)
-    return sources, state
+    return [_zero(dt, (batch, horizon, dofs)) if g is None else g for g in sources], state
 
 
 def adjoint_into(
@@ -536,6 +538,13 @@ def _empty(like: Array, shape: tuple[int, ...]) -> Any:
     if is_torch(like):
         return like.new_empty(shape, dtype=sys.modules["torch"].float64)
     return np.empty(shape)
+
+
+def _zero(like: Array, shape: tuple[int, ...]) -> Any:
+    """Zeros that take no memory, and are not written into."""
+    if is_torch(like):
+        return like.new_zeros((), dtype=sys.modules["torch"].float64).expand(shape)
+    return np.broadcast_to(0.0, shape)
 
 
 def _address(array: Array | None) -> int | None:
