@@ -35,8 +35,9 @@ def bench(
 ) -> None:
     """Measure copies, every mode and backend beside them, and a file to a file.
 
-    "copies" is the time as a multiple of copying the actions to four arrays. The file is written
-    in a temporary folder below --folder and removed.
+    The column "copies" is the time over that of copying the actions to four arrays.
+
+    The file is written in a temporary folder below --folder and removed.
     """
     from trajcli.jobs.bench import bench as measure
 

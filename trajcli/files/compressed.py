@@ -22,6 +22,7 @@ from trajcli.files.schema import Schema, Variable
 
 _CHUNK_BYTES = 4 << 20
 _LARGEST_CHUNK = 8 << 20
+_HELD_CHUNKS = 8
 
 _Packed = tuple[Variable, tuple[int, ...], Future[bytes]]
 
@@ -68,9 +69,15 @@ class CompressedOutput(Hdf5Output):
         self._waiting[name] = (begin, blocks)
 
     def settle(self) -> None:
-        """Write the chunks that are packed; for the thread that uses HDF5."""
+        """Write the chunks that are packed; for the thread that uses HDF5.
+
+        Those still being packed are waited for only where too many are held.
+        """
+        self._write_packed(_HELD_CHUNKS)
+
+    def _write_packed(self, held: int) -> None:
         try:
-            while self._packed:
+            while len(self._packed) > held or (self._packed and self._packed[0][2].done()):
                 variable, at, packed = self._packed.popleft()
                 self._open_file()[variable.name].id.write_direct_chunk(at, packed.result())
         except (OSError, RuntimeError) as error:
@@ -83,7 +90,7 @@ class CompressedOutput(Hdf5Output):
             if len(rows):
                 variable = next(v for v in self.schema.variables if v.name == name)
                 self._pack(variable, begin, rows)
-        self.settle()
+        self._write_packed(0)
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -146,5 +153,8 @@ def pack(rows: Any, shape: tuple[int, ...], level: int) -> bytes:
         full[tuple(slice(n) for n in rows.shape)] = rows
         rows = full
     values = np.ascontiguousarray(rows)
-    shuffled = values.view(np.uint8).reshape(-1, values.dtype.itemsize).T
-    return zlib.compress(shuffled.tobytes(), level)
+    of_each = values.view(np.uint8).reshape(-1, values.dtype.itemsize)
+    shuffled = np.empty(of_each.shape[::-1], np.uint8)
+    for place in range(len(shuffled)):  # one by one: NumPy then lets other threads run
+        shuffled[place] = of_each[:, place]
+    return zlib.compress(shuffled.data, level)

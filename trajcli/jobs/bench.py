@@ -56,7 +56,7 @@ def bench(
     elements: actions B·H·D in memory, float32; folder: where the file is written for a while.
     Raises UsageError for modes that are unknown and numbers that are not positive.
     """
-    _check(elements, dofs, modes, rounds)
+    _check(elements, dofs, modes, rounds, folder)
     present = [name for name in BACKENDS if name not in absent_backends()]
     kernels = []
     for count in dofs:
@@ -77,7 +77,9 @@ def bench(
     }
 
 
-def _check(elements: int, dofs: Sequence[int], modes: Sequence[str], rounds: int) -> None:
+def _check(
+    elements: int, dofs: Sequence[int], modes: Sequence[str], rounds: int, folder: Path
+) -> None:
     faults = [
         Fault("not a mode to measure", "--modes", ", ".join(MODES), mode)
         for mode in modes
@@ -90,6 +92,8 @@ def _check(elements: int, dofs: Sequence[int], modes: Sequence[str], rounds: int
     ):
         if value < least:
             faults.append(Fault("too few", name, f"at least {least}", str(value)))
+    if not os.access(folder, os.W_OK | os.X_OK) or not folder.is_dir():
+        faults.append(Fault("not a folder to write in", "--folder", found=str(folder)))
     if faults:
         raise UsageError(*faults)
 
