@@ -334,3 +334,35 @@ def test_gradients_are_clipped_per_trajectory_by_norm_and_by_value():
         torch.testing.assert_close(grad, want)
     with pytest.raises(trajcli.UsageError, match="norm"):
         trajcli.clip_gradient(x, norm=-1.0)
+
+
+@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::5])
+def test_dt_may_come_in_only_after_the_gradient_of_the_actions(mode, steps, recorded, options):
+    outputs, (u, dt, *states) = problem(mode, steps, recorded, **options)
+    weights = [torch.randn(x.shape, dtype=F64) for x in outputs(u, dt, *states)]
+    direction, turned = torch.randn(u.shape, dtype=F64), torch.randn(dt.shape, dtype=F64)
+
+    def slope(dt: torch.Tensor) -> torch.Tensor:
+        """How the cost changes along a direction of the actions: dt is no input of this."""
+
+        def cost(u: torch.Tensor) -> torch.Tensor:
+            found = outputs(u, dt, *states)
+            return sum((w * x**2).sum() for w, x in zip(weights, found, strict=True))
+
+        return (torch.func.grad(cost)(u.detach()) * direction).sum()
+
+    def slope_by_autograd(dt: torch.Tensor) -> torch.Tensor:
+        found = outputs(u, dt, *states)
+        cost = sum((w * x**2).sum() for w, x in zip(weights, found, strict=True))
+        (grad,) = torch.autograd.grad(cost, u, create_graph=True)  # of the actions alone
+        return (grad * direction).sum()
+
+    h = 1e-5
+    step = dt.detach()
+    ahead, behind, here = (slope(step + k * h * turned).detach() for k in (1, -1, 0))
+    want = float(ahead - behind) / (2 * h)
+    (of_dt,) = torch.autograd.grad(slope_by_autograd(dt), dt, materialize_grads=True)
+    tolerance = 1e-6 * max(abs(want), float(here.abs()), 1.0)
+    assert abs(float((of_dt * turned).sum()) - want) <= tolerance
+    _, tangent = torch.func.jvp(slope, (step,), (turned,))
+    assert abs(float(tangent.detach()) - want) <= tolerance

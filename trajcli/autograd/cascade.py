@@ -21,7 +21,7 @@ from trajcli.kernels.torch_ops import action_weights
 class CascadePlan:
     """What a cascade is, apart from its tensors; ``kernels`` is the backend's module.
 
-    ``wanted``: the orders whose sources' gradients the adjoint is to give, the others being zero;
+    ``wanted``: the orders whose sources' gradients the adjoint is to give, the others being empty;
     None: all. The gradient of dt needs all.
     """
 
@@ -156,7 +156,8 @@ class CascadeAdjoint(Function):
         plan = replace(ctx.plan, dtype=torch.float64, wanted=None)
         if all(g is None for g in upstream):
             return (None,) * 7
-        moved = list(upstream[:4])
+        wanted = ctx.plan.wanted or (True,) * 4
+        moved = [g if keep else None for g, keep in zip(upstream[:4], wanted, strict=True)]
         if moved[plan.order] is None:
             moved[plan.order] = torch.zeros_like(sources[plan.order])
         starts = [or_zero(g, s) for g, s in zip(upstream[4:], saved[9:], strict=True)]

@@ -80,7 +80,7 @@ def cascade_adjoint(
 
     upstream: gradients of the four outputs, each of the ``shape`` [B, H, D]; end: gradients of
     the returned state [B, D]; None counts as zero. Returns the gradients of the four sources
-    [B, H, D] (of those not ``wanted`` anything, zeros here) and of the four parts of the state
+    [B, H, D] (of those not ``wanted`` nothing, an empty tensor) and of the four parts of the state
     [B, D], all float64 and none of them an input or one another. The gradient of dt follows from
     those of the sources: see autograd/.
     """
@@ -121,7 +121,7 @@ def cascade_adjoint(
         grad[order] = grad[order] + now * step**n * later
         if earlier:
             push_before(order, earlier * step**n * later)
-    kept = [g.clone() if keep else zero.clone() for g, keep in zip(grad, wanted, strict=True)]
+    kept = [g.clone() if keep else zero.new_zeros(0) for g, keep in zip(grad, wanted, strict=True)]
     return kept, [g.clone() for g in grad_state]
 
 

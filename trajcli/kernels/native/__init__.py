@@ -233,7 +233,7 @@ def cascade_adjoint(
     sources = [_empty(dt, (batch, horizon, dofs)) if keep else None for keep in wanted]
     state = [_empty(dt, (batch, dofs)) for _ in range(4)]
     adjoint_into(upstream, end, dt, shape, order=order, scheme=scheme, sources=sources, state=state)
-    return [_zero(dt, (batch, horizon, dofs)) if g is None else g for g in sources], state
+    return [_empty(dt, (0,)) if g is None else g for g in sources], state
 
 
 def adjoint_into(
@@ -538,13 +538,6 @@ def _empty(like: Array, shape: tuple[int, ...]) -> Any:
     if is_torch(like):
         return like.new_empty(shape, dtype=sys.modules["torch"].float64)
     return np.empty(shape)
-
-
-def _zero(like: Array, shape: tuple[int, ...]) -> Any:
-    """Zeros that take no memory, and are not written into."""
-    if is_torch(like):
-        return like.new_zeros((), dtype=sys.modules["torch"].float64).expand(shape)
-    return np.broadcast_to(0.0, shape)
 
 
 def _address(array: Array | None) -> int | None:
