@@ -40,7 +40,8 @@ def run_differentiable(
         return outputs
     head, tail, table = program.head, program.tail, program.weights.table
     start = program.start or (None,) * 4
-    shape = BandPlan(kernels, program.weights.first, program.weights.phase, dtype)
+    weights = program.weights
+    shape = BandPlan(kernels, weights.first, weights.phase, dtype, evenly=weights.evenly)
     outputs = Band.apply(
         program.actions,
         *((None, None) if head is None else (head.hi, head.lo.detach())),

@@ -11,14 +11,15 @@ from torch.autograd import Function
 
 from trajcli.autograd.folding import batch_of, buffers, fold, like, or_zero, unfold
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import BandProgram, Weights, run_program
+from trajcli.kernels.program import BandProgram, Evenly, Weights, run_program
 
 
 @dataclass(frozen=True, eq=False)
 class BandPlan:
     """What a band is, apart from its tensors.
 
-    ``of_table``: whether the adjoint is to give the gradient of the table, else zeros.
+    ``of_table``: whether the adjoint is to give the gradient of the table, else zeros;
+    ``evenly``: what the table itself (not a tangent of it) was made of.
     """
 
     kernels: Any
@@ -26,9 +27,12 @@ class BandPlan:
     phase: Any
     dtype: torch.dtype
     of_table: bool = True
+    evenly: Evenly | None = None
 
     def weights(self, hi: Tensor, lo: Tensor | None) -> Weights:
-        return Weights(Pair(hi, torch.zeros_like(hi) if lo is None else lo), self.first, self.phase)
+        if lo is None:
+            return Weights(Pair(hi, torch.zeros_like(hi)), self.first, self.phase)
+        return Weights(Pair(hi, lo), self.first, self.phase, self.evenly)
 
 
 class Band(Function):
@@ -111,7 +115,7 @@ class Band(Function):
         indices = (0, 1, 2, 3, 4, 7, 8, 9, 10)
         batch = batch_of([inputs[i] for i in indices], [in_dims[i] for i in indices])
         folded = [fold(x, d, size, batch) for x, d in zip(inputs[:11], in_dims[:11], strict=True)]
-        outputs = Band.apply(*folded, inputs[11])
+        outputs = Band.apply(*folded, replace(inputs[11], evenly=None))
         return tuple(unfold(x, size) for x in outputs), (0,) * 4
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from trajcli.kernels.pairs import Array, Pair
@@ -33,17 +34,30 @@ class CascadeProgram:
 
 
 @dataclass(frozen=True, eq=False)
+class Evenly:
+    """Weights for points one unit apart, and how far apart they are.
+
+    unit[kind][order][point]: rational numbers; spacing: a pair [b, 1] in seconds. The table has
+    unit over spacing to the order.
+    """
+
+    unit: tuple[tuple[tuple[Fraction, ...], ...], ...]
+    spacing: Pair
+
+
+@dataclass(frozen=True, eq=False)
 class Weights:
     """A table of weights and where each row applies it.
 
     table [b, P, 4, W]: P kinds of window, four orders of derivative, W points.
     first [T], phase [T] (NumPy int64): row t's window begins at X[first[t]] and is of kind
-    phase[t].
+    phase[t]. ``evenly``: where the points are evenly spaced, what the table was made of.
     """
 
     table: Pair
     first: Any
     phase: Any
+    evenly: Evenly | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from trajcli.arrays import concatenate, constant_pair, float64, pair
+from trajcli.arrays import concatenate, float64, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import BandProgram, Weights
+from trajcli.kernels.program import BandProgram
 from trajcli.modes.mode import Case, Mode, Parts, elapsed, filled, needs_start
-from trajcli.modes.stencils import blossom, per_order, state_points
+from trajcli.modes.stencils import blossom, evenly_spaced, state_points
 
 DEGREES = (3, 4, 5)
 
@@ -93,12 +93,17 @@ class BSpline(Mode):
             tail = pair(concatenate([last] * self.degree, 1))
         row = np.arange(1 if copied else 0, rows)
         segment = np.minimum(row // self.steps, (rows - 1) // self.steps - 1)
-        table = constant_pair(basis_table(self.degree, self.steps), dt)
         return BandProgram(
             actions=actions,
             head=self._points(start, dt, 0),
             tail=tail,
-            weights=Weights(per_order(table, dt, self.steps), segment, row - segment * self.steps),
+            weights=evenly_spaced(
+                basis_table(self.degree, self.steps),
+                segment,
+                row - segment * self.steps,
+                dt,
+                self.steps,
+            ),
             start=filled(start) if copied else None,
         )
 

@@ -12,7 +12,6 @@ import numpy as np
 from trajcli.arrays import (
     concatenate,
     constant,
-    constant_pair,
     differentiable,
     float64,
     leading,
@@ -27,7 +26,7 @@ from trajcli.kernels.program import BandProgram, Weights
 from trajcli.modes.mode import Case, FramedMode, Parts, elapsed, filled, needs_start, replace_last
 from trajcli.modes.stencils import (
     derivative_weights,
-    per_order,
+    evenly_spaced,
     state_points,
     taylor,
 )
@@ -211,7 +210,7 @@ def _weights(gaps: Array, first: Array, place: Array) -> Weights:
     if gaps.shape[1] == 1:
         kinds, phase = np.unique(place, return_inverse=True)
         stencils = [_unit_stencil(int(kind)) for kind in kinds] or [_unit_stencil(MIDDLE)]
-        return Weights(per_order(constant_pair(stencils, gaps), gaps), first, phase)
+        return evenly_spaced(stencils, first, phase, gaps)
     exact = _stencils(gaps, first, place, lambda values: pair(settled(values)))
     table = stack([stack(row, -1) for row in exact], -2)  # [b, T, 4, 5]
     xp = namespace(gaps)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from trajcli.arrays import constant, constant_pair, differentiable, pair, settled, stack
 from trajcli.kernels.pairs import Array, Pair, power
+from trajcli.kernels.program import Evenly, Weights
 from trajcli.modes.mode import Parts
 
 Number = TypeVar("Number", Fraction, Pair, Any)
@@ -100,12 +101,19 @@ def blossom(degree: int, knots: tuple[int, ...]) -> list[Fraction]:
     ]
 
 
-def per_order(table: Pair, dt: Array, factor: int = 1) -> Pair:
-    """A table [P, 4, W] for unit steps, its order-m weights over (factor·dt)ᵐ: [b, P, 4, W].
+def evenly_spaced(
+    unit: Sequence[Sequence[Sequence[Fraction]]],
+    first: Any,
+    phase: Any,
+    dt: Array,
+    factor: int = 1,
+) -> Weights:
+    """Weights for points factor·dt apart from those for unit steps, unit[kind][order][point].
 
-    dt [b, 1].
+    dt [b, 1]; first, phase [T]: see :class:`Weights`.
     """
     step = spacing(dt, factor)
+    table = constant_pair(unit, dt)  # [P, 4, W]
     powers = stack([power(step, m) for m in range(4)], 1)  # [b, 4, 1]
     exact = table[None] / powers[:, None]
 
@@ -113,7 +121,8 @@ def per_order(table: Pair, dt: Array, factor: int = 1) -> Pair:
         orders = constant([[0.0], [1.0], [2.0], [3.0]], dt)
         return table.hi[None] / (factor * dt[:, None, :, None]) ** orders
 
-    return differentiable(exact, plain)
+    made_of = Evenly(tuple(tuple(tuple(row) for row in kind) for kind in unit), step)
+    return Weights(differentiable(exact, plain), first, phase, made_of)
 
 
 def spacing(dt: Array, factor: int = 1) -> Pair:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from trajcli.arrays import constant, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
-from trajcli.kernels.program import BandProgram, Weights
+from trajcli.kernels.program import BandProgram
 from trajcli.modes.mode import Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.stencils import evenly_spaced
+
+_COPY = [[[Fraction(int(order == 0))] for order in range(4)]]
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,6 @@ class Teleport(FramedMode):
         self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
     ) -> BandProgram:
         actions, start_row = self.framed(actions, recorded)
-        table = pair(constant([[[[1.0], [0.0], [0.0], [0.0]]]], dt))
         rows = np.arange(actions.shape[1])
-        weights = Weights(table, rows, rows * 0)
+        weights = evenly_spaced(_COPY, rows, rows * 0, dt[:, 0, None])
         return BandProgram(actions, None, None, weights, filled(start) if start_row else None)

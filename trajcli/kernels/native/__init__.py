@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import is_torch
+from trajcli.kernels.native.differences import on_differences
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Weights
 
@@ -97,6 +98,10 @@ class _Band(ctypes.Structure):
         ("table_stride", _Int),
         ("width", _Int),
         ("rows", _Int),
+        ("unit", _Pointer),
+        ("unit_whole", _Int),
+        ("scale", _Pointer),
+        ("scale_stride", _Int),
         ("first", _Pointer),
         ("phase", _Pointer),
         ("start", _Pointer * 4),
@@ -301,6 +306,10 @@ def band(
     table = keep.doubles(weights.table.hi), keep.doubles(weights.table.lo)
     places, stride, kind = keep.outputs(out)
     first, phase = keep.integers(weights.first), keep.integers(weights.phase)
+    unit, whole, scale = None, False, None
+    evenly = weights.evenly
+    if evenly is not None and not kind and _plain(evenly.spacing.hi, evenly.spacing.lo):
+        unit, whole, scale = on_differences(evenly)
     job = _Band(
         batch=batch,
         horizon=horizon,
@@ -319,6 +328,10 @@ def band(
         table_stride=_size(table[0][0]) if table[0].shape[0] > 1 else 0,
         width=table[0].shape[3],
         rows=len(first),
+        unit=_address(unit),
+        unit_whole=whole,
+        scale=_address(scale),
+        scale_stride=0 if scale is None or len(scale) == 1 else 4,
         first=_address(first),
         phase=_address(phase),
         start=_addresses([keep.doubles(part) for part in start] if start else [None] * 4),

@@ -52,6 +52,10 @@ struct trajcli_band {
     const double* table_lo;
     std::int64_t table_stride;      // 0: one table for all trajectories
     std::int64_t width, rows;
+    const double* unit;             // [P, 4, width]: order m's weights on m-th differences, or null
+    std::int64_t unit_whole;        // 1: they are small whole numbers
+    const double* scale;            // [b, 4]: what they are multiplied by
+    std::int64_t scale_stride;      // 0: the same for all trajectories
     const std::int64_t* first;      // [rows], never going down
     const std::int64_t* phase;      // [rows]
     const double* start[4];         // [B, D] or all null: written as the first row

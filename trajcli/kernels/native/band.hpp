@@ -11,18 +11,18 @@ struct Stretch {
     bool padded;  // their windows reach into head or tail
 };
 
-inline std::vector<Stretch> stretches(const std::int64_t* first, const std::int64_t* phase,
-                                      std::int64_t rows, std::int64_t width, std::int64_t head,
-                                      std::int64_t horizon) {
+template <class Job>
+std::vector<Stretch> stretches(const Job& job, bool apart) {
     std::vector<Stretch> found;
     auto padded = [&](std::int64_t t) {
-        return first[t] < head || first[t] + width > head + horizon;
+        return job.first[t] < job.head || job.first[t] + job.width > job.head + job.horizon;
     };
-    for (std::int64_t t = 0; t < rows; t++) {
-        bool goes_on = t > 0 && first[t] == first[t - 1] + 1 && phase[t] == phase[t - 1] &&
-                       padded(t) == found.back().padded;
+    for (std::int64_t t = 0; t < job.rows; t++) {
+        bool goes_on = t > 0 && job.first[t] == job.first[t - 1] + 1 &&
+                       job.phase[t] == job.phase[t - 1] &&
+                       (!apart || padded(t) == found.back().padded);
         if (goes_on)
-            found.back().count++;
+            found.back().count++, found.back().padded = found.back().padded || padded(t);
         else
             found.push_back({t, 1, padded(t)});
     }
@@ -57,8 +57,8 @@ inline Pair weighed(const Taps<WIDTH>& taps, int m, const Pair* x) {
 }
 
 // ``count`` results of every order, flat over rows and dofs; a row has ``row`` of them.
-// PADDED: points have low parts. NARROW: they were floats, whose differences doubles hold.
-template <int WIDTH, bool PADDED, bool NARROW, class Out>
+// PADDED: points have low parts.
+template <int WIDTH, bool PADDED, class Out>
 void slide(const double* table_hi, const double* table_lo, const double* hi, const double* lo,
            std::int64_t row, std::int64_t count, Out* const out[4]) {
     const Taps<WIDTH> taps(table_hi, table_lo);
@@ -75,19 +75,106 @@ void slide(const double* table_hi, const double* table_lo, const double* hi, con
         if (!derived) continue;
         const Pair centre = x[middle];
         for (int i = 0; i < WIDTH; i++)
-            x[i] = PADDED || !NARROW ? add(x[i], negative(centre)) : exact(x[i].hi - centre.hi);
+            x[i] = add(x[i], negative(centre));
         for (int m = 1; m < 4; m++)
             if (out[m]) store(out[m] + at, rounded<true>(weighed<WIDTH>(taps, m, x)));
     }
+}
+
+// Weights for evenly spaced points: order m's are on m-th differences of the points, small whole
+// numbers or fractions, and all of them times one factor. Differences of floats are nearly always
+// exact in doubles, and so are whole multiples of them: see uniform.hpp.
+template <int WIDTH>
+struct Evenly {
+    Vec weight[4][WIDTH];
+    Quiet scale[4];
+    bool copy = true;       // order 0 is the middle point itself
+    bool full = true;       // no weight is zero
+    bool all_but_last = true;  // the last of each order is, where there are several
+
+    Evenly(const double* unit, const double* factors) {
+        for (int i = 0; i < WIDTH; i++) copy = copy && unit[i] * factors[0] == (i == WIDTH / 2);
+        for (int m = 0; m < 4; m++) {
+            scale[m] = quiet(all(factors[m]));
+            for (int i = 0; i < WIDTH; i++, unit++) {
+                weight[m][i] = all(*unit);
+                const int last = WIDTH - m - 1;
+                if (i > last || (m == 0 && copy)) continue;
+                full = full && *unit != 0.0;
+                all_but_last = all_but_last && (*unit == 0.0) == (i == last && i > 0);
+            }
+        }
+    }
+};
+
+inline Vec times(Vec weight, Vec x, Vec sum) { return multiply_add(weight, x, sum); }
+inline Pair times(Vec weight, Pair x, Pair sum) { return add(sum, multiply(weight, x)); }
+inline Vec first_times(Vec weight, Vec x) { return weight * x; }
+inline Pair first_times(Vec weight, Pair x) { return multiply(weight, x); }
+
+template <int WIDTH, int M, bool WHOLE, int SPARED, class N>
+inline Quiet weighed_evenly(const Evenly<WIDTH>& stencil, const N* d) {
+    constexpr int n = WIDTH - M > 1 ? WIDTH - M - SPARED : WIDTH - M;
+    if constexpr (n < 1) {
+        return quiet(Vec{});
+    } else if constexpr (WHOLE) {
+        N sum = first_times(stencil.weight[M][0], d[0]);
+        for (int i = 1; i < n; i++) sum = times(stencil.weight[M][i], d[i], sum);
+        return stencil.scale[M] * quiet(collapsed(sum));
+    } else {
+        Quiet sum = quiet(stencil.weight[M][0]) * quiet(collapsed(d[0]));
+        for (int i = 1; i < n; i++)
+            sum = multiply_add(quiet(stencil.weight[M][i]), quiet(collapsed(d[i])), sum);
+        return stencil.scale[M] * sum;
+    }
+}
+
+template <int WIDTH, bool WHOLE, int SPARED, class N, class Out>
+__attribute__((noinline)) void slide_in(const Evenly<WIDTH>& given, const double* hi, const double* lo,
+                                        std::int64_t row, std::int64_t count, Out* const given_out[4]) {
+    const Evenly<WIDTH> stencil = given;
+    Out* const out[4] = {given_out[0], given_out[1], given_out[2], given_out[3]};
+    const bool derived = out[1] || out[2] || out[3];
+    for (std::int64_t at = 0; at < count; at += W) {
+        N d[WIDTH];
+        for (int i = 0; i < WIDTH; i++)
+            take(d[i], Pair{load(hi + i * row + at), lo ? load(lo + i * row + at) : Vec{}});
+        if (out[0] && stencil.copy)
+            store(out[0] + at, quiet(collapsed(d[WIDTH / 2])));
+        else if (out[0])
+            store(out[0] + at, weighed_evenly<WIDTH, 0, WHOLE, SPARED>(stencil, d));
+        if (!derived) continue;
+        for (int i = 0; i + 1 < WIDTH; i++) d[i] = minus(d[i + 1], d[i]);
+        if (out[1]) store(out[1] + at, weighed_evenly<WIDTH, 1, WHOLE, SPARED>(stencil, d));
+        for (int i = 0; i + 2 < WIDTH; i++) d[i] = minus(d[i + 1], d[i]);
+        if (out[2]) store(out[2] + at, weighed_evenly<WIDTH, 2, WHOLE, SPARED>(stencil, d));
+        for (int i = 0; i + 3 < WIDTH; i++) d[i] = minus(d[i + 1], d[i]);
+        if (out[3]) store(out[3] + at, weighed_evenly<WIDTH, 3, WHOLE, SPARED>(stencil, d));
+    }
+}
+
+// False, and nothing done, for weights of another pattern. low: points have low parts.
+template <bool WHOLE, int WIDTH, class Out>
+bool slide_evenly(const Evenly<WIDTH>& stencil, const double* hi, const double* lo, bool low,
+                  std::int64_t row, std::int64_t count, Out* const out[4]) {
+    if (!stencil.full && !stencil.all_but_last) return false;
+    if (!low && HAS_QUIET) {
+        forget_inexact();
+        (stencil.full ? slide_in<WIDTH, WHOLE, 0, Vec, Out>
+                      : slide_in<WIDTH, WHOLE, 1, Vec, Out>)(stencil, hi, nullptr, row, count, out);
+        if (!was_inexact()) return true;
+    }
+    (stencil.full ? slide_in<WIDTH, WHOLE, 0, Pair, Out>
+                  : slide_in<WIDTH, WHOLE, 1, Pair, Out>)(stencil, hi, low ? lo : nullptr, row, count, out);
+    return true;
 }
 
 template <class In, class Out>
 class BandRun {
 public:
     BandRun(const trajcli_band& job, bool streaming)
-        : job_(job),
-          stretches_(stretches(job.first, job.phase, job.rows, job.width, job.head, job.horizon)) {
-        rows_ = 1536 / job.dofs;
+        : job_(job), together_(stretches(job, false)), apart_(stretches(job, true)) {
+        rows_ = TILE / job.dofs;
         if (rows_ < 1) rows_ = 1;
         std::int64_t points = (rows_ + job.width) * job.dofs + W;
         hi_.resize(points), lo_.resize(points);
@@ -107,10 +194,13 @@ public:
                     stage.room()[d] = static_cast<Out>(from[d]);
                 stage.added(job_.dofs);
             }
-            for (const Stretch& stretch : stretches_)
+            // what lies outside the data needs no care where its low parts are zero
+            const bool plain = evenly() && !any_low(b);
+            for (const Stretch& stretch : plain ? together_ : apart_)
                 for (std::int64_t done = 0; done < stretch.count; done += rows_) {
                     std::int64_t left = stretch.count - done;
-                    tile(b, stretch.row + done, left < rows_ ? left : rows_, stretch.padded);
+                    tile(b, stretch.row + done, left < rows_ ? left : rows_, stretch.padded,
+                         stretch.padded && !plain);
                 }
         }
         for (auto& stages : stages_)
@@ -118,73 +208,89 @@ public:
     }
 
 private:
+    static constexpr std::int64_t TILE = 1536;
+
     const trajcli_band& job_;
-    std::vector<Stretch> stretches_;
+    std::vector<Stretch> together_, apart_;
     std::int64_t rows_;
     std::vector<double> hi_, lo_;
     std::vector<Stage<Out>> stages_[4];
 
-    // Points begin.. of the padded sequence, side by side.
-    void bring(std::int64_t b, std::int64_t begin, std::int64_t count, bool padded) {
-        const std::int64_t D = job_.dofs;
-        const In* actions = static_cast<const In*>(job_.actions) + b * job_.actions_stride;
-        if (!padded) {
-            const In* from = actions + (begin - job_.head) * D;
-            for (std::int64_t i = 0; i < count * D; i++) hi_[i] = from[i];
-            return;
-        }
-        for (std::int64_t k = 0; k < count; k++) {
-            double *hi = hi_.data() + k * D, *lo = lo_.data() + k * D;
-            std::int64_t point = begin + k, after = point - job_.head - job_.horizon;
-            if (point >= job_.head && after < 0) {
-                for (std::int64_t d = 0; d < D; d++)
-                    hi[d] = actions[(point - job_.head) * D + d], lo[d] = 0.0;
-                continue;
-            }
-            bool early = point < job_.head;
-            std::int64_t from = early ? (b * job_.head + point) * D : (b * job_.tail + after) * D;
-            std::memcpy(hi, (early ? job_.head_hi : job_.tail_hi) + from, D * sizeof(double));
-            std::memcpy(lo, (early ? job_.head_lo : job_.tail_lo) + from, D * sizeof(double));
-        }
+    bool evenly() const { return job_.unit && sizeof(In) == sizeof(float) && sizeof(Out) == sizeof(float); }
+
+    bool any_low(std::int64_t b) const {
+        auto any = [&](const double* lo, std::int64_t count) {
+            bool found = false;
+            for (std::int64_t i = 0; i < count; i++) found |= lo[b * count + i] != 0.0;
+            return found;
+        };
+        return any(job_.head_lo, job_.head * job_.dofs) || any(job_.tail_lo, job_.tail * job_.dofs);
     }
 
-    void tile(std::int64_t b, std::int64_t row, std::int64_t count, bool padded) {
-        compute(b, row, count, padded);
+    // Points begin.. of the padded sequence, side by side; those of head and tail with low parts.
+    void bring(std::int64_t b, std::int64_t begin, std::int64_t count, bool padded) {
+        const std::int64_t D = job_.dofs, end = begin + count;
+        const In* actions = static_cast<const In*>(job_.actions) + b * job_.actions_stride;
+        const std::int64_t last = job_.head + job_.horizon;
+        const std::int64_t from = begin > job_.head ? begin : job_.head, to = end < last ? end : last;
+        double* inner = hi_.data() + (from - begin) * D;
+        for (std::int64_t i = 0; i < (to - from) * D; i++) inner[i] = actions[(from - job_.head) * D + i];
+        if (!padded) return;
+        std::memset(lo_.data(), 0, count * D * sizeof(double));
+        auto copy = [&](std::int64_t point, const double* hi, const double* lo, std::int64_t at) {
+            std::memcpy(hi_.data() + (point - begin) * D, hi + at * D, D * sizeof(double));
+            std::memcpy(lo_.data() + (point - begin) * D, lo + at * D, D * sizeof(double));
+        };
+        for (std::int64_t point = begin; point < job_.head && point < end; point++)
+            copy(point, job_.head_hi, job_.head_lo, b * job_.head + point);
+        for (std::int64_t point = begin > last ? begin : last; point < end; point++)
+            copy(point, job_.tail_hi, job_.tail_lo, b * job_.tail + point - last);
+    }
+
+    void tile(std::int64_t b, std::int64_t row, std::int64_t count, bool padded, bool low) {
+        bring(b, job_.first[row], count + job_.width - 1, padded);
+        Out* out[4] = {};
+        for (int m = 0; m < 4; m++)
+            if (job_.out[m]) out[m] = stages_[m][0].room();
+        switch (job_.width) {
+            case 1: compute<1>(b, row, count, low, out); break;
+            case 2: compute<2>(b, row, count, low, out); break;
+            case 3: compute<3>(b, row, count, low, out); break;
+            case 4: compute<4>(b, row, count, low, out); break;
+            case 5: compute<5>(b, row, count, low, out); break;
+            case 6: compute<6>(b, row, count, low, out); break;
+        }
         for (int m = 0; m < 4; m++)
             if (job_.out[m]) stages_[m][0].added(count * job_.dofs);
     }
 
-    void compute(std::int64_t b, std::int64_t row, std::int64_t count, bool padded) {
-        const std::int64_t D = job_.dofs, width = job_.width;
-        bring(b, job_.first[row], count + width - 1, padded);
-        const std::int64_t kind = b * job_.table_stride + job_.phase[row] * 4 * width;
-        Out* out[4] = {};
-        for (int m = 0; m < 4; m++)
-            if (job_.out[m]) out[m] = stages_[m][0].room();
-        // What the last vector writes too much is written over by what comes next.
-        auto go = [&](auto slide) {
-            slide(job_.table_hi + kind, job_.table_lo + kind, hi_.data(), lo_.data(), D, count * D,
-                  out);
-        };
-        constexpr bool narrow = sizeof(In) == sizeof(float);
-        switch (width) {
-            case 1: return go(padded ? slide<1, true, narrow, Out> : slide<1, false, narrow, Out>);
-            case 2: return go(padded ? slide<2, true, narrow, Out> : slide<2, false, narrow, Out>);
-            case 3: return go(padded ? slide<3, true, narrow, Out> : slide<3, false, narrow, Out>);
-            case 4: return go(padded ? slide<4, true, narrow, Out> : slide<4, false, narrow, Out>);
-            case 5: return go(padded ? slide<5, true, narrow, Out> : slide<5, false, narrow, Out>);
-            case 6: return go(padded ? slide<6, true, narrow, Out> : slide<6, false, narrow, Out>);
+    // What the last vector writes too much is written over by what comes next.
+    template <int WIDTH>
+    void compute(std::int64_t b, std::int64_t row, std::int64_t count, bool low, Out* const out[4]) {
+        const std::int64_t D = job_.dofs, kind = job_.phase[row] * 4 * WIDTH;
+        const double *hi = hi_.data(), *lo = lo_.data();
+        if constexpr (sizeof(Out) == sizeof(float)) if (evenly()) {
+            const Evenly<WIDTH> stencil(job_.unit + kind, job_.scale + b * job_.scale_stride);
+            if (job_.unit_whole ? slide_evenly<true>(stencil, hi, lo, low, D, count * D, out)
+                                : slide_evenly<false>(stencil, hi, lo, low, D, count * D, out))
+                return;
         }
+        const double* table_hi = job_.table_hi + b * job_.table_stride + kind;
+        const double* table_lo = job_.table_lo + b * job_.table_stride + kind;
+        (low ? slide<WIDTH, true, Out> : slide<WIDTH, false, Out>)(table_hi, table_lo, hi, lo, D,
+                                                                   count * D, out);
     }
 };
 
 void band(const trajcli_band& a, bool streaming, std::int64_t begin, std::int64_t end) {
+    const unsigned before = flags();
     if (a.actions_type)
         a.out_type ? BandRun<double, double>(a, streaming).trajectories(begin, end)
                    : BandRun<double, float>(a, streaming).trajectories(begin, end);
     else
         a.out_type ? BandRun<float, double>(a, streaming).trajectories(begin, end)
                    : BandRun<float, float>(a, streaming).trajectories(begin, end);
+    set_flags(before);
     streams_done();
 }
 
@@ -195,13 +301,13 @@ class BandAdjointRun {
 public:
     BandAdjointRun(const trajcli_band_adjoint& job, bool streaming)
         : job_(job),
-          stretches_(stretches(job.first, job.phase, job.rows, job.width, job.head, job.horizon)),
-          stage_((1536 / job.dofs + 2 * WIDEST) * job.dofs + W, streaming) {
-        rows_ = 1536 / job.dofs;
+          stretches_(stretches(job, false)),
+          stage_((TILE / job.dofs + 2 * WIDEST) * job.dofs + W, streaming) {
+        rows_ = TILE / job.dofs;
         if (rows_ < 1) rows_ = 1;
-        sums_.resize((rows_ + 2 * job.width) * job.dofs + W);
+        sums_.resize((rows_ + 2 * job.width) * job.dofs + AT_ONCE * W);
         for (int m = 0; m < 4; m++)
-            if (job.upstream[m]) in_[m].resize((rows_ + 2 * job.width) * job.dofs + W);
+            if (job.upstream[m]) in_[m].resize((rows_ + 2 * job.width) * job.dofs + AT_ONCE * W);
     }
 
     void trajectories(std::int64_t begin, std::int64_t end) {
@@ -223,6 +329,9 @@ public:
     }
 
 private:
+    static constexpr std::int64_t TILE = 1536;
+    static constexpr int AT_ONCE = 4;  // vectors
+
     const trajcli_band_adjoint& job_;
     std::vector<Stretch> stretches_;
     Stage<Out> stage_;
@@ -233,35 +342,63 @@ private:
     // Nothing will be added to points before ``point``: write them out.
     void finished(std::int64_t b, std::int64_t point) {
         const std::int64_t D = job_.dofs;
-        for (; base_ < point && live_ == 0; base_++) put(b, base_, sums_.data());
-        if (base_ == point) return;
-        std::int64_t count = point - base_ < live_ ? point - base_ : live_;
-        for (std::int64_t k = 0; k < count; k++) put(b, base_ + k, sums_.data() + k * D);
-        live_ -= count, base_ += count;
-        std::memmove(sums_.data(), sums_.data() + count * D, live_ * D * sizeof(double));
-        std::memset(sums_.data() + live_ * D, 0, count * D * sizeof(double));
-        finished(b, point);
+        while (base_ < point) {
+            const std::int64_t room = rows_ + job_.width, left = point - base_;
+            const std::int64_t count = left < room ? left : room;
+            put(b, base_, count, sums_.data());
+            const std::int64_t kept = live_ > count ? live_ - count : 0;
+            std::memmove(sums_.data(), sums_.data() + count * D, kept * D * sizeof(double));
+            if (live_ > kept)
+                std::memset(sums_.data() + kept * D, 0, (live_ - kept) * D * sizeof(double));
+            live_ = kept, base_ += count;
+        }
     }
 
-    void put(std::int64_t b, std::int64_t point, const double* from) {
-        const std::int64_t D = job_.dofs, after = point - job_.head - job_.horizon;
-        if (point < job_.head) {
+    void put(std::int64_t b, std::int64_t point, std::int64_t count, const double* from) {
+        const std::int64_t D = job_.dofs, last = job_.head + job_.horizon;
+        for (; count && point < job_.head; point++, count--, from += D)
             std::memcpy(job_.head_grad + (b * job_.head + point) * D, from, D * sizeof(double));
-        } else if (after >= 0) {
-            std::memcpy(job_.tail_grad + (b * job_.tail + after) * D, from, D * sizeof(double));
-        } else {
-            for (std::int64_t d = 0; d < D; d++) stage_.room()[d] = static_cast<Out>(from[d]);
-            stage_.added(D);
+        const std::int64_t inner = point + count < last ? count : point < last ? last - point : 0;
+        if (inner) {
+            Out* to = stage_.room();
+            for (std::int64_t i = 0; i < inner * D; i++) to[i] = static_cast<Out>(from[i]);
+            stage_.added(inner * D);
+            point += inner, count -= inner, from += inner * D;
         }
+        if (count)
+            std::memcpy(job_.tail_grad + (b * job_.tail + point - last) * D, from,
+                        count * D * sizeof(double));
+    }
+
+    struct Tap {
+        double weight;
+        const double* from;
+    };
+
+    // What a point takes from the rows around it, in the order of the rows: from their weights,
+    // those of derivatives applied to differences from the middle of the window.
+    int taps(const double* table, Tap* found) const {
+        const std::int64_t width = job_.width, middle = width / 2;
+        int count = 0;
+        for (std::int64_t k = width - 1; k >= 0; k--)
+            for (int m = 0; m < 4; m++) {
+                double weight = table[m * width + k];
+                if (m && k == middle) {
+                    weight = 0.0;
+                    for (std::int64_t i = 0; i < width; i++)
+                        weight -= i == middle ? 0.0 : table[m * width + i];
+                }
+                if (job_.upstream[m] && weight != 0.0)
+                    found[count++] = {weight, in_[m].data() + (width - 1 - k) * job_.dofs};
+            }
+        return count;
     }
 
     // Add what ``count`` rows ask of their windows.
     void tile(std::int64_t b, std::int64_t row, std::int64_t count) {
-        const std::int64_t D = job_.dofs, width = job_.width, middle = width / 2;
-        const double* table = job_.table + b * job_.table_stride + job_.phase[row] * 4 * width;
+        const std::int64_t D = job_.dofs, width = job_.width;
         // Rows with zeros around them: every point then sums over a whole window of rows.
         const std::int64_t around = (width - 1) * D;
-        double weights[4][WIDEST];
         for (int m = 0; m < 4; m++) {
             if (!job_.upstream[m]) continue;
             const In* from =
@@ -269,22 +406,23 @@ private:
             double* to = in_[m].data();
             std::memset(to, 0, around * sizeof(double));
             for (std::int64_t i = 0; i < count * D; i++) to[around + i] = from[i];
-            std::memset(to + around + count * D, 0, (around + W) * sizeof(double));
-            double rest = 0.0;
-            for (int i = 0; i < width; i++) weights[m][i] = table[m * width + i];
-            for (int i = 0; m && i < width; i++) rest -= i == middle ? 0.0 : weights[m][i];
-            if (m) weights[m][middle] = rest;
+            std::memset(to + around + count * D, 0, (around + AT_ONCE * W) * sizeof(double));
         }
+        Tap tap[4 * WIDEST];
+        const int n = taps(job_.table + b * job_.table_stride + job_.phase[row] * 4 * width, tap);
         double* sums = sums_.data() + (job_.first[row] - base_) * D;
         const std::int64_t points = (count + width - 1) * D;
-        for (std::int64_t i = 0; i < points; i += W) {
-            Vec sum = load(sums + i);
-            for (int k = width - 1; k >= 0; k--)  // rows in their order: the last weight first
-                for (int m = 0; m < 4; m++) {
-                    if (!job_.upstream[m] || weights[m][k] == 0.0) continue;
-                    sum += all(weights[m][k]) * load(in_[m].data() + (width - 1 - k) * D + i);
-                }
-            store(sums + i, sum);
+        // What is added beyond the last point is zero.
+        for (std::int64_t i = 0; i < points; i += AT_ONCE * W) {
+            Vec sum[AT_ONCE];
+            for (int j = 0; j < AT_ONCE; j++) sum[j] = load(sums + i + j * W);
+            for (int k = 0; k < n; k++) {
+                const Vec weight = all(tap[k].weight);
+                const double* from = tap[k].from + i;
+                for (int j = 0; j < AT_ONCE; j++)
+                    sum[j] = multiply_add(weight, load(from + j * W), sum[j]);
+            }
+            for (int j = 0; j < AT_ONCE; j++) store(sums + i + j * W, sum[j]);
         }
         live_ = live_ < count + width - 1 ? count + width - 1 : live_;
     }

@@ -406,46 +406,4 @@ void run_as(const Job& job, int order, int scheme, std::int64_t begin, std::int6
     }
 }
 
-void cascade(const trajcli_cascade& a, bool streaming, std::int64_t begin, std::int64_t end) {
-    Job job{};
-    job.batch = a.batch, job.horizon = a.horizon, job.dofs = a.dofs;
-    job.in[a.order] = a.actions;
-    job.in_stride = a.actions_stride, job.in_type = a.actions_type;
-    job.begin_stride = a.state_stride;
-    job.dt = a.dt;
-    job.dt_trajectory_stride = a.dt_trajectory_stride, job.dt_step_stride = a.dt_step_stride;
-    job.copied = a.start_row;
-    job.out_stride = a.out_stride;
-    job.streaming = streaming;
-    for (int m = 0; m < 4; m++) {
-        job.begin_hi[m] = a.state_hi[m], job.begin_lo[m] = a.state_lo[m];
-        job.out[m] = a.out[m];
-        job.end_hi[m] = a.end_hi[m], job.end_lo[m] = a.end_lo[m];
-    }
-    a.out_type ? run_as<double, Forward>(job, a.order, a.scheme, begin, end)
-               : run_as<float, Forward>(job, a.order, a.scheme, begin, end);
-    streams_done();
-}
-
-void cascade_adjoint(const trajcli_cascade_adjoint& a, bool streaming, std::int64_t begin,
-                     std::int64_t end) {
-    Job job{};
-    job.batch = a.batch, job.horizon = a.horizon, job.dofs = a.dofs;
-    job.in_stride = a.upstream_stride, job.in_type = a.upstream_type;
-    job.begin_stride = a.dofs;
-    job.dt = a.dt;
-    job.dt_trajectory_stride = a.dt_trajectory_stride, job.dt_step_stride = a.dt_step_stride;
-    job.out_stride = a.sources_stride;
-    job.streaming = streaming;
-    for (int m = 0; m < 4; m++) {
-        job.in[m] = a.upstream[m];
-        job.begin_hi[m] = a.end[m];
-        job.out[m] = a.sources[m];
-        job.end_hi[m] = a.state[m];
-    }
-    a.sources_type ? run_as<double, Adjoint>(job, a.order, a.scheme, begin, end)
-                   : run_as<float, Adjoint>(job, a.order, a.scheme, begin, end);
-    streams_done();
-}
-
 }  // namespace TRAJCLI_LEVEL

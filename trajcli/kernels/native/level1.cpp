@@ -1,4 +1,5 @@
 // The kernels for any machine: what its compiler takes for granted.
+#include <cfenv>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -12,4 +13,7 @@
 #include "vector.hpp"
 #include "stage.hpp"
 #include "cascade.hpp"
+#include "interleave.hpp"
+#include "uniform.hpp"
+#include "uniform_run.hpp"
 #include "band.hpp"

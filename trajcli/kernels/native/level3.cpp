@@ -1,5 +1,6 @@
 // The kernels for x86-64-v3: AVX2 and FMA. Compiled for it alone, called only where it is there.
 #if defined(__x86_64__)
+#include <cfenv>
 #include <cstdint>
 #include <cstring>
 #include <immintrin.h>
@@ -14,6 +15,9 @@
 #include "vector.hpp"
 #include "stage.hpp"
 #include "cascade.hpp"
+#include "interleave.hpp"
+#include "uniform.hpp"
+#include "uniform_run.hpp"
 #include "band.hpp"
 #pragma GCC pop_options
 #endif

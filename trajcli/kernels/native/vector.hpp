@@ -7,6 +7,10 @@
 
 #include <cstring>
 
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // within the compiler's own headers
+#endif
+
 namespace TRAJCLI_LEVEL {
 
 constexpr int W = TRAJCLI_WIDTH;
@@ -63,41 +67,88 @@ inline Vec product_error(Vec a, Vec b, Vec product) {
 #endif
 }
 
-// hi + lo; lo is small beside hi, but not always below half a unit of it.
-struct Pair {
-    Vec hi, lo;
+// A vector whose arithmetic sets no floating-point flag; elsewhere the flags say whether results
+// are exact (see uniform.hpp). Only AVX-512 has such operations.
+#if defined(TRAJCLI_AVX512)
+constexpr bool HAS_QUIET = true;
+struct Quiet {
+    Vec v;
 };
+#define TRAJCLI_SILENT (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+inline Quiet operator+(Quiet a, Quiet b) {
+    return {(Vec)_mm512_add_round_pd((__m512d)a.v, (__m512d)b.v, TRAJCLI_SILENT)};
+}
+inline Quiet operator-(Quiet a, Quiet b) {
+    return {(Vec)_mm512_sub_round_pd((__m512d)a.v, (__m512d)b.v, TRAJCLI_SILENT)};
+}
+inline Quiet operator*(Quiet a, Quiet b) {
+    return {(Vec)_mm512_mul_round_pd((__m512d)a.v, (__m512d)b.v, TRAJCLI_SILENT)};
+}
+inline Quiet operator-(Quiet a) { return {-a.v}; }
+inline Quiet multiply_add(Quiet a, Quiet b, Quiet c) {
+    return {(Vec)_mm512_fmadd_round_pd((__m512d)a.v, (__m512d)b.v, (__m512d)c.v, TRAJCLI_SILENT)};
+}
+inline Quiet product_error(Quiet a, Quiet b, Quiet product) { return multiply_add(a, b, -product); }
+inline Quiet quiet(Vec v) { return {v}; }
+inline Vec plain(Quiet q) { return q.v; }
+inline void store(double* to, Quiet q) { store(to, q.v); }
+inline void store(float* to, Quiet q) {
+    _mm256_storeu_ps(to, _mm512_cvt_roundpd_ps((__m512d)q.v, TRAJCLI_SILENT));
+}
+#else
+constexpr bool HAS_QUIET = false;
+typedef Vec Quiet;
+inline Quiet quiet(Vec v) { return v; }
+inline Vec plain(Quiet q) { return q; }
+#endif
+
+// hi + lo; lo is small beside hi, but not always below half a unit of it.
+template <class V>
+struct PairOf {
+    V hi, lo;
+};
+using Pair = PairOf<Vec>;
+using QuietPair = PairOf<Quiet>;
 
 inline Pair exact(Vec v) { return {v, Vec{}}; }
-inline Pair negative(Pair a) { return {-a.hi, -a.lo}; }
 
-inline Pair two_sum(Vec a, Vec b) {
-    Vec total = a + b;
-    Vec b_part = total - a;
+template <class V>
+inline PairOf<V> negative(PairOf<V> a) {
+    return {-a.hi, -a.lo};
+}
+
+template <class V>
+inline PairOf<V> two_sum(V a, V b) {
+    V total = a + b;
+    V b_part = total - a;
     return {total, (a - (total - b_part)) + (b - b_part)};
 }
 
-inline Pair add(Pair a, Pair b) {
-    Pair total = two_sum(a.hi, b.hi);
+template <class V>
+inline PairOf<V> add(PairOf<V> a, PairOf<V> b) {
+    PairOf<V> total = two_sum(a.hi, b.hi);
     // a is what is carried from row to row: one addition between its low parts, not two
     return {total.hi, a.lo + (total.lo + b.lo)};
 }
 
-inline Pair multiply(Pair a, Pair b) {
-    Vec product = a.hi * b.hi;
-    Vec error = product_error(a.hi, b.hi, product);
+template <class V>
+inline PairOf<V> multiply(PairOf<V> a, PairOf<V> b) {
+    V product = a.hi * b.hi;
+    V error = product_error(a.hi, b.hi, product);
     return {product, multiply_add(a.lo, b.hi, multiply_add(a.hi, b.lo, error))};
 }
 
 // By a factor without a low part.
-inline Pair multiply(Vec a, Pair b) {
-    Vec product = a * b.hi;
+template <class V>
+inline PairOf<V> multiply(V a, PairOf<V> b) {
+    V product = a * b.hi;
     return {product, multiply_add(a, b.lo, product_error(a, b.hi, product))};
 }
 
 // lo made at most half a unit of hi.
-inline Pair settled(Pair a) {
-    Vec total = a.hi + a.lo;
+template <class V>
+inline PairOf<V> settled(PairOf<V> a) {
+    V total = a.hi + a.lo;
     return {total, a.lo - (total - a.hi)};
 }
 
