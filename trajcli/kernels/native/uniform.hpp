@@ -295,7 +295,7 @@ struct UniformAdjoint {
 struct UniformTile {
     const float* in[4];
     std::int64_t in_row[4];
-    std::int64_t ahead;  // from here to the rows that come next: a run backwards is not foreseen
+    std::int64_t ahead;  // from here to the rows that come next: the processor does not foresee them
     int lanes;
     std::int64_t count, out_row;
 
@@ -304,7 +304,7 @@ struct UniformTile {
         for (int m = 0; m < 4; m++) {
             if (!Kernel::reads(m)) continue;
             const float* from = in[m] + t * in_row[m];
-            if (Kernel::backwards) __builtin_prefetch(from + ahead);
+            __builtin_prefetch(from + ahead);
             x[m] = load_some(from, lanes);
         }
     }

@@ -54,7 +54,7 @@ public:
     }
 
 private:
-    static constexpr std::int64_t TILE = 2048, NEAR = 8192;
+    static constexpr std::int64_t TILE = 2048;
 
     const Job& job_;
     Powers powers_;
@@ -163,7 +163,7 @@ private:
                 rooms[m] = shared_[m].data();
             }
         }
-        if (group_ == 1) tile.ahead = job_.horizon * dofs_ <= NEAR ? job_.in_stride : -rows_ * dofs_;
+        if (group_ == 1) tile.ahead = to_next_tile(first, count);
         // Last columns first: what a vector writes beyond its row is then written over.
         for (std::int64_t c = columns_ - 1; c >= 0; c--) {
             UniformTile part = tile;
@@ -182,6 +182,14 @@ private:
             else
                 hand_out(m, first, count);
         }
+    }
+
+    // Elements from a row of this tile to one of the next.
+    std::int64_t to_next_tile(std::int64_t first, std::int64_t count) const {
+        const std::int64_t H = job_.horizon;
+        if (!Kernel::backwards)
+            return first + count < H ? rows_ * dofs_ : job_.in_stride - first * dofs_;
+        return first ? -rows_ * dofs_ : job_.in_stride + (H - (rows_ < H ? rows_ : H)) * dofs_;
     }
 
     void copy_state(int m, Stage<Out>& stage) {
