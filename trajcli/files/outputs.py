@@ -8,11 +8,8 @@ killed run left behind is taken over by the next.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import shutil
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,7 +64,7 @@ class Output(ABC):
         refuse_output(path, overwrite)
         self._hidden = path.parent / f".{path.name}.trajcli-part"
         self._journal = path.parent / f".{path.name}.trajcli-journal"
-        self._identity = hashlib.sha256(f"{identity}{_layout(schema)}".encode()).hexdigest()
+        self._identity = identity
         self._lock = locked(self._hidden, path)
         self._places: dict[str, tuple[int, int]] = {}  # name: file descriptor, offset
         self._open: list[int] = []
@@ -111,15 +108,21 @@ class Output(ABC):
         """What the journal of a stopped run says, if it was this very run; else None."""
         try:
             left = json.loads(self._journal.read_text(encoding="utf-8"))
-            return left if left["identity"] == self._identity else None
+            return left if left["identity"] == self._fingerprint() else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def _fingerprint(self) -> str:
+        """The same for runs that write the same values to the same places."""
+        import hashlib
+
+        return hashlib.sha256(f"{self._identity}{_layout(self.schema)}".encode()).hexdigest()
 
     def keep(self, done: int) -> None:
         """Leave what is written, to be resumed: the first ``done`` trajectories are complete."""
         self._sync(self._hidden)
         offsets = {name: offset for name, (_, offset) in self._places.items()}
-        left = {"identity": self._identity, "done": done, "offsets": offsets}
+        left = {"identity": self._fingerprint(), "done": done, "offsets": offsets}
         fresh = self._journal.parent / f"{self._journal.name}-new"
         remove(fresh)
         with open(fresh, "x", encoding="utf-8") as file:  # never through a link that lies there
@@ -302,6 +305,9 @@ class NpzOutput(FolderOutput):
     copies = 2
 
     def _complete(self) -> None:
+        import shutil
+        import zipfile
+
         self._close()
         archive = self._hidden / "archive.npz"
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED, allowZip64=True) as target:
