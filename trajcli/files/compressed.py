@@ -156,20 +156,21 @@ def pack(parts: Sequence[Any], shape: tuple[int, ...], level: int) -> bytes:
     parts: its rows, one after the other; also fewer, and less of each, than the shape has.
     """
     size = parts[0].dtype.itemsize
-    shuffled = np.zeros((size, *shape), np.uint8)
+    shuffled: Any = np.zeros((size, *shape), np.uint8)
     begin = 0
     for part in parts:
-        there = tuple(slice(n) for n in part.shape[1:])
+        there = (slice(begin, begin + len(part)), *map(slice, part.shape[1:]))
         of_each = np.ascontiguousarray(part).view(np.uint8).reshape(*part.shape, size)
         for place in range(size):  # one by one: NumPy then lets other threads run
-            shuffled[(place, slice(begin, begin + len(part)), *there)] = of_each[..., place]
+            shuffled[place][there] = of_each[..., place]
         begin += len(part)
     return zlib.compress(shuffled.data, level)
 
 
 def _divided(blocks: Sequence[Any], count: int) -> tuple[list[Any], list[Any]]:
-    """The first ``count`` rows of blocks that follow each other, and the rest; nothing is copied."""
-    first, rest = [], []
+    """The first ``count`` rows of successive blocks, and the rest; nothing is copied."""
+    first: list[Any] = []
+    rest: list[Any] = []
     for block in blocks:
         taken = min(count, len(block))
         count -= taken
