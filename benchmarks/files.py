@@ -110,7 +110,7 @@ def growth(folder: Path, largest: int) -> list[Any]:
         source, out = folder / "in.h5", folder / "out.h5"
         make_input(source, elements)
         seconds = []
-        for _ in range(4 if elements > 10**7 else 8):
+        for _ in range(8 if elements <= 10**7 else 4 if elements <= 10**8 else 2):
             out.unlink(missing_ok=True)
             began = time.perf_counter()
             run(Request(sources=[str(source)], out=out))
