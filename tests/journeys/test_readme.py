@@ -86,9 +86,9 @@ def test_the_transcript_shows_what_the_commands_print(copy):
 def test_every_option_of_integrate_named_in_the_readme_exists():
     from typer.main import get_command
 
-    from trajcli.cli import app
+    from trajcli.cli.app import make_app
 
-    commands = get_command(app).commands  # type: ignore[attr-defined]
+    commands = get_command(make_app()).commands  # type: ignore[attr-defined]
     flags = {flag for c in commands.values() for p in c.params for flag in p.opts}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
     assert named - flags <= {"--help"}

@@ -17,18 +17,31 @@ ROOT = Path(__file__).resolve().parents[2]
 Run = subprocess.CompletedProcess
 
 
-def imported(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
-    """The top-level modules a command line imports, and what it printed."""
+RUN = """
+import atexit, runpy, sys
+atexit.register(lambda: print("loaded:", *sys.modules, file=sys.stderr))
+runpy.run_module("trajcli", run_name="__main__", alter_sys=True)
+"""
+
+
+def loaded(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
+    """The modules a command line imports, and what it printed."""
     run = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "trajcli", *arguments],
+        [sys.executable, "-c", RUN, *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
     )
-    lines = [line for line in run.stderr.split("\n") if line.startswith("import time:")]
-    names = {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+    (line,) = (line for line in run.stderr.split("\n") if line.startswith("loaded:"))
+    names = set(line.split()[1:])
     assert "typer" in names
     return names, run
+
+
+def imported(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
+    """Only the top-level ones."""
+    names, run = loaded(arguments, **variables)
+    return {name.partition(".")[0] for name in names}, run
 
 
 @pytest.mark.parametrize(
@@ -83,6 +96,50 @@ def test_cpu_jobs_never_import_torch(samples, tmp_path, words):
     names, run = imported(words.format(samples=samples, out=tmp_path / "out.h5").split())
     assert run.returncode == 0, run.stderr
     assert "torch" not in names
+
+
+def test_a_command_loads_no_other_command(samples):
+    for arguments in (["modes"], ["integrate", "--help"]):
+        names, _ = loaded(arguments)
+        commands = {name.rpartition(".")[2] for name in names if name.startswith("trajcli.cli.")}
+        assert commands - {"app", "console", "options", "process"} == {arguments[0]}
+
+
+@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+def test_a_job_loads_only_what_it_uses(samples, tmp_path):
+    words = ["integrate", str(samples / "reach.h5"), "--mode", "jerk", "-o", str(tmp_path / "o.h5")]
+    names, run = loaded(words)
+    assert run.returncode == 0, run.stderr
+    unused = {"hashlib", "zipfile", "tempfile", "asyncio", "multiprocessing", "rich", "torch"}
+    unused |= {"trajcli.files.compressed", "trajcli.files.numpy_files", "trajcli.files.untrusted"}
+    assert names.isdisjoint(unused)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_command_that_leaves_at_once_leaves_nothing_unsaid(unbuffered):
+    names, run = loaded(["modes"], PYTHONUNBUFFERED=unbuffered)
+    assert names  # told by a function called at the end
+    assert "teleport" in run.stdout
+    _, version = loaded(["--version"], PYTHONUNBUFFERED=unbuffered)
+    assert version.stdout.startswith("trajcli ")
+    _, wrong = loaded(["integrate"], PYTHONUNBUFFERED=unbuffered)
+    assert wrong.returncode == 2
+    assert "SOURCE" in wrong.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="counts threads as Linux does")
+def test_numpy_starts_no_threads_that_only_wait(tmp_path):
+    code = (
+        "import atexit, os, sys\n"
+        "sys.argv = ['trajcli', 'info', '--quiet']\n"
+        "atexit.register(lambda: print(len(os.listdir('/proc/self/task'))))\n"
+        "from trajcli.cli import run\n"
+        "run()\n"
+    )
+    env = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    env["PYTHONPATH"] = str(ROOT)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert run.stdout == "1\n"
 
 
 @pytest.mark.skipif(bool(native.absence()), reason=native.absence())

@@ -5,43 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
-
-from trajcli.cli import bench, info, inspect, integrate, modes, operator
-from trajcli.cli.console import Console
-
-app = typer.Typer(
-    name="trajcli",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (integrate, inspect, operator, modes, info, bench):
-    command.register(app)
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        from trajcli import __version__
-
-        print(f"trajcli {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _app(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    """Integrate batches of action sequences into trajectories: position, velocity,
-    acceleration and jerk, right to the last bit.
-    """
+from trajcli.cli import process
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,6 +15,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Every error becomes one message on stderr (with --json, also a document on stdout); a
     traceback only with TRAJCLI_DEBUG=1.
     """
+    from typer import Abort
+
+    from trajcli.cli.app import make_app
+    from trajcli.cli.console import Console
     from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
 
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -57,13 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console(as_json)
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
     try:
-        code = app(given, standalone_mode=False)
+        code = make_app(given)(given, standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TrajcliError as error:
         if debug:
             raise
         return console.fail(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, Abort):
         return console.fail(Stopped(Fault("stopped by SIGINT", hint="run the same command again")))
     except MemoryError:
         hint = "a smaller --memory, or a machine with more"
@@ -81,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return console.fail_with_bug(error)
 
 
+@process.roomy
 def run() -> None:
     """The console script."""
-    sys.exit(main())
+    process.start()
+    process.end(main())

@@ -1,13 +1,14 @@
 """trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
 
-from __future__ import annotations
-
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from trajcli.cli import options
+from trajcli.cli import options, process
 from trajcli.cli.console import Console, Progress, bytes_text
+
+if TYPE_CHECKING:
+    from trajcli.jobs.plan import Plan
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -121,8 +122,13 @@ def integrate(
         allow_external=allow_external,
         untrusted=untrusted,
     )
+
+    def planned(plan: "Plan") -> None:
+        process.settle()
+        _say_plan(console, plan.describe())
+
     with Progress(shown=not (no_progress or quiet)) as progress:
-        report = run(request, lambda plan: _say_plan(console, plan.describe()), progress, dry_run)
+        report = run(request, planned, progress, dry_run)
     for note in report["notes"]:
         console.warn(note)
     if dry_run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -76,6 +75,11 @@ def _type_name(dtype: np.dtype[Any]) -> str:
     return f"{names.get(dtype.kind, 'other values')} ({dtype})"
 
 
+def unreadable(where: object, expected: str, error: Exception) -> Fault:
+    """The fault of a file that a library could not read."""
+    return Fault("cannot be read", str(where), expected, str(error) or type(error).__name__)
+
+
 class ArrayFile(ABC):
     """An open file of named arrays. Close it, or use it in a ``with`` statement."""
 
@@ -121,6 +125,8 @@ class ArrayFile(ABC):
 
     def missing(self, name: str) -> Fault:
         """The fault of a dataset that is not there."""
+        import difflib
+
         names = self.names()
         near = difflib.get_close_matches(name.strip("/"), names, 5, 0.4) or names[:8]
         if not names:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -53,19 +53,21 @@ class CompressedOutput(Hdf5Output):
         return None
 
     def write(self, name: str, row: int, block: Any) -> None:
-        """Rows of a variable, one after the other; whole chunks go to be packed."""
+        """Rows of a variable, one after the other; whole chunks go to be packed.
+
+        Packers read the block itself, so nobody may write to it any more.
+        """
         variable = next(v for v in self.schema.variables if v.name == name)
         if variable.values is not None:
             super().write(name, row, block)
             return
         begin, blocks = self._waiting.get(name, (row, []))
-        # the block's buffer is the caller's
-        blocks = [*blocks, np.array(block, dtype=variable.dtype)]
+        blocks = [*blocks, np.asarray(block, dtype=variable.dtype)]
         per_chunk = chunk_shape(variable)[0]
-        while sum(len(b) for b in blocks) >= per_chunk:
-            rows = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
-            self._pack(variable, begin, rows[:per_chunk])
-            begin, blocks = begin + per_chunk, [rows[per_chunk:]]
+        while sum(map(len, blocks)) >= per_chunk:
+            chunk, blocks = _divided(blocks, per_chunk)
+            self._pack(variable, begin, chunk)
+            begin += per_chunk
         self._waiting[name] = (begin, blocks)
 
     def settle(self) -> None:
@@ -86,10 +88,9 @@ class CompressedOutput(Hdf5Output):
 
     def _complete(self) -> None:
         for name, (begin, blocks) in self._waiting.items():
-            rows = np.concatenate(blocks)
-            if len(rows):
+            if blocks:
                 variable = next(v for v in self.schema.variables if v.name == name)
-                self._pack(variable, begin, rows)
+                self._pack(variable, begin, blocks)
         self._write_packed(0)
         if self._file is not None:
             self._file.close()
@@ -109,16 +110,19 @@ class CompressedOutput(Hdf5Output):
             self._file = h5py.File(self._hidden, "r+", locking=False)
         return self._file
 
-    def _pack(self, variable: Variable, begin: int, rows: Any) -> None:
+    def _pack(self, variable: Variable, begin: int, blocks: Sequence[Any]) -> None:
         """Hand rows of one chunk, or of one row of chunks, to the packers."""
         shape = chunk_shape(variable)
-        for row in range(
-            0, rows.shape[1] if rows.ndim > 1 else 1, shape[1] if rows.ndim > 1 else 1
-        ):
-            part = rows[:, row : row + shape[1]] if rows.ndim > 1 else rows
-            at = (begin, row, *(0 for _ in shape[2:])) if rows.ndim > 1 else (begin,)
-            packed = self._pool.submit(pack, part, shape, self._level)
-            self._packed.append((variable, at, packed))
+        if len(shape) == 1:
+            self._packed.append((variable, (begin,), self._submit(blocks, shape)))
+            return
+        for row in range(0, variable.shape[1], shape[1]):
+            parts = [block[:, row : row + shape[1]] for block in blocks]
+            at = (begin, row, *(0 for _ in shape[2:]))
+            self._packed.append((variable, at, self._submit(parts, shape)))
+
+    def _submit(self, parts: Sequence[Any], shape: tuple[int, ...]) -> Future[bytes]:
+        return self._pool.submit(pack, parts, shape, self._level)
 
     def _layout_of(self, h5py: Any, variable: Variable, properties: Any) -> None:
         if variable.values is not None or not variable.nbytes:
@@ -146,15 +150,32 @@ def chunk_shape(variable: Variable) -> tuple[int, ...]:
     return (1, max(1, min(rows, _CHUNK_BYTES // per_inner)), *inner)
 
 
-def pack(rows: Any, shape: tuple[int, ...], level: int) -> bytes:
-    """A chunk as HDF5 stores it: filled up with zeros, bytes of one place together, deflated."""
-    if rows.shape != shape:
-        full = np.zeros(shape, rows.dtype)
-        full[tuple(slice(n) for n in rows.shape)] = rows
-        rows = full
-    values = np.ascontiguousarray(rows)
-    of_each = values.view(np.uint8).reshape(-1, values.dtype.itemsize)
-    shuffled = np.empty(of_each.shape[::-1], np.uint8)
-    for place in range(len(shuffled)):  # one by one: NumPy then lets other threads run
-        shuffled[place] = of_each[:, place]
+def pack(parts: Sequence[Any], shape: tuple[int, ...], level: int) -> bytes:
+    """A chunk as HDF5 stores it: filled up with zeros, bytes of one place together, deflated.
+
+    parts: its rows, one after the other; also fewer, and less of each, than the shape has.
+    """
+    size = parts[0].dtype.itemsize
+    shuffled: Any = np.zeros((size, *shape), np.uint8)
+    begin = 0
+    for part in parts:
+        there = (slice(begin, begin + len(part)), *map(slice, part.shape[1:]))
+        of_each = np.ascontiguousarray(part).view(np.uint8).reshape(*part.shape, size)
+        for place in range(size):  # one by one: NumPy then lets other threads run
+            shuffled[place][there] = of_each[..., place]
+        begin += len(part)
     return zlib.compress(shuffled.data, level)
+
+
+def _divided(blocks: Sequence[Any], count: int) -> tuple[list[Any], list[Any]]:
+    """The first ``count`` rows of successive blocks, and the rest; nothing is copied."""
+    first: list[Any] = []
+    rest: list[Any] = []
+    for block in blocks:
+        taken = min(count, len(block))
+        count -= taken
+        if taken:
+            first.append(block[:taken])
+        if taken < len(block):
+            rest.append(block[taken:])
+    return first, rest

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray
+from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray, unreadable
 from trajcli.files.mapping import map_array
-from trajcli.files.numpy_files import unreadable
 from trajcli.files.source import natural_key
 
 _EXPANSION_LIMIT = 1100

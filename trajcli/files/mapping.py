@@ -6,6 +6,7 @@ vanish, which ends a process by a signal. There, plain reads and writes do the w
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -42,6 +43,9 @@ def map_writable(
         pages = mmap.mmap(descriptor, offset - begin + count * dtype.itemsize, offset=begin)
     except (OSError, ValueError):
         return None
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            pages.madvise(mmap.MADV_HUGEPAGE)  # a page of 2 MiB is made ready in one go
     return np.frombuffer(pages, dtype, count, offset - begin).reshape(shape)
 
 

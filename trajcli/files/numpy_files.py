@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.arrays import ArrayFile, StoredArray, unreadable
 from trajcli.files.mapping import is_safe
 from trajcli.files.source import natural_key
 
@@ -199,8 +199,3 @@ def pickled(path: Path) -> Fault:
         "a pickle, which can run code when read",
         "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))",
     )
-
-
-def unreadable(where: object, expected: str, error: Exception) -> Fault:
-    """The fault of a file that a library could not read."""
-    return Fault("cannot be read", str(where), expected, str(error) or type(error).__name__)

@@ -8,11 +8,8 @@ killed run left behind is taken over by the next.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
-import shutil
-import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,7 +64,7 @@ class Output(ABC):
         refuse_output(path, overwrite)
         self._hidden = path.parent / f".{path.name}.trajcli-part"
         self._journal = path.parent / f".{path.name}.trajcli-journal"
-        self._identity = hashlib.sha256(f"{identity}{_layout(schema)}".encode()).hexdigest()
+        self._identity = identity
         self._lock = locked(self._hidden, path)
         self._places: dict[str, tuple[int, int]] = {}  # name: file descriptor, offset
         self._open: list[int] = []
@@ -111,15 +108,21 @@ class Output(ABC):
         """What the journal of a stopped run says, if it was this very run; else None."""
         try:
             left = json.loads(self._journal.read_text(encoding="utf-8"))
-            return left if left["identity"] == self._identity else None
+            return left if left["identity"] == self._fingerprint() else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def _fingerprint(self) -> str:
+        """The same for runs that write the same values to the same places."""
+        import hashlib
+
+        return hashlib.sha256(f"{self._identity}{_layout(self.schema)}".encode()).hexdigest()
 
     def keep(self, done: int) -> None:
         """Leave what is written, to be resumed: the first ``done`` trajectories are complete."""
         self._sync(self._hidden)
         offsets = {name: offset for name, (_, offset) in self._places.items()}
-        left = {"identity": self._identity, "done": done, "offsets": offsets}
+        left = {"identity": self._fingerprint(), "done": done, "offsets": offsets}
         fresh = self._journal.parent / f"{self._journal.name}-new"
         remove(fresh)
         with open(fresh, "x", encoding="utf-8") as file:  # never through a link that lies there
@@ -211,11 +214,10 @@ class Hdf5Output(Output):
         with h5py.File(self._hidden, "w", locking=False) as file:
             for name, value in self.schema.attributes.items():
                 file.attrs[name] = value
-            for variable in self.schema.variables:
-                self._create(h5py, file, variable)
-            self._attach_scales(h5py, file)
+            made = {v.name: self._create(h5py, file, v) for v in self.schema.variables}
+            self._attach_scales(h5py, file, made)
             file.flush()
-            offsets = {v.name: file[v.name].id.get_offset() for v in self.schema.variables}
+            offsets = {name: dataset.id.get_offset() for name, dataset in made.items()}
         self._reserve(self._open_at(self._hidden), offsets)
 
     def _reserve(self, descriptor: int, offsets: Mapping[str, int | None]) -> None:
@@ -229,7 +231,7 @@ class Hdf5Output(Output):
         descriptor = self._open_at(self._hidden)
         self._places = {name: (descriptor, offset) for name, offset in offsets.items()}
 
-    def _create(self, h5py: Any, file: Any, variable: Variable) -> None:
+    def _create(self, h5py: Any, file: Any, variable: Variable) -> Any:
         """A dataset whose place in the file is fixed now and filled later."""
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         self._layout_of(h5py, variable, properties)
@@ -239,34 +241,35 @@ class Hdf5Output(Output):
         space = shaped(variable.shape) if variable.shape else scalar(h5py.h5s.SCALAR)
         file.require_group(os.path.dirname(f"/{variable.name}"))
         kind = h5py.h5t.py_create(variable.dtype, logical=True)
-        h5py.h5d.create(file.id, variable.name.encode(), kind, space, properties)
+        place = h5py.h5d.create(file.id, variable.name.encode(), kind, space, properties)
+        made = h5py.Dataset(place)
         for name, value in variable.attributes.items():
-            file[variable.name].attrs[name] = value
+            made.attrs[name] = value
+        return made
 
     def _layout_of(self, h5py: Any, variable: Variable, properties: Any) -> None:
         properties.set_layout(h5py.h5d.CONTIGUOUS)
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
 
-    def _attach_scales(self, h5py: Any, file: Any) -> None:
+    def _attach_scales(self, h5py: Any, file: Any, made: Mapping[str, Any]) -> None:
         scales = {}
         for dim, size in self.schema.dims.items():
             if dim == "time":
-                file["time"].make_scale("time")
+                scale, label = made["time"], "time"
             elif dim == "dof" and self.schema.joint_names:
                 text = h5py.string_dtype()
-                file.create_dataset("dof", data=list(self.schema.joint_names), dtype=text)
-                file["dof"].make_scale("dof")
+                scale = file.create_dataset("dof", data=list(self.schema.joint_names), dtype=text)
+                label = "dof"
             else:
                 # netCDF's mark of a dimension without coordinates; no values are stored
-                file.create_dataset(dim, shape=(size,), dtype=">f4")
-                file[dim].make_scale(
-                    f"This is a netCDF dimension but not a netCDF variable.{size:10d}"
-                )
-            scales[dim] = file[dim]
+                scale = file.create_dataset(dim, shape=(size,), dtype=">f4")
+                label = f"This is a netCDF dimension but not a netCDF variable.{size:10d}"
+            scale.make_scale(label)
+            scales[dim] = scale
         for variable in self.schema.variables:
             for axis, dim in enumerate(variable.dims):
                 if variable.name != dim:
-                    file[variable.name].dims[axis].attach_scale(scales[dim])
+                    h5py.h5ds.attach_scale(made[variable.name].id, scales[dim].id, axis)
 
 
 class FolderOutput(Output):
@@ -302,6 +305,9 @@ class NpzOutput(FolderOutput):
     copies = 2
 
     def _complete(self) -> None:
+        import shutil
+        import zipfile
+
         self._close()
         archive = self._hidden / "archive.npz"
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED, allowZip64=True) as target:

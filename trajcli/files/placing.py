@@ -6,7 +6,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -116,6 +115,8 @@ def remove(path: Path) -> None:
     parts: Iterable[Path] = path.parent.iterdir() if path.name == "*" else [path]
     for part in list(parts):
         if part.is_dir() and not part.is_symlink():
+            import shutil
+
             shutil.rmtree(part, ignore_errors=True)
         else:
             part.unlink(missing_ok=True)
@@ -134,7 +135,8 @@ def reserve(descriptor: int, offset: int, size: int) -> None:
 
 
 def require_space(path: Path, needed: int) -> None:
-    free = shutil.disk_usage(path.parent).free
+    disk = os.statvfs(path.parent)
+    free = disk.f_bavail * disk.f_frsize
     if needed > free:
         raise OutputError(
             Fault(

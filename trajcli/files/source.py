@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from dataclasses import dataclass
@@ -50,8 +49,10 @@ def parse_source(text: str, attributes: bool = False) -> Source:
 def expand_files(source: Source) -> list[Source]:
     """One source per file where FILE is a glob that the shell did not expand."""
     text = str(source.path)
-    if os.path.exists(source.path) or not glob.has_magic(text):
+    if os.path.exists(source.path) or not set(text) & set("*?["):
         return [source]
+    import glob
+
     paths = sorted(glob.glob(text), key=natural_key)
     return [Source(Path(path), source.dataset, source.attribute) for path in paths] or [source]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -85,32 +86,37 @@ def _compute(
 ) -> int:
     """Every block from file to file; returns how many results are not finite.
 
-    One block is read, and its place in the output made ready, while the one before is computed
-    and written by another thread.
+    Blocks are read, and their places in the output made ready, while those before are computed
+    and written by another thread: one at a time, or two where they need no memory of their own.
     """
     total = plan.batch.shape[0]
-    bad, kept = 0, output.done
+    bad, done = 0, output.done
+    ahead: deque[tuple[int, Future[int]]] = deque()
+
+    def settle(most: int) -> None:
+        """Wait until no more than so many blocks are on their way."""
+        nonlocal bad, done
+        while len(ahead) > most:
+            end, result = ahead.popleft()
+            bad += result.result()
+            output.settle()
+            done = end
+            on_progress(done, total)
+
     with ThreadPoolExecutor(1) as worker:
-        ahead: Future[int] | None = None
-        done = reached = kept
-        for begin, end, local, part in plan.batch.blocks(plan.block, kept):
+        for begin, end, local, part in plan.batch.blocks(plan.block, done):
             actions = plan.batch.read(part, local, local + end - begin)
             names = {"actions": part.where}
             block = plan.inputs.block(actions, begin, end, begin - local, names)
             views = _views(plan, output, begin, end)
-            if ahead is not None:
-                bad += ahead.result()
-                output.settle()
-                done = reached
-                on_progress(done, total)
-                came = stop()
-                if came is not None:
-                    raise _stopped(plan, output, came, done)
-            ahead = worker.submit(_run_block, plan, output, block, begin, views, allow_nonfinite)
-            reached = end
-        if ahead is not None:
-            bad += ahead.result()
-            on_progress(total, total)
+            settle(0 if views is None else 1)
+            came = stop()
+            if came is not None:
+                settle(0)
+                raise _stopped(plan, output, came, done)
+            computed = worker.submit(_run_block, plan, output, block, begin, views, allow_nonfinite)
+            ahead.append((end, computed))
+        settle(0)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
