@@ -5,6 +5,18 @@ namespace TRAJCLI_LEVEL {
 
 constexpr int WIDEST = 6;  // points in a window, at most
 
+// Doubles of what is given; as much again is what comes next, for the second cache.
+template <class In>
+inline void widen(const In* from, double* to, std::int64_t count) {
+    constexpr std::int64_t line = LINE / sizeof(In);
+    std::int64_t i = 0;
+    for (; i + line <= count; i += line) {
+        __builtin_prefetch(from + count + i, 0, 2);
+        for (std::int64_t j = i; j < i + line; j += W) store(to + j, load(from + j));
+    }
+    for (; i < count; i++) to[i] = from[i];
+}
+
 // Rows that follow each other with the same weights, each window one point on from the last.
 struct Stretch {
     std::int64_t row, count;
@@ -88,12 +100,21 @@ template <int WIDTH>
 struct Evenly {
     Vec weight[4][WIDTH];
     Quiet scale[4];
-    bool copy = true;       // order 0 is the middle point itself
-    bool full = true;       // no weight is zero
-    bool all_but_last = true;  // the last of each order is, where there are several
+    bool copy = true;           // order 0 is the middle point itself
+    bool full = true;           // no weight is zero
+    bool all_but_last = true;   // the last of each order is, where there are several
+    int offset = 0;             // 1: the first of each order was, and the window begins after it
 
     Evenly(const double* unit, const double* factors) {
         for (int i = 0; i < WIDTH; i++) copy = copy && unit[i] * factors[0] == (i == WIDTH / 2);
+        double moved[4 * WIDTH];
+        if (!copy && WIDTH > 4 && unit[0] == 0.0) {  // several weights in each order
+            offset = 1;
+            for (int m = 0; m < 4; m++)
+                for (int i = 0; i < WIDTH; i++)
+                    moved[m * WIDTH + i] = i < WIDTH - m - 1 ? unit[m * WIDTH + i + 1] : 0.0;
+            unit = moved;
+        }
         for (int m = 0; m < 4; m++) {
             scale[m] = quiet(all(factors[m]));
             for (int i = 0; i < WIDTH; i++, unit++) {
@@ -130,9 +151,9 @@ inline Quiet weighed_evenly(const Evenly<WIDTH>& stencil, const N* d) {
 }
 
 template <int WIDTH, bool WHOLE, int SPARED, class N, class Out>
-__attribute__((noinline)) void slide_in(const Evenly<WIDTH>& given, const double* hi, const double* lo,
-                                        std::int64_t row, std::int64_t count, Out* const given_out[4]) {
-    const Evenly<WIDTH> stencil = given;
+__attribute__((noinline)) void slide_in(const Evenly<WIDTH>& stencil, const double* hi,
+                                        const double* lo, std::int64_t row, std::int64_t count,
+                                        Out* const given_out[4]) {
     Out* const out[4] = {given_out[0], given_out[1], given_out[2], given_out[3]};
     const bool derived = out[1] || out[2] || out[3];
     for (std::int64_t at = 0; at < count; at += W) {
@@ -158,6 +179,7 @@ template <bool WHOLE, int WIDTH, class Out>
 bool slide_evenly(const Evenly<WIDTH>& stencil, const double* hi, const double* lo, bool low,
                   std::int64_t row, std::int64_t count, Out* const out[4]) {
     if (!stencil.full && !stencil.all_but_last) return false;
+    hi += stencil.offset * row, lo += stencil.offset * row;
     if (!low && HAS_QUIET) {
         forget_inexact();
         (stencil.full ? slide_in<WIDTH, WHOLE, 0, Vec, Out>
@@ -215,6 +237,8 @@ private:
     std::int64_t rows_;
     std::vector<double> hi_, lo_;
     std::vector<Stage<Out>> stages_[4];
+    Aligned<Vec> stencils_;
+    std::vector<std::int64_t> made_for_;
 
     bool evenly() const { return job_.unit && sizeof(In) == sizeof(float) && sizeof(Out) == sizeof(float); }
 
@@ -233,8 +257,8 @@ private:
         const In* actions = static_cast<const In*>(job_.actions) + b * job_.actions_stride;
         const std::int64_t last = job_.head + job_.horizon;
         const std::int64_t from = begin > job_.head ? begin : job_.head, to = end < last ? end : last;
-        double* inner = hi_.data() + (from - begin) * D;
-        for (std::int64_t i = 0; i < (to - from) * D; i++) inner[i] = actions[(from - job_.head) * D + i];
+        if (to > from)
+            widen(actions + (from - job_.head) * D, hi_.data() + (from - begin) * D, (to - from) * D);
         if (!padded) return;
         std::memset(lo_.data(), 0, count * D * sizeof(double));
         auto copy = [&](std::int64_t point, const double* hi, const double* lo, std::int64_t at) {
@@ -264,13 +288,31 @@ private:
             if (job_.out[m]) stages_[m][0].added(count * job_.dofs);
     }
 
+    // Made once for each kind, or for each trajectory where these differ.
+    template <int WIDTH>
+    const Evenly<WIDTH>& evenly_for(std::int64_t b, std::int64_t kind) {
+        constexpr std::size_t size = sizeof(Evenly<WIDTH>) / sizeof(Vec) + 1;
+        if (made_for_.empty()) {
+            const std::int64_t* last = job_.phase + job_.rows;
+            made_for_.assign(*std::max_element(job_.phase, last) + 1, -1);
+            stencils_.resize(made_for_.size() * size);
+        }
+        Vec* place = stencils_.data() + kind * size;
+        const std::int64_t wanted = job_.scale_stride ? b : 0;
+        if (made_for_[kind] != wanted) {
+            made_for_[kind] = wanted;
+            new (place) Evenly<WIDTH>(job_.unit + kind * 4 * WIDTH, job_.scale + b * job_.scale_stride);
+        }
+        return *reinterpret_cast<const Evenly<WIDTH>*>(place);
+    }
+
     // What the last vector writes too much is written over by what comes next.
     template <int WIDTH>
     void compute(std::int64_t b, std::int64_t row, std::int64_t count, bool low, Out* const out[4]) {
         const std::int64_t D = job_.dofs, kind = job_.phase[row] * 4 * WIDTH;
         const double *hi = hi_.data(), *lo = lo_.data();
         if constexpr (sizeof(Out) == sizeof(float)) if (evenly()) {
-            const Evenly<WIDTH> stencil(job_.unit + kind, job_.scale + b * job_.scale_stride);
+            const Evenly<WIDTH>& stencil = evenly_for<WIDTH>(b, job_.phase[row]);
             if (job_.unit_whole ? slide_evenly<true>(stencil, hi, lo, low, D, count * D, out)
                                 : slide_evenly<false>(stencil, hi, lo, low, D, count * D, out))
                 return;
@@ -405,7 +447,7 @@ private:
                 static_cast<const In*>(job_.upstream[m]) + b * job_.upstream_stride + row * D;
             double* to = in_[m].data();
             std::memset(to, 0, around * sizeof(double));
-            for (std::int64_t i = 0; i < count * D; i++) to[around + i] = from[i];
+            widen(from, to + around, count * D);
             std::memset(to + around + count * D, 0, (around + AT_ONCE * W) * sizeof(double));
         }
         Tap tap[4 * WIDEST];
@@ -428,14 +470,218 @@ private:
     }
 };
 
+// The same for floats, a lane per dof: what a point has gathered so far stays in registers while
+// the window moves over it. Few dofs share a vector with those of the next trajectories.
+template <int WIDTH, bool COPY, class Out>
+class BandAdjointLanes {
+public:
+    BandAdjointLanes(const trajcli_band_adjoint& job, bool streaming)
+        : job_(job),
+          stretches_(stretches(job, false)) {
+        dofs_ = job.dofs;
+        group_ = dofs_ <= W / 2 ? W / dofs_ : 1;
+        width_ = group_ > 1 ? W : dofs_;
+        columns_ = group_ > 1 ? 1 : (dofs_ + W - 1) / W;
+        rows_ = TILE / width_ > 16 ? TILE / width_ : 16;
+        for (int m = 0; m < 4; m++)
+            if (group_ > 1 && job.upstream[m]) in_[m].resize(rows_ * W);
+        points_.resize((rows_ + WIDTH) * width_ + W);
+        if (group_ > 1) apart_.resize((rows_ + WIDTH) * W);
+        sums_.resize(columns_ * WIDTH);
+        for (std::int64_t g = 0; g < group_; g++)
+            stages_.emplace_back((rows_ + WIDTH) * dofs_ + W, streaming);
+    }
+
+    void trajectories(std::int64_t begin, std::int64_t end) {
+        for (first_ = begin; first_ < end; first_ += group_) {
+            active_ = end - first_ < group_ ? end - first_ : group_;
+            for (std::int64_t g = 0; g < active_; g++)
+                stages_[g].aim(static_cast<Out*>(job_.actions) + (first_ + g) * job_.actions_stride);
+            for (std::int64_t i = 0; i < columns_ * WIDTH; i++) sums_[i] = Vec{};
+            base_ = 0;
+            for (const Stretch& stretch : stretches_)
+                for (std::int64_t done = 0; done < stretch.count; done += rows_) {
+                    const std::int64_t left = stretch.count - done, row = stretch.row + done;
+                    finish_to(job_.first[row]);
+                    tile(row, left < rows_ ? left : rows_);
+                }
+            finish_to(job_.head + job_.horizon + job_.tail);
+        }
+        for (auto& stage : stages_) stage.drain(true);
+    }
+
+private:
+    static constexpr std::int64_t TILE = 1536;
+
+    const trajcli_band_adjoint& job_;
+    std::vector<Stretch> stretches_;
+    std::int64_t dofs_, group_, width_, columns_, rows_;
+    std::int64_t first_ = 0, active_ = 0;  // the trajectories computed together
+    std::int64_t base_ = 0;                // the first point in sums_
+    std::vector<float> in_[4];
+    std::vector<double> points_;
+    std::vector<Out> apart_;
+    Aligned<Vec> sums_;                    // of WIDTH points, for each column
+    std::vector<Stage<Out>> stages_;
+
+    int lanes_of(std::int64_t column) const {
+        if (group_ > 1) return active_ * dofs_;
+        const std::int64_t left = dofs_ - column * W;
+        return left < W ? left : W;
+    }
+
+    // Points before ``point`` get nothing more.
+    void finish_to(std::int64_t point) {
+        while (base_ < point) {
+            const std::int64_t left = point - base_, count = left < WIDTH ? left : WIDTH;
+            for (std::int64_t c = 0; c < columns_; c++) {
+                Vec* sum = sums_.data() + c * WIDTH;
+                for (std::int64_t k = 0; k < count; k++) keep(k, c, sum[k]);
+                for (std::int64_t k = 0; k < WIDTH; k++) sum[k] = k + count < WIDTH ? sum[k + count] : Vec{};
+            }
+            put(count);
+        }
+    }
+
+    void keep(std::int64_t k, std::int64_t column, Vec x) {
+        std::memcpy(points_.data() + k * width_ + column * W, &x, lanes_of(column) * sizeof(double));
+    }
+
+    void tile(std::int64_t row, std::int64_t count) {
+        const double* table = job_.table + first_ * job_.table_stride + job_.phase[row] * 4 * WIDTH;
+        const float* in[4];
+        bool used[4];
+        for (int m = 0; m < 4; m++) {
+            used[m] = false;
+            for (int k = 0; k < WIDTH; k++) used[m] = used[m] || table[m * WIDTH + k] != 0.0;
+            used[m] = used[m] && job_.upstream[m];
+            if (used[m]) in[m] = bring(m, row, count);
+        }
+        // Last columns first: what a vector writes beyond its row is then written over.
+        for (std::int64_t c = columns_ - 1; c >= 0; c--) column(c, table, in, used, count);
+        put(count - 1);
+    }
+
+    const float* bring(int m, std::int64_t row, std::int64_t count) {
+        const float* from = static_cast<const float*>(job_.upstream[m]) +
+                            first_ * job_.upstream_stride + row * dofs_;
+        if (group_ == 1) return from;
+        float* to = in_[m].data();
+        interleave_rows(from, job_.upstream_stride, to, dofs_, count, active_);
+        return to;
+    }
+
+    // Weights, of each lane's own trajectory where these differ; those of derivatives are applied
+    // to differences from the middle of the window.
+    void weights(const double* table, const bool used[4], Vec found[4][WIDTH]) const {
+        const std::int64_t kinds = group_ > 1 && job_.table_stride ? active_ : 1;
+        for (std::int64_t g = 0; g < kinds; g++, table += job_.table_stride)
+            for (int m = 0; m < 4; m++) {
+                double rest = 0.0;
+                for (int k = 0; k < WIDTH; k++) rest -= k == WIDTH / 2 ? 0.0 : table[m * WIDTH + k];
+                for (int k = 0; k < WIDTH; k++) {
+                    const double weight = m && k == WIDTH / 2 ? rest : table[m * WIDTH + k];
+                    if (g == 0) found[m][k] = all(used[m] ? weight : 0.0);
+                    for (std::int64_t l = g * dofs_; g && used[m] && l < (g + 1) * dofs_; l++)
+                        found[m][k][l] = weight;
+                }
+            }
+    }
+
+    void column(std::int64_t c, const double* table, const float* const given[4], const bool used[4],
+                std::int64_t count) {
+        static const float zeros[2 * W] = {};
+        Vec weight[4][WIDTH], sum[WIDTH];
+        weights(table, used, weight);
+        const float* in[4];
+        std::int64_t row[4];
+        for (int m = 0; m < 4; m++)
+            in[m] = used[m] ? given[m] + c * W : zeros, row[m] = used[m] ? width_ : 0;
+        const int lanes = lanes_of(c);
+        const std::int64_t ahead = group_ > 1 ? 0 : count * dofs_, width = width_;
+        double* to = points_.data() + c * W;
+        Vec* kept = sums_.data() + c * WIDTH;
+        for (int k = 0; k < WIDTH; k++) sum[k] = kept[k];
+        for (std::int64_t t = 0; t < count; t++) {
+            if (t) {
+                store(to + (t - 1) * width, sum[0]);
+                for (int k = 0; k + 1 < WIDTH; k++) sum[k] = sum[k + 1];
+                sum[WIDTH - 1] = Vec{};
+            }
+            for (int m = 0; m < 4; m++) {
+                const float* from = in[m] + t * row[m];
+                __builtin_prefetch(from + ahead, 0, 2);
+                const Vec x = load_some(from, lanes);
+                if (m == 0 && COPY)
+                    sum[WIDTH / 2] = multiply_add(weight[0][WIDTH / 2], x, sum[WIDTH / 2]);
+                else
+                    for (int k = 0; k < WIDTH; k++) sum[k] = multiply_add(weight[m][k], x, sum[k]);
+            }
+        }
+        for (int k = 0; k < WIDTH; k++) kept[k] = sum[k];
+    }
+
+    // ``count`` points from base_ on are complete.
+    void put(std::int64_t count) {
+        const std::int64_t last = job_.head + job_.horizon;
+        const double* from = points_.data();
+        for (; count > 0 && base_ < job_.head; from += width_, base_++, count--)
+            put_outside(from, job_.head_grad, job_.head, base_);
+        const std::int64_t inner = base_ + count < last ? count : base_ < last ? last - base_ : 0;
+        if (inner > 0) put_inside(from, inner);
+        from += inner * width_, base_ += inner, count -= inner;
+        for (; count > 0; from += width_, base_++, count--)
+            put_outside(from, job_.tail_grad, job_.tail, base_ - last);
+    }
+
+    void put_outside(const double* from, double* to, std::int64_t points, std::int64_t point) {
+        for (std::int64_t g = 0; g < active_; g++)
+            std::memcpy(to + ((first_ + g) * points + point) * dofs_, from + g * dofs_,
+                        dofs_ * sizeof(double));
+    }
+
+    void put_inside(const double* from, std::int64_t count) {
+        Out* to[W];
+        for (std::int64_t g = 0; g < active_; g++) to[g] = stages_[g].room();
+        Out* rows = group_ > 1 ? apart_.data() : to[0];
+        for (std::int64_t i = 0; i < count * width_; i++) rows[i] = static_cast<Out>(from[i]);
+        if (group_ > 1) separate_rows(rows, to, dofs_, count, active_);
+        for (std::int64_t g = 0; g < active_; g++) stages_[g].added(count * dofs_);
+    }
+};
+
+template <int WIDTH, class Out>
+void band_adjoint_lanes(const trajcli_band_adjoint& a, bool streaming, std::int64_t begin,
+                        std::int64_t end) {
+    bool copy = true;  // order 0 takes the middle point alone, wherever it is
+    for (std::int64_t t = 0; t < a.rows; t++)
+        for (int k = 0; k < WIDTH; k++)
+            copy = copy && (k == WIDTH / 2 || a.table[a.phase[t] * 4 * WIDTH + k] == 0.0);
+    copy ? BandAdjointLanes<WIDTH, true, Out>(a, streaming).trajectories(begin, end)
+         : BandAdjointLanes<WIDTH, false, Out>(a, streaming).trajectories(begin, end);
+}
+
+template <class Out>
+void band_adjoint_floats(const trajcli_band_adjoint& a, bool streaming, std::int64_t begin,
+                         std::int64_t end) {
+    switch (a.width) {
+        case 1: return band_adjoint_lanes<1, Out>(a, streaming, begin, end);
+        case 2: return band_adjoint_lanes<2, Out>(a, streaming, begin, end);
+        case 3: return band_adjoint_lanes<3, Out>(a, streaming, begin, end);
+        case 4: return band_adjoint_lanes<4, Out>(a, streaming, begin, end);
+        case 5: return band_adjoint_lanes<5, Out>(a, streaming, begin, end);
+        default: return band_adjoint_lanes<6, Out>(a, streaming, begin, end);
+    }
+}
+
 void band_adjoint(const trajcli_band_adjoint& a, bool streaming, std::int64_t begin,
                   std::int64_t end) {
     if (a.upstream_type)
         a.actions_type ? BandAdjointRun<double, double>(a, streaming).trajectories(begin, end)
                        : BandAdjointRun<double, float>(a, streaming).trajectories(begin, end);
     else
-        a.actions_type ? BandAdjointRun<float, double>(a, streaming).trajectories(begin, end)
-                       : BandAdjointRun<float, float>(a, streaming).trajectories(begin, end);
+        a.actions_type ? band_adjoint_floats<double>(a, streaming, begin, end)
+                       : band_adjoint_floats<float>(a, streaming, begin, end);
     streams_done();
 }
 

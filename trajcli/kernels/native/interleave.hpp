@@ -45,7 +45,7 @@ inline void interleave(const Value* from, std::int64_t apart, Value* to, std::in
             NarrowVec x[G];
             for (int g = 0; g < G; g++) {
                 const Value* place = from + g * apart + t * D;
-                __builtin_prefetch(place + ahead);
+                __builtin_prefetch(place + ahead, 0, 2);
                 std::memcpy(&x[g], place, sizeof x[g]);
             }
             transpose<D>(x);
@@ -75,6 +75,42 @@ inline void separate(const Value* from, Value* const* to, std::int64_t count) {
     for (; t < count; t++)
         for (int g = 0; g < G; g++)
             for (int d = 0; d < D; d++) to[g][t * D + d] = from[t * W + g * D + d];
+}
+
+// The same for any D up to half a vector; of ``active`` trajectories, where fewer are left.
+template <class Value>
+void interleave_rows(const Value* from, std::int64_t apart, Value* to, std::int64_t dofs,
+                     std::int64_t count, std::int64_t active) {
+    const std::int64_t group = W / dofs, ahead = group * apart;
+    if (active < group)
+        for (std::int64_t t = 0; t < count; t++)
+            for (std::int64_t g = 0; g < active; g++)
+                std::memcpy(to + t * W + g * dofs, from + g * apart + t * dofs, dofs * sizeof(Value));
+    else if (dofs == 1)
+        interleave<1>(from, apart, to, count, ahead);
+    else if (dofs == 2)
+        interleave<2>(from, apart, to, count, ahead);
+    else if (dofs == 3)
+        interleave<3>(from, apart, to, count, ahead);
+    else
+        interleave<4>(from, apart, to, count, ahead);
+}
+
+template <class Value>
+void separate_rows(const Value* from, Value* const* to, std::int64_t dofs, std::int64_t count,
+                   std::int64_t active) {
+    if (active < W / dofs)
+        for (std::int64_t t = 0; t < count; t++)
+            for (std::int64_t g = 0; g < active; g++)
+                std::memcpy(to[g] + t * dofs, from + t * W + g * dofs, dofs * sizeof(Value));
+    else if (dofs == 1)
+        separate<1>(from, to, count);
+    else if (dofs == 2)
+        separate<2>(from, to, count);
+    else if (dofs == 3)
+        separate<3>(from, to, count);
+    else
+        separate<4>(from, to, count);
 }
 
 }  // namespace TRAJCLI_LEVEL

@@ -1,7 +1,9 @@
 // The kernels for any machine: what its compiler takes for granted.
+#include <algorithm>
 #include <cfenv>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <utility>
 #include <vector>
 #if defined(__SSE2__)

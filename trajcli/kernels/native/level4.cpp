@@ -1,9 +1,11 @@
 // The kernels for x86-64-v4: AVX-512. Compiled for it alone, called only where it is there.
 #if defined(__x86_64__)
+#include <algorithm>
 #include <cfenv>
 #include <cstdint>
 #include <cstring>
 #include <immintrin.h>
+#include <new>
 #include <utility>
 #include <vector>
 #pragma GCC push_options

@@ -304,7 +304,7 @@ struct UniformTile {
         for (int m = 0; m < 4; m++) {
             if (!Kernel::reads(m)) continue;
             const float* from = in[m] + t * in_row[m];
-            __builtin_prefetch(from + ahead);
+            __builtin_prefetch(from + ahead, 0, 2);
             x[m] = load_some(from, lanes);
         }
     }

@@ -54,7 +54,7 @@ public:
     }
 
 private:
-    static constexpr std::int64_t TILE = 2048;
+    static constexpr std::int64_t TILE = 2048, NEAR = 16384;
 
     const Job& job_;
     Powers powers_;
@@ -163,7 +163,11 @@ private:
                 rooms[m] = shared_[m].data();
             }
         }
-        if (group_ == 1) tile.ahead = to_next_tile(first, count);
+        // what the second cache is to hold by then: the next trajectory, or of a long one the next tile
+        tile.ahead = group_ > 1                          ? 0
+                     : job_.horizon * dofs_ <= NEAR ? job_.in_stride
+                     : Kernel::backwards            ? -rows_ * dofs_
+                                                    : rows_ * dofs_;
         // Last columns first: what a vector writes beyond its row is then written over.
         for (std::int64_t c = columns_ - 1; c >= 0; c--) {
             UniformTile part = tile;
@@ -184,14 +188,6 @@ private:
         }
     }
 
-    // Elements from a row of this tile to one of the next.
-    std::int64_t to_next_tile(std::int64_t first, std::int64_t count) const {
-        const std::int64_t H = job_.horizon;
-        if (!Kernel::backwards)
-            return first + count < H ? rows_ * dofs_ : job_.in_stride - first * dofs_;
-        return first ? -rows_ * dofs_ : job_.in_stride + (H - (rows_ < H ? rows_ : H)) * dofs_;
-    }
-
     void copy_state(int m, Stage<Out>& stage) {
         if (!job_.copied) return;
         const double* state = job_.begin_hi[m] + first_ * job_.begin_stride;
@@ -203,22 +199,7 @@ private:
     void bring(int m, std::int64_t first, std::int64_t count) {
         const float* source = from(m, first);
         float* to = in_[m].data();
-        const std::int64_t apart = job_.in_stride, ahead = group_ * apart;
-        if (active_ < group_) {
-            for (std::int64_t t = 0; t < count; t++)
-                for (std::int64_t g = 0; g < active_; g++)
-                    for (std::int64_t d = 0; d < dofs_; d++)
-                        to[t * W + g * dofs_ + d] = source[g * apart + t * dofs_ + d];
-            return;
-        }
-        if (dofs_ == 1)
-            interleave<1>(source, apart, to, count, ahead);
-        else if (dofs_ == 2)
-            interleave<2>(source, apart, to, count, ahead);
-        else if (dofs_ == 3)
-            interleave<3>(source, apart, to, count, ahead);
-        else
-            interleave<4>(source, apart, to, count, ahead);
+        interleave_rows(source, job_.in_stride, to, dofs_, count, active_);
     }
 
     // Rows of each trajectory to its place.
@@ -237,19 +218,7 @@ private:
             if (!one) stage.added(dofs_), to[g] = stage.room();
         }
         const Out* rows = shared_[m].data();
-        auto go = [&](auto separate) { separate(rows, to, count); };
-        if (active_ < group_)
-            for (std::int64_t t = 0; t < count; t++)
-                for (std::int64_t g = 0; g < active_; g++)
-                    std::memcpy(to[g] + t * dofs_, rows + t * W + g * dofs_, dofs_ * sizeof(Out));
-        else if (dofs_ == 1)
-            go(separate<1, Out>);
-        else if (dofs_ == 2)
-            go(separate<2, Out>);
-        else if (dofs_ == 3)
-            go(separate<3, Out>);
-        else
-            go(separate<4, Out>);
+        separate_rows(rows, to, dofs_, count, active_);
         if (one) return stages_[m][0].added(active_ * whole);
         for (std::int64_t g = 0; g < active_; g++) stages_[m][g].added(count * dofs_);
     }
