@@ -398,6 +398,20 @@ class Inputs:
         assert self.dt is not None
         return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
 
+    def unaligned(self, grads: Array) -> Array:
+        """Gradients of the steps [B, 1 or n] as those of dt as it is given, or of the gaps."""
+        if self.times is not None:
+            return grads
+        given = int(self.raw_steps().shape[1])
+        if given == 1:
+            return grads.sum(1)[:, None]
+        ahead = self._unused_steps() + self.mode.dt_ahead
+        found = np.zeros((len(grads), given))
+        count = given - ahead
+        found[:, ahead:] = grads[:, :count]
+        found[:, -1] += grads[:, count:].sum(1)
+        return found
+
     def gathered(self, role: str, device: str | None) -> dict[str, Any]:
         """The given parts of the start or goal state, each trajectory's own: float64 [B, D]."""
         parts, index = getattr(self, role), getattr(self, f"{role}_index")

@@ -196,9 +196,8 @@ def _results(
         results = block.compute(plan.choice, plan.dtype, plan.wanted, views, carry)
         yield from ((name, begin, values) for name, values in results.items())
         return
-    kernels, device = plan.choice.kernels, plan.choice.device
     for name, row, values in plan.gradient.block(
-        block, plan.inputs, begin, kernels, device, plan.dtype
+        block, plan.inputs, begin, plan.choice, plan.dtype
     ):
         if name not in QUANTITIES or name in plan.wanted:
             yield name, row, values
