@@ -51,6 +51,20 @@ class Carry:
     shortest: float = math.inf
     longest: float = 0.0
 
+    def arrays(self) -> dict[str, Any]:
+        """The same as arrays, to be kept in a file."""
+        found = {"bounds": np.array([self.peak, self.shortest, self.longest])}
+        for name, pairs in (("state", self.state), ("time", self.time and [self.time])):
+            if pairs:
+                found[name] = np.stack([np.stack([to_numpy(p.hi), to_numpy(p.lo)]) for p in pairs])
+        return found
+
+    @staticmethod
+    def of(arrays: Mapping[str, Any]) -> Carry:
+        """What :meth:`arrays` gave."""
+        state, time = ([Pair(*p) for p in arrays.get(name, ())] for name in ("state", "time"))
+        return Carry(state or None, time[0] if time else None, *map(float, arrays["bounds"]))
+
 
 @dataclass(frozen=True)
 class Inputs:

@@ -26,6 +26,7 @@ from trajcli.kernels.choose import Choice
 from trajcli.kernels.pairs import two_sum
 
 WRT = ("actions", "start", "goal", "dt")
+_SUM = "sum/"
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,16 @@ class Gradient:
             else:
                 yield from self._states(f"grad/{name}", values, inputs, whole, begin)
 
+    def carried(self) -> dict[str, Any]:
+        """The sums so far, to be kept in a file."""
+        return {_SUM + name: total.parts() for name, total in self.totals.items()}
+
+    def carry_on(self, carried: Mapping[str, Any]) -> None:
+        """Take up the sums of a run that was stopped."""
+        for name, parts in carried.items():
+            if name.startswith(_SUM):
+                self.totals[name.removeprefix(_SUM)] = _Total.of(parts)
+
     def finish(self) -> Iterator[tuple[str, int, Any]]:
         """What was summed over all trajectories."""
         for name, total in self.totals.items():
@@ -146,6 +157,17 @@ class _Total:
         missed = (values - gained.hi) - gained.lo
         errors = np.cumsum(np.concatenate([np.asarray(self._lo[at])[None], missed]), 0)
         self._hi[at], self._lo[at] = sums[-1], errors[-1]
+
+    def parts(self) -> Any:
+        """The sum and its error."""
+        return np.stack([self._hi, self._lo])
+
+    @staticmethod
+    def of(parts: Any) -> _Total:
+        """A sum that goes on."""
+        total = _Total(parts.shape[1:])
+        total._hi, total._lo = parts[0].copy(), parts[1].copy()
+        return total
 
     def value(self) -> Any:
         """The sum."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
@@ -58,10 +58,10 @@ def run(
                 request.overwrite,
                 request.durable,
                 identity,
-                request.resume and plan.gradient is None,
+                request.resume,
                 request.compress,
             )
-            report["resumed_after"] = output.done
+            report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
             with discarding(output):
                 overflowed = _compute(plan, output, request.allow_nonfinite, stop, on_progress)
                 output.finish()
@@ -90,10 +90,14 @@ def _compute(
     and written by another thread.
     """
     total, rows = plan.batch.shape[0], plan.inputs.rows
-    bad, carry = 0, Carry()
+    bad, carry = int(output.carried.get("bad", 0)), Carry()
+    if output.done[1]:
+        carry = Carry.of(output.carried)
+    if plan.gradient is not None:
+        plan.gradient.carry_on(output.carried)
     with ThreadPoolExecutor(1) as worker:
         ahead: Future[int] | None = None
-        reached = (output.done, 0)
+        reached = output.done
         for block in plan.batch.blocks(plan.size, rows, reached):
             inputs = _read(plan, block)
             views = _views(plan, output, block)
@@ -103,7 +107,8 @@ def _compute(
                 on_progress(reached[0] + reached[1] / rows, total)
                 came = stop()
                 if came is not None:
-                    raise _stopped(plan, output, came, reached[0])
+                    left = {"bad": np.array(bad), **(carry.arrays() if reached[1] else {})}
+                    raise _stopped(plan, output, came, reached, left)
             if block.rows[0] == 0:
                 carry = Carry()
             job = (plan, output, block, inputs, views, carry, allow_nonfinite)
@@ -172,19 +177,15 @@ def _run_block(
     return bad
 
 
-def _stopped(plan: Plan, output: Output, came: str, done: int) -> Stopped:
-    """The end of a run that a signal stopped; what is done is kept where it can be gone on with.
-
-    Gradients that are summed over trajectories and compressed files cannot: they start again.
-    """
-    total = plan.batch.shape[0]
-    if plan.gradient is not None or not output.resumable:
-        output.discard()
-        left, hint = "nothing was kept", "run the same command again"
-    else:
-        output.keep(done)
-        left, hint = "they are kept", "run the same command again with --resume"
-    found = f"{done} of {total} trajectories done; {left}"
+def _stopped(
+    plan: Plan, output: Output, came: str, done: tuple[int, int], left: Mapping[str, Any]
+) -> Stopped:
+    """The end of a run that a signal stopped; what is done is kept, and what to go on from."""
+    sums = {} if plan.gradient is None else plan.gradient.carried()
+    output.keep(done, {**left, **sums})
+    rows = f" and {done[1]} rows of the next" if done[1] else ""
+    found = f"{done[0]} of {plan.batch.shape[0]} trajectories{rows} done; they are kept"
+    hint = "run the same command again with --resume"
     return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
 
 
