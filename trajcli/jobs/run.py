@@ -22,6 +22,7 @@ from trajcli.jobs.batch import Block
 from trajcli.jobs.lookup import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
+from trajcli.jobs.shrinking import Sizes, guarded
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -62,8 +63,11 @@ def run(
                 request.compress,
             )
             report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
-            with discarding(output):
-                overflowed = _compute(plan, output, request.allow_nonfinite, stop, on_progress)
+            with discarding(output), guarded(files.paths()) as sizes:
+                overflowed = _compute(
+                    plan, output, sizes, request.allow_nonfinite, stop, on_progress
+                )
+                sizes.require_all()
                 output.finish()
     finally:
         files.close()
@@ -80,6 +84,7 @@ def run(
 def _compute(
     plan: Plan,
     output: Output,
+    sizes: Sizes,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
@@ -103,6 +108,7 @@ def _compute(
             views = _views(plan, output, block)
             if ahead is not None:
                 bad += ahead.result()
+                sizes.require_pages()
                 output.settle()
                 on_progress(reached[0] + reached[1] / rows, total)
                 came = stop()
@@ -116,6 +122,7 @@ def _compute(
             reached = (block.end, 0) if block.rows[1] == rows else (block.begin, block.rows[1])
         if ahead is not None:
             bad += ahead.result()
+            sizes.require_pages()
             on_progress(total, total)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
