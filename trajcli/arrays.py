@@ -56,7 +56,9 @@ def stack(pairs: Sequence[Pair], axis: int) -> Pair:
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """Arrays joined along an axis they have."""
-    return namespace(arrays[0]).concatenate(list(arrays), axis)
+    if is_torch(arrays[0]):  # cat, not concatenate, which torch cannot map over (vmap)
+        return sys.modules["torch"].cat(list(arrays), axis)
+    return np.concatenate(list(arrays), axis)
 
 
 def differences(stamps: Array) -> Array:
@@ -85,12 +87,17 @@ def differentiable(exact: Pair, plain: Callable[[], Array]) -> Pair:
     return Pair(exact.hi + (values - values.detach()), exact.lo)
 
 
-def leading(values: Array, count: int) -> Array:
-    """The first ``count`` columns [b, count].
+def columns(values: Array, begin: int, end: int) -> Array:
+    """values[:, begin:end].
 
     A slice of all there is is an alias in torch, and those cannot be mapped over (vmap).
     """
-    return values.narrow(1, 0, count) if is_torch(values) else values[:, :count]
+    return values.narrow(1, begin, end - begin) if is_torch(values) else values[:, begin:end]
+
+
+def leading(values: Array, count: int) -> Array:
+    """The first ``count`` columns; the array itself where it has no more."""
+    return values if values.shape[1] == count else columns(values, 0, count)
 
 
 def pair(values: Array) -> Pair:

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
@@ -18,18 +18,20 @@ from trajcli.errors import Fault, Stopped, raise_if_any
 from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.schema import QUANTITIES
-from trajcli.inputs import Inputs
+from trajcli.inputs import Carry, Inputs
+from trajcli.jobs.batch import Block
 from trajcli.jobs.lookup import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
+from trajcli.jobs.shrinking import Sizes, guarded
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 _LIMITS = {"float32": 1e38, "float64": 1e307}
 """Below these no result overflows."""
 
-Progress = Callable[[int, int], None]
-"""Called with trajectories done and all of them."""
+Progress = Callable[[float, int], None]
+"""Called with trajectories done, of the last one maybe a part, and all of them."""
 
 
 def run(
@@ -58,12 +60,15 @@ def run(
                 request.overwrite,
                 request.durable,
                 identity,
-                request.resume and plan.gradient is None,
+                request.resume,
                 request.compress,
             )
-            report["resumed_after"] = output.done
-            with discarding(output):
-                overflowed = _compute(plan, output, request.allow_nonfinite, stop, on_progress)
+            report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
+            with discarding(output), guarded(files.paths()) as sizes:
+                overflowed = _compute(
+                    plan, output, sizes, request.allow_nonfinite, stop, on_progress
+                )
+                sizes.require_all()
                 output.finish()
     finally:
         files.close()
@@ -80,6 +85,7 @@ def run(
 def _compute(
     plan: Plan,
     output: Output,
+    sizes: Sizes,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
@@ -89,103 +95,122 @@ def _compute(
     Blocks are read, and their places in the output made ready, while those before are computed
     and written by another thread: one at a time, or two where they need no memory of their own.
     """
-    total = plan.batch.shape[0]
-    bad, done = 0, output.done
-    ahead: deque[tuple[int, Future[int]]] = deque()
+    total, rows = plan.batch.shape[0], plan.inputs.rows
+    bad, done = int(output.carried.get("bad", 0)), output.done
+    carry = Carry.of(output.carried) if done[1] else Carry()
+    if plan.gradient is not None:
+        plan.gradient.carry_on(output.carried)
+    ahead: deque[tuple[tuple[int, int], Future[int]]] = deque()
 
     def settle(most: int) -> None:
         """Wait until no more than so many blocks are on their way."""
         nonlocal bad, done
         while len(ahead) > most:
-            end, result = ahead.popleft()
+            reached, result = ahead.popleft()
             bad += result.result()
+            sizes.require_pages()
             output.settle()
-            done = end
-            on_progress(done, total)
+            done = reached
+            on_progress(done[0] + done[1] / rows, total)
 
     with ThreadPoolExecutor(1) as worker:
-        for begin, end, local, part in plan.batch.blocks(plan.block, done):
-            actions = plan.batch.read(part, local, local + end - begin)
-            names = {"actions": part.where}
-            block = plan.inputs.block(actions, begin, end, begin - local, names)
-            views = _views(plan, output, begin, end)
+        for block in plan.batch.blocks(plan.size, rows, done):
+            inputs = _read(plan, block)
+            views = _views(plan, output, block)
             settle(0 if views is None else 1)
             came = stop()
             if came is not None:
                 settle(0)
-                raise _stopped(plan, output, came, done)
-            computed = worker.submit(_run_block, plan, output, block, begin, views, allow_nonfinite)
-            ahead.append((end, computed))
+                left = {"bad": np.array(bad), **(carry.arrays() if done[1] else {})}
+                raise _stopped(plan, output, came, done, left)
+            if block.rows[0] == 0:
+                carry = Carry()
+            job = (plan, output, block, inputs, views, carry, allow_nonfinite)
+            reached = (block.end, 0) if block.rows[1] == rows else (block.begin, block.rows[1])
+            ahead.append((reached, worker.submit(_run_block, *job)))
         settle(0)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
 
 
-def _views(plan: Plan, output: Output, begin: int, end: int) -> dict[str, Any] | None:
+def _read(plan: Plan, block: Block) -> Inputs:
+    """The input of a block."""
+    stretch = plan.inputs.mode.stretch(block.rows, plan.inputs.horizon, plan.inputs.recorded)
+    whole = plan.gradient is not None
+    actions = plan.batch.read(block, (0, plan.inputs.horizon) if whole else stretch.actions)
+    return plan.inputs.block(
+        actions,
+        block.begin,
+        block.end,
+        block.begin - block.local,
+        {"actions": block.part.where},
+        None if whole else stretch,
+    )
+
+
+def _views(plan: Plan, output: Output, block: Block) -> dict[str, Any] | None:
     """Where in the output the kernels can put a block themselves; None where they cannot."""
     if plan.gradient is not None or plan.choice.backend != "native":
         return None
     views = {name: output.view(name) for name in plan.wanted}
     if any(view is None for view in views.values()):
         return None
-    blocks = {name: view[begin:end] for name, view in views.items()}
-    for block in blocks.values():
-        populate(block)
-    return blocks
+    trajectories, rows = slice(block.begin, block.end), slice(*block.rows)
+    found = {name: view[trajectories, rows] for name, view in views.items()}
+    for part in found.values():
+        populate(part)
+    return found
 
 
 def _run_block(
     plan: Plan,
     output: Output,
-    block: Inputs,
-    begin: int,
+    block: Block,
+    inputs: Inputs,
     views: dict[str, Any] | None,
+    carry: Carry,
     allow_nonfinite: bool,
 ) -> int:
     """Check, compute and write one block; returns how many results are not finite."""
-    raise_if_any(block.faults())
-    if not allow_nonfinite:
-        raise_if_any(block.nonfinite())
-    bounded = block.stays_below(_LIMITS[plan.dtype])
-    bad = 0
-    for name, row, array in _results(plan, block, begin, views):
+    raise_if_any(inputs.value_faults(allow_nonfinite))
+    bounded = inputs.stays_below(_LIMITS[plan.dtype], carry)
+    bad, (begin, step) = 0, (block.begin, block.rows[0])
+    for name, row, array in _results(plan, inputs, begin, views, carry):
         if not (bounded and name in QUANTITIES):
             bad += array.size - int(np.isfinite(array).sum())
         if views is None or name not in views:
-            output.write(name, row, array)
-    if any(v.name == "time" for v in plan.schema.streamed):
-        output.write("time", begin, block.row_times())
+            output.write(name, row, array, step)
+    time = next(v for v in plan.schema.variables if v.name == "time")
+    if len(time.shape) == 2:
+        output.write("time", begin, inputs.row_times(carry), step)
+    elif begin == 0:  # times that all share are written with the first
+        output.write("time", step, inputs.row_times(carry)[0])
     return bad
 
 
-def _stopped(plan: Plan, output: Output, came: str, done: int) -> Stopped:
-    """The end of a run that a signal stopped; what is done is kept where it can be gone on with.
-
-    Gradients that are summed over trajectories and compressed files cannot: they start again.
-    """
-    total = plan.batch.shape[0]
-    if plan.gradient is not None or not output.resumable:
-        output.discard()
-        left, hint = "nothing was kept", "run the same command again"
-    else:
-        output.keep(done)
-        left, hint = "they are kept", "run the same command again with --resume"
-    found = f"{done} of {total} trajectories done; {left}"
+def _stopped(
+    plan: Plan, output: Output, came: str, done: tuple[int, int], left: Mapping[str, Any]
+) -> Stopped:
+    """The end of a run that a signal stopped; what is done is kept, and what to go on from."""
+    sums = {} if plan.gradient is None else plan.gradient.carried()
+    output.keep(done, {**left, **sums})
+    rows = f" and {done[1]} rows of the next" if done[1] else ""
+    found = f"{done[0]} of {plan.batch.shape[0]} trajectories{rows} done; they are kept"
+    hint = "run the same command again with --resume"
     return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
 
 
 def _results(
-    plan: Plan, block: Inputs, begin: int, views: dict[str, Any] | None
+    plan: Plan, block: Inputs, begin: int, views: dict[str, Any] | None, carry: Carry
 ) -> Iterator[tuple[str, int, Any]]:
     """What a block gives: name, first row, values."""
     if plan.gradient is None:
-        results = block.compute(plan.choice, plan.dtype, plan.wanted, views)
+        results = block.compute(plan.choice, plan.dtype, plan.wanted, views, carry)
         yield from ((name, begin, values) for name, values in results.items())
         return
-    kernels, device = plan.choice.kernels, plan.choice.device
     for name, row, values in plan.gradient.block(
-        block, plan.inputs, begin, kernels, device, plan.dtype
+        block, plan.inputs, begin, plan.choice, plan.dtype
     ):
         if name not in QUANTITIES or name in plan.wanted:
             yield name, row, values

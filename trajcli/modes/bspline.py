@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,10 @@ from trajcli.arrays import concatenate, float64, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram
-from trajcli.modes.mode import Case, Mode, Parts, elapsed, filled, needs_start
-from trajcli.modes.stencils import blossom, evenly_spaced, state_points
+from trajcli.modes.mode import Carried, Case, Mode, Parts, filled, needs_start
+from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
+from trajcli.modes.stencils import blossom, evenly_spaced, state_points, state_points_adjoint
+from trajcli.modes.stretch import Range, Stretch, under
 
 DEGREES = (3, 4, 5)
 
@@ -75,31 +78,45 @@ class BSpline(Mode):
     def rows(self, horizon: int, recorded: bool) -> int:
         return (horizon + self.degree + 1) * self.steps + 1
 
-    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        return elapsed(dt, self.rows(horizon, recorded) - 1)
+    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
+        _, segment = self._windows(rows, horizon)
+        points = int(segment[0]), int(segment[-1]) + self.degree + 1
+        return Stretch(rows, under(points, self.degree + 1, horizon, horizon), (0, 1), horizon)
+
+    def _windows(self, rows: Range, horizon: int) -> tuple[Any, Any]:
+        """The rows that are computed, not copied, and the segment of each."""
+        row = np.arange(max(rows[0], 1 if self.convention == "standard" else 0), rows[1])
+        return row, np.minimum(row // self.steps, horizon + self.degree)
 
     def program(
-        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+        self,
+        stretch: Stretch,
+        actions: Array,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+        carried: Carried = None,
     ) -> BandProgram:
-        rows = self.rows(actions.shape[1], recorded)
-        copied = self.convention == "standard"
-        if self.ends == "goal":
+        tail = None
+        if stretch.closes and self.ends == "goal":
             # seen from the last segment, whose local time runs 0..1
             when = 1 if self.convention == "standard" else 0
             tail = self._points(goal, dt, when)
             actions = actions[:, :-1]
-        else:
+        elif stretch.closes:
             last = float64(actions[:, -1, None])
             tail = pair(concatenate([last] * self.degree, 1))
-        row = np.arange(1 if copied else 0, rows)
-        segment = np.minimum(row // self.steps, (rows - 1) // self.steps - 1)
+        row, segment = self._windows(stretch.rows, stretch.horizon)
+        before = 0 if stretch.opens else stretch.actions[0] + self.degree + 1
+        copied = self.convention == "standard" and stretch.rows[0] == 0
         return BandProgram(
             actions=actions,
-            head=self._points(start, dt, 0),
+            head=self._points(start, dt, 0) if stretch.opens else None,
             tail=tail,
             weights=evenly_spaced(
                 basis_table(self.degree, self.steps),
-                segment,
+                segment - before,
                 row - segment * self.steps,
                 dt,
                 self.steps,
@@ -107,16 +124,49 @@ class BSpline(Mode):
             start=filled(start) if copied else None,
         )
 
+    def pull_back(
+        self,
+        found: PulledProgram,
+        stretch: Stretch,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+    ) -> Pulled:
+        assert found.head is not None
+        assert found.tail is not None
+        actions, of_goal = widened(found.actions, stretch.horizon), list(NONE)
+        of_start, of_dt = self._points_adjoint(start, dt, 0, found.head)
+        if self.ends == "goal":
+            when = 1 if self.convention == "standard" else 0
+            of_goal, more = self._points_adjoint(goal, dt, when, found.tail)
+            of_dt = of_dt + more
+        else:
+            actions[:, -1] += found.tail.sum(1)
+        steps = of_dt + found.spacing(dt) if found.of_dt else None
+        return Pulled(actions, sums(of_start, found.state), of_goal, steps)
+
     def _points(self, state: Parts, dt: Array, when: int) -> Pair:
         """Control points of the segment that is the state's polynomial, [B, degree + 1, D].
 
         ``when``: the local time in the segment, in knots, at which the state holds.
         """
-        if self.convention == "curobo" and self.degree == 3:
-            state = [*state[:3], None]
+        return state_points(self._seen(state), dt, self._blossoms(when), self.steps)
+
+    def _points_adjoint(
+        self, state: Parts, dt: Array, when: int, grad: Array
+    ) -> tuple[list[Array | None], Array]:
+        return state_points_adjoint(self._seen(state), dt, self._blossoms(when), grad, self.steps)
+
+    def _seen(self, state: Parts) -> Parts:
+        """The parts that shape the curve."""
+        curobo = self.convention == "curobo" and self.degree == 3
+        return [*state[:3], None] if curobo else state
+
+    def _blossoms(self, when: int) -> list[list[Fraction]]:
         d = self.degree
         knots = [tuple(r - d + 1 + k - when for k in range(d)) for r in range(d + 1)]
-        return state_points(state, dt, [blossom(d, each) for each in knots], self.steps)
+        return [blossom(d, each) for each in knots]
 
 
 @functools.cache

@@ -7,11 +7,14 @@ from fractions import Fraction
 
 import numpy as np
 
+from trajcli.arrays import leading
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import BandProgram
-from trajcli.modes.mode import Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.pulling import Pulled, PulledProgram, widened
 from trajcli.modes.stencils import evenly_spaced
+from trajcli.modes.stretch import Stretch
 
 _COPY = [[[Fraction(int(order == 0))] for order in range(4)]]
 
@@ -29,9 +32,30 @@ class Teleport(FramedMode):
         return [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
 
     def program(
-        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+        self,
+        stretch: Stretch,
+        actions: Array,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+        carried: Carried = None,
     ) -> BandProgram:
-        actions, start_row = self.framed(actions, recorded)
+        if stretch.closes:
+            actions = leading(actions, self.used(stretch.horizon) - stretch.actions[0])
+        start_row = stretch.rows[0] == 0 and self.lead(recorded)
         rows = np.arange(actions.shape[1])
         weights = evenly_spaced(_COPY, rows, rows * 0, dt[:, 0, None])
         return BandProgram(actions, None, None, weights, filled(start) if start_row else None)
+
+    def pull_back(
+        self,
+        found: PulledProgram,
+        stretch: Stretch,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+    ) -> Pulled:
+        steps = np.zeros((len(found.actions), dt.shape[1])) if found.of_dt else None
+        return Pulled(widened(found.actions, stretch.horizon), found.state, steps=steps)
