@@ -147,8 +147,8 @@ def test_one_long_trajectory_is_resumed_in_its_middle(request_, monkeypatch, opt
     monkeypatch.setattr("trajcli.files.compressed._LARGEST_CHUNK", 1000)
     monkeypatch.setattr("trajcli.files.compressed._CHUNK_BYTES", 700)
     random = np.random.default_rng(1)
-    np.save("long.npy", random.standard_normal((300, 3)).astype("f4"))
-    np.save("steps.npy", random.uniform(0.01, 0.1, 300))
+    np.save("long.npy", random.standard_normal((600, 3)).astype("f4"))
+    np.save("steps.npy", random.uniform(0.01, 0.1, 600))
     asked = replace(request_, sources=["long.npy"], dt="steps.npy", memory=1, **options, **more)
     run(replace(asked, memory=1 << 28))
     want = contents(asked.out)
@@ -156,7 +156,7 @@ def test_one_long_trajectory_is_resumed_in_its_middle(request_, monkeypatch, opt
     with pytest.raises(Stopped, match="rows of the next"):
         run(asked, on_progress=stop_at(0.3))
     with pytest.raises(Stopped):
-        run(replace(asked, resume=True, memory=1 << 16), on_progress=stop_at(0.6))
+        run(replace(asked, resume=True, memory=1 << 15), on_progress=stop_at(0.6))
     assert 0.6 <= run(replace(asked, resume=True))["resumed_after"] < 1
     assert contents(asked.out) == want
 

@@ -150,6 +150,8 @@ def _library() -> tuple[Any, str]:
         library = ctypes.CDLL(spec.origin)
     except OSError as error:
         return None, f"cannot be loaded: {error}"
+    if not hasattr(library, "trajcli_guard_up"):
+        return None, "built from older sources: install trajcli again"
     for name in ("cascade", "cascade_adjoint", "band", "band_adjoint"):
         function = getattr(library, f"trajcli_run_{name}")
         function.argtypes = (_Pointer, ctypes.c_int, ctypes.c_int, _Int)
