@@ -12,6 +12,7 @@ import trajcli
 from trajcli import State
 from trajcli.kernels import native
 from trajcli.kernels.pairs import Pair
+from trajcli.kernels.program import BLOCK_ROWS
 from trajcli.modes import PARTS
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
@@ -80,7 +81,7 @@ def test_wild_neighbours_change_no_bit(mode, options, dofs):
 @pytest.mark.parametrize("order", range(4))
 def test_a_run_cut_between_blocks_goes_on_with_the_same_bits(order, make):
     shape, cut = (5, 150, 3), 48
-    assert cut % native.BLOCK_ROWS == 0
+    assert cut % BLOCK_ROWS == 0
     actions, dt = make(shape), np.asarray([[0.013]])
     parts = [getattr(start_of(5, 3), part) for part in PARTS]
     state = [Pair(part, np.zeros_like(part)) for part in parts]

@@ -11,7 +11,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import StoredArray
-from trajcli.modes.stretch import SHORTEST, Range
+from trajcli.modes.stretch import PIECE, Range
 
 _GLIDING_BYTES = 1 << 20
 """More is not held between two windows."""
@@ -19,10 +19,14 @@ _GLIDING_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Size:
-    """How much is done at once: rows of trajectories; only whole ones go together."""
+    """How much is done at once: rows of trajectories; only whole ones go together.
+
+    ``lead``: rows before the first step, from which pieces are counted.
+    """
 
     trajectories: int
     rows: int
+    lead: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ class Batch:
             for local in firsts if self.shape[0] else (0,):  # no trajectories: rows have times yet
                 end = min(local + size.trajectories, count)
                 begun = done[1] if offset + local == done[0] else 0
-                for span in _spans(begun, rows, size.rows):
+                for span in _spans(begun, rows, size):
                     yield Block(offset + local, offset + end, span, local, part)
             offset += count
 
@@ -123,11 +127,12 @@ class Batch:
         return block.part.read_part(begin, end, first, last)[:, kept - first]
 
 
-def _spans(begin: int, rows: int, size: int) -> Iterator[Range]:
-    """Runs of rows from ``begin`` on, none shorter than a stretch may be."""
+def _spans(begin: int, rows: int, size: Size) -> Iterator[Range]:
+    """Runs of rows from ``begin`` on, none shorter than a stretch may be, of whole pieces."""
     while begin < rows:
-        end = begin + max(size, SHORTEST)
-        end = rows if rows - end < SHORTEST else end
+        pieces = (begin + max(size.rows, 2 * PIECE) - size.lead) // PIECE
+        end = size.lead + pieces * PIECE
+        end = rows if rows - end < PIECE else end
         yield begin, end
         begin = end
 
@@ -181,7 +186,7 @@ def _glide(last: dict[str, Any], key: Any, first: int, end: int, read: Any, axis
     else:
         kept = np.split(kept, [first - last["first"]], axis)[1]
         values = np.concatenate([kept, read(last["end"], end)], axis)
-    tail = np.split(values, [max(values.shape[axis] - SHORTEST, 0)], axis)[1]
+    tail = np.split(values, [max(values.shape[axis] - PIECE, 0)], axis)[1]
     if tail.nbytes > _GLIDING_BYTES:
         last.clear()
     else:

@@ -21,7 +21,7 @@ from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.central import Central
-from trajcli.modes.stretch import SHORTEST
+from trajcli.modes.stretch import PIECE
 from trajcli.trajectory import DTYPES, output_dtype
 
 _BYTES_PER_ELEMENT = {"native": 96, "torch": 512}
@@ -147,7 +147,8 @@ def _size(inputs: Inputs, kind: str, memory: int, whole: bool) -> Size:
     together = (budget - (0 if own else rows * alone)) // (rows * per_row)
     if together >= 1 or whole:
         return Size(max(1, min(together, max(batch, 1))), inputs.rows)
-    return Size(1, max(SHORTEST, budget // (dofs * each + alone)))
+    lead = int(inputs.recorded or inputs.mode.lead(inputs.recorded))
+    return Size(1, max(PIECE, budget // (dofs * each + alone)), lead)
 
 
 def _notes(batch: Batch, dtype: str, needed: int, memory: int) -> list[str]:

@@ -13,6 +13,9 @@ from typing import Any
 
 from trajcli.kernels.pairs import Array, Pair
 
+BLOCK_ROWS = 16
+"""A cascade may be cut after a number of steps that this divides: the bits are the same."""
+
 
 @dataclass(frozen=True, eq=False)
 class CascadeProgram:

@@ -87,7 +87,7 @@ class Mode:
         return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
     def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
-        """What is needed for some of the rows: all, or at least ``stretch.SHORTEST``."""
+        """What is needed for some of the rows: all, or at least ``stretch.PIECE``."""
         raise NotImplementedError
 
     def whole(self, horizon: int, recorded: bool) -> Stretch:

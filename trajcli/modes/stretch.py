@@ -13,12 +13,14 @@ import numpy as np
 
 from trajcli.arrays import columns, concatenate, constant, namespace
 from trajcli.kernels.pairs import Array, Pair, two_sum
+from trajcli.kernels.program import BLOCK_ROWS
 
 Range = tuple[int, int]
 """First, and last + 1."""
 
-SHORTEST = 16
-"""Rows a stretch of several has at least: both ends of a trajectory, and the widest window."""
+PIECE = BLOCK_ROWS
+"""Rows a stretch of several has at least (both ends of a trajectory, and the widest window), and
+of which it has whole numbers: kernels give the same bits only if cut there."""
 
 
 @dataclass(frozen=True)

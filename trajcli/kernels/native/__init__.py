@@ -26,8 +26,6 @@ from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Weights
 
 SCHEMES = ("euler", "zoh", "foh")
-BLOCK_ROWS = 16
-"""A cascade may be cut between rows where this divides their number: the bits are the same."""
 _SMALL = 1 << 16
 """Elements below which starting threads costs more than it gains."""
 _STREAMED = 4 << 20

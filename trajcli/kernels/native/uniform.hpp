@@ -12,7 +12,7 @@
 
 namespace TRAJCLI_LEVEL {
 
-constexpr int BLOCK = 16;  // rows; more would let sums outgrow 53 bits
+constexpr int BLOCK = 16;  // rows: BLOCK_ROWS in program.py; more would outgrow 53 bits
 
 // C_r(k) for k = 0..BLOCK: the ways to take r steps back, in order, in k.
 struct StepsTaken {
