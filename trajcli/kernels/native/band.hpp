@@ -174,17 +174,60 @@ __attribute__((noinline)) void slide_in(const Evenly<WIDTH>& stencil, const doub
     }
 }
 
+// The operations of slide_in that must be exact, and no others: for machines on which the flag
+// counts all. What is computed has to be seen by somebody, or it is not computed.
+template <int WIDTH, bool WHOLE, int SPARED>
+__attribute__((noinline)) void try_in(const Evenly<WIDTH>& stencil, const double* hi,
+                                      std::int64_t row, std::int64_t count, Vec* seen_by) {
+    Mask seen{};
+    for (std::int64_t at = 0; at < count; at += W) {
+        Vec d[WIDTH];
+        for (int i = 0; i < WIDTH; i++) d[i] = load(hi + i * row + at);
+        auto see = [&](auto order) {
+            constexpr int M = decltype(order)::value, left = WIDTH - M;
+            constexpr int n = left > 1 ? left - SPARED : left;
+            if constexpr (n > 0) {
+                Vec sum = d[0];
+                if (WHOLE && !(M == 0 && stencil.copy)) {
+                    sum = first_times(stencil.weight[M][0], d[0]);
+                    for (int i = 1; i < n; i++) sum = times(stencil.weight[M][i], d[i], sum);
+                } else {
+                    for (int i = 1; i < n; i++) seen ^= (Mask)d[i];
+                }
+                seen ^= (Mask)sum;
+            }
+            for (int i = 0; i + M + 1 < WIDTH; i++) d[i] = minus(d[i + 1], d[i]);
+        };
+        see(std::integral_constant<int, 0>());
+        see(std::integral_constant<int, 1>());
+        see(std::integral_constant<int, 2>());
+        see(std::integral_constant<int, 3>());
+    }
+    *seen_by = (Vec)seen;
+}
+
 // False, and nothing done, for weights of another pattern. low: points have low parts.
 template <bool WHOLE, int WIDTH, class Out>
 bool slide_evenly(const Evenly<WIDTH>& stencil, const double* hi, const double* lo, bool low,
                   std::int64_t row, std::int64_t count, Out* const out[4]) {
     if (!stencil.full && !stencil.all_but_last) return false;
     hi += stencil.offset * row, lo += stencil.offset * row;
-    if (!low && HAS_QUIET) {
+    if (!low) {
+        auto go = [&] {
+            (stencil.full ? slide_in<WIDTH, WHOLE, 0, Vec, Out>
+                          : slide_in<WIDTH, WHOLE, 1, Vec, Out>)(stencil, hi, nullptr, row, count, out);
+        };
+        Vec seen;
         forget_inexact();
-        (stencil.full ? slide_in<WIDTH, WHOLE, 0, Vec, Out>
-                      : slide_in<WIDTH, WHOLE, 1, Vec, Out>)(stencil, hi, nullptr, row, count, out);
-        if (!was_inexact()) return true;
+        if (HAS_QUIET)
+            go();
+        else
+            (stencil.full ? try_in<WIDTH, WHOLE, 0>
+                          : try_in<WIDTH, WHOLE, 1>)(stencil, hi, row, count, &seen);
+        if (!was_inexact()) {
+            if (!HAS_QUIET) go();
+            return true;
+        }
     }
     (stencil.full ? slide_in<WIDTH, WHOLE, 0, Pair, Out>
                   : slide_in<WIDTH, WHOLE, 1, Pair, Out>)(stencil, hi, low ? lo : nullptr, row, count, out);

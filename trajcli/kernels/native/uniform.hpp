@@ -49,10 +49,19 @@ __attribute__((noinline)) inline bool was_inexact() {
     return flags() & INEXACT;
 }
 
+#if defined(TRAJCLI_AVX2)
+inline __m128i first_lanes(int lanes) {
+    static const int ones_and_zeros[2 * W] = {-1, -1, -1, -1};
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(ones_and_zeros + W - lanes));
+}
+#endif
+
 // Floats of the first ``lanes`` lanes, zero in the others; nothing beyond them is read.
 inline Vec load_some(const float* from, int lanes) {
 #if defined(TRAJCLI_AVX512)
     return (Vec)_mm512_cvtps_pd(_mm256_maskz_loadu_ps((__mmask8)((1u << lanes) - 1), from));
+#elif defined(TRAJCLI_AVX2)
+    return (Vec)_mm256_cvtps_pd(_mm_maskload_ps(from, first_lanes(lanes)));
 #else
     if (lanes == W) return load(from);
     float some[W] = {};
@@ -67,7 +76,13 @@ inline void store_some(Out* to, Quiet x, int lanes) {
 #if defined(TRAJCLI_AVX512)
     if (sizeof(Out) == sizeof(float)) {
         const __m256 narrow = _mm512_cvt_roundpd_ps((__m512d)x.v, TRAJCLI_SILENT);
-        _mm256_mask_storeu_ps(to, (__mmask8)((1u << lanes) - 1), narrow);
+        _mm256_mask_storeu_ps(reinterpret_cast<float*>(to), (__mmask8)((1u << lanes) - 1), narrow);
+        return;
+    }
+#elif defined(TRAJCLI_AVX2)
+    if (sizeof(Out) == sizeof(float)) {
+        const __m128 narrow = _mm256_cvtpd_ps((__m256d)x);
+        _mm_maskstore_ps(reinterpret_cast<float*>(to), first_lanes(lanes), narrow);
         return;
     }
 #endif
