@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     )
     from trajcli.modes import MODES
     from trajcli.operators import Csr, Operator, operator
+    from trajcli.resampling import Resampled, resample
+    from trajcli.retiming import Bounds, Retimed, retime
     from trajcli.trajectory import State, Trajectory, integrate
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Bounds": "retiming",
     "Csr": "operators",
     "DataError": "errors",
     "Fault": "errors",
@@ -37,22 +40,29 @@ _HOMES = {
     "UsageError": "errors",
     "MODES": "modes",
     "Operator": "operators",
+    "Resampled": "resampling",
+    "Retimed": "retiming",
     "State": "trajectory",
     "Trajectory": "trajectory",
     "clip_gradient": "autograd.factor",
     "integrate": "trajectory",
     "operator": "operators",
+    "resample": "resampling",
+    "retime": "retiming",
     "scale_gradient": "autograd.factor",
 }
 
 __all__ = [
     "MODES",
+    "Bounds",
     "Csr",
     "DataError",
     "Fault",
     "InputError",
     "Operator",
     "OutputError",
+    "Resampled",
+    "Retimed",
     "State",
     "Stopped",
     "TrajcliError",
@@ -61,6 +71,8 @@ __all__ = [
     "clip_gradient",
     "integrate",
     "operator",
+    "resample",
+    "retime",
     "scale_gradient",
 ]
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import Fault, UsageError
 
 _MODES = "acceleration (acc), jerk, velocity, clique (position), central, bspline or teleport"
 
@@ -32,7 +32,9 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     """Take defaults from a TOML file: keys are option names, also in a table per command."""
     if path is None:
         return None
-    table = _read_toml(path)
+    from trajcli.files.toml import read_toml
+
+    table = read_toml(path, "--config")
     options = {parameter.name: parameter for parameter in context.command.params if parameter.name}
     command = context.info_name or ""
     own = table.get(command, {})
@@ -53,24 +55,6 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     defaults = {by_flag[key.replace("-", "_")]: value for key, value in chosen.items()}
     context.default_map = {**(context.default_map or {}), **defaults}
     return path
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        try:
-            import tomli as tomllib
-        except ImportError:
-            hint = "pip install tomli, or use Python 3.11 or later"
-            raise UsageError(Fault("no reader for TOML here", "--config", hint=hint)) from None
-    try:
-        with open(path, "rb") as file:
-            table: dict[str, Any] = tomllib.load(file)
-            return table
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(Fault("cannot be read", str(path), "a TOML file", reason)) from None
 
 
 def parse_size(text: str) -> int:
