@@ -24,6 +24,8 @@ def register(app: typer.Typer) -> None:
 def integrate(
     source: options.Sources,
     out: options.Out,
+    layout: options.Layout = None,
+    filter_key: options.FilterKey = None,
     mode: options.Mode = "acceleration",
     scheme: options.Scheme = None,
     ends: options.Ends = None,
@@ -84,6 +86,8 @@ def integrate(
     request = Request(
         sources=source,
         out=out,
+        layout=layout,
+        filter_key=filter_key,
         mode=mode,
         options=options.given_options(
             scheme=scheme,
@@ -149,8 +153,9 @@ def _say_plan(console: Console, plan: dict[str, Any]) -> None:
             _count(shape["dofs"], "dof"),
         )
     )
+    source = f"{plan['source']} ({plan['layout']})" if plan["layout"] else plan["source"]
     console.say(
-        f"{plan['source']}: {size} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
+        f"{source}: {size} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
         f"start {plan['start']} · {plan['device']}, {plan['backend']}: {plan['device_reason']}"
     )
 

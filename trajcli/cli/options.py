@@ -103,6 +103,25 @@ Out = Annotated[
 ]
 
 
+_source_option = _panel("What is read")
+
+Layout = Annotated[
+    str | None,
+    _source_option(
+        "--layout",
+        metavar="NAME",
+        help="Read files as robomimic, mimicgen, robosuite, libero, isaaclab, aloha, maniskill, "
+        "d4rl, minari, or plain arrays. (default: what they are recognised as)",
+    ),
+]
+FilterKey = Annotated[
+    str | None,
+    _source_option(
+        "--filter-key", metavar="NAME", help="Only the trajectories listed in /mask/NAME."
+    ),
+]
+
+
 _mode_option = _panel("What is computed")
 
 Mode = Annotated[str, _mode_option("--mode", metavar="MODE", help=f"{_MODES}.")]

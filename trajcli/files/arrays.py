@@ -99,6 +99,12 @@ class ArrayFile(ABC):
         """Attributes of a group, of the file for ""; empty where the format has none."""
         return {}
 
+    def children(self, group: str = "") -> list[str]:
+        """The names directly in a group, in natural order; none where there is no such group."""
+        prefix = f"{group.strip('/')}/" if group.strip("/") else ""
+        inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
+        return list(dict.fromkeys(name.split("/")[0] for name in inside))
+
     def has_group(self, name: str) -> bool:
         """Whether datasets lie under this name."""
         return any(other.startswith(name.strip("/") + "/") for other in self.names())
@@ -137,13 +143,14 @@ class ArrayFile(ABC):
         wanted = pattern.strip("/")
         if "*" not in wanted:
             return [wanted]
-        found = [name for name in self.names() if _matches(name, wanted)]
+        found = [""]
+        for part in wanted.split("/"):  # * does not cross a slash
+            found = [
+                f"{group}/{child}" if group else child
+                for group in found
+                for child in fnmatch.filter(self.children(group), part)
+            ]
+        found = [name for name in found if not self.has_group(name)]
         if not found:
             raise InputError(self.missing(pattern))
         return sorted(found, key=natural_key)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Whether a name fits a pattern part by part: * does not cross a slash."""
-    parts, wanted = name.split("/"), pattern.split("/")
-    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))

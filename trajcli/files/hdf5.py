@@ -35,6 +35,7 @@ class Hdf5File(ArrayFile):
         self._h5 = h5py
         self._allow_external = allow_external
         self._names: list[str] | None = None
+        self._children: dict[str, list[str]] = {}
         try:
             self._file = h5py.File(path, "r", locking="best-effort")
         except _FAULTS as error:
@@ -82,6 +83,19 @@ class Hdf5File(ArrayFile):
             return {} if item is None else _small_attributes(item)
         except _FAULTS:
             return {}
+
+    def children(self, group: str = "") -> list[str]:
+        key = group.strip("/")
+        if key not in self._children:
+            try:
+                item = self._resolve(key)
+                inside = item.id if isinstance(item, self._h5.Group) else ()
+                # also what leads out of the file: that is refused when it is read
+                names = [name.decode("utf-8", "replace") for name in inside]
+            except _FAULTS as error:
+                raise InputError(_unreadable(f"{self.path}:/{key}", error)) from None
+            self._children[key] = sorted(names, key=natural_key)
+        return self._children[key]
 
     def has_group(self, name: str) -> bool:
         try:

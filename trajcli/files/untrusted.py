@@ -81,6 +81,10 @@ class UntrustedFile(ArrayFile):
         attributes: dict[str, Any] = self._ask({"do": "attributes", "name": group})[0]
         return attributes
 
+    def children(self, group: str = "") -> list[str]:
+        names: list[str] = self._ask({"do": "children", "name": group})[0]
+        return names
+
     def has_group(self, name: str) -> bool:
         return bool(self._ask({"do": "has_group", "name": name})[0])
 
@@ -168,6 +172,8 @@ def _answer(file: ArrayFile, request: Mapping[str, Any]) -> tuple[Any, bytes]:
             return file.names(), b""
         case "attributes":
             return _plain(file.attributes(request["name"])), b""
+        case "children":
+            return file.children(request["name"]), b""
         case "has_group":
             return file.has_group(request["name"]), b""
         case "get":

@@ -11,7 +11,8 @@ import numpy as np
 from trajcli.errors import Fault, Gathering, InputError, UsageError
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
-from trajcli.jobs.lookup import Files, Place, find_dt, find_state
+from trajcli.jobs.lookup import find_dt, find_state
+from trajcli.jobs.places import Files, Place
 from trajcli.jobs.request import Request
 from trajcli.modes import Mode
 
@@ -64,6 +65,8 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
     if batch is None or start is None or goal is None or steps is None or index is None:
         raise InputError(*check.faults)
     dt, times, dt_source, dt_names = steps
+    if dt is None and times is None:
+        raise InputError(*check.faults, _no_step(places[0]))
     notes: list[str] = []
     if request.repeated_times == "drop" and times is not None:
         batch, times, note = _without_repeats(batch, times, recorded)
@@ -88,6 +91,18 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
         dt_source=dt_source,
         start_source=start[2],
         notes=notes,
+    )
+
+
+def _no_step(place: Place) -> Fault:
+    """The fault of steps that nothing says."""
+    layout = place.layout
+    return Fault(
+        "no time step",
+        "dt",
+        "a step in seconds, a rate, or time stamps",
+        "none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
+        (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET",
     )
 
 

@@ -15,8 +15,9 @@ from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
 from trajcli.jobs.found import Found, find
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
-from trajcli.jobs.lookup import Files, Place, find_actions, joint_names
+from trajcli.jobs.lookup import joint_names
 from trajcli.jobs.names import refuse_inputs_as_output, without_folders
+from trajcli.jobs.places import Files, Place, find_actions
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
@@ -41,6 +42,7 @@ class Plan:
     dtype: str
     gradient: Gradient | None
     block: int
+    layout: str | None
     dt_source: str
     start_source: str
     notes: Sequence[str]
@@ -51,6 +53,7 @@ class Plan:
         mode = self.inputs.mode
         return {
             "source": self.batch.name,
+            "layout": self.layout,
             "mode": mode.name,
             "options": mode.options(self.inputs.recorded),
             "shape": {"trajectories": batch, "horizon": horizon, "dofs": dofs},
@@ -85,7 +88,9 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     gradient = check.attempt(lambda: find_gradient(request, files))
     check.attempt(lambda: refuse_output(request.out, request.overwrite))
-    places = check.attempt(lambda: find_actions(files, request.sources))
+    places = check.attempt(
+        lambda: find_actions(files, request.sources, request.layout, request.filter_key)
+    )
     found = check.attempt(lambda: find(request, files, places, check)) if places else None
     check.attempt(lambda: refuse_inputs_as_output(request.out, files.paths()))
     if found is None or mode is None or wanted is None or choice is None or places is None:
@@ -115,6 +120,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         wanted=wanted,
         dtype=dtype,
         block=max(1, budget // elements),
+        layout=places[0].layout.name if places[0].layout is not None else None,
         dt_source=found.dt_source,
         start_source=found.start_source,
         notes=[

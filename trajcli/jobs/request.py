@@ -18,6 +18,8 @@ class Request:
 
     sources: Sequence[str]
     out: Path
+    layout: str | None = None
+    filter_key: str | None = None
     mode: str = "acceleration"
     options: Mapping[str, Any] = field(default_factory=dict)
     dt: str | None = None

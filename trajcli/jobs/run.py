@@ -18,7 +18,7 @@ from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.schema import QUANTITIES
 from trajcli.inputs import Inputs
-from trajcli.jobs.lookup import Files
+from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 
