@@ -23,13 +23,12 @@ if TYPE_CHECKING:
     from trajcli.modes import MODES
     from trajcli.operators import Csr, Operator, operator
     from trajcli.resampling import Resampled, resample
-    from trajcli.retiming import Bounds, Retimed, retime
+    from trajcli.retiming import Retimed, retime
     from trajcli.trajectory import State, Trajectory, integrate
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Bounds": "retiming",
     "Csr": "operators",
     "DataError": "errors",
     "Fault": "errors",
@@ -54,7 +53,6 @@ _HOMES = {
 
 __all__ = [
     "MODES",
-    "Bounds",
     "Csr",
     "DataError",
     "Fault",

@@ -30,34 +30,29 @@ class Retimed:
     limited_by: list[str]
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """The least and the largest value of a quantity, one number for all dofs or [D]."""
+Limit = tuple[Array, Array] | Array | float
+"""The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
 
-    lower: Array
-    upper: Array
 
-    def arrays(self) -> tuple[Array, Array]:
-        """Both as float64, [] or [D]."""
-        return np.asarray(self.lower, np.float64), np.asarray(self.upper, np.float64)
+_Pair = tuple[Array, Array]
 
 
 def retime(
-    parts: Mapping[str, Array], limits: Mapping[str, Bounds], *, slower_only: bool = False
+    parts: Mapping[str, Array], limits: Mapping[str, Limit], *, slower_only: bool = False
 ) -> Retimed:
     """The smallest uniform time scaling that keeps every trajectory within its limits.
 
-    parts: velocity, acceleration and jerk [B, T, D], any of them. limits: by the same names;
-    lower < 0 < upper, per dof. Time stretched by s takes velocity to v/s, acceleration to a/s²
-    and jerk to j/s³; positions stay. The factor is below 1 where a trajectory can be faster,
-    unless ``slower_only``; of one that does not move it is 1. Values are within the limits also
-    after rounding to their type.
+    parts: velocity, acceleration and jerk [B, T, D], any of them. limits: by the same names, a
+    pair (lower < 0 < upper) of numbers or [D], or the largest magnitude. Time stretched by s
+    takes velocity to v/s, acceleration to a/s² and jerk to j/s³; positions stay. The factor is
+    below 1 where a trajectory can be faster, unless ``slower_only``; of one that does not move
+    it is 1. Values are within the limits also after rounding to their type.
 
     Raises InputError for limits of what is not given, limits that do not fit, NaN and Inf.
     """
     given = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
-    used = {name: limits[name] for name in given if name in limits}
-    raise_if_any(_limit_faults(given, limits), InputError)
+    used = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
+    raise_if_any(_limit_faults(given, used), InputError)
     batch = len(next(iter(given.values())))
     needed = {name: _needed(given[name], bounds, name) for name, bounds in used.items()}
     table = np.stack(list(needed.values()))  # [parts, B]
@@ -76,22 +71,24 @@ def retime(
     return Retimed(factor, scaled, limited)
 
 
-def _limit_faults(given: Mapping[str, Array], limits: Mapping[str, Bounds]) -> list[Fault]:
+def _pair(limit: Limit) -> _Pair:
+    """Lower and upper as float64, [] or [D]."""
+    lower, upper = limit if isinstance(limit, tuple) else (-np.asarray(limit), limit)
+    return np.asarray(lower, np.float64), np.asarray(upper, np.float64)
+
+
+def _limit_faults(given: Mapping[str, Array], limits: Mapping[str, _Pair]) -> list[Fault]:
     faults = []
-    wanted = [name for name in PARTS[1:] if name in limits]
-    if not wanted:
-        expected = "limits of velocity, acceleration or jerk"
-        faults.append(Fault("no limits", "limits", expected, ", ".join(limits) or "none"))
-    for name in wanted:
+    if not limits:
+        faults.append(Fault("no limits", "limits", "limits of velocity, acceleration or jerk"))
+    for name in limits:
         if name not in given:
             found = ", ".join(given) or "none"
             what = f"limits of {name}, and no {name}"
             faults.append(Fault(what, name, "every limited quantity", found))
             continue
         dofs = given[name].shape[-1]
-        for side, values in vars(limits[name]).items():
-            sign = 1.0 if side == "upper" else -1.0
-            array = np.asarray(values, dtype=np.float64)
+        for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):
             if array.shape not in ((), (dofs,)):
                 expected = f"one number, or {dofs}"
                 faults.append(
@@ -107,10 +104,10 @@ def _limit_faults(given: Mapping[str, Array], limits: Mapping[str, Bounds]) -> l
     return faults
 
 
-def _needed(values: Array, bounds: Bounds, name: str) -> Array:
+def _needed(values: Array, bounds: _Pair, name: str) -> Array:
     """The scaling [B] that a quantity asks for: the order-th root of its worst share."""
     wide = values.astype(np.float64)
-    lower, upper = bounds.arrays()
+    lower, upper = bounds
     share = np.maximum(wide / upper, wide / lower)
     worst = share.max((1, 2), initial=0.0)
     if not np.isfinite(worst).all():
@@ -127,14 +124,14 @@ def _paced(values: Array, factor: Array, name: str) -> Array:
     return (values.astype(np.float64) / power).astype(output_type(values.dtype))
 
 
-def _after_rounding(factor: Array, given: Mapping[str, Array], used: Mapping[str, Bounds]) -> Array:
+def _after_rounding(factor: Array, given: Mapping[str, Array], used: Mapping[str, _Pair]) -> Array:
     """The factor, larger by a few units in the last place where rounding went over a limit."""
     for _ in range(64):
         over = np.zeros(len(factor), bool)
         step = 0.0
         for name, bounds in used.items():
             values = _paced(given[name], factor, name)
-            lower, upper = bounds.arrays()
+            lower, upper = bounds
             outside = (values.astype(np.float64) > upper) | (values.astype(np.float64) < lower)
             over |= outside.any((1, 2))
             step = max(step, float(np.finfo(values.dtype).eps))

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import Fault, InputError, UsageError
 
 _MODES = "acceleration (acc), jerk, velocity, clique (position), central, bspline or teleport"
 
@@ -32,9 +32,7 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     """Take defaults from a TOML file: keys are option names, also in a table per command."""
     if path is None:
         return None
-    from trajcli.files.toml import read_toml
-
-    table = read_toml(path, "--config")
+    table = _read_toml(path)
     options = {parameter.name: parameter for parameter in context.command.params if parameter.name}
     command = context.info_name or ""
     own = table.get(command, {})
@@ -55,6 +53,17 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
     defaults = {by_flag[key.replace("-", "_")]: value for key, value in chosen.items()}
     context.default_map = {**(context.default_map or {}), **defaults}
     return path
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    from trajcli.files.toml import parse_toml
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(Fault("cannot be read", str(path), "a TOML file", reason)) from None
+    return parse_toml(data, str(path))
 
 
 def parse_size(text: str) -> int:

@@ -25,7 +25,7 @@ from trajcli.files.arrays import ArrayFile, StoredArray
 
 MEMORY_LIMIT = 4 << 30
 """Address space of the child, bytes; its libraries take about a quarter."""
-SECONDS = 20.0
+SECONDS = 8.0
 """Time for an answer, plus a second for every ``BYTES_PER_SECOND`` asked for."""
 BYTES_PER_SECOND = 5_000_000
 
