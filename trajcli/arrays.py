@@ -85,12 +85,17 @@ def differentiable(exact: Pair, plain: Callable[[], Array]) -> Pair:
     return Pair(exact.hi + (values - values.detach()), exact.lo)
 
 
-def leading(values: Array, count: int) -> Array:
-    """The first ``count`` columns [b, count].
+def columns(values: Array, begin: int, end: int) -> Array:
+    """values[:, begin:end].
 
     A slice of all there is is an alias in torch, and those cannot be mapped over (vmap).
     """
-    return values.narrow(1, 0, count) if is_torch(values) else values[:, :count]
+    return values.narrow(1, begin, end - begin) if is_torch(values) else values[:, begin:end]
+
+
+def leading(values: Array, count: int) -> Array:
+    """The first ``count`` columns; the array itself where it has no more."""
+    return values if values.shape[1] == count else columns(values, 0, count)
 
 
 def pair(values: Array) -> Pair:

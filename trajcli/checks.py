@@ -85,7 +85,8 @@ def _stamp_place(
     table: Array, place: Array, shift: int, first_trajectory: int, row_numbers: Array | None
 ) -> str:
     row = int(place[1]) + shift
-    which = f"trajectory {first_trajectory + int(place[0])}, " if table.shape[0] > 1 else ""
+    named = table.shape[0] > 1 or first_trajectory
+    which = f"trajectory {first_trajectory + int(place[0])}, " if named else ""
     number = row if row_numbers is None else int(row_numbers[row])
     return f"{which}row {number} ({float(table[int(place[0]), row])!r})"
 

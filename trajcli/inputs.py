@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import (
+    concatenate,
     differences,
     float64,
     is_torch,
@@ -28,14 +30,26 @@ from trajcli.checks import (
 )
 from trajcli.errors import Fault
 from trajcli.kernels.choose import Choice
+from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import Program, run_program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.mode import Case
+from trajcli.modes.stretch import Range, Stretch
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
 
-_MANY_ROWS = 1 << 20
+
+@dataclass
+class Carry:
+    """What one stretch of rows leaves for the next."""
+
+    state: Sequence[Pair] | None = None
+    """Of a cascade, in NumPy: four pairs [B, D]."""
+    time: Pair | None = None
+    peak: float = 0.0
+    shortest: float = math.inf
+    longest: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,7 @@ class Inputs:
     ``start`` and ``goal`` hold the given parts [S, D] (S = 1: shared by all), ``dt`` is
     [b, h] as given (aligned by :meth:`Mode.align_dt`, unless ``steps_aligned``), ``names`` says
     where each came from; ``row_numbers`` [H] counts rows in the file where some were left out.
+    With a ``stretch``, actions, dt and times are those it needs and no others.
     """
 
     mode: Mode
@@ -60,11 +75,22 @@ class Inputs:
     row_numbers: Array | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
+    stretch: Stretch | None = None
 
     @property
     def horizon(self) -> int:
         """H, the number of actions per trajectory."""
-        return int(self.actions.shape[1])
+        return int(self.actions.shape[1]) if self.stretch is None else self.stretch.horizon
+
+    @property
+    def rows(self) -> int:
+        """T, the number of rows per trajectory."""
+        return self.mode.rows(self.horizon, self.recorded)
+
+    @property
+    def reach(self) -> Stretch:
+        """The stretch of rows these inputs are for."""
+        return self.stretch or self.mode.whole(self.horizon, self.recorded)
 
     @property
     def intervals(self) -> int:
@@ -109,12 +135,9 @@ class Inputs:
         if self.times is not None:
             if self.dt is not None:
                 return [Fault("both dt and times", self.name("times"), "one of them", "both")]
-            faults = time_stamp_shape_faults(self.times.shape, batch, steps + 1, self.name("times"))
-            if faults or not (_loaded(self.times) and readable(self.times)):
-                return faults
-            return time_stamp_faults(
-                self.times, self.name("times"), self.first_trajectory, self.row_numbers
-            )
+            shape = self.times.shape
+            faults = time_stamp_shape_faults(shape, batch, steps + 1, self.name("times"))
+            return faults or self._step_value_faults()
         if self.dt is None:
             return [
                 Fault(
@@ -137,13 +160,21 @@ class Inputs:
                     "one dt per trajectory has shape [B, 1]" if shape == (batch,) else "",
                 )
             ]
-        if not (_loaded(self.dt) and readable(self.dt)):
+        return self._step_value_faults()
+
+    def _step_value_faults(self) -> list[Fault]:
+        """Steps that are not positive, stamps that do not go up; of what is in memory."""
+        given = self.dt if self.times is None else self.times
+        if not (_loaded(given) and readable(given)):
             return []
+        if self.times is not None:
+            numbers = self._numbers(self.reach.steps[0], self.times.shape[-1])
+            return time_stamp_faults(self.times, self.name("times"), self.first_trajectory, numbers)
         values = to_numpy(self._used_dt())
         bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
         if not len(bad):
             return []
-        first = bad[0] + (0, self._unused_steps())
+        first = bad[0] + (0, self._first_step())
         spot = place(("trajectory", "step"), first, values.shape, self.first_trajectory)
         number = f" ({len(bad)} such entries)" if len(bad) > 1 else ""
         return [
@@ -165,9 +196,21 @@ class Inputs:
 
     def _unused_steps(self) -> int:
         """1 where a recording's dt has an entry for the step into row 0, else 0."""
+        if self.stretch is not None:
+            return 0
         assert self.dt is not None
         count = self.dt.shape[-1] if self.dt.ndim else 1
         return int(self.recorded and count == self.horizon and self.horizon > 1)
+
+    def _first_step(self) -> int:
+        """The number of the first entry of dt that is at hand and used."""
+        return self._unused_steps() if self.stretch is None else self.stretch.steps[0]
+
+    def _numbers(self, begin: int, count: int) -> Any:
+        """The numbers in the file of rows from ``begin`` on."""
+        if self.row_numbers is not None:
+            return self.row_numbers[begin : begin + count]
+        return None if self.stretch is None else range(begin, begin + count)
 
     def _state_faults(
         self, role: str, parts: Mapping[str, Array], index: Array | None
@@ -213,10 +256,14 @@ class Inputs:
     def _index_faults(self, role: str, index: Array, count: int) -> list[Fault]:
         where = self.name(f"{role}_index")
         batch = int(self.actions.shape[0])
-        values = to_numpy(index)
-        if values.shape != (batch,) or values.dtype.kind not in "iu":
-            found = f"{values.dtype} {describe(values.shape)}"
+        whole = "int" in str(index.dtype) if is_torch(index) else index.dtype.kind in "iu"
+        if tuple(index.shape) != (batch,) or not whole:
+            kind = str(index.dtype).removeprefix("torch.")
+            found = f"{kind} {describe(index.shape)}"
             return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
+        if not _loaded(index):
+            return []
+        values = to_numpy(index)
         bad = np.flatnonzero((values < 0) | (values >= count))
         if not len(bad):
             return []
@@ -239,9 +286,11 @@ class Inputs:
     def nonfinite(self) -> list[Fault]:
         """NaN and Inf in actions and states, each with its first place."""
         axes = ("trajectory", "step", "dof")
-        shift, rows = self.first_trajectory, self.row_numbers
+        shift, (begin, end) = self.first_trajectory, self.reach.actions
+        rows = self._numbers(begin, end - begin)
         found = [nonfinite_fault(self.actions, self.name("actions"), axes, shift, rows)]
-        for role, parts in (("start", self.start), ("goal", self.goal)):
+        states = (("start", self.start), ("goal", self.goal)) if self.reach.rows[0] == 0 else ()
+        for role, parts in states:
             for part, values in parts.items():
                 where = self.name(f"{role}/{part}")
                 own = getattr(self, f"{role}_index") is None and values.shape[0] != 1
@@ -249,12 +298,28 @@ class Inputs:
                 found.append(nonfinite_fault(values, where, kinds, shift))
         return [fault for fault in found if fault is not None]
 
+    def value_faults(self, allow_nonfinite: bool) -> list[Fault]:
+        """What is wrong with the values of a block, whose shapes are right."""
+        found = self._step_value_faults()
+        for role, index in (("start", self.start_index), ("goal", self.goal_index)):
+            if index is not None:
+                counts = [int(v.shape[0]) for v in getattr(self, role).values()]
+                found += self._index_faults(role, index, max(counts, default=1))
+        return found if allow_nonfinite else found + self.nonfinite()
+
     def block(
-        self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
+        self,
+        actions: Array,
+        begin: int,
+        end: int,
+        shift: int,
+        names: Mapping[str, str],
+        stretch: Stretch | None = None,
     ) -> Inputs:
         """Trajectories begin..end with their actions; what was stored is read now.
 
-        shift: how far the numbering of messages lies below that of all trajectories.
+        shift: how far the numbering of messages lies below that of all trajectories. stretch: the
+        rows that are wanted, the actions being those it needs.
         """
 
         def states(parts: Mapping[str, Array], index: Array | None) -> dict[str, Array]:
@@ -266,45 +331,62 @@ class Inputs:
                 for name, values in parts.items()
             }
 
-        def per_trajectory(values: Array | None) -> Array | None:
-            if values is None or values.ndim < 2 or values.shape[0] == 1:
-                return values
-            return _rows(values, begin, end)
+        def steps(values: Array | None) -> Array | None:
+            return None if values is None else _part(values, begin, end, self._needed(stretch))
 
         def indices(values: Array | None) -> Array | None:
-            return None if values is None else values[begin:end]
+            return None if values is None else _rows(values, begin, end)
 
         return replace(
             self,
             actions=actions,
             start=states(self.start, self.start_index),
             goal=states(self.goal, self.goal_index),
-            dt=per_trajectory(self.dt),
-            times=per_trajectory(self.times),
+            dt=steps(self.dt),
+            times=steps(self.times),
             start_index=indices(self.start_index),
             goal_index=indices(self.goal_index),
             names={**self.names, **names},
             first_trajectory=begin - shift,
+            stretch=stretch,
         )
 
-    def stays_below(self, limit: float) -> bool:
+    def _needed(self, stretch: Stretch | None) -> Range | None:
+        """The entries of dt, or the time stamps, that a stretch needs; None: all there are."""
+        given = self.dt if self.times is None else self.times
+        if stretch is None or given is None or not given.ndim or given.shape[-1] == 1:
+            return None
+        begin, end = stretch.steps
+        if self.times is not None:
+            return begin, end + 1
+        count, ahead = given.shape[-1], self._unused_steps() + self.mode.dt_ahead
+        begin = min(begin + ahead, count - 1)
+        return begin, max(min(end + ahead, count), begin + 1)
+
+    def stays_below(self, limit: float, carry: Carry) -> bool:
         """Whether no result can reach a magnitude, by a bound that costs one look at the input.
 
         Of order m a result is at most a sum over all steps, or a stencil of them: see modes.md.
+        ``carry``: what is known of the rows before; of these, added to it.
         """
         values = [self.actions, *self.start.values(), *self.goal.values()]
-        peak = max(largest(to_numpy(v)) for v in values)
+        peaks = [carry.peak, *(largest(to_numpy(v)) for v in values)]
+        carry.peak = max(peaks) if not any(map(math.isnan, peaks)) else math.nan
         steps = to_numpy(self.steps())
-        shortest, longest = float(steps.min(initial=1.0)), float(steps.max(initial=1.0))
-        rows = self.mode.rows(self.horizon, self.recorded)
-        bound = 64.0 * peak * (1.0 + rows * longest) ** 3 * (1.0 + 8.0 / shortest) ** 3
-        return bound < limit  # False for NaN
+        carry.shortest = min(float(steps.min(initial=1.0)), carry.shortest)
+        carry.longest = max(float(steps.max(initial=1.0)), carry.longest)
+        spread = (1.0 + self.rows * carry.longest) * (1.0 + 8.0 / carry.shortest)
+        return 64.0 * carry.peak * spread**3 < limit  # False for NaN
 
     def steps(self) -> Array:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""
         if self.times is None:
             used = self._used_dt()
-            return used if self.steps_aligned else self.mode.align_dt(used)
+            if self.stretch is None:
+                return used if self.steps_aligned else self.mode.align_dt(used)
+            begin, end = self.stretch.steps
+            lacking = 0 if used.shape[1] == 1 else end - begin - int(used.shape[1])
+            return concatenate([used, *[used[:, -1, None]] * lacking], 1) if lacking else used
         times = self.times[None] if self.times.ndim == 1 else self.times
         # A recording of one row has no step; any will do, none is used.
         return differences(times) if times.shape[1] > 1 else float64(times * 0 + 1)
@@ -322,27 +404,25 @@ class Inputs:
         found = _gathered(parts, index, int(self.actions.shape[0]), device)
         return {name: part for name, part in zip(PARTS, found, strict=True) if part is not None}
 
-    def row_times(self) -> Array:
-        """Time of each row, float64 [b, T] in dt's library."""
-        return self.mode.row_times(self.steps(), self.horizon, self.recorded)
+    def row_times(self, carry: Carry | None = None) -> Array:
+        """Time of each row, float64 [b, T] in dt's library; ``carry``: of the rows before."""
+        before = None if carry is None else carry.time
+        times, after = self.mode.row_times(self.steps(), self.reach, before)
+        if carry is not None:
+            carry.time = after
+        return times
 
-    def shared_times(self) -> Any:
-        """Time of the rows [T], all trajectories' own; of many rows, a function that makes some."""
-        rows = self.mode.rows(self.horizon, self.recorded)
-        uniform = self.times is None and self.dt is not None and self.dt.ndim == 0
-        if not uniform or self.mode.row_0 is None or rows <= _MANY_ROWS:
-            return self.row_times()[0]
-        step, row_0 = float(self.steps()[0, 0]), self.mode.row_0
-        return lambda begin, end: step * np.arange(begin + row_0, end + row_0)
-
-    def program(self, device: str | None) -> Program:
+    def program(self, device: str | None, carry: Carry | None = None) -> Program:
         """What the kernels are to do, on torch tensors on the device; None: on NumPy arrays."""
         actions = _placed(self.actions, device)
         batch = actions.shape[0]
         start = _gathered(self.start, self.start_index, batch, device)
         goal = _gathered(self.goal, self.goal_index, batch, device)
         dt = float64(_placed(self.steps(), device))
-        return self.mode.program(actions, start, goal, dt, self.recorded)
+        state = None
+        if carry is not None and carry.state is not None:
+            state = [Pair(_placed(p.hi, device), _placed(p.lo, device)) for p in carry.state]
+        return self.mode.program(self.reach, actions, start, goal, dt, self.recorded, state)
 
     def compute(
         self,
@@ -350,24 +430,33 @@ class Inputs:
         dtype: str,
         wanted: Sequence[str],
         into: Mapping[str, Array] | None = None,
+        carry: Carry | None = None,
     ) -> dict[str, Any]:
         """Run the kernels; the outputs [B, T, D] are NumPy arrays, those of ``into`` if given.
 
-        Only kernels that work in this machine's memory take ``into``.
+        Only kernels that work in this machine's memory take ``into``. ``carry``: what the rows
+        before have left; then what these leave.
         """
-        batch, horizon, dofs = self.actions.shape
-        shape = (batch, self.mode.rows(horizon, self.recorded), dofs)
+        batch, _, dofs = self.actions.shape
+        first, last = self.reach.rows
+        shape = (batch, last - first, dofs)
+        carry = carry or Carry()
+        end = last < self.rows
         if choice.backend == "native":
             arrays = dict(into or {name: np.empty(shape, dtype) for name in wanted})
-            run_program(self.program(None), choice.kernels, [arrays.get(name) for name in PARTS])
+            program = self.program(None, carry)
+            out = [arrays.get(name) for name in PARTS]
+            carry.state = run_program(program, choice.kernels, out, end)
             return arrays
         import torch
 
         kind = getattr(torch, dtype)
         outputs = {name: torch.empty(shape, dtype=kind, device=choice.device) for name in wanted}
         with torch.inference_mode():
-            program = self.program(choice.device)
-            run_program(program, choice.kernels, [outputs.get(name) for name in PARTS])
+            program = self.program(choice.device, carry)
+            out = [outputs.get(name) for name in PARTS]
+            state = run_program(program, choice.kernels, out, end)
+        carry.state = state and [Pair(to_numpy(p.hi), to_numpy(p.lo)) for p in state]
         return {name: values.cpu().numpy() for name, values in outputs.items()}
 
 
@@ -387,6 +476,20 @@ def _rows(values: Array, begin: int, end: int) -> Array:
     return values[begin:end] if _loaded(values) else values.read_rows(begin, end)
 
 
+def _part(values: Array, begin: int, end: int, span: Range | None) -> Array:
+    """Trajectories begin..end of dt or time stamps, where each has its own; entries ``span``."""
+    if values.ndim == 0 or (values.ndim == 1 and span is None):
+        return values
+    if values.ndim == 1 and span is not None:
+        return _rows(values, *span)
+    begin, end = (begin, end) if values.shape[0] > 1 else (0, 1)
+    if span is None:
+        return _rows(values, begin, end)
+    return (
+        values[begin:end, slice(*span)] if _loaded(values) else values.read_part(begin, end, *span)
+    )
+
+
 def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
     counts = [steps, steps + 1] if recorded else [steps]
     shapes: list[tuple[int, ...]] = [(), *((n,) for n in counts), (batch, 1)]
@@ -403,10 +506,10 @@ def _gathered(
         if name not in parts:
             found.append(None)
             continue
-        values = float64(_placed(parts[name], device))
+        values = _placed(parts[name], device)
         if values.shape[0] == 1:
-            values = repeated(values, batch)
+            values = repeated(float64(values), batch)
         elif index is not None:
             values = values[_placed(to_numpy(index).astype(np.int64), device, whole=True)]
-        found.append(values)
+        found.append(float64(values))
     return found

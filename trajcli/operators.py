@@ -242,7 +242,9 @@ def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]
     actions = np.zeros((10, horizon, 1))
     actions[8:, -2:, 0] = probes[8:, -2:][:, -min(2, horizon) :]
     start = [None if recorded else probes[:, m, None] for m in range(4)]
-    program = mode.program(actions, start, [probes[:, 4 + m, None] for m in range(4)], dt, recorded)
+    goal = [probes[:, 4 + m, None] for m in range(4)]
+    stretch = mode.whole(horizon, recorded)
+    program = mode.program(stretch, actions, start, goal, dt, recorded)
     assert isinstance(program, BandProgram)
     used = program.actions.shape[1]
     head, tail = (

@@ -50,7 +50,7 @@ class Cascade(Function):
         out = buffers(shape, plan.dtype, inputs[:9])
         program = CascadeProgram(
             sources=sources,
-            state=tuple(Pair(part, torch.zeros_like(part)) for part in state),  # type: ignore[arg-type]
+            state=tuple(Pair(part, torch.zeros_like(part)) for part in state),
             dt=dt,
             order=plan.order,
             scheme=plan.scheme,

@@ -118,18 +118,18 @@ class Progress:
         if self._bar is not None:
             self._bar.stop()
 
-    def __call__(self, done: int, total: int) -> None:
-        """``done`` of ``total`` trajectories are written."""
+    def __call__(self, done: float, total: int) -> None:
+        """``done`` of ``total`` trajectories are written, of the last one maybe a part."""
         if not self._shown:
             return
         if self._terminal:
             self._update_bar(done, total)
         elif time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
-            percent = 100 * done // max(total, 1)
-            _print(f"{done} of {total} trajectories ({percent} %)", "stderr")
+            percent = int(100 * done / max(total, 1))
+            _print(f"{int(done)} of {total} trajectories ({percent} %)", "stderr")
 
-    def _update_bar(self, done: int, total: int) -> None:
+    def _update_bar(self, done: float, total: int) -> None:
         if self._bar is None:
             if done == total:
                 return  # over before there is anything to show

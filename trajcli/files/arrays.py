@@ -26,7 +26,9 @@ class StoredArray:
     """An array that lies in a file: its shape and type are known, its values are read on demand.
 
     ``where`` names it for messages ("file.h5:/actions"). ``read_rows(start, stop)`` returns the
-    rows start..stop along the first axis as a NumPy array (all of a scalar).
+    rows start..stop along the first axis as a NumPy array (all of a scalar); ``read_steps(start,
+    stop, first, last)`` of these only first..last along the second axis, where a file has a way
+    to leave the others alone.
     """
 
     where: str
@@ -35,6 +37,7 @@ class StoredArray:
     read_rows: Callable[[int, int], Block]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
+    read_steps: Callable[[int, int, int, int], Block] | None = None
 
     @property
     def ndim(self) -> int:
@@ -54,6 +57,14 @@ class StoredArray:
     def read(self) -> Block:
         """All values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
+
+    def read_part(self, start: int, stop: int, first: int, last: int) -> Block:
+        """Rows start..stop, of these first..last along the second axis."""
+        if (first, last) == (0, self.shape[1]):
+            return self.read_rows(start, stop)
+        if self.read_steps is None:
+            return self.read_rows(start, stop)[:, first:last]
+        return self.read_steps(start, stop, first, last)
 
     def require_numeric(self) -> StoredArray:
         """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""

@@ -1,14 +1,16 @@
 """HDF5 with shuffled and deflated chunks: packed on all processors, written by one thread.
 
 A chunk holds whole trajectories, some MiB of them; a longer trajectory is cut along its rows.
-The bytes are those that HDF5's own filters would make of the same chunks.
+The bytes are those that HDF5's own filters would make of the same chunks, and where they lie in
+the file does not depend on the blocks that rows come in.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,59 @@ from trajcli.files.schema import Schema, Variable
 _CHUNK_BYTES = 4 << 20
 _LARGEST_CHUNK = 8 << 20
 _HELD_CHUNKS = 8
+_LAST = 1 << 62
 
-_Packed = tuple[Variable, tuple[int, ...], Future[bytes]]
+_Packed = tuple[str, tuple[int, ...], Future[bytes]]
+
+_Key = tuple[int, float, int]
+"""The trajectory and row a chunk ends with, and the place of its variable: chunks are written in
+this order, whatever blocks their rows came in."""
+
+
+class _Filling:
+    """The chunk of a variable that is being filled; rows come in their order."""
+
+    def __init__(self, variable: Variable, place: int) -> None:
+        self.variable = variable
+        self.chunk = chunk_shape(variable)
+        self.at = (0, 0)
+        self._place = place
+        self._held: list[Any] = []
+        self._cut = len(self.chunk) > 1 and self.chunk[1] < variable.shape[1]
+
+    def add(self, values: Any) -> Iterator[tuple[_Key, tuple[int, ...], Any]]:
+        """Take values; yields every chunk they fill: its key, its place and its values."""
+        self._held.append(np.ascontiguousarray(values, dtype=self.variable.dtype).reshape(-1))
+        held = sum(part.size for part in self._held)
+        shape = self._next()
+        while 0 < (size := int(np.prod(shape, dtype=object))) <= held:
+            whole = np.concatenate(self._held) if len(self._held) > 1 else self._held[0]
+            self._held, held = [whole[size:]], held - size
+            at = (*self.at, *(0 for _ in shape[2:]))[: len(shape)]
+            yield self._go_on(shape), at, whole[:size].reshape(shape)
+            shape = self._next()
+
+    def _next(self) -> tuple[int, ...]:
+        """How many values of each axis are left for this chunk."""
+        first, second = self.at
+        if self._cut:
+            return (1, min(self.chunk[1], self.variable.shape[1] - second), *self.chunk[2:])
+        return (min(self.chunk[0], self.variable.shape[0] - first), *self.chunk[1:])
+
+    def _go_on(self, shape: tuple[int, ...]) -> _Key:
+        """To the next chunk; returns the key of this one."""
+        first, second = self.at
+        if not self._cut:
+            self.at = (first + shape[0], 0)
+        elif second + shape[1] < self.variable.shape[1]:
+            self.at = (first, second + shape[1])
+        else:
+            self.at = (first + 1, 0)
+        along, end = self.variable.dims[0], first + shape[0]
+        if along == "time":  # of rows that all trajectories share: they come with the first
+            return 0, end, self._place
+        row = second + shape[1] if self._cut else math.inf
+        return (end - 1 if along == "trajectory" else _LAST), row, self._place
 
 
 class CompressedOutput(Hdf5Output):
@@ -43,7 +96,8 @@ class CompressedOutput(Hdf5Output):
     ) -> None:
         self._level = level
         self._pool = ThreadPoolExecutor(threads)
-        self._waiting: dict[str, tuple[int, list[Any]]] = {}  # name: first row, blocks
+        self._filling = {v.name: _Filling(v, k) for k, v in enumerate(schema.streamed) if v.nbytes}
+        self._fresh: list[tuple[_Key, _Packed]] = []
         self._packed: deque[_Packed] = deque()
         self._file: Any = None
         super().__init__(path, schema, overwrite, durable)
@@ -52,21 +106,15 @@ class CompressedOutput(Hdf5Output):
         """Chunks cannot be computed into."""
         return None
 
-    def write(self, name: str, row: int, block: Any) -> None:
+    def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
         """Rows of a variable, one after the other; whole chunks go to be packed."""
-        variable = next(v for v in self.schema.variables if v.name == name)
-        if variable.values is not None:
-            super().write(name, row, block)
+        if name not in self._filling:
+            super().write(name, row, block, step)
             return
-        begin, blocks = self._waiting.get(name, (row, []))
-        # the block's buffer is the caller's
-        blocks = [*blocks, np.array(block, dtype=variable.dtype)]
-        per_chunk = chunk_shape(variable)[0]
-        while sum(len(b) for b in blocks) >= per_chunk:
-            rows = np.concatenate(blocks) if len(blocks) > 1 else blocks[0]
-            self._pack(variable, begin, rows[:per_chunk])
-            begin, blocks = begin + per_chunk, [rows[per_chunk:]]
-        self._waiting[name] = (begin, blocks)
+        filling = self._filling[name]
+        for key, at, values in filling.add(block):
+            packed = self._pool.submit(pack, values, filling.chunk, self._level)
+            self._fresh.append((key, (name, at, packed)))
 
     def settle(self) -> None:
         """Write the chunks that are packed; for the thread that uses HDF5.
@@ -76,20 +124,17 @@ class CompressedOutput(Hdf5Output):
         self._write_packed(_HELD_CHUNKS)
 
     def _write_packed(self, held: int) -> None:
+        self._packed += [packed for _, packed in sorted(self._fresh, key=lambda one: one[0])]
+        self._fresh = []
         try:
             while len(self._packed) > held or (self._packed and self._packed[0][2].done()):
-                variable, at, packed = self._packed.popleft()
-                self._open_file()[variable.name].id.write_direct_chunk(at, packed.result())
+                name, at, packed = self._packed.popleft()
+                self._open_file()[name].id.write_direct_chunk(at, packed.result())
         except (OSError, RuntimeError) as error:
             failed = error if isinstance(error, OSError) else OSError(str(error))
             raise OutputError(os_fault(self.path, failed)) from None
 
     def _complete(self) -> None:
-        for name, (begin, blocks) in self._waiting.items():
-            rows = np.concatenate(blocks)
-            if len(rows):
-                variable = next(v for v in self.schema.variables if v.name == name)
-                self._pack(variable, begin, rows)
         self._write_packed(0)
         if self._file is not None:
             self._file.close()
@@ -109,19 +154,8 @@ class CompressedOutput(Hdf5Output):
             self._file = h5py.File(self._hidden, "r+", locking=False)
         return self._file
 
-    def _pack(self, variable: Variable, begin: int, rows: Any) -> None:
-        """Hand rows of one chunk, or of one row of chunks, to the packers."""
-        shape = chunk_shape(variable)
-        for row in range(
-            0, rows.shape[1] if rows.ndim > 1 else 1, shape[1] if rows.ndim > 1 else 1
-        ):
-            part = rows[:, row : row + shape[1]] if rows.ndim > 1 else rows
-            at = (begin, row, *(0 for _ in shape[2:])) if rows.ndim > 1 else (begin,)
-            packed = self._pool.submit(pack, part, shape, self._level)
-            self._packed.append((variable, at, packed))
-
     def _layout_of(self, h5py: Any, variable: Variable, properties: Any) -> None:
-        if variable.values is not None or not variable.nbytes:
+        if variable.name not in self._filling:
             super()._layout_of(h5py, variable, properties)
             return
         properties.set_chunk(chunk_shape(variable))

@@ -171,11 +171,11 @@ class Hdf5File(ArrayFile):
 
         mapped = None if outside or dataset.chunks else self._mapped(dataset)
 
-        def read_rows(start: int, stop: int) -> Any:
+        def read(*part: slice) -> Any:
             if mapped is not None:
-                return mapped[start:stop]
+                return mapped[part]
             try:
-                return np.asarray(dataset[start:stop] if dataset.shape else dataset[()])
+                return np.asarray(dataset[part] if dataset.shape else dataset[()])
             except _FAULTS as error:
                 raise InputError(_unreadable(where, error)) from None
 
@@ -185,9 +185,12 @@ class Hdf5File(ArrayFile):
             where=where,
             shape=tuple(int(n) for n in dataset.shape),
             dtype=dataset.dtype,
-            read_rows=read_rows,
+            read_rows=lambda start, stop: read(slice(start, stop)),
             attributes=_small_attributes(dataset),
             storage=f"{chunks}, {packing}" if packing else chunks,
+            read_steps=lambda start, stop, first, last: read(
+                slice(start, stop), slice(first, last)
+            ),
         )
 
     def _mapped(self, dataset: Any) -> Any:

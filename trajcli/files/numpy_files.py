@@ -57,12 +57,16 @@ class NpyFile(ArrayFile):
             dtype=array.dtype,
             read_rows=self._read_rows,
             storage=order,
+            read_steps=lambda start, stop, *steps: self._read(slice(start, stop), slice(*steps)),
         )
 
     def _read_rows(self, start: int, stop: int) -> Any:
-        """Rows as they lie in the file where its pages can be trusted, else read."""
-        rows = self._array[start:stop] if self._array.ndim else self._array
-        return rows if is_safe(self.path) else np.array(rows)
+        return self._read(slice(start, stop))
+
+    def _read(self, *part: slice) -> Any:
+        """Values as they lie in the file where its pages can be trusted, else read."""
+        values = self._array[part] if self._array.ndim else self._array
+        return values if is_safe(self.path) else np.array(values)
 
 
 class NpzFile(ArrayFile):
@@ -104,7 +108,7 @@ class _Member:
     def __init__(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> None:
         self._archive, self._info, self._where = archive, info, where
         self._stream: Any = None
-        self._row = 0
+        self._at = 0
         try:
             self._open()
         except _FAULTS as error:
@@ -132,7 +136,7 @@ class _Member:
             raise ValueError(f"declares {declared} bytes in {self._info.compress_size} packed ones")
         if declared != held:
             raise ValueError(f"declares {declared} bytes of values, holds {held}")
-        self._row = 0
+        self._at = 0
 
     def close(self) -> None:
         """Let go of the archive."""
@@ -141,7 +145,14 @@ class _Member:
 
     def stored(self) -> StoredArray:
         kind = "stored" if self._info.compress_type == zipfile.ZIP_STORED else "deflated"
-        return StoredArray(self._where, self._shape, self._dtype, self._read_rows, storage=kind)
+        return StoredArray(
+            self._where,
+            self._shape,
+            self._dtype,
+            self._read_rows,
+            storage=kind,
+            read_steps=self._read_steps,
+        )
 
     def _read_rows(self, start: int, stop: int) -> Any:
         try:
@@ -151,22 +162,38 @@ class _Member:
                 whole = whole.reshape(self._shape[::-1]).T if self._fortran else whole
                 return whole[start:stop] if self._shape else whole.reshape(())
             per_row = int(np.prod(self._shape[1:], dtype=object))
-            if start < self._row:
-                self._open()
-            while self._row < start:
-                skip = min(start - self._row, max(1, (1 << 22) // max(per_row, 1)))
-                self._take(skip * per_row)
-                self._row += skip
-            self._row = stop
-            return self._take((stop - start) * per_row).reshape(stop - start, *self._shape[1:])
+            values = self._run(start * per_row, stop * per_row)
+            return values.reshape(stop - start, *self._shape[1:])
         except _FAULTS as error:
             raise InputError(unreadable(self._where, "an intact archive", error)) from None
+
+    def _read_steps(self, start: int, stop: int, first: int, last: int) -> Any:
+        if self._fortran:
+            return self._read_rows(start, stop)[:, first:last]
+        per_row = int(np.prod(self._shape[1:], dtype=object))
+        per_step = int(np.prod(self._shape[2:], dtype=object))
+        begin, end = first * per_step, last * per_step
+        try:
+            rows = [self._run(row * per_row + begin, row * per_row + end)
+                    for row in range(start, stop)]  # fmt: skip
+        except _FAULTS as error:
+            raise InputError(unreadable(self._where, "an intact archive", error)) from None
+        return np.concatenate(rows).reshape(stop - start, last - first, *self._shape[2:])
+
+    def _run(self, begin: int, end: int) -> Any:
+        """Values begin..end in the order they lie in."""
+        if begin < self._at:
+            self._open()
+        while self._at < begin:
+            self._take(min(begin - self._at, 1 << 20))
+        return self._take(end - begin)
 
     def _take(self, count: int) -> Any:
         size = count * self._dtype.itemsize
         data = self._stream.read(size)
         if len(data) != size:
             raise EOFError(f"{size - len(data)} bytes are missing")
+        self._at += count
         return np.frombuffer(bytearray(data), self._dtype)
 
 

@@ -42,7 +42,8 @@ _ROWS_AT_ONCE = 1 << 20
 class Output(ABC):
     """An output being written. ``finish`` makes it appear; ``discard`` leaves no trace.
 
-    ``write(name, row, block)`` puts rows row, row+1, … of a streamed variable in place.
+    ``write(name, row, block)`` puts rows row, row+1, … of a streamed variable in place; with
+    ``step`` only part of each row, from there on along the second axis.
     """
 
     copies = 1
@@ -128,17 +129,25 @@ class Output(ABC):
         self._close()
         os.close(self._lock)
 
-    def write(self, name: str, row: int, block: Any) -> None:
-        """Rows of a variable, from ``row`` on."""
+    def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
+        """Rows of a variable, from ``row`` on; of each row all, or steps from ``step`` on."""
         variable = next(v for v in self.schema.variables if v.name == name)
-        descriptor, offset = self._places[name]
         values: Any = np.ascontiguousarray(block, dtype=variable.dtype)
         per_row = int(np.prod(variable.shape[1:], dtype=object)) * variable.dtype.itemsize
+        at = self._places[name][1] + row * per_row
+        if values.shape[1:] == variable.shape[1:]:
+            self._put(name, values, at)
+            return
+        per_step = int(np.prod(variable.shape[2:], dtype=object)) * variable.dtype.itemsize
+        for k, steps in enumerate(values):
+            self._put(name, steps, at + k * per_row + step * per_step)
+
+    def _put(self, name: str, values: Any, at: int) -> None:
+        """Bytes in their place in the file."""
         view = memoryview(values).cast("B") if values.size else memoryview(b"")
-        at = offset + row * per_row
         try:
             while view:
-                written = os.pwrite(descriptor, view[: 1 << 30], at)
+                written = os.pwrite(self._places[name][0], view[: 1 << 30], at)
                 view, at = view[written:], at + written
         except OSError as error:
             raise OutputError(os_fault(self.path, error)) from None

@@ -63,8 +63,8 @@ class Schema:
         return [variable for variable in self.variables if variable.values is None]
 
 
-def time_variable(values: Any, shape: tuple[int, ...]) -> Variable:
-    """The time of the rows [T]; or [B, T] where each trajectory has its own, to be streamed."""
+def time_variable(shape: tuple[int, ...], values: Any = None) -> Variable:
+    """The time of the rows [T]; or [B, T] where each trajectory has its own."""
     dims = ("time",) if len(shape) == 1 else ("trajectory", "row")
     label = {"long_name": "time from the start", "units": "s"}
     return Variable("time", dims, shape, np.dtype("float64"), label, values)
@@ -77,7 +77,7 @@ def packed_schema(
     *,
     wanted: Sequence[str],
     dtype: str,
-    time: Any,
+    own_times: bool,
     attributes: Mapping[str, Any],
     start_index: Any = None,
     joint_names: Sequence[str] | None = None,
@@ -86,10 +86,10 @@ def packed_schema(
 ) -> Schema:
     """The schema of packed trajectories [batch, rows, dofs].
 
-    time: [rows], or None where it is streamed ([batch, rows]). more: further variables, which
-    bring the sizes of their dimensions.
+    own_times: every trajectory has times of its own. start_index: integers, or a function of
+    begin and end. more: further variables, which bring the sizes of their dimensions.
     """
-    shared = time is not None
+    shared = not own_times
     along = "time" if shared else "row"
     kind = np.dtype(dtype)
     variables = []
@@ -99,13 +99,11 @@ def packed_schema(
             labels["units"] = units + _PER_SECOND[name]
         dims = ("trajectory", along, "dof")
         variables.append(Variable(name, dims, (batch, rows, dofs), kind, labels))
-    variables.append(time_variable(time, (rows,) if shared else (batch, rows)))
+    variables.append(time_variable((rows,) if shared else (batch, rows)))
     if start_index is not None:
         label = {"long_name": "start state used"}
-        values = np.asarray(start_index, dtype=np.int64)
-        variables.append(
-            Variable("start_index", ("trajectory",), (batch,), values.dtype, label, values)
-        )
+        whole, axes = np.dtype("int64"), ("trajectory",)
+        variables.append(Variable("start_index", axes, (batch,), whole, label, start_index))
     sizes = {"trajectory": batch, along: rows, "dof": dofs}
     for variable in more:
         sizes |= dict(zip(variable.dims, variable.shape, strict=True))

@@ -66,15 +66,16 @@ class UntrustedFile(ArrayFile):
         dtype = np.dtype(answer["dtype"])
         shape = tuple(answer["shape"])
 
-        def read_rows(start: int, stop: int) -> Any:
-            count = int(np.prod((stop - start, *shape[1:]), dtype=object)) if shape else 1
-            size = count * dtype.itemsize
-            request = {"do": "rows", "name": name, "start": start, "stop": stop}
-            _, data = self._ask(request, size)
-            return np.frombuffer(data, dtype).reshape((stop - start, *shape[1:]) if shape else ())
+        def read(*part: int) -> Any:
+            """start, stop; and first, last along the second axis."""
+            counts = [stop - start for start, stop in zip(part[::2], part[1::2], strict=True)]
+            given = (*counts, *shape[len(counts) :]) if shape else ()
+            size = int(np.prod(given, dtype=object)) * dtype.itemsize
+            _, data = self._ask({"do": "rows", "name": name, "part": part}, size)
+            return np.frombuffer(data, dtype).reshape(given)
 
         return StoredArray(
-            answer["where"], shape, dtype, read_rows, answer["attributes"], answer["storage"]
+            answer["where"], shape, dtype, read, answer["attributes"], answer["storage"], read
         )
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
@@ -180,7 +181,8 @@ def _answer(file: ArrayFile, request: Mapping[str, Any]) -> tuple[Any, bytes]:
             found = file.get(request["name"])
             return found and _described(found), b""
         case "rows":
-            rows = file.require(request["name"]).read_rows(request["start"], request["stop"])
+            stored, part = file.require(request["name"]), request["part"]
+            rows = stored.read_part(*part) if len(part) == 4 else stored.read_rows(*part)
             return None, np.ascontiguousarray(rows).tobytes()
     return None, b""
 

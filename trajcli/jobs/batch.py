@@ -1,4 +1,4 @@
-"""Actions from one or many datasets, seen as one [B, H, D]."""
+"""Actions from one or many datasets, seen as one [B, H, D], and the blocks they are done in."""
 
 from __future__ import annotations
 
@@ -11,6 +11,32 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import StoredArray
+from trajcli.modes.stretch import SHORTEST, Range
+
+_GLIDING_BYTES = 1 << 20
+"""More is not held between two windows."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is done at once: rows of trajectories; only whole ones go together."""
+
+    trajectories: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is read, computed and written at once: some rows of trajectories begin..end.
+
+    ``local``: the first of them in its dataset, ``part``.
+    """
+
+    begin: int
+    end: int
+    rows: Range
+    local: int
+    part: StoredArray
 
 
 @dataclass(frozen=True)
@@ -26,7 +52,7 @@ class Batch:
     @staticmethod
     def of(arrays: Sequence[StoredArray]) -> Batch:
         """Join datasets [B, H, D] or [H, D]; raises InputError where they do not fit."""
-        parts = [_as_batch(array.require_numeric()) for array in arrays]
+        parts = [_as_batch(gliding(array.require_numeric())) for array in arrays]
         first = parts[0]
         faults = [
             Fault(
@@ -71,22 +97,39 @@ class Batch:
         first = self.parts[0].where
         return first if len(self.parts) == 1 else f"{first} and {len(self.parts) - 1} more"
 
-    def blocks(self, size: int, begin: int = 0) -> Iterator[tuple[int, int, int, StoredArray]]:
-        """Runs of at most ``size`` trajectories that lie in one dataset, from ``begin`` on.
+    def blocks(self, size: Size, rows: int, done: Range = (0, 0)) -> Iterator[Block]:
+        """Blocks of one dataset each, in order; of ``rows`` rows where they are whole.
 
-        Yields first and last + 1 among all trajectories, the first in its dataset, the dataset.
+        ``done``: trajectories done, and rows of the next one.
         """
         offset = 0
         for part in self.parts:
-            for local in range(max(begin - offset, 0), part.shape[0], size):
-                end = min(local + size, part.shape[0])
-                yield offset + local, offset + end, local, part
-            offset += part.shape[0]
+            count = part.shape[0]
+            firsts = range(max(done[0] - offset, 0), count, size.trajectories)
+            for local in firsts if self.shape[0] else (0,):  # no trajectories: rows have times yet
+                end = min(local + size.trajectories, count)
+                begun = done[1] if offset + local == done[0] else 0
+                for span in _spans(begun, rows, size.rows):
+                    yield Block(offset + local, offset + end, span, local, part)
+            offset += count
 
-    def read(self, part: StoredArray, begin: int, end: int) -> Any:
-        """Actions begin..end of one dataset."""
-        values = part.read_rows(begin, end)
-        return values if self.kept is None else values[:, self.kept]
+    def read(self, block: Block, actions: Range) -> Any:
+        """Some of the actions of a block's trajectories."""
+        begin, end = block.local, block.local + block.end - block.begin
+        if self.kept is None:
+            return block.part.read_part(begin, end, *actions)
+        kept = np.asarray(self.kept[slice(*actions)])
+        first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
+        return block.part.read_part(begin, end, first, last)[:, kept - first]
+
+
+def _spans(begin: int, rows: int, size: int) -> Iterator[Range]:
+    """Runs of rows from ``begin`` on, none shorter than a stretch may be."""
+    while begin < rows:
+        end = begin + max(size, SHORTEST)
+        end = rows if rows - end < SHORTEST else end
+        yield begin, end
+        begin = end
 
 
 def _as_batch(array: StoredArray) -> StoredArray:
@@ -102,10 +145,45 @@ def _as_batch(array: StoredArray) -> StoredArray:
                 describe(array.shape),
             )
         )
-    inner = array.read_rows
+    return replace(
+        array,
+        shape=(1, *array.shape),
+        read_rows=lambda begin, end: array.read()[None][begin:end],
+        read_steps=lambda begin, end, *steps: array.read_rows(*steps)[None][begin:end],
+    )
 
-    def read_rows(begin: int, end: int) -> Any:
-        values = inner(0, array.shape[0])[None]
-        return values[begin:end]
 
-    return replace(array, shape=(1, *array.shape), read_rows=read_rows)
+def gliding(array: StoredArray) -> StoredArray:
+    """The same values for a reader that moves on, by windows that overlap.
+
+    Of packed values every one is then unpacked once: archives are read from front to back only.
+    """
+    if array.ndim == 0 or array.storage in ("contiguous", "Fortran order"):
+        return array
+    last: dict[str, Any] = {}
+
+    def steps(start: int, stop: int, first: int, end: int) -> Any:
+        return _glide(
+            last, (start, stop), first, end, lambda a, b: array.read_part(start, stop, a, b), 1
+        )
+
+    def rows(start: int, stop: int) -> Any:
+        return _glide(last, "rows", start, stop, array.read_rows, 0)
+
+    return replace(array, read_rows=rows, read_steps=steps)
+
+
+def _glide(last: dict[str, Any], key: Any, first: int, end: int, read: Any, axis: int) -> Any:
+    """Values first..end along an axis, of which those of the last window are at hand."""
+    kept = last.get("values") if last.get("key") == key else None
+    if kept is None or not last["first"] <= first <= last["end"] <= end:
+        values = read(first, end)
+    else:
+        kept = np.split(kept, [first - last["first"]], axis)[1]
+        values = np.concatenate([kept, read(last["end"], end)], axis)
+    tail = np.split(values, [max(values.shape[axis] - SHORTEST, 0)], axis)[1]
+    if tail.nbytes > _GLIDING_BYTES:
+        last.clear()
+    else:
+        last.update(key=key, values=tail.copy(), end=end, first=end - tail.shape[axis])
+    return values

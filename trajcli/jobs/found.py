@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from trajcli.errors import Fault, Gathering, InputError, UsageError
+from trajcli.files.arrays import StoredArray
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
-from trajcli.jobs.lookup import find_dt, find_state
+from trajcli.jobs.kept import Kept
+from trajcli.jobs.lookup import EAGER_BYTES, find_dt, find_state
 from trajcli.jobs.places import Files, Place
 from trajcli.jobs.request import Request
 from trajcli.modes import Mode
@@ -175,7 +175,8 @@ def _indices(
                 )
             stored = beside[0]
         if stored is not None:
-            names[role], found[role] = stored.where, stored.read()
+            names[role] = stored.where
+            found[role] = stored if stored.nbytes > EAGER_BYTES else stored.read()
     return found, names
 
 
@@ -195,16 +196,19 @@ def _without_repeats(batch: Batch, times: Any, recorded: bool) -> tuple[Batch, A
                 "run the trajectories one at a time",
             )
         )
-    stamps = times.reshape(-1)
-    if len(stamps) != batch.shape[1]:
+    if times.shape[-1] != batch.shape[1]:
         return batch, times, ""  # reported as a wrong number of stamps
-    kept = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
-    dropped = len(stamps) - len(kept)
-    if not dropped:
+    stamps = times if times.ndim == 1 else times.read()[0] if _stored(times) else times[0]
+    kept = Kept(stamps)
+    if not kept.dropped:
         return batch, stamps, ""
-    rows = "row" if dropped == 1 else "rows"
+    rows = "row" if kept.dropped == 1 else "rows"
     return (
         replace(batch, kept=kept),
-        stamps[kept],
-        f"{dropped} {rows} with repeated stamps dropped",
+        kept.of(stamps),
+        f"{kept.dropped} {rows} with repeated stamps dropped",
     )
+
+
+def _stored(values: Any) -> bool:
+    return isinstance(values, StoredArray)

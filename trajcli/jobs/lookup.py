@@ -12,6 +12,7 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import StoredArray, text_of
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
+from trajcli.jobs.batch import gliding
 from trajcli.jobs.places import Files, Place
 
 RATE_ATTRIBUTES = ("control_freq", "rate", "frequency", "fps", "hz")
@@ -127,13 +128,14 @@ def _one_per_trajectory(values: StoredArray, place: Place) -> Any:
 def _states(values: Any) -> Any:
     """[D] as [1, D]; what is small is read now."""
     if isinstance(values, StoredArray):
-        if values.ndim == 2 and values.nbytes > _EAGER_BYTES:
+        if values.ndim == 2 and values.nbytes > EAGER_BYTES:
             return values
         values = values.read()
     return values[None] if values.ndim == 1 else values
 
 
-_EAGER_BYTES = 8 << 20
+EAGER_BYTES = 8 << 20
+"""What is larger is read block by block."""
 
 
 def find_dt(
@@ -252,9 +254,9 @@ def _number(value: Any, where: str) -> Any:
 
 
 def _steps(stored: StoredArray) -> Any:
-    """Steps or stamps: one per step are read now, one per trajectory and step block by block."""
-    if stored.ndim == 2 and stored.shape[0] > 1 and stored.nbytes > _EAGER_BYTES:
-        return stored
+    """Steps or stamps: few are read now, many block by block."""
+    if stored.nbytes > EAGER_BYTES:
+        return gliding(stored)
     values = stored.read()
     return values.reshape(()) if values.shape == (1,) else values
 

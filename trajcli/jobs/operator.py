@@ -105,7 +105,7 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
 
 def _schema(found: Operator, attributes: Mapping[str, Any]) -> Schema:
     """The matrices and the time of the rows; a sparse one is the four arrays that SciPy stores."""
-    variables = [time_variable(found.time, found.time.shape)]
+    variables = [time_variable(found.time.shape, found.time)]
     for name, matrix in found.matrices().items():
         label = {"long_name": _LONG_NAMES[name]}
         if not isinstance(matrix, Csr):

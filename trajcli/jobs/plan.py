@@ -8,11 +8,11 @@ from typing import Any
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
-from trajcli.files.mapping import is_safe
+from trajcli.files.arrays import StoredArray
 from trajcli.files.placing import refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.inputs import Inputs
-from trajcli.jobs.batch import Batch
+from trajcli.jobs.batch import Batch, Size
 from trajcli.jobs.found import Found, find
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
 from trajcli.jobs.lookup import joint_names
@@ -21,6 +21,8 @@ from trajcli.jobs.places import Files, Place, find_actions
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
+from trajcli.modes.central import Central
+from trajcli.modes.stretch import SHORTEST
 from trajcli.trajectory import DTYPES, output_dtype
 
 _BYTES_PER_ELEMENT = {"native": 96, "torch": 512}
@@ -28,6 +30,12 @@ _BYTES_PER_ELEMENT = {"native": 96, "torch": 512}
 60 float64 on the way."""
 _BLOCK_ELEMENTS = {"native": 1 << 20, "torch": 1 << 17}
 """More gains nothing, or leaves the processor's caches and runs slower."""
+_BYTES_PER_ROW = 64
+"""For each row of a trajectory, whatever its dofs: where its window is, its time."""
+_BYTES_PER_STEP = 192
+"""For each row where steps differ: the step, its bounds and the sum that is its time."""
+_BYTES_PER_STENCIL = 3072
+"""For each row with weights of its own, while they are made."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class Plan:
     wanted: Sequence[str]
     dtype: str
     gradient: Gradient | None
-    block: int
+    size: Size
     layout: str | None
     dt_source: str
     start_source: str
@@ -68,7 +76,7 @@ class Plan:
             "device_reason": self.choice.reason,
             "bytes_read": self.batch.nbytes,
             "bytes_written": self.schema.nbytes,
-            "block_trajectories": self.block,
+            "block": {"trajectories": self.size.trajectories, "rows": self.size.rows},
             "notes": list(self.notes),
         }
 
@@ -104,13 +112,9 @@ def make_plan(request: Request, files: Files) -> Plan:
     check.raise_if_any()
     batch = found.batch
     dtype = request.dtype or output_dtype(batch)
-    longest = max(batch.shape[1], inputs.mode.rows(batch.shape[1], inputs.recorded))
-    elements = max(1, longest * batch.shape[2])
     kind = "torch" if gradient is not None else choice.backend
-    each = _BYTES_PER_ELEMENT[kind]
-    budget = min(_BLOCK_ELEMENTS[kind], request.memory // each)
-    in_place = kind == "native" and request.compress is None and is_safe(request.out)
-    in_place = in_place and all(part.storage == "contiguous" for part in batch.parts)
+    size = _size(inputs, kind, request.memory, gradient is not None)
+    needed = 0 if gradient is None else inputs.rows * batch.shape[2] * _BYTES_PER_ELEMENT[kind]
     return Plan(
         batch=batch,
         inputs=inputs,
@@ -119,15 +123,37 @@ def make_plan(request: Request, files: Files) -> Plan:
         choice=choice,
         wanted=wanted,
         dtype=dtype,
-        block=max(1, budget // elements),
+        size=size,
         layout=places[0].layout.name if places[0].layout is not None else None,
         dt_source=found.dt_source,
         start_source=found.start_source,
         notes=[
             *found.notes,
-            *_notes(batch, dtype, 0 if in_place else elements * each, request.memory),
+            *_notes(batch, dtype, needed, request.memory),
         ],
     )
+
+
+def _size(inputs: Inputs, kind: str, memory: int, whole: bool) -> Size:
+    """How much is done at once within so much working memory; ``whole``: trajectories are not cut.
+
+    Trajectories that fit go together; of one that does not, some rows.
+    """
+    batch, horizon, dofs = inputs.actions.shape
+    rows = max(horizon, inputs.rows)
+    steps: Any = inputs.dt if inputs.times is None else inputs.times
+    per_step = int(steps.ndim > 0 and steps.shape[-1] > 1)
+    alone = _BYTES_PER_ROW + per_step * _BYTES_PER_STEP  # for each row, beside its dofs
+    if isinstance(inputs.mode, Central):
+        alone += per_step * _BYTES_PER_STENCIL
+    own = steps.ndim == 2 and steps.shape[0] > 1  # else shared by the trajectories of a block
+    each = _BYTES_PER_ELEMENT[kind]
+    budget = min(_BLOCK_ELEMENTS[kind] * each, memory)
+    per_row = dofs * each + (alone if own else 0)
+    together = (budget - (0 if own else rows * alone)) // (rows * per_row)
+    if together >= 1 or whole:
+        return Size(max(1, min(together, max(batch, 1))), inputs.rows)
+    return Size(1, max(SHORTEST, budget // (dofs * each + alone)))
 
 
 def _notes(batch: Batch, dtype: str, needed: int, memory: int) -> list[str]:
@@ -166,10 +192,8 @@ def _schema(
     gradient: Gradient | None,
     paths: Sequence[str],
 ) -> Schema:
-    batch, horizon, dofs = inputs.actions.shape
-    rows = inputs.mode.rows(horizon, inputs.recorded)
+    batch, _, dofs = inputs.actions.shape
     steps: Any = inputs.dt if inputs.times is None else inputs.times
-    shared = steps.ndim < 2 or steps.shape[0] == 1
     attributes = {
         "mode": inputs.mode.name,
         **inputs.mode.options(inputs.recorded),
@@ -187,17 +211,21 @@ def _schema(
         }
     return packed_schema(
         batch,
-        rows,
+        inputs.rows,
         dofs,
         wanted=wanted,
         dtype=dtype,
-        time=inputs.shared_times() if shared else None,
+        own_times=steps.ndim == 2 and steps.shape[0] != 1,
         attributes=attributes,
-        start_index=inputs.start_index,
+        start_index=_indices(inputs.start_index),
         joint_names=joint_names(place),
         units=request.units or _units(place, inputs.mode),
         more=gradient.variables(inputs, dtype) if gradient is not None else (),
     )
+
+
+def _indices(stored: Any) -> Any:
+    return stored.read_rows if isinstance(stored, StoredArray) else stored
 
 
 def _units(place: Place, mode: Mode) -> str | None:

@@ -17,7 +17,8 @@ from trajcli.errors import Fault, Stopped, raise_if_any
 from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.schema import QUANTITIES
-from trajcli.inputs import Inputs
+from trajcli.inputs import Carry, Inputs
+from trajcli.jobs.batch import Block
 from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
@@ -27,8 +28,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _LIMITS = {"float32": 1e38, "float64": 1e307}
 """Below these no result overflows."""
 
-Progress = Callable[[int, int], None]
-"""Called with trajectories done and all of them."""
+Progress = Callable[[float, int], None]
+"""Called with trajectories done, of the last one maybe a part, and all of them."""
 
 
 def run(
@@ -88,26 +89,26 @@ def _compute(
     One block is read, and its place in the output made ready, while the one before is computed
     and written by another thread.
     """
-    total = plan.batch.shape[0]
-    bad, kept = 0, output.done
+    total, rows = plan.batch.shape[0], plan.inputs.rows
+    bad, carry = 0, Carry()
     with ThreadPoolExecutor(1) as worker:
         ahead: Future[int] | None = None
-        done = reached = kept
-        for begin, end, local, part in plan.batch.blocks(plan.block, kept):
-            actions = plan.batch.read(part, local, local + end - begin)
-            names = {"actions": part.where}
-            block = plan.inputs.block(actions, begin, end, begin - local, names)
-            views = _views(plan, output, begin, end)
+        reached = (output.done, 0)
+        for block in plan.batch.blocks(plan.size, rows, reached):
+            inputs = _read(plan, block)
+            views = _views(plan, output, block)
             if ahead is not None:
                 bad += ahead.result()
                 output.settle()
-                done = reached
-                on_progress(done, total)
+                on_progress(reached[0] + reached[1] / rows, total)
                 came = stop()
                 if came is not None:
-                    raise _stopped(plan, output, came, done)
-            ahead = worker.submit(_run_block, plan, output, block, begin, views, allow_nonfinite)
-            reached = end
+                    raise _stopped(plan, output, came, reached[0])
+            if block.rows[0] == 0:
+                carry = Carry()
+            job = (plan, output, block, inputs, views, carry, allow_nonfinite)
+            ahead = worker.submit(_run_block, *job)
+            reached = (block.end, 0) if block.rows[1] == rows else (block.begin, block.rows[1])
         if ahead is not None:
             bad += ahead.result()
             on_progress(total, total)
@@ -116,40 +117,58 @@ def _compute(
     return bad
 
 
-def _views(plan: Plan, output: Output, begin: int, end: int) -> dict[str, Any] | None:
+def _read(plan: Plan, block: Block) -> Inputs:
+    """The input of a block."""
+    stretch = plan.inputs.mode.stretch(block.rows, plan.inputs.horizon, plan.inputs.recorded)
+    whole = plan.gradient is not None
+    actions = plan.batch.read(block, (0, plan.inputs.horizon) if whole else stretch.actions)
+    return plan.inputs.block(
+        actions,
+        block.begin,
+        block.end,
+        block.begin - block.local,
+        {"actions": block.part.where},
+        None if whole else stretch,
+    )
+
+
+def _views(plan: Plan, output: Output, block: Block) -> dict[str, Any] | None:
     """Where in the output the kernels can put a block themselves; None where they cannot."""
     if plan.gradient is not None or plan.choice.backend != "native":
         return None
     views = {name: output.view(name) for name in plan.wanted}
     if any(view is None for view in views.values()):
         return None
-    blocks = {name: view[begin:end] for name, view in views.items()}
-    for block in blocks.values():
-        populate(block)
-    return blocks
+    trajectories, rows = slice(block.begin, block.end), slice(*block.rows)
+    found = {name: view[trajectories, rows] for name, view in views.items()}
+    for part in found.values():
+        populate(part)
+    return found
 
 
 def _run_block(
     plan: Plan,
     output: Output,
-    block: Inputs,
-    begin: int,
+    block: Block,
+    inputs: Inputs,
     views: dict[str, Any] | None,
+    carry: Carry,
     allow_nonfinite: bool,
 ) -> int:
     """Check, compute and write one block; returns how many results are not finite."""
-    raise_if_any(block.faults())
-    if not allow_nonfinite:
-        raise_if_any(block.nonfinite())
-    bounded = block.stays_below(_LIMITS[plan.dtype])
-    bad = 0
-    for name, row, array in _results(plan, block, begin, views):
+    raise_if_any(inputs.value_faults(allow_nonfinite))
+    bounded = inputs.stays_below(_LIMITS[plan.dtype], carry)
+    bad, (begin, step) = 0, (block.begin, block.rows[0])
+    for name, row, array in _results(plan, inputs, begin, views, carry):
         if not (bounded and name in QUANTITIES):
             bad += array.size - int(np.isfinite(array).sum())
         if views is None or name not in views:
-            output.write(name, row, array)
-    if any(v.name == "time" for v in plan.schema.streamed):
-        output.write("time", begin, block.row_times())
+            output.write(name, row, array, step)
+    time = next(v for v in plan.schema.variables if v.name == "time")
+    if len(time.shape) == 2:
+        output.write("time", begin, inputs.row_times(carry), step)
+    elif begin == 0:  # times that all share are written with the first
+        output.write("time", step, inputs.row_times(carry)[0])
     return bad
 
 
@@ -170,11 +189,11 @@ def _stopped(plan: Plan, output: Output, came: str, done: int) -> Stopped:
 
 
 def _results(
-    plan: Plan, block: Inputs, begin: int, views: dict[str, Any] | None
+    plan: Plan, block: Inputs, begin: int, views: dict[str, Any] | None, carry: Carry
 ) -> Iterator[tuple[str, int, Any]]:
     """What a block gives: name, first row, values."""
     if plan.gradient is None:
-        results = block.compute(plan.choice, plan.dtype, plan.wanted, views)
+        results = block.compute(plan.choice, plan.dtype, plan.wanted, views, carry)
         yield from ((name, begin, values) for name, values in results.items())
         return
     kernels, device = plan.choice.kernels, plan.choice.device

@@ -24,7 +24,7 @@ class CascadeProgram:
     """
 
     sources: Sequence[Array | None]
-    state: tuple[Pair, Pair, Pair, Pair]
+    state: Sequence[Pair]
     dt: Array
     order: int
     scheme: str
@@ -63,8 +63,13 @@ class BandProgram:
 Program = CascadeProgram | BandProgram
 
 
-def run_program(program: Program, kernels: Any, out: Sequence[Array | None]) -> None:
-    """Fill the outputs [B, T, D] of a program."""
+def run_program(
+    program: Program, kernels: Any, out: Sequence[Array | None], end: bool = False
+) -> Sequence[Pair] | None:
+    """Fill the outputs [B, T, D] of a program.
+
+    ``end``: return the state in a cascade's last row.
+    """
     if isinstance(program, BandProgram):
         kernels.band(
             program.actions,
@@ -74,8 +79,8 @@ def run_program(program: Program, kernels: Any, out: Sequence[Array | None]) -> 
             start=program.start,
             out=out,
         )
-        return
-    kernels.cascade(
+        return None
+    state: Sequence[Pair] = kernels.cascade(
         program.sources,
         program.state,
         program.dt,
@@ -83,10 +88,11 @@ def run_program(program: Program, kernels: Any, out: Sequence[Array | None]) -> 
         scheme=program.scheme,
         start_row=program.start_row,
         out=out,
-        end=False,
+        end=end,
     )
     if program.recorded:
         _fill_before_data(out)
+    return state if end else None
 
 
 def _fill_before_data(out: Sequence[Array | None]) -> None:

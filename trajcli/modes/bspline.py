@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +15,9 @@ from trajcli.arrays import concatenate, constant_pair, float64, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram, Weights
-from trajcli.modes.mode import Case, Mode, Parts, elapsed, filled, needs_start
+from trajcli.modes.mode import Carried, Case, Mode, Parts, filled, needs_start
 from trajcli.modes.stencils import blossom, per_order, state_points
+from trajcli.modes.stretch import Range, Stretch, under
 
 DEGREES = (3, 4, 5)
 
@@ -75,30 +77,46 @@ class BSpline(Mode):
     def rows(self, horizon: int, recorded: bool) -> int:
         return (horizon + self.degree + 1) * self.steps + 1
 
-    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        return elapsed(dt, self.rows(horizon, recorded) - 1)
+    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
+        _, segment = self._windows(rows, horizon)
+        points = int(segment[0]), int(segment[-1]) + self.degree + 1
+        return Stretch(rows, under(points, self.degree + 1, horizon, horizon), (0, 1), horizon)
+
+    def _windows(self, rows: Range, horizon: int) -> tuple[Any, Any]:
+        """The rows that are computed, not copied, and the segment of each."""
+        row = np.arange(max(rows[0], 1 if self.convention == "standard" else 0), rows[1])
+        return row, np.minimum(row // self.steps, horizon + self.degree)
 
     def program(
-        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+        self,
+        stretch: Stretch,
+        actions: Array,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+        carried: Carried = None,
     ) -> BandProgram:
-        rows = self.rows(actions.shape[1], recorded)
-        copied = self.convention == "standard"
-        if self.ends == "goal":
+        tail = None
+        if stretch.closes and self.ends == "goal":
             # seen from the last segment, whose local time runs 0..1
             when = 1 if self.convention == "standard" else 0
             tail = self._points(goal, dt, when)
             actions = actions[:, :-1]
-        else:
+        elif stretch.closes:
             last = float64(actions[:, -1, None])
             tail = pair(concatenate([last] * self.degree, 1))
-        row = np.arange(1 if copied else 0, rows)
-        segment = np.minimum(row // self.steps, (rows - 1) // self.steps - 1)
+        row, segment = self._windows(stretch.rows, stretch.horizon)
         table = constant_pair(basis_table(self.degree, self.steps), dt)
+        before = 0 if stretch.opens else stretch.actions[0] + self.degree + 1
+        copied = self.convention == "standard" and stretch.rows[0] == 0
         return BandProgram(
             actions=actions,
-            head=self._points(start, dt, 0),
+            head=self._points(start, dt, 0) if stretch.opens else None,
             tail=tail,
-            weights=Weights(per_order(table, dt, self.steps), segment, row - segment * self.steps),
+            weights=Weights(
+                per_order(table, dt, self.steps), segment - before, row - segment * self.steps
+            ),
             start=filled(start) if copied else None,
         )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trajcli.arrays import concatenate, float64, leading, pair
+from trajcli.arrays import float64, leading, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import CascadeProgram
-from trajcli.modes.mode import Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.stretch import Stretch
 
 SCHEMES = ("euler", "zoh", "foh")
 
@@ -50,31 +51,38 @@ class Cascade(FramedMode):
             )
         return found
 
-    def align_dt(self, dt: Array) -> Array:
+    @property
+    def dt_ahead(self) -> int:
         """cuRobo takes the step into row t from dt[t]; dt[0] is unused."""
-        if self.convention == "standard" or dt.shape[1] == 1:
-            return dt
-        return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
+        return int(self.convention == "curobo")
 
     def program(
-        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+        self,
+        stretch: Stretch,
+        actions: Array,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+        carried: Carried = None,
     ) -> CascadeProgram:
-        if recorded:
+        starts = stretch.rows[0] == 0
+        if recorded and starts:
             start = [float64(actions[:, 0]), None, None, None]
-            actions, start_row = actions[:, 1:], True
-        else:
-            actions, start_row = self.framed(actions, recorded)
-        position, velocity, acceleration, jerk = (pair(part) for part in filled(start))
+            actions = actions[:, 1:]
+        elif stretch.closes:
+            actions = leading(actions, self.used(stretch.horizon) - stretch.actions[0])
+        state = carried or [pair(part) for part in filled(start)]
         sources = [None] * 4
         sources[self.derivatives_of] = actions
         return CascadeProgram(
             sources=sources,
-            state=(position, velocity, acceleration, jerk),
+            state=state,
             dt=dt if dt.shape[1] == 1 else leading(dt, actions.shape[1]),
             order=self.derivatives_of,
             scheme=self.scheme,
-            start_row=start_row,
-            recorded=recorded,
+            start_row=starts and (recorded or self.lead(recorded) == 1),
+            recorded=recorded and starts,
         )
 
 

@@ -24,13 +24,14 @@ from trajcli.arrays import (
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram, Weights
-from trajcli.modes.mode import Case, FramedMode, Parts, elapsed, filled, needs_start, replace_last
+from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, replace_last
 from trajcli.modes.stencils import (
     derivative_weights,
     per_order,
     state_points,
     taylor,
 )
+from trajcli.modes.stretch import Range, Stretch, times_at, under
 
 WINDOW = 5
 MIDDLE = 2
@@ -118,70 +119,91 @@ class Central(FramedMode):
     def rows(self, horizon: int, recorded: bool) -> int:
         return horizon + 4 if self.convention == "curobo" else super().rows(horizon, recorded)
 
-    @property
-    def row_0(self) -> int | None:
-        return super().row_0 if self.convention == "standard" else None
-
-    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
+    def row_times(
+        self, dt: Array, stretch: Stretch, before: Pair | None = None
+    ) -> tuple[Array, Pair | None]:
         if self.convention == "standard":
-            return super().row_times(dt, horizon, recorded)
-        times = elapsed(dt, horizon)
-        first, last = dt[:, 0, None], dt[:, -1, None]
-        end = times[:, -1, None]
-        return concatenate([-first, times, end + last, end + 2.0 * last], 1)
+            return super().row_times(dt, stretch, before)
+        first, end = stretch.rows[0] - 1, min(stretch.rows[1] - 1, stretch.horizon + 1)
+        times, after = times_at(dt, stretch, (max(first, 0), end), before)
+        beyond = range(1, stretch.rows[1] - end)  # rows after that of the last action
+        last = [times[:, -1, None] + float(k) * dt[:, -1, None] for k in beyond]
+        return concatenate([*([-dt[:, 0, None]] if first < 0 else []), times, *last], 1), after
+
+    def _padding(self) -> tuple[int, int]:
+        """Points before the first action, and copies of the last one after it."""
+        return (2, 2) if self.convention == "standard" else (4, 4)
+
+    def lead(self, recorded: bool) -> int:
+        return super().lead(recorded) if self.convention == "standard" else 0
+
+    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
+        if recorded:
+            first = _windows_within(np.array([rows[0], rows[1] - 1]), horizon)
+            begin, end = int(first[0]), int(first[1]) + WINDOW
+            return Stretch(rows, (begin, end), (begin, end - 1), horizon)
+        lead, (head, _) = self.lead(recorded), self._padding()
+        points = max(rows[0] - lead, 0), rows[1] - lead + WINDOW - 1
+        actions = under(points, head, self.used(horizon), horizon)
+        return Stretch(rows, actions, actions, horizon)
 
     def program(
-        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+        self,
+        stretch: Stretch,
+        actions: Array,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+        carried: Carried = None,
     ) -> BandProgram:
         if recorded:
-            return self._recording(actions, dt)
-        if self.convention == "curobo":
-            return self._curobo(actions, start, goal, dt)
-        actions, start_row = self.framed(actions, recorded)
-        horizon = actions.shape[1]
-        start_parts = filled(start)
-        first = np.arange(horizon)
-        gaps = _padded_gaps(dt, horizon, before=1, after=2)
-        tau = dt[:, 0, None]
-        head = state_points(start, tau, [taylor(Fraction(-1)), taylor(Fraction(0))])
-        actions, tail = self._tail(actions, goal, held=2)
+            return self._recording(stretch, actions, dt)
+        lead, (head, held) = self.lead(recorded), self._padding()
+        tail = None
+        if stretch.closes:
+            actions = leading(actions, self.used(stretch.horizon) - stretch.actions[0])
+        count = actions.shape[1]
+        if stretch.closes:
+            actions, tail = self._tail(actions, goal, held)
+        first = np.arange(max(stretch.rows[0] - lead, 0), stretch.rows[1] - lead)
+        gaps = _padded_gaps(
+            dt,
+            count,
+            before=head - 1 if stretch.opens else None,
+            after=held if stretch.closes else 0,
+        )
         return BandProgram(
             actions=actions,
-            head=head,
+            head=self._head(start, dt[:, 0, None]) if stretch.opens else None,
             tail=tail,
-            weights=_weights(gaps, first, np.full(horizon, MIDDLE)),
-            start=start_parts if start_row else None,
+            weights=_weights(
+                gaps,
+                first - (0 if stretch.opens else stretch.actions[0] + head),
+                np.full(len(first), MIDDLE),
+            ),
+            start=filled(start) if stretch.rows[0] == 0 and lead else None,
         )
 
-    def _recording(self, actions: Array, dt: Array) -> BandProgram:
-        rows = actions.shape[1]
-        first = np.clip(np.arange(rows) - MIDDLE, 0, rows - WINDOW)
+    def _recording(self, stretch: Stretch, actions: Array, dt: Array) -> BandProgram:
+        rows = np.arange(*stretch.rows)
+        first = _windows_within(rows, stretch.horizon)
         return BandProgram(
             actions=actions,
             head=None,
             tail=None,
-            weights=_weights(dt, first, np.arange(rows) - first),
+            weights=_weights(dt, first - stretch.actions[0], rows - first),
         )
 
-    def _curobo(self, actions: Array, start: Parts, goal: Parts, dt: Array) -> BandProgram:
-        horizon = actions.shape[1]
-        tau = dt[:, 0, None]
+    def _head(self, start: Parts, tau: Array) -> Pair:
+        """Points before the first action, the last of them the start itself."""
+        if self.convention == "standard":
+            return state_points(start, tau, [taylor(Fraction(-1)), taylor(Fraction(0))])
         past = [
             [Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]]
             for k in (3, 2, 1)
         ]
-        actions, tail = self._tail(actions, goal, held=4)
-        rows = horizon + 4
-        return BandProgram(
-            actions=actions,
-            head=state_points(start, tau, [*past, taylor(Fraction(0))]),
-            tail=tail,
-            weights=_weights(
-                _padded_gaps(dt, horizon, before=3, after=4),
-                np.arange(rows),
-                np.full(rows, MIDDLE),
-            ),
-        )
+        return state_points(start, tau, [*past, taylor(Fraction(0))])
 
     def _tail(self, actions: Array, goal: Parts, held: int) -> tuple[Array, Pair]:
         """What follows the actions: the last one held, or the goal in its place and held."""
@@ -195,12 +217,22 @@ class Central(FramedMode):
         return actions, pair(tail)
 
 
-def _padded_gaps(dt: Array, horizon: int, before: int, after: int) -> Array:
-    """Steps between the points of the padded sequence, [b, 1] if uniform, else [b, n]."""
-    if dt.shape[1] == 1 or horizon == 0:
+def _windows_within(rows: Any, horizon: int) -> Any:
+    """Where the windows of a recording's rows begin: none reaches beyond the data."""
+    return np.clip(rows - MIDDLE, 0, horizon - WINDOW)
+
+
+def _padded_gaps(dt: Array, count: int, before: int | None, after: int) -> Array:
+    """Steps between the points of the padded sequence, [b, 1] if uniform, else [b, n].
+
+    dt: the steps into ``count`` actions. before: copies of the first, for what lies before them;
+    None where nothing does, and the step into the first action leads from elsewhere.
+    """
+    if dt.shape[1] == 1 or count == 0:
         return dt[:, 0, None]
-    dt = leading(dt, horizon)
-    return concatenate([dt[:, 0, None]] * before + [dt] + [dt[:, -1, None]] * after, 1)
+    dt = leading(dt, count)
+    first = [dt[:, 0, None]] * before + [dt] if before is not None else [dt[:, 1:]]
+    return concatenate([*first, *([dt[:, -1, None]] * after)], 1)
 
 
 def _weights(gaps: Array, first: Array, place: Array) -> Weights:

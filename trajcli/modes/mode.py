@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-import numpy as np
-
-from trajcli.arrays import concatenate, constant, leading, namespace
+from trajcli.arrays import concatenate, namespace
 from trajcli.errors import Fault
-from trajcli.kernels.pairs import Array, two_sum
+from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Program
+from trajcli.modes.stretch import Range, Stretch, times_at
 
 PARTS = ("position", "velocity", "acceleration", "jerk")
 """The parts of a state and the outputs, by order of derivative."""
@@ -21,6 +20,9 @@ CONVENTIONS = ("standard", "curobo")
 
 Parts = Sequence[Array | None]
 """Position, velocity, acceleration, jerk as float64 [B, D]; None is zero."""
+
+Carried = Sequence[Pair] | None
+"""The state in the row before a stretch, four pairs [B, D]; None at the start."""
 
 
 @dataclass(frozen=True)
@@ -72,23 +74,45 @@ class Mode:
         """How many steps lie between the rows that are given: entries of a per-step dt."""
         return horizon - 1 if recorded else horizon
 
-    def align_dt(self, dt: Array) -> Array:
-        """dt [b, h] as given, with entry t−1 as the step from row t−1 to row t."""
-        return dt
-
-    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        """Time of each row in seconds [b, T]; row 0 of the plan or recording is 0."""
-        raise NotImplementedError
-
     @property
-    def row_0(self) -> int | None:
-        """Steps from the start to row 0, where rows are a step apart; None where they are not."""
+    def dt_ahead(self) -> int:
+        """Which entry of dt is the step from row 0 to row 1."""
         return 0
 
+    def align_dt(self, dt: Array) -> Array:
+        """dt [b, h] as given, with entry t−1 as the step from row t−1 to row t."""
+        if not self.dt_ahead or dt.shape[1] == 1:
+            return dt
+        return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
+
+    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
+        """What is needed for some of the rows: all, or at least ``stretch.SHORTEST``."""
+        raise NotImplementedError
+
+    def whole(self, horizon: int, recorded: bool) -> Stretch:
+        """All rows."""
+        return self.stretch((0, self.rows(horizon, recorded)), horizon, recorded)
+
+    def row_times(
+        self, dt: Array, stretch: Stretch, before: Pair | None = None
+    ) -> tuple[Array, Pair | None]:
+        """Time of each row in seconds [b, n], and what the next rows' go on from.
+
+        dt [b, 1], or the stretch's; row 0 of the plan or recording is 0.
+        """
+        return times_at(dt, stretch, stretch.rows, before)
+
     def program(
-        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+        self,
+        stretch: Stretch,
+        actions: Array,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+        carried: Carried = None,
     ) -> Program:
-        """The kernel program for actions [B, H, D] and dt [b, h] float64."""
+        """The kernel program for a stretch: its actions [B, n, D] and dt [b, 1 or n] float64."""
         raise NotImplementedError
 
 
@@ -117,32 +141,27 @@ class FramedMode(Mode):
             ]
         return []
 
-    def framed(self, actions: Array, recorded: bool) -> tuple[Array, bool]:
-        """The actions that are used, and whether the start state is written as row 0."""
-        if self.frames == "curobo":
-            actions = actions[:, :-1]
-        return actions, self.frames != "actions" and not recorded
+    def lead(self, recorded: bool) -> int:
+        """Rows before that of the first action: 1 where the start state is written as row 0."""
+        return int(self.frames != "actions" and not recorded)
 
-    @property
-    def row_0(self) -> int | None:
-        return 1 if self.frames == "actions" else 0
+    def used(self, horizon: int) -> int:
+        """How many actions are used."""
+        return horizon - int(self.frames == "curobo")
 
-    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        if self.frames == "actions":
-            return elapsed(dt, horizon)[:, 1:]
-        return elapsed(dt, self.rows(horizon, recorded) - 1)
+    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
+        if recorded:
+            return Stretch(rows, rows, (max(rows[0] - 1, 0), rows[1] - 1), horizon)
+        lead, used = self.lead(recorded), self.used(horizon)
+        begin, end = max(rows[0] - lead, 0), rows[1] - lead
+        actions = begin, horizon if end == used else end
+        return Stretch(rows, actions, actions, horizon)
 
-
-def elapsed(dt: Array, steps: int) -> Array:
-    """0, dt_1, dt_1 + dt_2, … as float64 [b, steps + 1], each rounded once; dt [b, h]."""
-    xp = namespace(dt)
-    if dt.shape[1] == 1:
-        return dt * constant(np.arange(steps + 1), dt)
-    dt = leading(dt, steps)
-    sums = xp.cumsum(concatenate([xp.zeros_like(dt[:, 0, None]), dt], 1), 1)
-    gained = two_sum(sums[:, 1:], -sums[:, :-1])  # what each sum missed is added back
-    missed = xp.cumsum((dt - gained.hi) - gained.lo, 1)
-    return concatenate([sums[:, 0, None], sums[:, 1:] + missed], 1)
+    def row_times(
+        self, dt: Array, stretch: Stretch, before: Pair | None = None
+    ) -> tuple[Array, Pair | None]:
+        since = int(self.frames == "actions")
+        return times_at(dt, stretch, (stretch.rows[0] + since, stretch.rows[1] + since), before)
 
 
 def no_goal(mode: str, case: Case) -> list[Fault]:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trajcli.arrays import constant, pair
+from trajcli.arrays import constant, leading, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import BandProgram, Weights
-from trajcli.modes.mode import Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.stretch import Stretch
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,18 @@ class Teleport(FramedMode):
         return [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
 
     def program(
-        self, actions: Array, start: Parts, goal: Parts, dt: Array, recorded: bool
+        self,
+        stretch: Stretch,
+        actions: Array,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+        carried: Carried = None,
     ) -> BandProgram:
-        actions, start_row = self.framed(actions, recorded)
+        if stretch.closes:
+            actions = leading(actions, self.used(stretch.horizon) - stretch.actions[0])
+        start_row = stretch.rows[0] == 0 and self.lead(recorded)
         table = pair(constant([[[[1.0], [0.0], [0.0], [0.0]]]], dt))
         rows = np.arange(actions.shape[1])
         weights = Weights(table, rows, rows * 0)
