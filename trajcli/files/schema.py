@@ -8,7 +8,7 @@ dimensions; ``time`` is a coordinate in seconds; ``dof`` one of joint names wher
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,12 +45,17 @@ class Variable:
 
 @dataclass(frozen=True)
 class Schema:
-    """All of an output: sizes of its dimensions, variables, attributes of the whole."""
+    """All of an output: sizes of its dimensions, variables, attributes of the whole.
+
+    groups: of an output that has a group for each trajectory, the names of these; those of one
+    length together, and variables called k/NAME hold what the trajectories groups[k] get.
+    """
 
     dims: Mapping[str, int]
     variables: Sequence[Variable]
     attributes: Mapping[str, Any]
     joint_names: Sequence[str] | None = None
+    groups: Sequence[Sequence[str]] = ()
 
     @property
     def nbytes(self) -> int:
@@ -108,3 +113,25 @@ def packed_schema(
     for variable in more:
         sizes |= dict(zip(variable.dims, variable.shape, strict=True))
     return Schema(sizes, [*variables, *more], attributes, joint_names)
+
+
+def mirrored_schema(
+    members: Sequence[Sequence[str]],
+    rows: Sequence[int],
+    dofs: int,
+    *,
+    wanted: Sequence[str],
+    dtype: str,
+    attributes: Mapping[str, Any],
+    joint_names: Sequence[str] | None = None,
+    units: str | None = None,
+) -> Schema:
+    """The schema of trajectories in groups: members[k] are those of rows[k] rows."""
+    variables = []
+    for k, (names, count) in enumerate(zip(members, rows, strict=True)):
+        packed = packed_schema(
+            len(names), count, dofs, wanted=wanted, dtype=dtype, own_times=True, attributes={},
+            units=units,
+        )  # fmt: skip
+        variables += [replace(v, name=f"{k}/{v.name}") for v in packed.variables]
+    return Schema({"dof": dofs}, variables, attributes, joint_names, members)
