@@ -56,6 +56,7 @@ def integrate(
     write: options.Write = "position,velocity,acceleration,jerk",
     dtype: options.Dtype = None,
     units: options.Units = None,
+    pack: options.Pack = False,
     overwrite: options.Overwrite = False,
     compress: options.Compress = None,
     resume: options.Resume = False,
@@ -117,6 +118,7 @@ def integrate(
         device=device,
         backend=backend,
         memory=options.parse_size(memory),
+        pack=pack,
         overwrite=overwrite,
         compress=compress,
         resume=resume,
@@ -149,7 +151,7 @@ def _say_plan(console: Console, plan: dict[str, Any]) -> None:
     size = " × ".join(
         (
             _count(shape["trajectories"], "trajectory", "trajectories"),
-            _count(shape["horizon"], "action"),
+            _range(shape["shortest"], shape["horizon"]),
             _count(shape["dofs"], "dof"),
         )
     )
@@ -160,14 +162,19 @@ def _say_plan(console: Console, plan: dict[str, Any]) -> None:
     )
 
 
+def _range(least: int, most: int) -> str:
+    return _count(most, "action") if least == most else f"{least} to {most} actions"
+
+
 def _count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def _last_line(report: dict[str, Any]) -> str:
     count = report["shape"]["trajectories"]
+    least = "" if report["shape"]["shortest"] == report["shape"]["horizon"] else "up to "
     return (
-        f"{report['out']}: {count} × {report['rows']} rows, "
+        f"{report['out']}: {count} × {least}{report['rows']} rows, "
         f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, "
         f"{report['gb_per_s']:.2f} GB/s"
     )

@@ -323,6 +323,14 @@ Sparse = Annotated[
         help="Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape.",
     ),
 ]
+Pack = Annotated[
+    bool,
+    _output_option(
+        "--pack",
+        help="Trajectories of different length in one array, padded with NaN, and their lengths. "
+        "(default: a group for each, as in the input)",
+    ),
+]
 Overwrite = Annotated[bool, _output_option("--overwrite", help="Replace OUT if it is there.")]
 Compress = Annotated[
     int | None,

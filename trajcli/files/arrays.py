@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,8 @@ class StoredArray:
     ``where`` names it for messages ("file.h5:/actions"). ``read_rows(start, stop)`` returns the
     rows start..stop along the first axis as a NumPy array (all of a scalar); ``read_steps(start,
     stop, first, last)`` of these only first..last along the second axis, where a file has a way
-    to leave the others alone.
+    to leave the others alone. ``origin(row)``: of an array put together from others, where a row
+    lies and its number there.
     """
 
     where: str
@@ -38,6 +40,7 @@ class StoredArray:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
     read_steps: Callable[[int, int, int, int], Block] | None = None
+    origin: Callable[[int], tuple[str, int]] | None = None
 
     @property
     def ndim(self) -> int:
@@ -47,7 +50,7 @@ class StoredArray:
     @property
     def nbytes(self) -> int:
         """Size of the values in bytes."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def numeric(self) -> bool:

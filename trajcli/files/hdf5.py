@@ -11,6 +11,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray
+from trajcli.files.hdf5_lean import Lean
 from trajcli.files.mapping import map_array
 from trajcli.files.numpy_files import unreadable
 from trajcli.files.source import natural_key
@@ -38,6 +39,7 @@ class Hdf5File(ArrayFile):
         self._children: dict[str, list[str]] = {}
         try:
             self._file = h5py.File(path, "r", locking="best-effort")
+            self._lean = Lean(h5py, self._file, path)
         except _FAULTS as error:
             raise InputError(_unreadable(path, error)) from None
 
@@ -67,6 +69,9 @@ class Hdf5File(ArrayFile):
                 found.append(prefix + name)
 
     def get(self, name: str) -> StoredArray | None:
+        plain = self._lean.dataset(name.strip("/"), f"{self.path}:/{name.strip('/')}")
+        if plain is not None:
+            return plain
         try:
             item = self._resolve(name)
             if not isinstance(item, self._h5.Dataset):
@@ -80,7 +85,7 @@ class Hdf5File(ArrayFile):
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         try:
             item = self._resolve(group)
-            return {} if item is None else _small_attributes(item)
+            return {} if item is None else small_attributes(item)
         except _FAULTS:
             return {}
 
@@ -88,10 +93,12 @@ class Hdf5File(ArrayFile):
         key = group.strip("/")
         if key not in self._children:
             try:
-                item = self._resolve(key)
-                inside = item.id if isinstance(item, self._h5.Group) else ()
-                # also what leads out of the file: that is refused when it is read
-                names = [name.decode("utf-8", "replace") for name in inside]
+                names = self._lean.children(key)
+                if names is None:
+                    item = self._resolve(key)
+                    inside = item.id if isinstance(item, self._h5.Group) else ()
+                    # also what leads out of the file: that is refused when it is read
+                    names = [name.decode("utf-8", "replace") for name in inside]
             except _FAULTS as error:
                 raise InputError(_unreadable(f"{self.path}:/{key}", error)) from None
             self._children[key] = sorted(names, key=natural_key)
@@ -186,7 +193,7 @@ class Hdf5File(ArrayFile):
             shape=tuple(int(n) for n in dataset.shape),
             dtype=dataset.dtype,
             read_rows=lambda start, stop: read(slice(start, stop)),
-            attributes=_small_attributes(dataset),
+            attributes=small_attributes(dataset),
             storage=f"{chunks}, {packing}" if packing else chunks,
             read_steps=lambda start, stop, first, last: read(
                 slice(start, stop), slice(first, last)
@@ -215,7 +222,7 @@ def _is_bare_dimension(dataset: Any) -> bool:
     return isinstance(name, bytes) and name.startswith(b"This is a netCDF dimension but not")
 
 
-def _small_attributes(item: Any) -> dict[str, Any]:
+def small_attributes(item: Any) -> dict[str, Any]:
     """Attributes that are numbers or text; references and the like are left alone."""
     found: dict[str, Any] = {}
     for name in item.attrs:

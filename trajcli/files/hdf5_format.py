@@ -75,11 +75,9 @@ def attribute(name: str, kind: bytes, shape: Sequence[int], value: bytes) -> byt
     return head + padded(raw) + padded(kind) + padded(space) + value
 
 
-def plain_attribute(name: str, value: Any) -> bytes | None:
-    """An attribute that is a number or an array of some; None for text, which lies in a heap."""
+def number_attribute(name: str, value: Any) -> bytes:
+    """An attribute that is a number, or an array of numbers."""
     array = np.asarray(value)
-    if array.dtype.kind not in "fiu":
-        return None
     native = array.astype(array.dtype.newbyteorder("<"))
     return attribute(name, datatype(native.dtype), native.shape, native.tobytes())
 

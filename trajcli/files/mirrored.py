@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, OutputError
 from trajcli.files import hdf5_format as hdf5
+from trajcli.files.mapping import map_writable
 from trajcli.files.outputs import Hdf5Output
+from trajcli.files.placing import reserve
 from trajcli.files.schema import Schema, Variable
 
 _TAG = 0xF9D7C5E3
@@ -27,11 +30,33 @@ _Text = tuple[str, str]
 class MirroredOutput(Hdf5Output):
     """Schema.groups[k] names the trajectories that variables k/NAME hold, one after the other."""
 
+    @cached_property
+    def _by_name(self) -> dict[str, Variable]:
+        return {variable.name: variable for variable in self.schema.variables}
+
     def _prepare(self) -> None:
         descriptor = self._open_at(self._hidden)
         file = _File(self.schema)
         self._put(descriptor, file.data(), 0)
-        self._reserve(descriptor, file.offsets)
+        begin = min(file.offsets.values(), default=0)
+        reserve(descriptor, begin, file.end - begin)
+        self._places = {name: (descriptor, offset) for name, offset in file.offsets.items()}
+
+    def view(self, name: str) -> Any:
+        """A variable as memory; the file is mapped once for all of them."""
+        if "" not in self._views:
+            whole = map_writable(self._open[0], self._hidden, np.dtype("u1"), 0, (self._end(),))
+            self._views[""] = whole
+        whole, variable = self._views[""], self._variable(name)
+        if whole is None:
+            return None
+        return np.ndarray(variable.shape, variable.dtype, whole, self._places[name][1])
+
+    def _end(self) -> int:
+        return max(at + self._variable(name).nbytes for name, (_, at) in self._places.items())
+
+    def _variable(self, name: str) -> Variable:
+        return self._by_name[name]
 
 
 class _File:
@@ -51,12 +76,13 @@ class _File:
         collections = self._collections(len(names), model)
         self._tables(names, leaves, model.size)
         begin = -(-self._space.end // _PAGE) * _PAGE
-        self.offsets: dict[str, int | None] = {}
+        self.offsets: dict[str, int] = {}
+        self.end = begin
         for variable in schema.variables:
             self.offsets[variable.name] = begin
-            end = begin + variable.nbytes
-            begin = end + (-end % 64)
-        block = hdf5.superblock(self._root, self._table.tree, self._table.heap, end)
+            self.end = begin + variable.nbytes
+            begin = self.end + (-self.end % 64)
+        block = hdf5.superblock(self._root, self._table.tree, self._table.heap, self.end)
         self._pieces += [(0, block), (leaves, model.groups(leaves, collections, self.offsets))]
         self._pieces += model.heaps(leaves, collections)
         self._finish_texts()
@@ -90,9 +116,7 @@ class _File:
     def _dof_dataset(self, count: int) -> int:
         """The dimension of dofs: their names, or only how many; every group links to it."""
         dofs, names = self._schema.dims["dof"], self._schema.joint_names
-        label = (
-            "dof" if names else f"This is a netCDF dimension but not a netCDF variable.{dofs:10d}"
-        )
+        mark = f"This is a netCDF dimension but not a netCDF variable.{dofs:10d}"
         kind = hdf5.TEXT if names else struct.pack(
             "<BBBBIHHBBBBI", 0x11, 0x21, 31, 0, 4, 0, 32, 23, 8, 0, 23, 127
         )  # fmt: skip
@@ -101,7 +125,7 @@ class _File:
         self._pieces += [(at, values)] if values else []
         size = len(values) or 4 * dofs
         messages = _dataset(kind, (dofs,), at, size)
-        messages += [(0x0C, text) for text in _scale(label)]
+        messages += [(0x0C, text) for text in _scale("dof" if names else mark)]
         data = hdf5.object_header(messages, links=count + 1)
         address = self._space.take(len(data))
         self._pieces.append((address, data))
@@ -147,7 +171,7 @@ class _File:
             if isinstance(value, str):
                 data = hdf5.attribute(name, hdf5.TEXT, (), self._text(value))
             else:
-                data = hdf5.plain_attribute(name, value)
+                data = hdf5.number_attribute(name, value)
             messages.append((0x0C, data))
         return messages
 
@@ -188,6 +212,7 @@ class _Model:
     def __init__(self, schema: Schema, dof: int | None) -> None:
         self._schema = schema
         self._variables = [v for v in schema.variables if v.name.startswith("0/")]
+        self._by_name = {v.name: v for v in schema.variables}
         self._marks: list[tuple[Any, ...]] = []
         self._heap = b""
         self._heap_fields: list[tuple[int, str, int]] = []  # place, index or address, number
@@ -201,7 +226,7 @@ class _Model:
         """Bytes of the heap of so many groups."""
         return hdf5.collection_size(groups * len(self._heap))
 
-    def groups(self, begin: int, collections: Any, offsets: Mapping[str, int | None]) -> bytes:
+    def groups(self, begin: int, collections: Any, offsets: Mapping[str, int]) -> bytes:
         """The bytes of all groups, the first at ``begin``."""
         counts = [len(group) for group in self._schema.groups]
         total = sum(counts)
@@ -239,7 +264,7 @@ class _Model:
         return firsts[classes] + sizes[classes] * within
 
     def _named(self, k: int, name: str) -> Variable:
-        return next(v for v in self._schema.variables if v.name == f"{k}/{name}")
+        return self._by_name[f"{k}/{name}"]
 
     def heaps(self, begin: int, collections: Any) -> list[tuple[int, bytes]]:
         """Address and bytes of every global heap."""

@@ -350,6 +350,10 @@ def open_output(
             raise OutputError(Fault("cannot be compressed", "--compress", expected, found))
         threads = len(os.sched_getaffinity(0))
         return CompressedOutput(path, schema, overwrite, durable, compress, threads)
+    if schema.groups:
+        from trajcli.files.mirrored import MirroredOutput
+
+        return MirroredOutput(path, schema, overwrite, durable, identity, resume)
     kinds: dict[str, type[Output]] = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
     return kinds[output_family(path)](path, schema, overwrite, durable, identity, resume)
 
@@ -357,7 +361,8 @@ def open_output(
 def _layout(schema: Schema) -> str:
     """What is written, in a line: the same for the same run."""
     parts = [(v.name, v.dims, v.shape, v.dtype.str) for v in schema.variables]
-    return json.dumps([parts, dict(schema.attributes)], default=_plain, sort_keys=True)
+    more = [schema.groups, schema.scatter]
+    return json.dumps([parts, dict(schema.attributes), *more], default=_plain, sort_keys=True)
 
 
 def _npy_header(variable: Variable) -> bytes:

@@ -49,6 +49,7 @@ class Schema:
 
     groups: of an output that has a group for each trajectory, the names of these; those of one
     length together, and variables called k/NAME hold what the trajectories groups[k] get.
+    scatter: of a padded output, the numbers of the trajectories of each length.
     """
 
     dims: Mapping[str, int]
@@ -56,6 +57,12 @@ class Schema:
     attributes: Mapping[str, Any]
     joint_names: Sequence[str] | None = None
     groups: Sequence[Sequence[str]] = ()
+    scatter: Sequence[Any] = ()
+
+    @property
+    def kind(self) -> str:
+        """ "mirrored" (a group for each trajectory), "padded" or "packed"."""
+        return "mirrored" if self.groups else "padded" if self.scatter else "packed"
 
     @property
     def nbytes(self) -> int:
@@ -123,6 +130,7 @@ def mirrored_schema(
     wanted: Sequence[str],
     dtype: str,
     attributes: Mapping[str, Any],
+    start_index: Sequence[Any] = (),
     joint_names: Sequence[str] | None = None,
     units: str | None = None,
 ) -> Schema:
@@ -130,8 +138,15 @@ def mirrored_schema(
     variables = []
     for k, (names, count) in enumerate(zip(members, rows, strict=True)):
         packed = packed_schema(
-            len(names), count, dofs, wanted=wanted, dtype=dtype, own_times=True, attributes={},
+            len(names),
+            count,
+            dofs,
+            wanted=wanted,
+            dtype=dtype,
+            own_times=True,
+            attributes={},
+            start_index=start_index[k] if start_index else None,
             units=units,
-        )  # fmt: skip
+        )
         variables += [replace(v, name=f"{k}/{v.name}") for v in packed.variables]
     return Schema({"dof": dofs}, variables, attributes, joint_names, members)

@@ -13,6 +13,8 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import StoredArray
 from trajcli.modes.stretch import SHORTEST, Range
 
+_SHORT_BYTES = 1 << 20
+"""Single trajectories up to this are read and computed together."""
 _GLIDING_BYTES = 1 << 20
 """More is not held between two windows."""
 
@@ -52,7 +54,7 @@ class Batch:
     @staticmethod
     def of(arrays: Sequence[StoredArray]) -> Batch:
         """Join datasets [B, H, D] or [H, D]; raises InputError where they do not fit."""
-        parts = [_as_batch(gliding(array.require_numeric())) for array in arrays]
+        parts = [_as_batch(array.require_numeric()) for array in arrays]
         first = parts[0]
         faults = [
             Fault(
@@ -67,7 +69,7 @@ class Batch:
         ]
         if faults:
             raise InputError(*faults[:5])
-        return Batch(parts)
+        return Batch(list(_joined(parts)))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -132,6 +134,44 @@ def _spans(begin: int, rows: int, size: int) -> Iterator[Range]:
         begin = end
 
 
+def _joined(parts: Sequence[StoredArray]) -> Iterator[StoredArray]:
+    """The parts, but short single trajectories that follow each other as one: they go together."""
+    run: list[StoredArray] = []
+    for part in parts:
+        short = part.shape[0] == 1 and part.nbytes <= _SHORT_BYTES
+        if run and not (short and part.dtype == run[0].dtype):
+            yield _together(run)
+            run = []
+        if short:
+            run.append(part)
+        else:
+            yield gliding(part)
+    if run:
+        yield _together(run)
+
+
+def _together(run: Sequence[StoredArray]) -> StoredArray:
+    """Single trajectories [1, H, D] as one array."""
+    first = run[0]
+    if len(run) == 1:
+        return gliding(first)
+
+    def read_rows(begin: int, end: int) -> Any:
+        found = np.empty((end - begin, *first.shape[1:]), first.dtype.newbyteorder("="))
+        for k in range(begin, end):
+            found[k - begin] = run[k].read_rows(0, 1)[0]
+        return found
+
+    return StoredArray(
+        where=first.where,
+        shape=(len(run), *first.shape[1:]),
+        dtype=first.dtype,
+        read_rows=read_rows,
+        storage="put together",
+        origin=lambda b: (run[b].where, 0),
+    )
+
+
 def _as_batch(array: StoredArray) -> StoredArray:
     """A dataset as [B, H, D]; [H, D] is one trajectory."""
     if array.ndim == 3:
@@ -145,11 +185,14 @@ def _as_batch(array: StoredArray) -> StoredArray:
                 describe(array.shape),
             )
         )
-    return replace(
-        array,
-        shape=(1, *array.shape),
-        read_rows=lambda begin, end: array.read()[None][begin:end],
-        read_steps=lambda begin, end, *steps: array.read_rows(*steps)[None][begin:end],
+    return StoredArray(
+        array.where,
+        (1, *array.shape),
+        array.dtype,
+        lambda begin, end: array.read()[None][begin:end],
+        array.attributes,
+        array.storage,
+        lambda begin, end, *steps: array.read_rows(*steps)[None][begin:end],
     )
 
 

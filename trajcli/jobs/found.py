@@ -57,7 +57,6 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
         request.options.get("ends") == "recording" and not request.start
     )
     batch = check.attempt(lambda: Batch.of([place.array for place in places]))
-    check.attempt(lambda: _refuse_padding(places))
     start = check.attempt(lambda: _start(request, files, places, recorded))
     goal = check.attempt(lambda: _goal(request, files, places))
     steps = check.attempt(lambda: find_dt(files, request.dt, request.rate, request.times, places))
@@ -104,23 +103,6 @@ def _no_step(place: Place) -> Fault:
         "none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
         (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET",
     )
-
-
-def _refuse_padding(places: Sequence[Place]) -> None:
-    """Padded actions must not be integrated as if they were actions."""
-    for place in places:
-        lengths = place.find("lengths")
-        horizon = place.array.shape[-2] if place.array.ndim > 1 else 0
-        if lengths is not None and (lengths.read() != horizon).any():
-            raise InputError(
-                Fault(
-                    "trajectories of different length, padded",
-                    lengths.where,
-                    f"all {horizon}, the horizon of {place.array.where}",
-                    "smaller ones",
-                    "store the trajectories one by one, at their own length",
-                )
-            )
 
 
 _State = tuple[dict[str, Any], dict[str, str], str]

@@ -183,7 +183,7 @@ def _given_dt(files: Files, text: str) -> tuple[Any, Any, str, dict[str, str]]:
 
 
 def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
-    found = [_dt_of(place) for place in places]
+    found = _dt_of_each(places)
     first = found[0]
     if len(found) == 1 or all(_same_step(first, other) for other in found):
         return first
@@ -196,6 +196,25 @@ def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
         hint = "--dt, --rate or --times for all, or run them one at a time"
         raise InputError(Fault(what, where, "one dt per file, or the same steps", hint=hint))
     return np.concatenate(known), None, "the inputs, each its own", {"dt": "dt of the inputs"}
+
+
+_Found = tuple[Any, Any, str, dict[str, str]]
+
+
+def _dt_of_each(places: Sequence[Place]) -> list[_Found]:
+    """What each place says of its steps; a file of a layout that says it once is asked once."""
+    shared: dict[int, _Found] = {}
+    found = []
+    for place in places:
+        key = id(place.layout)
+        if key in shared:
+            found.append(shared[key])
+            continue
+        found.append(_dt_of(place))
+        inside = place.member is not None and f":/{place.member.group}" in found[-1][2]
+        if place.layout is not None and not inside:
+            shared[key] = found[-1]
+    return found
 
 
 def _table(dt: Any, times: Any, count: int) -> Any:

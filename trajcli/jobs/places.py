@@ -82,7 +82,7 @@ class Place:
     def find(self, *names: str) -> StoredArray | None:
         """The first of these datasets there is, near the actions first."""
         for group in self.groups:
-            near = self.file.children(group)
+            near = self._near(group)
             for name in names:
                 if name.split("/")[0] not in near:
                     continue
@@ -90,6 +90,12 @@ class Place:
                 if found is not None:
                     return found.require_numeric()
         return None
+
+    def _near(self, group: str) -> list[str]:
+        """The names in a group; the trajectories of a layout all have those of its first."""
+        if group and self.layout is not None and self.member is not None:
+            return self.layout.names_in_first
+        return self.file.children(group)
 
     def attribute(self, *names: str) -> tuple[str, Any] | None:
         """The first of these attributes, on the actions or a group; with where it was."""

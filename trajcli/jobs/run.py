@@ -16,6 +16,7 @@ import numpy as np
 from trajcli.errors import Fault, Stopped, raise_if_any
 from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.files.padded import Padded
 from trajcli.files.schema import QUANTITIES
 from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
@@ -62,13 +63,14 @@ def run(
                 request.compress,
             )
             report["resumed_after"] = output.done
+            sink = Padded(output) if plan.schema.scatter else output
             with discarding(output):
-                overflowed = _compute(plan, output, request.allow_nonfinite, stop, on_progress)
+                overflowed = _compute(plan, sink, request.allow_nonfinite, stop, on_progress)
                 output.finish()
     finally:
         files.close()
     seconds = time.perf_counter() - began
-    moved = plan.batch.nbytes + plan.schema.nbytes
+    moved = plan.bytes_read + plan.schema.nbytes
     if overflowed:
         report["notes"] = [
             *report["notes"],
@@ -79,7 +81,7 @@ def run(
 
 def _compute(
     plan: Plan,
-    output: Output,
+    output: Output | Padded,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
@@ -89,32 +91,44 @@ def _compute(
     One block is read, and its place in the output made ready, while the one before is computed
     and written by another thread.
     """
-    total, rows = plan.batch.shape[0], plan.inputs.rows
+    total = plan.total
     bad, carry = 0, Carry()
     with ThreadPoolExecutor(1) as worker:
         ahead: Future[int] | None = None
-        reached = (output.done, 0)
-        for block in plan.batch.blocks(plan.size, rows, reached):
-            inputs = _read(plan, block)
-            views = _views(plan, output, block)
+        reached: tuple[int, float] = (output.done, 0.0)
+        for part, block in _blocks(plan, output.done):
+            inputs = _read(part, block)
+            views = _views(part, output, block)
             if ahead is not None:
                 bad += ahead.result()
                 output.settle()
-                on_progress(reached[0] + reached[1] / rows, total)
+                on_progress(sum(reached), total)
                 came = stop()
                 if came is not None:
                     raise _stopped(plan, output, came, reached[0])
             if block.rows[0] == 0:
                 carry = Carry()
-            job = (plan, output, block, inputs, views, carry, allow_nonfinite)
+            job = (part, output, block, inputs, views, carry, allow_nonfinite)
             ahead = worker.submit(_run_block, *job)
-            reached = (block.end, 0) if block.rows[1] == rows else (block.begin, block.rows[1])
+            rows = part.inputs.rows
+            whole = block.rows[1] == rows
+            reached = (part.first + (block.end if whole else block.begin),
+                       0.0 if whole else block.rows[1] / rows)  # fmt: skip
         if ahead is not None:
             bad += ahead.result()
             on_progress(total, total)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
+
+
+def _blocks(plan: Plan, done: int) -> Iterator[tuple[Plan, Block]]:
+    """Every block of every length; ``done``: trajectories there are already."""
+    for part in plan.each():
+        left = max(0, done - part.first)
+        if left < part.batch.shape[0] or not part.batch.shape[0]:
+            for block in part.batch.blocks(part.size, part.inputs.rows, (left, 0)):
+                yield part, block
 
 
 def _read(plan: Plan, block: Block) -> Inputs:
@@ -132,11 +146,11 @@ def _read(plan: Plan, block: Block) -> Inputs:
     )
 
 
-def _views(plan: Plan, output: Output, block: Block) -> dict[str, Any] | None:
+def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] | None:
     """Where in the output the kernels can put a block themselves; None where they cannot."""
     if plan.gradient is not None or plan.choice.backend != "native":
         return None
-    views = {name: output.view(name) for name in plan.wanted}
+    views = {name: output.view(plan.prefix + name) for name in plan.wanted}
     if any(view is None for view in views.values()):
         return None
     trajectories, rows = slice(block.begin, block.end), slice(*block.rows)
@@ -148,7 +162,7 @@ def _views(plan: Plan, output: Output, block: Block) -> dict[str, Any] | None:
 
 def _run_block(
     plan: Plan,
-    output: Output,
+    output: Output | Padded,
     block: Block,
     inputs: Inputs,
     views: dict[str, Any] | None,
@@ -156,28 +170,44 @@ def _run_block(
     allow_nonfinite: bool,
 ) -> int:
     """Check, compute and write one block; returns how many results are not finite."""
-    raise_if_any(inputs.value_faults(allow_nonfinite))
+    raise_if_any(_value_faults(block, inputs, allow_nonfinite))
     bounded = inputs.stays_below(_LIMITS[plan.dtype], carry)
     bad, (begin, step) = 0, (block.begin, block.rows[0])
     for name, row, array in _results(plan, inputs, begin, views, carry):
         if not (bounded and name in QUANTITIES):
             bad += array.size - int(np.isfinite(array).sum())
         if views is None or name not in views:
-            output.write(name, row, array, step)
-    time = next(v for v in plan.schema.variables if v.name == "time")
-    if len(time.shape) == 2:
+            output.write(plan.prefix + name, row, array, step)
+    time = next(v for v in plan.schema.variables if v.name.endswith("time"))
+    if plan.prefix:
+        times = inputs.row_times(carry)
+        output.write(f"{plan.prefix}time", begin, times[[0] * len(inputs.actions)]
+                     if len(times) == 1 else times, step)  # fmt: skip
+    elif len(time.shape) == 2:
         output.write("time", begin, inputs.row_times(carry), step)
     elif begin == 0:  # times that all share are written with the first
         output.write("time", step, inputs.row_times(carry)[0])
     return bad
 
 
-def _stopped(plan: Plan, output: Output, came: str, done: int) -> Stopped:
+def _value_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+    """What is wrong with the values of a block, each named where it lies."""
+    faults = inputs.value_faults(allow_nonfinite)
+    if not faults or block.part.origin is None:
+        return faults
+    found: list[Fault] = []
+    for k in range(len(inputs.actions)):
+        where, number = block.part.origin(block.local + k)
+        found += inputs.only(k, {"actions": where}, number).value_faults(allow_nonfinite)
+    return found or faults
+
+
+def _stopped(plan: Plan, output: Output | Padded, came: str, done: int) -> Stopped:
     """The end of a run that a signal stopped; what is done is kept where it can be gone on with.
 
     Gradients that are summed over trajectories and compressed files cannot: they start again.
     """
-    total = plan.batch.shape[0]
+    total = plan.total
     if plan.gradient is not None or not output.resumable:
         output.discard()
         left, hint = "nothing was kept", "run the same command again"

@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -100,6 +101,12 @@ class Layout(ABC):
     def find_step(self) -> Step | None:
         """Look dt up."""
         return None
+
+    @cached_property
+    def names_in_first(self) -> list[str]:
+        """What lies in the first trajectory; the others are taken to have the same."""
+        members = self.members()
+        return self.file.children(members[0].group) if members else []
 
     def chosen(self, key: str) -> list[Member]:
         """The trajectories that a filter key lists; raises InputError where there are none."""
