@@ -92,6 +92,14 @@ def split_names(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
+def parse_numbers(text: str | None, option: str) -> tuple[int, ...]:
+    """3,5 → (3, 5)."""
+    parts = split_names(text)
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(Fault("not numbers of dofs", option, "like 3,5", repr(text)))
+    return tuple(int(part) for part in parts)
+
+
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -198,6 +206,32 @@ RepeatedTimes = Annotated[
         "--repeated-times",
         metavar="WHAT",
         help="Rows whose stamp repeats the one before: error | drop.",
+    ),
+]
+
+
+_recording_option = _panel("Recordings")
+
+MaxGap = Annotated[
+    float | None,
+    _recording_option(
+        "--max-gap",
+        metavar="SECONDS",
+        help="Split where stamps are further apart; each piece is a trajectory of its own.",
+    ),
+]
+WrapDofs = Annotated[
+    str | None,
+    _recording_option(
+        "--wrap-dofs", metavar="LIST", help="Angles that wrap, like 3,5: made continuous first."
+    ),
+]
+Smooth = Annotated[
+    str | None,
+    _recording_option(
+        "--smooth",
+        metavar="NAMES",
+        help="Any of velocity,acceleration,jerk: five taps over rows, once they are differenced.",
     ),
 ]
 

@@ -13,6 +13,7 @@ from trajcli.jobs.batch import Batch
 from trajcli.jobs.kept import Kept
 from trajcli.jobs.lookup import EAGER_BYTES, find_dt, find_state
 from trajcli.jobs.places import Files, Place
+from trajcli.jobs.recorded import is_recording
 from trajcli.jobs.request import Request
 from trajcli.modes import Mode
 
@@ -53,9 +54,7 @@ class Found:
 
 def find(request: Request, files: Files, places: Sequence[Place], check: Gathering) -> Found:
     """Look up everything beside the actions; what is not found or not right is collected."""
-    recorded = request.start == "first" or (
-        request.options.get("ends") == "recording" and not request.start
-    )
+    recorded = is_recording(request)
     batch = check.attempt(lambda: Batch.of([place.array for place in places]))
     start = check.attempt(lambda: _start(request, files, places, recorded))
     goal = check.attempt(lambda: _goal(request, files, places))

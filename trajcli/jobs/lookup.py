@@ -187,6 +187,11 @@ def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
     first = found[0]
     if len(found) == 1 or all(_same_step(first, other) for other in found):
         return first
+    stamps = [
+        _own_stamps(times, place) for (_, times, *_), place in zip(found, places, strict=True)
+    ]
+    if all(each is not None for each in stamps) and len({s.shape[1] for s in stamps}) == 1:
+        return None, np.concatenate(stamps), "time stamps of the inputs", {"times": "time stamps"}
     counts = [place.array.shape[0] if place.array.ndim == 3 else 1 for place in places]
     tables = [_table(dt, times, n) for (dt, times, *_), n in zip(found, counts, strict=True)]
     known = [table for table in tables if table is not None]
@@ -212,7 +217,7 @@ def _dt_of_each(places: Sequence[Place]) -> list[_Found]:
             continue
         found.append(_dt_of(place))
         inside = place.member is not None and f":/{place.member.group}" in found[-1][2]
-        if place.layout is not None and not inside:
+        if place.layout is not None and place.times is None and not inside:
             shared[key] = found[-1]
     return found
 
@@ -226,6 +231,15 @@ def _table(dt: Any, times: Any, count: int) -> Any:
     if values.ndim != 2 or values.shape[0] not in (1, count):
         return None
     return np.broadcast_to(values, (count, values.shape[1]))
+
+
+def _own_stamps(times: Any, place: Place) -> Any:
+    """The time stamps of a place's trajectories [n, T]; None where it has none of its own."""
+    count = place.array.shape[0] if place.array.ndim == 3 else 1
+    if times is None or times.ndim not in (1, 2) or (times.ndim == 2 and len(times) != count):
+        return None
+    values = times.read() if isinstance(times, StoredArray) else times
+    return np.broadcast_to(values, (count, values.shape[-1]))
 
 
 def _same_step(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -243,6 +257,8 @@ def _same_step(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 def _dt_of(place: Place) -> tuple[Any, Any, str, dict[str, str]]:
     """What a file says of its own steps: dt, time stamps, or an attribute."""
+    if place.times is not None:
+        return None, place.times, f"time stamps beside {place.name}", {"times": place.name}
     stored = place.find("dt")
     if stored is not None:
         return _steps(stored), None, stored.where, {"dt": stored.where}

@@ -67,6 +67,8 @@ class Place:
     member: Member | None = None
     array_name: str = ""
     """What the array is called within its trajectory."""
+    times: Any = None
+    """The time stamps of its rows, where they have been looked up."""
 
     @property
     def commands(self) -> bool:

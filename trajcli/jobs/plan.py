@@ -22,6 +22,7 @@ from trajcli.jobs.lengths import find_all, group_names
 from trajcli.jobs.lookup import joint_names
 from trajcli.jobs.names import refuse_inputs_as_output, without_folders
 from trajcli.jobs.places import Files, Place, find_actions
+from trajcli.jobs.recorded import prepared
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
@@ -74,6 +75,9 @@ class Plan:
     prefix: str = ""
     first: int = 0
     total: int = 0
+    smooth: Sequence[str] = ()
+    better: str | None = None
+    """Where the actions may be normalised commands: what to read in their place."""
     peak: Peak = field(default_factory=Peak)
 
     def each(self) -> Sequence[Plan]:
@@ -133,12 +137,14 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     gradient = check.attempt(lambda: find_gradient(request, files))
     check.attempt(lambda: refuse_output(request.out, request.overwrite))
-    places = check.attempt(
+    given = check.attempt(
         lambda: find_actions(files, request.sources, request.layout, request.filter_key)
     )
-    founds = check.attempt(lambda: find_all(request, files, places, check)) if places else None
+    ready = check.attempt(lambda: prepared(request, files, given or ())) if given and mode else None
+    left, places, preparing = ready or (request, [], [])
+    founds = check.attempt(lambda: find_all(left, files, places, check)) if places else None
     check.attempt(lambda: refuse_inputs_as_output(request.out, files.paths()))
-    if founds is None or mode is None or wanted is None or choice is None or places is None:
+    if founds is None or mode is None or wanted is None or choice is None:
         check.raise_if_any()
         raise AssertionError("a step failed without a fault")
     all_inputs = [found.inputs(mode) for _, found in founds]
@@ -168,12 +174,29 @@ def make_plan(request: Request, files: Files) -> Plan:
         dt_source=found.dt_source,
         start_source=found.start_source,
         notes=[
+            *preparing,
             *dict.fromkeys(note for _, each in founds for note in each.notes),
             *_notes(found.batch, dtype, needed, request.memory),
         ],
         total=sum(len(numbers) for numbers, _ in founds),
+        smooth=tuple(request.smooth),
+        better=_better_than_commands(places[0], mode),
     )
     return plan if len(founds) == 1 else _in_parts(plan, request, places, founds, kind)
+
+
+def _better_than_commands(place: Place, mode: Mode) -> str | None:
+    """What to read instead, where a robot's commands would be taken for physical quantities."""
+    layout, member = place.layout, place.member
+    if layout is None or member is None or not place.commands:
+        return None
+    if layout.commands_positions and mode.derivatives_of == 0:
+        return None  # positions to go to, in rad or m
+    names = layout.recorded(member)
+    if not names:
+        return f"layout {layout.name} has no recorded positions here"
+    listed = ", ".join(f"{place.file.path}:{name}" for name in names)
+    return f"the recorded positions are {listed} (--start first --mode central or clique)"
 
 
 def _widest(batches: Sequence[Batch]) -> Any:
@@ -315,6 +338,12 @@ def _schema(
         "start": without_folders(found.start_source, paths),
         "trajcli_version": __version__,
     }
+    if request.smooth:
+        attributes["smooth"] = ",".join(request.smooth)
+    if request.wrap_dofs:
+        attributes["wrap_dofs"] = ",".join(map(str, request.wrap_dofs))
+    if request.max_gap is not None:
+        attributes["max_gap"] = request.max_gap
     if gradient is not None:
         attributes |= {
             "wrt": ",".join(gradient.wrt),

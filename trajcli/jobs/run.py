@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.checks import largest
 from trajcli.errors import Fault, Stopped, raise_if_any
 from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
@@ -23,6 +24,8 @@ from trajcli.jobs.batch import Block
 from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
+from trajcli.modes import PARTS
+from trajcli.recordings import smooth
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -75,6 +78,13 @@ def run(
         report["notes"] = [
             *report["notes"],
             f"{overflowed} results are too large for {plan.dtype} or not finite",
+        ]
+    if plan.better is not None and plan.peak.value is not None and plan.peak.value <= 1.0:
+        quantity = PARTS[plan.inputs.mode.derivatives_of]
+        report["notes"] = [
+            *report["notes"],
+            f"all actions lie within [-1, 1], as normalised commands do; they were read as "
+            f"{quantity} in physical units; {plan.better}",
         ]
     return {**report, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
@@ -171,9 +181,13 @@ def _run_block(
 ) -> int:
     """Check, compute and write one block; returns how many results are not finite."""
     raise_if_any(_value_faults(block, inputs, allow_nonfinite))
+    if plan.better is not None and inputs.actions.size:
+        plan.peak.value = max(plan.peak.value or 0.0, largest(inputs.actions))
     bounded = inputs.stays_below(_LIMITS[plan.dtype], carry)
     bad, (begin, step) = 0, (block.begin, block.rows[0])
     for name, row, array in _results(plan, inputs, begin, views, carry):
+        if name in plan.smooth:
+            array[...] = smooth(array)
         if not (bounded and name in QUANTITIES):
             bad += array.size - int(np.isfinite(array).sum())
         if views is None or name not in views:
