@@ -7,6 +7,7 @@ dimensions; ``time`` is a coordinate in seconds; ``dof`` one of joint names wher
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,7 +41,7 @@ class Variable:
     @property
     def nbytes(self) -> int:
         """Size of the values in bytes."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Batch:
     @staticmethod
     def of(arrays: Sequence[StoredArray]) -> Batch:
         """Join datasets [B, H, D] or [H, D]; raises InputError where they do not fit."""
-        parts = [_as_batch(array.require_numeric()) for array in arrays]
+        parts = list(_joined(arrays))
         first = parts[0]
         faults = [
             Fault(
@@ -69,7 +69,7 @@ class Batch:
         ]
         if faults:
             raise InputError(*faults[:5])
-        return Batch(list(_joined(parts)))
+        return Batch(parts)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -134,37 +134,39 @@ def _spans(begin: int, rows: int, size: int) -> Iterator[Range]:
         begin = end
 
 
-def _joined(parts: Sequence[StoredArray]) -> Iterator[StoredArray]:
-    """The parts, but short single trajectories that follow each other as one: they go together."""
+def _joined(arrays: Sequence[StoredArray]) -> Iterator[StoredArray]:
+    """The arrays, but short single trajectories that follow each other as one: they go together."""
     run: list[StoredArray] = []
-    for part in parts:
-        short = part.shape[0] == 1 and part.nbytes <= _SHORT_BYTES
-        if run and not (short and part.dtype == run[0].dtype):
+    for array in arrays:
+        array.require_numeric()
+        short = array.ndim == 2 and array.nbytes <= _SHORT_BYTES
+        if run and not (short and array.dtype == run[0].dtype and array.shape == run[0].shape):
             yield _together(run)
             run = []
         if short:
-            run.append(part)
+            run.append(array)
         else:
-            yield gliding(part)
+            yield gliding(_as_batch(array))
     if run:
         yield _together(run)
 
 
 def _together(run: Sequence[StoredArray]) -> StoredArray:
-    """Single trajectories [1, H, D] as one array."""
+    """Single trajectories [H, D] as one array."""
     first = run[0]
     if len(run) == 1:
-        return gliding(first)
+        return gliding(_as_batch(first))
+    rows = first.shape[0]
 
     def read_rows(begin: int, end: int) -> Any:
-        found = np.empty((end - begin, *first.shape[1:]), first.dtype.newbyteorder("="))
+        found = np.empty((end - begin, *first.shape), first.dtype.newbyteorder("="))
         for k in range(begin, end):
-            found[k - begin] = run[k].read_rows(0, 1)[0]
+            found[k - begin] = run[k].read_rows(0, rows)
         return found
 
     return StoredArray(
         where=first.where,
-        shape=(len(run), *first.shape[1:]),
+        shape=(len(run), *first.shape),
         dtype=first.dtype,
         read_rows=read_rows,
         storage="put together",

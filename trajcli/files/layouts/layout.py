@@ -159,6 +159,10 @@ class GroupLayout(Layout):
                 yield before + child
 
     def members(self) -> list[Member]:
+        return self._members
+
+    @cached_property
+    def _members(self) -> list[Member]:
         return [Member(group, group) for group in self.numbered(self.file)]
 
 
