@@ -56,7 +56,9 @@ def stack(pairs: Sequence[Pair], axis: int) -> Pair:
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """Arrays joined along an axis they have."""
-    return namespace(arrays[0]).concatenate(list(arrays), axis)
+    if is_torch(arrays[0]):  # cat, not concatenate, which torch cannot map over (vmap)
+        return sys.modules["torch"].cat(list(arrays), axis)
+    return np.concatenate(list(arrays), axis)
 
 
 def differences(stamps: Array) -> Array:

@@ -51,6 +51,20 @@ class Carry:
     shortest: float = math.inf
     longest: float = 0.0
 
+    def arrays(self) -> dict[str, Any]:
+        """The same as arrays, to be kept in a file."""
+        found = {"bounds": np.array([self.peak, self.shortest, self.longest])}
+        for name, pairs in (("state", self.state), ("time", self.time and [self.time])):
+            if pairs:
+                found[name] = np.stack([np.stack([to_numpy(p.hi), to_numpy(p.lo)]) for p in pairs])
+        return found
+
+    @staticmethod
+    def of(arrays: Mapping[str, Any]) -> Carry:
+        """What :meth:`arrays` gave."""
+        state, time = ([Pair(*p) for p in arrays.get(name, ())] for name in ("state", "time"))
+        return Carry(state or None, time[0] if time else None, *map(float, arrays["bounds"]))
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -422,6 +436,20 @@ class Inputs:
             return self.steps()
         assert self.dt is not None
         return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
+
+    def unaligned(self, grads: Array) -> Array:
+        """Gradients of the steps [B, 1 or n] as those of dt as it is given, or of the gaps."""
+        if self.times is not None:
+            return grads
+        given = int(self.raw_steps().shape[1])
+        if given == 1:
+            return grads.sum(1)[:, None]
+        ahead = self._unused_steps() + self.mode.dt_ahead
+        found = np.zeros((len(grads), given))
+        count = given - ahead
+        found[:, ahead:] = grads[:, :count]
+        found[:, -1] += grads[:, count:].sum(1)
+        return found
 
     def gathered(self, role: str, device: str | None) -> dict[str, Any]:
         """The given parts of the start or goal state, each trajectory's own: float64 [B, D]."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 
 BATCH = 40
+ROOT = str(Path(__file__).resolve().parents[2])
 
 
 @pytest.fixture
@@ -30,10 +33,10 @@ def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
     )
 
 
-def stop_at(share: float) -> Callable[[int, int], None]:
+def stop_at(share: float) -> Callable[[float, int], None]:
     """A progress report that sends SIGTERM when this share is done."""
 
-    def progress(done: int, total: int) -> None:
+    def progress(done: float, total: int) -> None:
         if done >= share * total:
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -58,7 +61,7 @@ def test_a_stopped_run_is_resumed_to_the_same_bytes(request_, name, options):
     assert contents(Path(name)) == want  # the old one is as it was
     with pytest.raises(Stopped):
         run(replace(asked, resume=True), on_progress=stop_at(0.7))
-    seen: list[int] = []
+    seen: list[float] = []
     report = run(replace(asked, resume=True), on_progress=lambda done, total: seen.append(done))
     assert 0.7 * BATCH <= report["resumed_after"] < min(seen)
     assert contents(Path(name)) == want
@@ -103,16 +106,97 @@ def test_a_damaged_journal_starts_again(request_):
     assert run(replace(request_, resume=True))["resumed_after"] == 0
 
 
-def test_gradients_start_again(request_):
-    asked = replace(request_, cost="jerk", memory=1 << 18)
-    with pytest.raises(Stopped, match="nothing was kept"):
+RESUMABLE: dict[str, dict[str, Any]] = {
+    "compressed": {"compress": 2},
+    "gradients": {"cost": "jerk+velocity"},
+    "compressed gradients": {"cost": "jerk", "compress": 1, "wrt": ("start", "dt")},
+    "by torch": {"cost": "jerk", "backend": "torch"},
+    "sums over states": {"cost": "jerk", "start_index": "index.npy", "start": "states.npy"},
+    "sums over steps": {"cost": "jerk", "dt": "steps.npy", "mode": "central"},
+}
+
+
+@pytest.mark.parametrize("options", RESUMABLE.values(), ids=RESUMABLE)
+def test_gradients_and_compressed_files_are_resumed_to_the_same_bytes(
+    request_, monkeypatch, options
+):
+    monkeypatch.setattr("trajcli.files.compressed._CHUNK_BYTES", 5000)
+    random = np.random.default_rng(1)
+    np.save("index.npy", random.integers(0, 3, BATCH))
+    np.save("states.npy", random.standard_normal((3, 3)))
+    np.save("steps.npy", random.uniform(0.01, 0.1, 30))
+    asked = replace(request_, memory=1 << 18 if "cost" in options else 1 << 15, **options)
+    run(asked)
+    want = Path("out.h5").read_bytes()
+    asked = replace(asked, overwrite=True)
+    with pytest.raises(Stopped, match="--resume"):
         run(asked, on_progress=stop_at(0.3))
-    assert sorted(p.name for p in Path().iterdir()) == ["actions.npy", "dt.npy"]
+    assert Path("out.h5").read_bytes() == want
+    with pytest.raises(Stopped):
+        run(replace(asked, resume=True), on_progress=stop_at(0.7))
+    assert run(replace(asked, resume=True))["resumed_after"] >= 0.7 * BATCH
+    assert Path("out.h5").read_bytes() == want
+    assert not [p for p in Path().iterdir() if p.name.startswith(".")]
+
+
+@pytest.mark.parametrize("more", [{}, {"compress": 1}, {"out": Path("out.npz")}])
+@pytest.mark.parametrize(
+    "options", [{"mode": "jerk"}, {"mode": "central"}, {"mode": "clique", "start": "first"}]
+)
+def test_one_long_trajectory_is_resumed_in_its_middle(request_, monkeypatch, options, more):
+    monkeypatch.setattr("trajcli.files.compressed._LARGEST_CHUNK", 1000)
+    monkeypatch.setattr("trajcli.files.compressed._CHUNK_BYTES", 700)
+    random = np.random.default_rng(1)
+    np.save("long.npy", random.standard_normal((600, 3)).astype("f4"))
+    np.save("steps.npy", random.uniform(0.01, 0.1, 600))
+    asked = replace(request_, sources=["long.npy"], dt="steps.npy", memory=1, **options, **more)
+    run(replace(asked, memory=1 << 28))
+    want = contents(asked.out)
+    asked = replace(asked, overwrite=True)
+    with pytest.raises(Stopped, match="rows of the next"):
+        run(asked, on_progress=stop_at(0.3))
+    with pytest.raises(Stopped):
+        run(replace(asked, resume=True, memory=1 << 15), on_progress=stop_at(0.6))
+    assert 0.6 <= run(replace(asked, resume=True))["resumed_after"] < 1
+    assert contents(asked.out) == want
+
+
+def test_results_that_are_not_finite_are_counted_over_all_of_a_run(request_):
+    np.save("actions.npy", np.full((BATCH, 30, 3), 3e38, "f4"))
+    whole = run(request_)["notes"]
+    assert "too large" in str(whole)
+    asked = replace(request_, overwrite=True)
+    with pytest.raises(Stopped):
+        run(asked, on_progress=stop_at(0.5))
+    assert run(replace(asked, resume=True))["notes"] == whole
+
+
+def test_a_resume_that_is_killed_while_it_copies_leaves_nothing_to_trust(request_, monkeypatch):
+    asked = replace(request_, compress=1)
+    run(asked)
+    want = Path("out.h5").read_bytes()
+    asked = replace(asked, overwrite=True)
+    with pytest.raises(Stopped):
+        run(asked, on_progress=stop_at(0.5))
+    code = (
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "from trajcli.files.compressed import CompressedOutput\n"
+        "CompressedOutput._write_all_given = lambda self: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from trajcli.cli import main\n"
+        "main('integrate actions.npy --dt dt.npy --start zero --memory 32kB --compress 1 '\n"
+        "     '-o out.h5 --overwrite --resume'.split())\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ROOT})
+    assert killed.returncode == -signal.SIGKILL
+    assert Path(".out.h5.trajcli-left").exists()
     assert run(replace(asked, resume=True))["resumed_after"] == 0
+    assert Path("out.h5").read_bytes() == want
+    assert not [p for p in Path().iterdir() if p.name.startswith(".")]
 
 
 def test_one_writer_at_a_time_also_when_resuming(request_):
-    def second(done: int, total: int) -> None:
+    def second(done: float, total: int) -> None:
         with pytest.raises(OutputError, match="another run"):
             run(replace(request_, resume=True))
 

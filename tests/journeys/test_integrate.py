@@ -453,3 +453,20 @@ def test_memory_does_not_grow_with_the_batch(folder, mode):
         )
         peaks.append(int(run.stdout) / 1024)
     assert peaks[1] - peaks[0] < 40, peaks
+
+
+def test_the_output_says_all_that_it_was_made_of(trajcli, folder, samples):
+    np.save("more.npy", np.load("actions.npy")[:2])
+    line = "integrate actions.npy more.npy --start zero --dt 0.1 -o two.h5"
+    assert trajcli(line).code == 0
+    with h5py.File("two.h5") as file:
+        assert file.attrs["source"].split("\n") == ["actions.npy", "more.npy"]
+        assert "goal" not in file.attrs
+    line = f"integrate {samples}/control_points.npz --mode bspline --ends goal -o goal.h5"
+    assert trajcli(line).code == 0
+    with h5py.File("goal.h5") as file:
+        assert file.attrs["goal"] == "control_points.npz:goal_position"
+    line = f"integrate {samples}/recorded_faulty.h5:position --start first --mode clique"
+    assert trajcli(f"{line} --repeated-times drop -o drop.h5").code == 0
+    with h5py.File("drop.h5") as file:
+        assert file.attrs["repeated_times"] == "drop"

@@ -14,7 +14,8 @@ from torch.autograd import Function
 from trajcli.autograd.folding import Tensors, batch_of, buffers, fold, like, or_zero, unfold
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import CascadeProgram, run_program
-from trajcli.kernels.torch_ops import action_weights
+from trajcli.kernels.transpose import action_weights, cascade_gradients, dt_gradient
+from trajcli.kernels.transpose import slopes as slopes_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Cascade(Function):
         grad_dt = None
         if ctx.needs_input_grad[8]:
             slopes = _slopes(_inner(rows, plan), sources, state, dt, plan)
-            grad_dt = _dt_gradient(found[:4], slopes, dt)
+            grad_dt = dt_gradient(found[:4], slopes, dt.shape)
         return (*grad_sources, *grad_state, grad_dt, None)
 
     @staticmethod
@@ -120,26 +121,17 @@ class CascadeAdjoint(Function):
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
         upstream, dt, plan, shape = inputs[:4], inputs[4], inputs[5], inputs[6]
-        given = list(upstream)
-        if plan.recorded:
-            given = [
-                None if g is None else _gathered_before_data(g.double(), m)
-                for m, g in enumerate(given)
-            ]
-        inner = [None if g is None else g[:, 1:] for g in given] if plan.start_row else given
-        sources, state = plan.kernels.cascade_adjoint(
-            inner,
-            (None,) * 4,
+        sources, state = cascade_gradients(
+            plan.kernels,
+            upstream,
             dt,
             shape,
             order=plan.order,
             scheme=plan.scheme,
+            start_row=plan.start_row,
+            recorded=plan.recorded,
             wanted=plan.wanted or (True,) * 4,
         )
-        if plan.start_row:
-            state = [
-                s if g is None else s + g[:, 0].double() for s, g in zip(state, given, strict=True)
-            ]
         return (*sources, *state)
 
     @staticmethod
@@ -166,7 +158,8 @@ class CascadeAdjoint(Function):
         grad_dt = None
         if ctx.needs_input_grad[4]:
             slopes = _slopes(_inner(rows, plan), moved, starts, dt, plan)
-            grad_dt = _dt_gradient(_all_sources(ctx, given, dt, sources), slopes, dt)
+            every = _all_sources(ctx, given, dt, sources)
+            grad_dt = dt_gradient(every, slopes, dt.shape)
         return (*grads, grad_dt, None, None)
 
     @staticmethod
@@ -211,34 +204,7 @@ def _all_sources(
 def _slopes(
     rows: Sequence[Tensor], sources: Tensors, state: Sequence[Tensor], dt: Tensor, plan: CascadePlan
 ) -> list[Tensor | None]:
-    """∂x^m_t/∂dt_t in the relation of each quantity, all else in it held: [B, H, D] or None.
-
-    rows: the quantities in rows 1..H.
-    """
-    step = dt[:, :, None]
-    x = [row.double() for row in rows]
-
-    def before(m: int) -> Tensor:
-        return torch.cat([state[m][:, None].double(), x[m][:, :-1]], 1)
-
-    found: list[Tensor | None] = [None] * 4
-    for m in range(plan.order):
-        n = plan.order - m
-        if plan.scheme == "euler":
-            found[m] = x[m + 1]
-            continue
-        now, earlier = action_weights(n, plan.scheme)
-        driven = now * x[plan.order]
-        if earlier:
-            driven = driven + earlier * before(plan.order)
-        slope = n * step ** (n - 1) * driven
-        for r in range(1, n):
-            slope = slope + step ** (r - 1) / math.factorial(r - 1) * before(m + r)
-        found[m] = slope
-    for m in range(plan.order + 1, 4):
-        source = sources[m]
-        found[m] = -(x[m] if source is None else x[m] - source.double()) / step
-    return found
+    return slopes_of(rows, sources, state, dt, plan.order, plan.scheme)
 
 
 def _slopes_transposed(
@@ -275,27 +241,6 @@ def _slopes_transposed(
 def _inner(rows: Sequence[Tensor], plan: CascadePlan) -> list[Tensor]:
     """Rows 1..H."""
     return [row[:, 1:] for row in rows] if plan.start_row else list(rows)
-
-
-def _gathered_before_data(g: Tensor | None, m: int) -> Tensor | None:
-    """The transpose of fill_before_data for order m."""
-    if g is None or not m:
-        return g
-    g = g.clone()
-    if g.shape[1] > m:
-        g[:, m] += g[:, :m].sum(1)
-        g[:, :m] = 0.0
-        return g
-    return torch.zeros_like(g)
-
-
-def _dt_gradient(sources: Sequence[Tensor], slopes: Tensors, dt: Tensor) -> Tensor:
-    """Σ ē·slope in the shape of dt [b, h]."""
-    total = torch.zeros_like(dt)
-    for grad, slope in zip(sources, slopes, strict=True):
-        if slope is not None:
-            total = total + (grad * slope).sum(2).sum_to_size(dt.shape)
-    return total
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

@@ -8,6 +8,7 @@ the file does not depend on the blocks that rows come in.
 from __future__ import annotations
 
 import math
+import os
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -17,15 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import OutputError
+from trajcli.errors import Fault, OutputError
 from trajcli.files.outputs import Hdf5Output
-from trajcli.files.placing import os_fault
+from trajcli.files.placing import locked, os_fault, remove
 from trajcli.files.schema import Schema, Variable
 
 _CHUNK_BYTES = 4 << 20
 _LARGEST_CHUNK = 8 << 20
 _HELD_CHUNKS = 8
 _LAST = 1 << 62
+_HELD, _AT = "held/", "at/"  # in a journal: values of chunks that are not full, and their places
 
 _Packed = tuple[str, tuple[int, ...], Future[bytes]]
 
@@ -51,11 +53,28 @@ class _Filling:
         held = sum(part.size for part in self._held)
         shape = self._next()
         while 0 < (size := int(np.prod(shape, dtype=object))) <= held:
-            whole = np.concatenate(self._held) if len(self._held) > 1 else self._held[0]
+            whole = self.held()
             self._held, held = [whole[size:]], held - size
-            at = (*self.at, *(0 for _ in shape[2:]))[: len(shape)]
+            at = self._place_of(shape)
             yield self._go_on(shape), at, whole[:size].reshape(shape)
             shape = self._next()
+
+    def held(self) -> Any:
+        """The values of a chunk that is not full."""
+        none = np.zeros(0, self.variable.dtype)
+        return self._held[0] if len(self._held) == 1 else np.concatenate([none, *self._held])
+
+    def go_to(self, at: tuple[int, int], held: Any) -> Iterator[tuple[_Key, tuple[int, ...]]]:
+        """Go on where another one was; yields key and place of the chunks that it filled."""
+        while self.at < at:
+            shape = self._next()
+            place = self._place_of(shape)
+            yield self._go_on(shape), place
+        self._held = [held]
+
+    def _place_of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Where in the dataset the next chunk lies."""
+        return (*self.at, *(0 for _ in shape[2:]))[: len(shape)]
 
     def _next(self) -> tuple[int, ...]:
         """How many values of each axis are left for this chunk."""
@@ -81,9 +100,7 @@ class _Filling:
 
 
 class CompressedOutput(Hdf5Output):
-    """The same file with its streamed variables in compressed chunks. It cannot be resumed."""
-
-    resumable = False
+    """The same file with its streamed variables in compressed chunks."""
 
     def __init__(
         self,
@@ -91,6 +108,9 @@ class CompressedOutput(Hdf5Output):
         schema: Schema,
         overwrite: bool,
         durable: bool,
+        identity: str = "",
+        resume: bool = False,
+        *,
         level: int,
         threads: int,
     ) -> None:
@@ -100,7 +120,8 @@ class CompressedOutput(Hdf5Output):
         self._fresh: list[tuple[_Key, _Packed]] = []
         self._packed: deque[_Packed] = deque()
         self._file: Any = None
-        super().__init__(path, schema, overwrite, durable)
+        identity = f"{identity} deflated {level}"
+        super().__init__(path, schema, overwrite, durable, identity, resume)
 
     def view(self, name: str) -> Any:
         """Chunks cannot be computed into."""
@@ -134,18 +155,58 @@ class CompressedOutput(Hdf5Output):
             failed = error if isinstance(error, OSError) else OSError(str(error))
             raise OutputError(os_fault(self.path, failed)) from None
 
+    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
+        """The chunks that are full are kept in the file, the others in the journal."""
+        self._write_packed(0)
+        self._close_file()
+        held = {_HELD + name: filling.held() for name, filling in self._filling.items()}
+        at = {_AT + name: np.array(filling.at) for name, filling in self._filling.items()}
+        super().keep(done, {**carried, **held, **at})
+
+    def _reopen(self, offsets: Mapping[str, int]) -> None:
+        """Write what is left into a new file, so that it comes out as if nothing had happened.
+
+        Where in a file HDF5 puts things depends on when it was opened and closed.
+        """
+        import h5py
+
+        remove(self._journal)  # from here on there is nothing to go back to
+        os.replace(self._hidden, self._left)
+        left, self._lock = self._lock, locked(self._hidden, self.path)
+        os.close(left)
+        self._prepare()
+        self._write_all_given()
+        chunks: list[tuple[_Key, str, tuple[int, ...]]] = []
+        for name, filling in self._filling.items():
+            first, second = (int(n) for n in self.carried[_AT + name])
+            found = filling.go_to((first, second), self.carried[_HELD + name])
+            chunks += [(key, name, at) for key, at in found]
+        try:
+            with h5py.File(self._left, "r", locking=False) as before:
+                for _, name, at in sorted(chunks):
+                    _, packed = before[name].id.read_direct_chunk(at)
+                    self._open_file()[name].id.write_direct_chunk(at, packed)
+        except (OSError, RuntimeError, KeyError) as error:
+            hint = "run it again without --resume"
+            found_ = str(error)
+            raise OutputError(
+                Fault("what is left cannot be read", str(self.path), found=found_, hint=hint)
+            ) from None
+        remove(self._left)
+
     def _complete(self) -> None:
         self._write_packed(0)
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._close_file()
 
     def _close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
+        self._close_file()
+        super()._close()
+
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
-        super()._close()
 
     def _open_file(self) -> Any:
         import h5py

@@ -37,6 +37,7 @@ from trajcli.files.schema import Schema, Variable
 
 _COPY_BYTES = 1 << 24
 _ROWS_AT_ONCE = 1 << 20
+_HEAD = "journal"
 
 
 class Output(ABC):
@@ -48,8 +49,6 @@ class Output(ABC):
 
     copies = 1
     """How often the values lie on the disk while they are written."""
-    resumable = True
-    """Whether a stopped run can be gone on with."""
 
     def __init__(
         self,
@@ -62,12 +61,16 @@ class Output(ABC):
     ) -> None:
         self.path = path
         self.schema = schema
-        self.done = 0
-        """Trajectories that a stopped run with the same ``identity`` has left, where resumed."""
+        self.done = (0, 0)
+        """Trajectories, and rows of the next one, that a stopped run with the same ``identity``
+        has left, where resumed."""
+        self.carried: dict[str, Any] = {}
+        """The arrays it left to go on from."""
         self._durable = durable
         refuse_output(path, overwrite)
         self._hidden = path.parent / f".{path.name}.trajcli-part"
         self._journal = path.parent / f".{path.name}.trajcli-journal"
+        self._left = path.parent / f".{path.name}.trajcli-left"
         self._identity = hashlib.sha256(f"{identity}{_layout(schema)}".encode()).hexdigest()
         self._lock = locked(self._hidden, path)
         self._places: dict[str, tuple[int, int]] = {}  # name: file descriptor, offset
@@ -76,15 +79,15 @@ class Output(ABC):
         try:
             left = self._left_behind() if resume else None
             if left is not None:
-                self.done = left["done"]
-                self._reopen(left["offsets"])
+                head, self.carried = left
+                self.done = (int(head["done"][0]), int(head["done"][1]))
+                self._reopen(head["offsets"])
                 return
             remove(self._journal)
+            remove(self._left)
             require_space(path, schema.nbytes * self.copies)
             self._prepare()
-            for variable in schema.variables:
-                if variable.values is not None and variable.name in self._places:
-                    self._write_given(variable)
+            self._write_all_given()
         except OSError as error:
             self.discard()
             raise OutputError(os_fault(path, error)) from None
@@ -95,6 +98,11 @@ class Output(ABC):
     @abstractmethod
     def _prepare(self) -> None:
         """Make the file or files with all that is not streamed, and reserve their space."""
+
+    def _write_all_given(self) -> None:
+        for variable in self.schema.variables:
+            if variable.values is not None and variable.name in self._places:
+                self._write_given(variable)
 
     def _write_given(self, variable: Variable) -> None:
         if not callable(variable.values):
@@ -108,23 +116,28 @@ class Output(ABC):
     def _reopen(self, offsets: Mapping[str, int]) -> None:
         """Go on with what a stopped run has left."""
 
-    def _left_behind(self) -> Any:
-        """What the journal of a stopped run says, if it was this very run; else None."""
+    def _left_behind(self) -> tuple[Any, dict[str, Any]] | None:
+        """What the journal of a stopped run says, and its arrays, if it was this very run."""
         try:
-            left = json.loads(self._journal.read_text(encoding="utf-8"))
-            return left if left["identity"] == self._identity else None
-        except (OSError, ValueError, KeyError, TypeError):
+            with np.load(self._journal, allow_pickle=False) as left:
+                arrays = {name: left[name] for name in left.files}
+            head = json.loads(arrays.pop(_HEAD).tobytes())
+            return (head, arrays) if head["identity"] == self._identity else None
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
             return None
 
-    def keep(self, done: int) -> None:
-        """Leave what is written, to be resumed: the first ``done`` trajectories are complete."""
+    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
+        """Leave what is written, to be resumed: trajectories that are complete, rows of the next.
+
+        carried: arrays that the next run is to have back.
+        """
         self._sync(self._hidden)
         offsets = {name: offset for name, (_, offset) in self._places.items()}
-        left = {"identity": self._identity, "done": done, "offsets": offsets}
+        head = json.dumps({"identity": self._identity, "done": done, "offsets": offsets})
         fresh = self._journal.parent / f"{self._journal.name}-new"
         remove(fresh)
-        with open(fresh, "x", encoding="utf-8") as file:  # never through a link that lies there
-            file.write(json.dumps(left))
+        with open(fresh, "xb") as file:  # never through a link that lies there
+            np.savez(file, **{_HEAD: np.frombuffer(head.encode(), np.uint8), **carried})
         os.replace(fresh, self._journal)
         self._close()
         os.close(self._lock)
@@ -349,7 +362,9 @@ def open_output(
             found = f"{path.name}, level {compress}"
             raise OutputError(Fault("cannot be compressed", "--compress", expected, found))
         threads = len(os.sched_getaffinity(0))
-        return CompressedOutput(path, schema, overwrite, durable, compress, threads)
+        return CompressedOutput(
+            path, schema, overwrite, durable, identity, resume, level=compress, threads=threads
+        )
     if schema.groups:
         from trajcli.files.mirrored import MirroredOutput
 

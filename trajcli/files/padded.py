@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ class Padded:
     def __init__(self, output: Output) -> None:
         self._output = output
         self.done = output.done
-        self.resumable = output.resumable
+        self.carried = output.carried
         self._variables = {v.name: v for v in output.schema.variables}
         self._lengths = self._variables["lengths"].values
 
@@ -71,9 +71,9 @@ class Padded:
         """See :class:`Output`."""
         self._output.settle()
 
-    def keep(self, done: int) -> None:
+    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
         """See :class:`Output`."""
-        self._output.keep(done)
+        self._output.keep(done, carried)
 
     def finish(self) -> None:
         """See :class:`Output`."""

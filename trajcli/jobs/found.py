@@ -33,6 +33,7 @@ class Found:
     names: dict[str, str]
     dt_source: str
     start_source: str
+    goal_source: str
     notes: Sequence[str]
 
     def inputs(self, mode: Mode) -> Inputs:
@@ -88,6 +89,7 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
         },
         dt_source=dt_source,
         start_source=start[2],
+        goal_source=goal[2],
         notes=notes,
     )
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import to_torch
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import StoredArray
@@ -23,9 +22,11 @@ from trajcli.inputs import Inputs
 from trajcli.jobs.cost import parse_cost
 from trajcli.jobs.places import Files
 from trajcli.jobs.request import Request
+from trajcli.kernels.choose import Choice
 from trajcli.kernels.pairs import two_sum
 
 WRT = ("actions", "start", "goal", "dt")
+_SUM = "sum/"
 
 
 @dataclass(frozen=True)
@@ -69,49 +70,48 @@ class Gradient:
         return found
 
     def block(
-        self, inputs: Inputs, whole: Inputs, begin: int, kernels: Any, device: str, dtype: str
+        self, inputs: Inputs, whole: Inputs, begin: int, choice: Choice, dtype: str
     ) -> Iterator[tuple[str, int, Any]]:
         """Run a block forward and back; yields name, first row and values of what is ready.
 
         Outputs come under their names; what is shared by trajectories comes from ``finish``.
         """
-        import torch
 
-        from trajcli.autograd import run_differentiable
-
-        leaves, block = _with_leaves(inputs, self.wrt, device)
-        rows = run_differentiable(block.program(device), kernels, getattr(torch, dtype))
-        outputs = dict(zip(QUANTITIES, rows, strict=True))
-        yield from ((name, begin, x.detach().cpu().numpy()) for name, x in outputs.items())
-        end = begin + rows[0].shape[0]
-        if self.cost:
-            squares = {name: outputs[name].detach().double() ** 2 for name in self.cost}
-            cost = sum(weight * squares[name].sum((1, 2)) for name, weight in self.cost.items())
-            yield "cost", begin, cost.cpu().numpy()  # type: ignore[union-attr]
-            pulled = {
-                name: (2.0 * weight * outputs[name].detach().double()).to(outputs[name].dtype)
-                for name, weight in self.cost.items()
-            }
-        else:
-            pulled = {
-                name: to_torch(stored.read_rows(begin, end), device).to(outputs[name].dtype)
+        def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
+            if self.cost:
+                return {
+                    name: (2.0 * weight * outputs[name].astype(np.float64)).astype(dtype)
+                    for name, weight in self.cost.items()
+                }
+            end = begin + inputs.actions.shape[0]
+            return {
+                name: np.asarray(stored.read_rows(begin, end), dtype)
                 for name, stored in self.upstream.items()
             }
-        grads = torch.autograd.grad(
-            [outputs[name] for name in pulled],
-            list(leaves.values()),
-            list(pulled.values()),
-            allow_unused=True,
-        )
-        for name, leaf, grad in zip(leaves, leaves.values(), grads, strict=True):
-            found = torch.zeros_like(leaf) if grad is None else self.factor * grad.double()
-            values = found.detach().cpu().numpy()
-            if name == "grad/actions":
-                yield name, begin, values
-            elif name == "grad/dt":
+
+        outputs, grads = _pull_back(inputs, upstream, choice, dtype, self.wrt)
+        yield from ((name, begin, values) for name, values in outputs.items())
+        if self.cost:
+            cost = [weight * _squares(outputs[name]) for name, weight in self.cost.items()]
+            yield "cost", begin, sum(cost)
+        for name, grad in grads.items():
+            values = self.factor * grad
+            if name == "actions":
+                yield "grad/actions", begin, values
+            elif name == "dt":
                 yield from self._steps(values, whole, begin)
             else:
-                yield from self._states(name, values, inputs, whole, begin)
+                yield from self._states(f"grad/{name}", values, inputs, whole, begin)
+
+    def carried(self) -> dict[str, Any]:
+        """The sums so far, to be kept in a file."""
+        return {_SUM + name: total.parts() for name, total in self.totals.items()}
+
+    def carry_on(self, carried: Mapping[str, Any]) -> None:
+        """Take up the sums of a run that was stopped."""
+        for name, parts in carried.items():
+            if name.startswith(_SUM):
+                self.totals[name.removeprefix(_SUM)] = _Total.of(parts)
 
     def finish(self) -> Iterator[tuple[str, int, Any]]:
         """What was summed over all trajectories."""
@@ -157,6 +157,17 @@ class _Total:
         missed = (values - gained.hi) - gained.lo
         errors = np.cumsum(np.concatenate([np.asarray(self._lo[at])[None], missed]), 0)
         self._hi[at], self._lo[at] = sums[-1], errors[-1]
+
+    def parts(self) -> Any:
+        """The sum and its error."""
+        return np.stack([self._hi, self._lo])
+
+    @staticmethod
+    def of(parts: Any) -> _Total:
+        """A sum that goes on."""
+        total = _Total(parts.shape[1:])
+        total._hi, total._lo = parts[0].copy(), parts[1].copy()
+        return total
 
     def value(self) -> Any:
         """The sum."""
@@ -231,35 +242,20 @@ def _dt_shape(inputs: Inputs) -> tuple[int, ...]:
     return (*some, rows - 1)
 
 
-def _with_leaves(inputs: Inputs, wrt: Sequence[str], device: str) -> tuple[dict[str, Any], Inputs]:
-    """A block whose inputs are tensors of its own trajectories, those in ``wrt`` to be leaves."""
-    leaves: dict[str, Any] = {}
-    batch = int(inputs.actions.shape[0])
+def _squares(values: Any) -> Any:
+    """The sum of squares of each trajectory's rows and dofs."""
+    wide = values.astype(np.float64).reshape(len(values), -1)
+    return (wide * wide).sum(1)
 
-    def leaf(name: str, tensor: Any, wanted: bool) -> Any:
-        if wanted:
-            leaves[name] = tensor = tensor.clone().requires_grad_()
-        return tensor
 
-    actions = leaf("grad/actions", to_torch(inputs.actions, device), "actions" in wrt)
-    states = {}
-    for role in ("start", "goal"):
-        gathered = inputs.gathered(role, device)
-        states[role] = {
-            part: leaf(f"grad/{role}_{part}", values, role in wrt)
-            for part, values in gathered.items()
-        }
-    raw = to_torch(inputs.raw_steps(), device).double()
-    dt = leaf("grad/dt", raw.expand(batch, raw.shape[1]), "dt" in wrt)
-    block = replace(
-        inputs,
-        actions=actions,
-        start=states["start"],
-        goal=states["goal"],
-        start_index=None,
-        goal_index=None,
-        dt=dt,
-        times=None,
-        steps_aligned=inputs.times is not None,
-    )
-    return leaves, block
+def _pull_back(
+    inputs: Inputs, upstream: Any, choice: Choice, dtype: str, wrt: Sequence[str]
+) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """Outputs and gradients of a block; without torch where its kernels work in memory."""
+    if choice.backend == "native":
+        from trajcli.adjoint import pull_back
+
+        return pull_back(inputs, upstream, choice.kernels, dtype, wrt)
+    from trajcli.autograd.pulling import pull_back as by_torch
+
+    return by_torch(inputs, upstream, choice.kernels, choice.device, dtype, wrt)

@@ -334,7 +334,7 @@ def _schema(
         **inputs.mode.options(inputs.recorded),
         "dt": _dt_value(inputs),
         "dt_source": without_folders(found.dt_source, paths),
-        "source": without_folders(inputs.actions.name, paths),
+        "source": without_folders("\n".join(part.where for part in found.batch.parts), paths),
         "start": without_folders(found.start_source, paths),
         "trajcli_version": __version__,
     }
@@ -344,6 +344,10 @@ def _schema(
         attributes["wrap_dofs"] = ",".join(map(str, request.wrap_dofs))
     if request.max_gap is not None:
         attributes["max_gap"] = request.max_gap
+    if inputs.goal:
+        attributes["goal"] = without_folders(found.goal_source, paths)
+    if inputs.times is not None:
+        attributes["repeated_times"] = request.repeated_times
     if gradient is not None:
         attributes |= {
             "wrt": ",".join(gradient.wrt),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import FrameType
@@ -24,6 +24,7 @@ from trajcli.jobs.batch import Block
 from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
+from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.modes import PARTS
 from trajcli.recordings import smooth
 
@@ -62,13 +63,14 @@ def run(
                 request.overwrite,
                 request.durable,
                 identity,
-                request.resume and plan.gradient is None,
+                request.resume,
                 request.compress,
             )
-            report["resumed_after"] = output.done
+            report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
             sink = Padded(output) if plan.schema.scatter else output
-            with discarding(output):
-                overflowed = _compute(plan, sink, request.allow_nonfinite, stop, on_progress)
+            with discarding(output), guarded(files.paths()) as sizes:
+                overflowed = _compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
+                sizes.require_all()
                 output.finish()
     finally:
         files.close()
@@ -92,6 +94,7 @@ def run(
 def _compute(
     plan: Plan,
     output: Output | Padded,
+    sizes: Sizes,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
@@ -101,43 +104,51 @@ def _compute(
     One block is read, and its place in the output made ready, while the one before is computed
     and written by another thread.
     """
-    total = plan.total
-    bad, carry = 0, Carry()
+    total, rows = plan.total, plan.inputs.rows
+    bad, carry = int(output.carried.get("bad", 0)), Carry()
+    if output.done[1]:
+        carry = Carry.of(output.carried)
+    if plan.gradient is not None:
+        plan.gradient.carry_on(output.carried)
     with ThreadPoolExecutor(1) as worker:
         ahead: Future[int] | None = None
-        reached: tuple[int, float] = (output.done, 0.0)
+        reached = output.done
         for part, block in _blocks(plan, output.done):
             inputs = _read(part, block)
             views = _views(part, output, block)
             if ahead is not None:
                 bad += ahead.result()
+                sizes.require_pages()
                 output.settle()
-                on_progress(sum(reached), total)
+                on_progress(reached[0] + reached[1] / rows, total)
                 came = stop()
                 if came is not None:
-                    raise _stopped(plan, output, came, reached[0])
+                    left = {"bad": np.array(bad), **(carry.arrays() if reached[1] else {})}
+                    raise _stopped(plan, output, came, reached, left)
             if block.rows[0] == 0:
                 carry = Carry()
             job = (part, output, block, inputs, views, carry, allow_nonfinite)
             ahead = worker.submit(_run_block, *job)
             rows = part.inputs.rows
             whole = block.rows[1] == rows
-            reached = (part.first + (block.end if whole else block.begin),
-                       0.0 if whole else block.rows[1] / rows)  # fmt: skip
+            reached = (part.first + block.end, 0) if whole else (
+                part.first + block.begin, block.rows[1])  # fmt: skip
         if ahead is not None:
             bad += ahead.result()
+            sizes.require_pages()
             on_progress(total, total)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
 
 
-def _blocks(plan: Plan, done: int) -> Iterator[tuple[Plan, Block]]:
-    """Every block of every length; ``done``: trajectories there are already."""
+def _blocks(plan: Plan, done: tuple[int, int]) -> Iterator[tuple[Plan, Block]]:
+    """Every block of every length; ``done``: trajectories there are, and rows of the next one."""
     for part in plan.each():
-        left = max(0, done - part.first)
+        left = max(0, done[0] - part.first)
+        rows = done[1] if done[0] >= part.first else 0
         if left < part.batch.shape[0] or not part.batch.shape[0]:
-            for block in part.batch.blocks(part.size, part.inputs.rows, (left, 0)):
+            for block in part.batch.blocks(part.size, part.inputs.rows, (left, rows)):
                 yield part, block
 
 
@@ -216,19 +227,15 @@ def _value_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[F
     return found or faults
 
 
-def _stopped(plan: Plan, output: Output | Padded, came: str, done: int) -> Stopped:
-    """The end of a run that a signal stopped; what is done is kept where it can be gone on with.
-
-    Gradients that are summed over trajectories and compressed files cannot: they start again.
-    """
-    total = plan.total
-    if plan.gradient is not None or not output.resumable:
-        output.discard()
-        left, hint = "nothing was kept", "run the same command again"
-    else:
-        output.keep(done)
-        left, hint = "they are kept", "run the same command again with --resume"
-    found = f"{done} of {total} trajectories done; {left}"
+def _stopped(
+    plan: Plan, output: Output | Padded, came: str, done: tuple[int, int], left: Mapping[str, Any]
+) -> Stopped:
+    """The end of a run that a signal stopped; what is done is kept, and what to go on from."""
+    sums = {} if plan.gradient is None else plan.gradient.carried()
+    output.keep(done, {**left, **sums})
+    rows = f" and {done[1]} rows of the next" if done[1] else ""
+    found = f"{done[0]} of {plan.total} trajectories{rows} done; they are kept"
+    hint = "run the same command again with --resume"
     return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
 
 
@@ -240,9 +247,8 @@ def _results(
         results = block.compute(plan.choice, plan.dtype, plan.wanted, views, carry)
         yield from ((name, begin, values) for name, values in results.items())
         return
-    kernels, device = plan.choice.kernels, plan.choice.device
     for name, row, values in plan.gradient.block(
-        block, plan.inputs, begin, kernels, device, plan.dtype
+        block, plan.inputs, begin, plan.choice, plan.dtype
     ):
         if name not in QUANTITIES or name in plan.wanted:
             yield name, row, values

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from trajcli.kernels.pairs import Pair, power, split, two_product, two_sum
+from trajcli.kernels.transpose import action_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -241,13 +242,6 @@ def _weighted_sums(table: Pair, orders: Sequence[int], points: Sequence[Pair | N
             total = two_sum(sums[k].hi, term.hi.masked_fill(unused, 0.0))
             sums[k] = Pair(total.hi, sums[k].lo + (total.lo + error.masked_fill(unused, 0.0)))
     return sums
-
-
-def action_weights(n: int, scheme: str) -> tuple[float, float]:
-    """Weights of this and the previous action, over dt**n, in the n-th sum of the action."""
-    if scheme == "zoh":
-        return 1.0 / math.factorial(n), 0.0
-    return 1.0 / math.factorial(n + 1), n / math.factorial(n + 1)
 
 
 def _increment(

@@ -16,7 +16,8 @@ from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram, Weights
 from trajcli.modes.mode import Carried, Case, Mode, Parts, filled, needs_start
-from trajcli.modes.stencils import blossom, per_order, state_points
+from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
+from trajcli.modes.stencils import blossom, per_order, state_points, state_points_adjoint
 from trajcli.modes.stretch import Range, Stretch, under
 
 DEGREES = (3, 4, 5)
@@ -120,16 +121,49 @@ class BSpline(Mode):
             start=filled(start) if copied else None,
         )
 
+    def pull_back(
+        self,
+        found: PulledProgram,
+        stretch: Stretch,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+    ) -> Pulled:
+        assert found.head is not None
+        assert found.tail is not None
+        actions, of_goal = widened(found.actions, stretch.horizon), list(NONE)
+        of_start, of_dt = self._points_adjoint(start, dt, 0, found.head)
+        if self.ends == "goal":
+            when = 1 if self.convention == "standard" else 0
+            of_goal, more = self._points_adjoint(goal, dt, when, found.tail)
+            of_dt = of_dt + more
+        else:
+            actions[:, -1] += found.tail.sum(1)
+        steps = of_dt + found.spacing(dt) if found.of_dt else None
+        return Pulled(actions, sums(of_start, found.state), of_goal, steps)
+
     def _points(self, state: Parts, dt: Array, when: int) -> Pair:
         """Control points of the segment that is the state's polynomial, [B, degree + 1, D].
 
         ``when``: the local time in the segment, in knots, at which the state holds.
         """
-        if self.convention == "curobo" and self.degree == 3:
-            state = [*state[:3], None]
+        return state_points(self._seen(state), dt, self._blossoms(when), self.steps)
+
+    def _points_adjoint(
+        self, state: Parts, dt: Array, when: int, grad: Array
+    ) -> tuple[list[Array | None], Array]:
+        return state_points_adjoint(self._seen(state), dt, self._blossoms(when), grad, self.steps)
+
+    def _seen(self, state: Parts) -> Parts:
+        """The parts that shape the curve."""
+        curobo = self.convention == "curobo" and self.degree == 3
+        return [*state[:3], None] if curobo else state
+
+    def _blossoms(self, when: int) -> list[list[Fraction]]:
         d = self.degree
         knots = [tuple(r - d + 1 + k - when for k in range(d)) for r in range(d + 1)]
-        return state_points(state, dt, [blossom(d, each) for each in knots], self.steps)
+        return [blossom(d, each) for each in knots]
 
 
 @functools.cache

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from trajcli.arrays import float64, leading, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import CascadeProgram
 from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.pulling import Pulled, PulledProgram, widened
 from trajcli.modes.stretch import Stretch
 
 SCHEMES = ("euler", "zoh", "foh")
@@ -84,6 +87,23 @@ class Cascade(FramedMode):
             start_row=starts and (recorded or self.lead(recorded) == 1),
             recorded=recorded and starts,
         )
+
+    def pull_back(
+        self,
+        found: PulledProgram,
+        stretch: Stretch,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+    ) -> Pulled:
+        steps = found.steps
+        if steps is not None and dt.shape[1] > 1:
+            steps = widened(steps, dt.shape[1])
+        if recorded:
+            first = np.asarray(found.state[0])[:, None]
+            return Pulled(np.concatenate([first, found.actions], 1), steps=steps)
+        return Pulled(widened(found.actions, stretch.horizon), found.state, steps=steps)
 
 
 class Clique(Cascade):

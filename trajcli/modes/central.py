@@ -25,10 +25,13 @@ from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram, Weights
 from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, replace_last
+from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
 from trajcli.modes.stencils import (
     derivative_weights,
+    gap_gradient,
     per_order,
     state_points,
+    state_points_adjoint,
     taylor,
 )
 from trajcli.modes.stretch import Range, Stretch, times_at, under
@@ -175,7 +178,7 @@ class Central(FramedMode):
         )
         return BandProgram(
             actions=actions,
-            head=self._head(start, dt[:, 0, None]) if stretch.opens else None,
+            head=state_points(start, dt[:, 0, None], self._head()) if stretch.opens else None,
             tail=tail,
             weights=_weights(
                 gaps,
@@ -195,15 +198,60 @@ class Central(FramedMode):
             weights=_weights(dt, first - stretch.actions[0], rows - first),
         )
 
-    def _head(self, start: Parts, tau: Array) -> Pair:
-        """Points before the first action, the last of them the start itself."""
+    def _head(self) -> list[Sequence[Fraction]]:
+        """Points before the first action, the last of them the start: of its polynomial."""
         if self.convention == "standard":
-            return state_points(start, tau, [taylor(Fraction(-1)), taylor(Fraction(0))])
+            return [taylor(Fraction(-1)), taylor(Fraction(0))]
         past = [
             [Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]]
             for k in (3, 2, 1)
         ]
-        return state_points(start, tau, [*past, taylor(Fraction(0))])
+        return [*past, taylor(Fraction(0))]
+
+    def pull_back(
+        self,
+        found: PulledProgram,
+        stretch: Stretch,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+    ) -> Pulled:
+        if recorded:
+            return Pulled(found.actions, steps=self._steps(found, dt, stretch.horizon, True))
+        assert found.head is not None
+        assert found.tail is not None
+        actions, of_goal, used = found.actions, list(NONE), self.used(stretch.horizon)
+        of_start, of_tau = state_points_adjoint(start, dt[:, 0, None], self._head(), found.head)
+        if self.ends == "goal" and used:
+            of_goal[0] = found.tail.sum(1)
+        elif used:
+            actions[:, -1] += found.tail.sum(1)
+        steps = self._steps(found, dt, used, False)
+        if steps is not None:
+            steps[:, :1] += of_tau
+        start_grads = sums(of_start, found.state)
+        return Pulled(widened(actions, stretch.horizon), start_grads, of_goal, steps)
+
+    def _steps(self, found: PulledProgram, dt: Array, used: int, recorded: bool) -> Array | None:
+        """The gradient of the steps through the weights, [B, 1 or n]; None if nobody asks."""
+        if not found.of_dt:
+            return None
+        assert found.program is not None
+        if dt.shape[1] == 1 or used == 0:
+            return widened(found.spacing(dt[:, :1]), dt.shape[1])
+        first = found.program.weights.first
+        head, held = self._padding()
+        gaps = dt if recorded else _padded_gaps(dt, used, head - 1, held)
+        place = np.arange(len(first)) - first if recorded else np.full(len(first), MIDDLE)
+        of_gaps = gap_gradient(gaps, first, place, found.padded(), found.upstream)
+        if recorded:
+            return of_gaps
+        steps = np.zeros((len(of_gaps), dt.shape[1]))
+        steps[:, :used] = of_gaps[:, head - 1 : head - 1 + used]
+        steps[:, 0] += of_gaps[:, : head - 1].sum(1)
+        steps[:, used - 1] += of_gaps[:, head - 1 + used :].sum(1)
+        return steps
 
     def _tail(self, actions: Array, goal: Parts, held: int) -> tuple[Array, Pair]:
         """What follows the actions: the last one held, or the goal in its place and held."""

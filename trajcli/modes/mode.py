@@ -10,6 +10,7 @@ from trajcli.arrays import concatenate, namespace
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Program
+from trajcli.modes.pulling import Pulled, PulledProgram
 from trajcli.modes.stretch import Range, Stretch, times_at
 
 PARTS = ("position", "velocity", "acceleration", "jerk")
@@ -113,6 +114,18 @@ class Mode:
         carried: Carried = None,
     ) -> Program:
         """The kernel program for a stretch: its actions [B, n, D] and dt [b, 1 or n] float64."""
+        raise NotImplementedError
+
+    def pull_back(
+        self,
+        found: PulledProgram,
+        stretch: Stretch,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+    ) -> Pulled:
+        """The transpose of :meth:`program` for all rows, on NumPy arrays."""
         raise NotImplementedError
 
 

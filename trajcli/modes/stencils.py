@@ -10,6 +10,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, TypeVar
 
+import numpy as np
+
 from trajcli.arrays import constant, constant_pair, differentiable, pair, settled, stack
 from trajcli.kernels.pairs import Array, Pair, power
 from trajcli.modes.mode import Parts
@@ -79,6 +81,75 @@ def state_points(
         return functools.reduce(operator.add, terms)
 
     return differentiable(functools.reduce(operator.add, exact), plain)
+
+
+def state_points_adjoint(
+    parts: Parts,
+    dt: Array,
+    coefficients: Sequence[Sequence[Fraction]],
+    grad: Array,
+    factor: int = 1,
+) -> tuple[list[Array | None], Array]:
+    """The transpose of :func:`state_points`: gradients of the parts [B, D] and of dt [B, 1]."""
+    found: list[Array | None] = [None] * 4
+    of_dt = np.zeros((len(grad), 1))
+    for m, part in enumerate(parts):
+        if part is None:
+            continue
+        column = np.array([float(row[m]) for row in coefficients])
+        asked = np.einsum("n,bnd->bd", column, grad)
+        found[m] = (factor * dt) ** m * asked
+        if m:
+            slope = m * factor**m * dt ** (m - 1)
+            of_dt += slope * (part * asked).sum(1)[:, None]
+    return found, of_dt
+
+
+def gap_gradient(
+    gaps: Array, first: Any, place: Any, padded: Array, upstream: Sequence[Array | None]
+) -> Array:
+    """The gradient of unequal steps through the stencils they make, [B, n].
+
+    gaps [b, n]; windows of five points begin at ``first`` and are evaluated at their point
+    ``place`` [T]; padded [B, n + 1, D]; upstream [B, T, D]. Where point k of an interpolant P
+    moves with its value held, the m-th derivative at x changes by −P'(x_k)·ℓ_k⁽ᵐ⁾(x), ℓ_k being
+    the Lagrange polynomial of the point; where x itself moves, by P⁽ᵐ⁺¹⁾(x).
+    """
+    width, rows = 5, np.arange(len(first))
+    windows = [padded[:, first + i] for i in range(width)]  # each [B, T, D]
+    times = [gaps[:, first] * 0.0]
+    for i in range(width - 1):
+        times.append(times[-1] + gaps[:, first + i])
+    one = times[0] + 1.0
+    at_points = [derivative_weights(times, time, one)[1] for time in times]  # P' at each point
+    here = np.stack(times)[place, :, rows].T
+    weights = derivative_weights(times, here, one)
+    fourth = [24.0 / _product([t - s for s in times if s is not t]) for t in times]
+    asked = [None if g is None else g.astype(np.float64) for g in upstream[1:]]
+    of_here = np.zeros((len(padded), len(first)))
+    for g, slope in zip(asked, [*weights[2:], fourth], strict=True):
+        if g is not None:
+            of_here += (g * _applied(slope, windows)).sum(2)
+    found = np.zeros((len(padded), gaps.shape[1]))
+    later = np.zeros_like(of_here)  # of the points after a gap, all of which it moves
+    for k in range(width - 1, 0, -1):
+        slope = _applied(at_points[k], windows)
+        for g, weight in zip(asked, weights[1:], strict=True):
+            if g is not None:
+                later = later - weight[k] * (g * slope).sum(2)
+        later = later + np.where(place == k, of_here, 0.0)
+        np.add.at(found.T, first + k - 1, later.T)  # of a recording, windows share gaps
+    return found
+
+
+def _applied(weights: Sequence[Array], windows: Sequence[Array]) -> Array:
+    """Σ weight_i [b, T] · point_i [B, T, D], on differences from the first: they sum to zero."""
+    terms = [w[:, :, None] * (x - windows[0]) for w, x in zip(weights, windows, strict=True)]
+    return functools.reduce(operator.add, terms)
+
+
+def _product(factors: Sequence[Array]) -> Array:
+    return functools.reduce(operator.mul, factors)
 
 
 def taylor(time: Fraction) -> list[Fraction]:

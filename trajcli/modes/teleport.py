@@ -11,6 +11,7 @@ from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import BandProgram, Weights
 from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.pulling import Pulled, PulledProgram, widened
 from trajcli.modes.stretch import Stretch
 
 
@@ -43,3 +44,15 @@ class Teleport(FramedMode):
         rows = np.arange(actions.shape[1])
         weights = Weights(table, rows, rows * 0)
         return BandProgram(actions, None, None, weights, filled(start) if start_row else None)
+
+    def pull_back(
+        self,
+        found: PulledProgram,
+        stretch: Stretch,
+        start: Parts,
+        goal: Parts,
+        dt: Array,
+        recorded: bool,
+    ) -> Pulled:
+        steps = np.zeros((len(found.actions), dt.shape[1])) if found.of_dt else None
+        return Pulled(widened(found.actions, stretch.horizon), found.state, steps=steps)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -141,10 +143,35 @@ def _library() -> tuple[Any, str]:
         library = ctypes.CDLL(spec.origin)
     except OSError as error:
         return None, f"cannot be loaded: {error}"
+    if not hasattr(library, "trajcli_guard_up"):
+        return None, "built from older sources: install trajcli again"
     for name in ("cascade", "cascade_adjoint", "band", "band_adjoint"):
         function = getattr(library, f"trajcli_run_{name}")
         function.argtypes = (_Pointer, ctypes.c_int, ctypes.c_int, _Int)
     return library, ""
+
+
+@contextmanager
+def guard() -> Iterator[None]:
+    """Within it, mapped pages whose file was cut short read as zeros, and do not end the process.
+
+    Only where these kernels are there, and on the main thread.
+    """
+    library = _library()[0]
+    up = library is not None and threading.current_thread() is threading.main_thread()
+    if not up or library.trajcli_guard_up():
+        yield
+        return
+    try:
+        yield
+    finally:
+        library.trajcli_guard_down()
+
+
+def pages_lost() -> bool:
+    """Whether the guard has had such pages."""
+    library = _library()[0]
+    return library is not None and bool(library.trajcli_guard_lost())
 
 
 def absence() -> str:

@@ -1,0 +1,52 @@
+"""An input that another program cuts short during a run is an error, and OUT is as it was."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trajcli.kernels import native
+
+ROOT = str(Path(__file__).resolve().parents[2])
+CODE = """
+import os, sys
+from pathlib import Path
+from trajcli.errors import TrajcliError
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
+
+def cut(done, total):
+    os.truncate("actions.npy", int(sys.argv[1]))
+
+request = Request(sources=["actions.npy"], out=Path("out.h5"), start="zero", dt="1",
+                  backend=sys.argv[2], mode=sys.argv[3], memory=1 << 20)
+try:
+    run(request, on_progress=cut)
+except TrajcliError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("mode", ["jerk", "central"])
+@pytest.mark.parametrize("left", [5000, 4096 * 300 + 7, 128 + 1000 * 300 * 8 - 9])
+def test_a_file_that_is_cut_short_is_reported(tmp_path, left, backend, mode):
+    np.save(tmp_path / "actions.npy", np.ones((1000, 300, 2), "f4"))
+    run = subprocess.run(
+        [sys.executable, "-c", CODE, str(left), backend, mode],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+    )
+    assert run.returncode == 2, (run.returncode, run.stdout, run.stderr)
+    assert "actions.npy: became shorter while it was read" in run.stdout
+    assert str(left) in run.stdout
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["actions.npy"]

@@ -1,0 +1,51 @@
+"""Inputs that another program cuts short while they are read: an error, not a signal.
+
+Mapped pages that are gone would end the process by SIGBUS; the guard of the compiled kernels
+replaces them by zeros. Whether that was needed is asked after every block, and at the end whether
+a file has become shorter. Without the compiled kernels there is no guard.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.kernels import native
+
+
+class Sizes:
+    """The sizes that files had when they were opened."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._before = {path: os.stat(path) for path in paths}
+
+    def require_pages(self) -> None:
+        """Raise InputError where pages were gone when they were needed."""
+        if native.pages_lost():
+            self.require_all()
+            hint = "another program writes an input or the output"
+            raise InputError(Fault("pages of a mapped file were gone", hint=hint))
+
+    def require_all(self) -> None:
+        """Raise InputError for the files that are shorter now."""
+        faults = []
+        for path, before in self._before.items():
+            try:
+                now = os.stat(path)
+            except OSError:
+                continue  # a file without a name can still be read
+            if os.path.samestat(before, now) and now.st_size < before.st_size:
+                expected = f"{before.st_size} bytes, as at the beginning"
+                hint = "another program writes it: run again when it is done"
+                what, found = "became shorter while it was read", f"{now.st_size} bytes"
+                faults.append(Fault(what, path, expected, found, hint))
+        raise_if_any(faults)
+
+
+@contextmanager
+def guarded(paths: Sequence[str]) -> Iterator[Sizes]:
+    """Survive pages that are gone; ask the sizes whether any are."""
+    with native.guard():
+        yield Sizes(paths)
