@@ -185,6 +185,32 @@ Horizon = Annotated[
 ]
 
 
+ToRate = Annotated[
+    float, _mode_option("--to", metavar="HZ", help="Rows per second to write.", show_default=False)
+]
+Method = Annotated[
+    str,
+    _mode_option(
+        "--method", metavar="NAME", help="hold | linear | ramp-and-hold | cubic | bspline."
+    ),
+]
+Hold = Annotated[
+    float,
+    _mode_option("--hold", metavar="SHARE", help="ramp-and-hold: share of the step that is held."),
+]
+SplineDegree = Annotated[int, _mode_option("--degree", metavar="N", help="bspline: 3, 4 or 5.")]
+Limits = Annotated[
+    Path,
+    _mode_option(
+        "--limits",
+        metavar="FILE",
+        help="A table per quantity, as in sample_data/limits.toml.",
+        show_default=False,
+    ),
+]
+SlowerOnly = Annotated[bool, _mode_option("--slower-only", help="Never make a trajectory faster.")]
+
+
 _step_option = _panel("Time steps")
 
 Dt = Annotated[

@@ -151,3 +151,49 @@ def mirrored_schema(
         )
         variables += [replace(v, name=f"{k}/{v.name}") for v in packed.variables]
     return Schema({"dof": dofs}, variables, attributes, joint_names, members)
+
+
+def rows_schema(
+    names: Sequence[str],
+    dtypes: Mapping[str, np.dtype[Any]],
+    batch: int,
+    rows: int,
+    dofs: int,
+    *,
+    shared_step: float | None,
+    attributes: Mapping[str, Any],
+    joint_names: Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
+    states: Mapping[str, Any] | None = None,
+) -> Schema:
+    """The schema of rows made from rows: arrays [batch, rows, dofs] and their times.
+
+    shared_step: the time between all rows, where it is one; actions then have it as ``dt`` too.
+    more: values of every trajectory [batch]. states: start and goal states beside actions.
+    """
+    shared = shared_step is not None or batch == 1
+    along = "time" if shared else "row"
+    variables = []
+    for name in names:
+        labels = {"long_name": _LONG_NAMES.get(name, name)}
+        if units and name in units:
+            labels["units"] = units[name]
+        kind = np.dtype("f4" if dtypes[name].kind == "f" and dtypes[name].itemsize <= 4 else "f8")
+        variables.append(
+            Variable(name, ("trajectory", along, "dof"), (batch, rows, dofs), kind, labels)
+        )
+    variables.append(time_variable((rows,) if shared else (batch, rows)))
+    if "actions" in names and shared_step is not None:
+        label = {"long_name": "step of the actions", "units": "s"}
+        step = np.full(batch, shared_step)
+        variables.append(Variable("dt", ("trajectory",), (batch,), step.dtype, label, step))
+    for name, values in (more or {}).items():
+        label = {"long_name": name.replace("_", " ")}
+        variables.append(Variable(name, ("trajectory",), (batch,), values.dtype, label, values))
+    sizes = {"trajectory": batch, along: rows, "dof": dofs}
+    for name, values in (states or {}).items():
+        dims = ("state", "dof")[-values.ndim :] if not name.endswith("index") else ("trajectory",)
+        variables.append(Variable(name, dims, values.shape, values.dtype, {}, values))
+        sizes |= dict(zip(dims, values.shape, strict=True))
+    return Schema(sizes, variables, attributes, joint_names)
