@@ -32,9 +32,13 @@ def padded_schema(
         elif variable.values is None:
             dims, shape = ("trajectory", along, *variable.dims[2:]), (total, *variable.shape[1:])
             variables.append(replace(variable, dims=dims, shape=shape))
+        elif variable.dims[:1] != ("trajectory",):
+            variables.append(variable)
     label = {"long_name": "rows that are not padding"}
     variables.append(Variable("lengths", ("trajectory",), (total,), lengths.dtype, label, lengths))
-    sizes = {"trajectory": total, along: most, "dof": longest.dims["dof"]}
+    sizes = {**longest.dims, "trajectory": total, along: most}
+    if along == "row":
+        sizes.pop("time", None)
     return replace(longest, dims=sizes, variables=variables, scatter=tuple(numbers))
 
 

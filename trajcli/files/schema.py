@@ -186,14 +186,18 @@ def rows_schema(
     variables.append(time_variable((rows,) if shared else (batch, rows)))
     if "actions" in names and shared_step is not None:
         label = {"long_name": "step of the actions", "units": "s"}
-        step = np.full(batch, shared_step)
-        variables.append(Variable("dt", ("trajectory",), (batch,), step.dtype, label, step))
-    for name, values in (more or {}).items():
-        label = {"long_name": name.replace("_", " ")}
-        variables.append(Variable(name, ("trajectory",), (batch,), values.dtype, label, values))
+        step = np.asarray(shared_step)
+        variables.append(Variable("dt", (), (), step.dtype, label, step))
+    variables += [trajectory_values(name, values) for name, values in (more or {}).items()]
     sizes = {"trajectory": batch, along: rows, "dof": dofs}
     for name, values in (states or {}).items():
         dims = ("state", "dof")[-values.ndim :] if not name.endswith("index") else ("trajectory",)
         variables.append(Variable(name, dims, values.shape, values.dtype, {}, values))
         sizes |= dict(zip(dims, values.shape, strict=True))
     return Schema(sizes, variables, attributes, joint_names)
+
+
+def trajectory_values(name: str, values: Any) -> Variable:
+    """A number for every trajectory."""
+    label = {"long_name": name.replace("_", " ")}
+    return Variable(name, ("trajectory",), values.shape, values.dtype, label, values)

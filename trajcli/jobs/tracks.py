@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from trajcli.files.arrays import ArrayFile, StoredArray
 from trajcli.files.outputs import discarding, open_output
 from trajcli.files.padded import Padded, padded_schema
 from trajcli.files.placing import output_family
-from trajcli.files.schema import QUANTITIES, Schema, Variable, rows_schema
+from trajcli.files.schema import QUANTITIES, Schema, Variable, rows_schema, trajectory_values
 from trajcli.files.source import expand_files, parse_source
 from trajcli.jobs.lengths import group_names
 from trajcli.jobs.lookup import find_dt, joint_names
@@ -258,6 +258,8 @@ def write_tracks(
     elif request.pack:
         longest = parts[int(np.argmax(rows))]
         schema = padded_schema(longest, classes, rows, step is not None)
+        whole = [trajectory_values(name, np.asarray(values)) for name, values in more.items()]
+        schema = replace(schema, variables=[*schema.variables, *whole])
     else:
         schema = _mirrored(tracks, parts, classes)
     output = open_output(request.out, schema, request.overwrite, request.durable)
@@ -281,13 +283,14 @@ def write_tracks(
 
 def _mirrored(tracks: Tracks, parts: Sequence[Schema], classes: Sequence[Any]) -> Schema:
     """A group for every trajectory, from what those of each length hold."""
-    from dataclasses import replace
-
     variables: list[Variable] = []
     for k, (part, numbers) in enumerate(zip(parts, classes, strict=True)):
         for variable in part.variables:
             if variable.dims[:1] == ("state",):
                 continue
+            if variable.name == "dt":
+                values = np.full(len(numbers), variable.values)
+                variable = replace(trajectory_values("dt", values), attributes=variable.attributes)
             if variable.name == "time" and len(variable.shape) == 1:
                 shape = (len(numbers), *variable.shape)
                 variable = replace(variable, shape=shape, dims=("trajectory", "row"), values=None)
