@@ -159,6 +159,7 @@ def hostile_hdf5(folder: Path, secret: Path) -> Iterator[Case]:
         ),
         "external dt": lambda f: (
             f.__setitem__("actions", np.zeros(shape, "f4")),
+            f.__setitem__("start/position", np.zeros(7)),
             f.__setitem__("dt", h5py.ExternalLink(other, "/dt")),
         ),
         "soft link to external": lambda f: (
