@@ -1,7 +1,7 @@
 """Thousands of broken and hostile files: exit 2 or a correct run, and nothing left behind.
 
-Every file is run twice, as it is and with --untrusted. What the first run dies of, the second
-has to report; how many files needed that is printed and bounded.
+Every file is run with --untrusted, so that what ends its reader is reported; how many files
+needed that is printed. Some are run without as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hostile.watch import Watch
 
 from trajcli import integrate
 
-FLIPS, SWAPS = 240, 40
+FLIPS, SWAPS = 150, 130
 """Per whole file; with the cuts some 2100 files in all."""
 AT_ONCE = 3
 
@@ -69,8 +69,7 @@ def work(job: tuple[str, str, bytes, str]) -> int:
     left = sorted(path.name for path in Path().iterdir() if path.name != name)
     if code == 0:
         assert left == ["out.h5"], left
-        if not option:
-            check_values(name)
+        check_values(name)
     else:
         assert left == [], left
     return code
@@ -124,6 +123,9 @@ def _warm() -> None:
     native.absence()
 
 
+ENDED = ("ended the reader", "too long to read")
+
+
 def describe(ends: list[Ended]) -> str:
     return "\n".join(f"{e.job[:2]} → {e.code} in {e.seconds:.1f} s: {e.text[-500:]}" for e in ends)
 
@@ -131,17 +133,17 @@ def describe(ends: list[Ended]) -> str:
 def test_thousands_of_broken_files_are_bad_input_or_run_correctly(place, capsys):
     _warm()
     jobs = mutated(place)
-    plain = run(jobs, "", place)
     contained = run(jobs, "--untrusted", place)
     bad = [e for e in contained if e.code not in (0, 2) or e.hung or "Traceback" in e.text]
     assert not bad, describe(bad)
-    died = [e for e in plain if e.code < 0]
-    wrong = [e for e in plain if (e.code not in (0, 2) and e.code >= 0) or "Traceback" in e.text]
+    needed = [e for e in contained if any(told in e.text for told in ENDED)]
+    assert len(needed) <= len(jobs) // 50, describe(needed)
+    plain = run([e.job[:3] for e in contained if e not in needed][::8], "", place)
+    wrong = [e for e in plain if e.code not in (0, 2) or e.hung or "Traceback" in e.text]
     assert not wrong, describe(wrong)
-    assert len(died) <= len(jobs) // 100, describe(died)
     kinds = Counter(e.code for e in contained)
     with capsys.disabled():
-        print(f"\n{len(jobs)} files: {kinds[2]} refused, {kinds[0]} run; {len(died)} needed "
+        print(f"\n{len(jobs)} files: {kinds[2]} refused, {kinds[0]} run; {len(needed)} needed "
               "--untrusted")  # fmt: skip
     assert len(jobs) >= 2000
     assert kinds[0] > 100

@@ -165,7 +165,7 @@ class Hdf5File(ArrayFile):
         size = int(np.prod(dataset.shape, dtype=object)) * dataset.dtype.itemsize
         held = dataset.id.get_storage_size()
         outside = dataset.is_virtual or dataset.external
-        # Chunks without a filter are as long as they say: HDF5 would go on reading what lies behind.
+        # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
         packed = dataset.chunks and dataset.id.get_create_plist().get_nfilters()
         if not outside and size > held * (_EXPANSION_LIMIT if packed else 1):
             raise InputError(

@@ -6,6 +6,7 @@ from trajcli.errors import Fault, UsageError
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.layouts.demos import IsaacLab, Libero, MimicGen, Robomimic, Robosuite
 from trajcli.files.layouts.layout import Layout, Member, Step
+from trajcli.files.layouts.lerobot import LeRobot
 from trajcli.files.layouts.others import Aloha, D4rl, ManiSkill, Minari
 
 LAYOUTS: dict[str, type[Layout]] = {
@@ -20,6 +21,7 @@ LAYOUTS: dict[str, type[Layout]] = {
         ManiSkill,
         D4rl,
         Minari,
+        LeRobot,
     )
 }
 """By name; where several fit, the first is the nearest."""
