@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     )
     from trajcli.modes import MODES
     from trajcli.operators import Csr, Operator, operator
+    from trajcli.resampling import Resampled, resample
+    from trajcli.retiming import Retimed, retime
     from trajcli.trajectory import State, Trajectory, integrate
 
 __version__ = "0.1.0"
@@ -37,11 +39,15 @@ _HOMES = {
     "UsageError": "errors",
     "MODES": "modes",
     "Operator": "operators",
+    "Resampled": "resampling",
+    "Retimed": "retiming",
     "State": "trajectory",
     "Trajectory": "trajectory",
     "clip_gradient": "autograd.factor",
     "integrate": "trajectory",
     "operator": "operators",
+    "resample": "resampling",
+    "retime": "retiming",
     "scale_gradient": "autograd.factor",
 }
 
@@ -53,6 +59,8 @@ __all__ = [
     "InputError",
     "Operator",
     "OutputError",
+    "Resampled",
+    "Retimed",
     "State",
     "Stopped",
     "TrajcliError",
@@ -61,6 +69,8 @@ __all__ = [
     "clip_gradient",
     "integrate",
     "operator",
+    "resample",
+    "retime",
     "scale_gradient",
 ]
 

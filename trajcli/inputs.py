@@ -365,6 +365,31 @@ class Inputs:
             stretch=stretch,
         )
 
+    def only(self, k: int, names: Mapping[str, str], number: int) -> Inputs:
+        """One trajectory of a block, called ``number`` in messages; its states are the block's."""
+
+        def own(values: Array | None) -> Array | None:
+            if values is None or values.ndim < 2 or values.shape[0] == 1:
+                return values
+            return values[k : k + 1]
+
+        return replace(
+            self,
+            actions=self.actions[k : k + 1],
+            start={name: own(v) for name, v in self.start.items()}
+            if self.start_index is None
+            else self.start,
+            goal={name: own(v) for name, v in self.goal.items()}
+            if self.goal_index is None
+            else self.goal,
+            dt=own(self.dt),
+            times=own(self.times),
+            start_index=None if self.start_index is None else self.start_index[k : k + 1],
+            goal_index=None if self.goal_index is None else self.goal_index[k : k + 1],
+            names={**self.names, **names},
+            first_trajectory=number,
+        )
+
     def _needed(self, stretch: Stretch | None) -> Range | None:
         """The entries of dt, or the time stamps, that a stretch needs; None: all there are."""
         given = self.dt if self.times is None else self.times

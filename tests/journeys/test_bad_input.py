@@ -140,11 +140,13 @@ def test_time_stamps_that_do_not_run_forward_name_the_first_places(trajcli, fold
     refused(trajcli, "actions.npy --start zero --times times.npy -o out.h5", "times.npy", *parts)
 
 
-def test_padded_actions_are_not_taken_for_actions(trajcli, folder):
-    np.savez("in.npz", actions=np.zeros((2, 5, 1)), lengths=np.array([5, 3]), dt=1.0)
-    refused(trajcli, "in.npz --start zero -o out.h5", "in.npz:lengths", "all 5")
-    np.savez("even.npz", actions=np.zeros((2, 5, 1)), lengths=np.array([5, 5]), dt=1.0)
-    assert trajcli("integrate even.npz --start zero -o out.h5").code == 0
+@pytest.mark.parametrize(
+    ("lengths", "told"),
+    [([5, 6], "1 to 5"), ([5, 0], "trajectory 1"), ([5], "integers [2]"), ([5.0, 3.0], "float64")],
+)
+def test_lengths_that_cannot_be_are_refused(trajcli, folder, lengths, told):
+    np.savez("in.npz", actions=np.zeros((2, 5, 1)), lengths=np.array(lengths), dt=1.0)
+    refused(trajcli, "in.npz --start zero -o out.h5", "in.npz:lengths", told)
 
 
 def test_nothing_asked_for_shows_the_help(trajcli):

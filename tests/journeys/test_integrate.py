@@ -219,12 +219,12 @@ def test_several_files_with_steps_per_trajectory_keep_each_its_own(trajcli, fold
     np.testing.assert_allclose(positions, np.concatenate([reference] * 2), atol=1e-11)
 
 
-def test_trajectories_of_different_length_are_refused_by_name(trajcli, folder):
-    np.save("short.npy", np.zeros((2, 4, 3)))
-    result = trajcli("integrate actions.npy short.npy --start zero --dt 1 -o out.h5")
+def test_trajectories_of_different_dofs_are_refused_by_name(trajcli, folder):
+    np.save("narrow.npy", np.zeros((2, 4, 2)))
+    result = trajcli("integrate actions.npy narrow.npy --start zero --dt 1 -o out.h5")
     assert result.code == 2
-    assert "short.npy" in result.err
-    assert "H = 4" in result.err
+    assert "narrow.npy" in result.err
+    assert "D = 2" in result.err
 
 
 @pytest.mark.parametrize("memory", ["1kB", "100kB", "1GB"])
@@ -286,7 +286,7 @@ def test_a_dry_run_says_what_would_happen_and_writes_nothing(trajcli, folder):
     assert result.code == 0
     assert sorted(os.listdir()) == before
     plan = result.document
-    assert plan["shape"] == {"trajectories": 5, "horizon": 10, "dofs": 3}
+    assert plan["shape"] == {"trajectories": 5, "horizon": 10, "shortest": 10, "dofs": 3}
     assert plan["bytes_written"] == 4 * 5 * 11 * 3 * 4 + 11 * 8
     assert plan["device"] == "cpu"
     assert plan["dry_run"] is True

@@ -25,6 +25,8 @@ def register(app: typer.Typer) -> None:
 def integrate(
     source: options.Sources,
     out: options.Out,
+    layout: options.Layout = None,
+    filter_key: options.FilterKey = None,
     mode: options.Mode = "acceleration",
     scheme: options.Scheme = None,
     ends: options.Ends = None,
@@ -36,6 +38,9 @@ def integrate(
     rate: options.Rate = None,
     times: options.Times = None,
     repeated_times: options.RepeatedTimes = "error",
+    max_gap: options.MaxGap = None,
+    wrap_dofs: options.WrapDofs = None,
+    smooth: options.Smooth = None,
     start: options.Start = None,
     start_position: options.StartPosition = None,
     start_velocity: options.StartVelocity = None,
@@ -55,6 +60,7 @@ def integrate(
     write: options.Write = "position,velocity,acceleration,jerk",
     dtype: options.Dtype = None,
     units: options.Units = None,
+    pack: options.Pack = False,
     overwrite: options.Overwrite = False,
     compress: options.Compress = None,
     resume: options.Resume = False,
@@ -85,6 +91,8 @@ def integrate(
     request = Request(
         sources=source,
         out=out,
+        layout=layout,
+        filter_key=filter_key,
         mode=mode,
         options=options.given_options(
             scheme=scheme,
@@ -98,6 +106,9 @@ def integrate(
         rate=rate,
         times=times,
         repeated_times=repeated_times,
+        max_gap=max_gap,
+        wrap_dofs=options.parse_numbers(wrap_dofs, "--wrap-dofs"),
+        smooth=options.split_names(smooth),
         start=start,
         start_parts=_given(start_parts),
         start_index=start_index,
@@ -114,6 +125,7 @@ def integrate(
         device=device,
         backend=backend,
         memory=options.parse_size(memory),
+        pack=pack,
         overwrite=overwrite,
         compress=compress,
         resume=resume,
@@ -151,14 +163,19 @@ def _say_plan(console: Console, plan: dict[str, Any]) -> None:
     size = " × ".join(
         (
             _count(shape["trajectories"], "trajectory", "trajectories"),
-            _count(shape["horizon"], "action"),
+            _range(shape["shortest"], shape["horizon"]),
             _count(shape["dofs"], "dof"),
         )
     )
+    source = f"{plan['source']} ({plan['layout']})" if plan["layout"] else plan["source"]
     console.say(
-        f"{plan['source']}: {size} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
+        f"{source}: {size} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
         f"start {plan['start']} · {plan['device']}, {plan['backend']}: {plan['device_reason']}"
     )
+
+
+def _range(least: int, most: int) -> str:
+    return _count(most, "action") if least == most else f"{least} to {most} actions"
 
 
 def _count(number: int, one: str, many: str = "") -> str:
@@ -167,8 +184,9 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 def _last_line(report: dict[str, Any]) -> str:
     count = report["shape"]["trajectories"]
+    least = "" if report["shape"]["shortest"] == report["shape"]["horizon"] else "up to "
     return (
-        f"{report['out']}: {count} × {report['rows']} rows, "
+        f"{report['out']}: {count} × {least}{report['rows']} rows, "
         f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, "
         f"{report['gb_per_s']:.2f} GB/s"
     )

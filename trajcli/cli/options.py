@@ -56,21 +56,14 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    from trajcli.files.toml import parse_toml
+
     try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        try:
-            import tomli as tomllib
-        except ImportError:
-            hint = "pip install tomli, or use Python 3.11 or later"
-            raise UsageError(Fault("no reader for TOML here", "--config", hint=hint)) from None
-    try:
-        with open(path, "rb") as file:
-            table: dict[str, Any] = tomllib.load(file)
-            return table
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise InputError(Fault("cannot be read", str(path), "a TOML file", reason)) from None
+    return parse_toml(data, str(path))
 
 
 def parse_size(text: str) -> int:
@@ -99,6 +92,14 @@ def split_names(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
+def parse_numbers(text: str | None, option: str) -> tuple[int, ...]:
+    """3,5 → (3, 5)."""
+    parts = split_names(text)
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(Fault("not numbers of dofs", option, "like 3,5", repr(text)))
+    return tuple(int(part) for part in parts)
+
+
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -115,6 +116,25 @@ Out = Annotated[
         metavar="OUT",
         show_default=False,
         help="OUT.h5, OUT.npz, or OUT without ending: a folder of .npy files.",
+    ),
+]
+
+
+_source_option = _panel("What is read")
+
+Layout = Annotated[
+    str | None,
+    _source_option(
+        "--layout",
+        metavar="NAME",
+        help="Read files as robomimic, mimicgen, robosuite, libero, isaaclab, aloha, maniskill, "
+        "d4rl, minari, or plain arrays. (default: what they are recognised as)",
+    ),
+]
+FilterKey = Annotated[
+    str | None,
+    _source_option(
+        "--filter-key", metavar="NAME", help="Only the trajectories listed in /mask/NAME."
     ),
 ]
 
@@ -165,6 +185,32 @@ Horizon = Annotated[
 ]
 
 
+ToRate = Annotated[
+    float, _mode_option("--to", metavar="HZ", help="Rows per second to write.", show_default=False)
+]
+Method = Annotated[
+    str,
+    _mode_option(
+        "--method", metavar="NAME", help="hold | linear | ramp-and-hold | cubic | bspline."
+    ),
+]
+Hold = Annotated[
+    float,
+    _mode_option("--hold", metavar="SHARE", help="ramp-and-hold: share of the step that is held."),
+]
+SplineDegree = Annotated[int, _mode_option("--degree", metavar="N", help="bspline: 3, 4 or 5.")]
+Limits = Annotated[
+    Path,
+    _mode_option(
+        "--limits",
+        metavar="FILE",
+        help="A table per quantity, as in sample_data/limits.toml.",
+        show_default=False,
+    ),
+]
+SlowerOnly = Annotated[bool, _mode_option("--slower-only", help="Never make a trajectory faster.")]
+
+
 _step_option = _panel("Time steps")
 
 Dt = Annotated[
@@ -186,6 +232,32 @@ RepeatedTimes = Annotated[
         "--repeated-times",
         metavar="WHAT",
         help="Rows whose stamp repeats the one before: error | drop.",
+    ),
+]
+
+
+_recording_option = _panel("Recordings")
+
+MaxGap = Annotated[
+    float | None,
+    _recording_option(
+        "--max-gap",
+        metavar="SECONDS",
+        help="Split where stamps are further apart; each piece is a trajectory of its own.",
+    ),
+]
+WrapDofs = Annotated[
+    str | None,
+    _recording_option(
+        "--wrap-dofs", metavar="LIST", help="Angles that wrap, like 3,5: made continuous first."
+    ),
+]
+Smooth = Annotated[
+    str | None,
+    _recording_option(
+        "--smooth",
+        metavar="NAMES",
+        help="Any of velocity,acceleration,jerk: five taps over rows, once they are differenced.",
     ),
 ]
 
@@ -309,6 +381,14 @@ Sparse = Annotated[
     _output_option(
         "--sparse",
         help="Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape.",
+    ),
+]
+Pack = Annotated[
+    bool,
+    _output_option(
+        "--pack",
+        help="Trajectories of different length in one array, padded with NaN, and their lengths. "
+        "(default: a group for each, as in the input)",
     ),
 ]
 Overwrite = Annotated[bool, _output_option("--overwrite", help="Replace OUT if it is there.")]

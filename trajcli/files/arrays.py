@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ class StoredArray:
     ``where`` names it for messages ("file.h5:/actions"). ``read_rows(start, stop)`` returns the
     rows start..stop along the first axis as a NumPy array (all of a scalar); ``read_steps(start,
     stop, first, last)`` of these only first..last along the second axis, where a file has a way
-    to leave the others alone.
+    to leave the others alone. ``origin(row)``: of an array put together from others, where a row
+    lies and its number there.
     """
 
     where: str
@@ -37,6 +39,7 @@ class StoredArray:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
     read_steps: Callable[[int, int, int, int], Block] | None = None
+    origin: Callable[[int], tuple[str, int]] | None = None
 
     @property
     def ndim(self) -> int:
@@ -46,7 +49,7 @@ class StoredArray:
     @property
     def nbytes(self) -> int:
         """Size of the values in bytes."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def numeric(self) -> bool:
@@ -114,6 +117,12 @@ class ArrayFile(ABC):
         """Attributes of a group, of the file for ""; empty where the format has none."""
         return {}
 
+    def children(self, group: str = "") -> list[str]:
+        """The names directly in a group, in natural order; none where there is no such group."""
+        prefix = f"{group.strip('/')}/" if group.strip("/") else ""
+        inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
+        return list(dict.fromkeys(name.split("/")[0] for name in inside))
+
     def has_group(self, name: str) -> bool:
         """Whether datasets lie under this name."""
         return any(other.startswith(name.strip("/") + "/") for other in self.names())
@@ -154,13 +163,14 @@ class ArrayFile(ABC):
         wanted = pattern.strip("/")
         if "*" not in wanted:
             return [wanted]
-        found = [name for name in self.names() if _matches(name, wanted)]
+        found = [""]
+        for part in wanted.split("/"):  # * does not cross a slash
+            found = [
+                f"{group}/{child}" if group else child
+                for group in found
+                for child in fnmatch.filter(self.children(group), part)
+            ]
+        found = [name for name in found if not self.has_group(name)]
         if not found:
             raise InputError(self.missing(pattern))
         return sorted(found, key=natural_key)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    """Whether a name fits a pattern part by part: * does not cross a slash."""
-    parts, wanted = name.split("/"), pattern.split("/")
-    return len(parts) == len(wanted) and all(map(fnmatch.fnmatchcase, parts, wanted))

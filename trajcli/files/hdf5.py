@@ -11,6 +11,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray, unreadable
+from trajcli.files.hdf5_lean import Lean
 from trajcli.files.mapping import map_array
 from trajcli.files.source import natural_key
 
@@ -34,8 +35,10 @@ class Hdf5File(ArrayFile):
         self._h5 = h5py
         self._allow_external = allow_external
         self._names: list[str] | None = None
+        self._children: dict[str, list[str]] = {}
         try:
             self._file = h5py.File(path, "r", locking="best-effort")
+            self._lean = Lean(h5py, self._file, path)
         except _FAULTS as error:
             raise InputError(_unreadable(path, error)) from None
 
@@ -65,6 +68,9 @@ class Hdf5File(ArrayFile):
                 found.append(prefix + name)
 
     def get(self, name: str) -> StoredArray | None:
+        plain = self._lean.dataset(name.strip("/"), f"{self.path}:/{name.strip('/')}")
+        if plain is not None:
+            return plain
         try:
             item = self._resolve(name)
             if not isinstance(item, self._h5.Dataset):
@@ -78,9 +84,24 @@ class Hdf5File(ArrayFile):
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         try:
             item = self._resolve(group)
-            return {} if item is None else _small_attributes(item)
+            return {} if item is None else small_attributes(item)
         except _FAULTS:
             return {}
+
+    def children(self, group: str = "") -> list[str]:
+        key = group.strip("/")
+        if key not in self._children:
+            try:
+                names = self._lean.children(key)
+                if names is None:
+                    item = self._resolve(key)
+                    inside = item.id if isinstance(item, self._h5.Group) else ()
+                    # also what leads out of the file: that is refused when it is read
+                    names = [name.decode("utf-8", "replace") for name in inside]
+            except _FAULTS as error:
+                raise InputError(_unreadable(f"{self.path}:/{key}", error)) from None
+            self._children[key] = sorted(names, key=natural_key)
+        return self._children[key]
 
     def has_group(self, name: str) -> bool:
         try:
@@ -143,7 +164,9 @@ class Hdf5File(ArrayFile):
         size = int(np.prod(dataset.shape, dtype=object)) * dataset.dtype.itemsize
         held = dataset.id.get_storage_size()
         outside = dataset.is_virtual or dataset.external
-        if not outside and size > held * (_EXPANSION_LIMIT if dataset.chunks else 1):
+        # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
+        packed = dataset.chunks and dataset.id.get_create_plist().get_nfilters()
+        if not outside and size > held * (_EXPANSION_LIMIT if packed else 1):
             raise InputError(
                 Fault(
                     "declares more than the file holds",
@@ -171,7 +194,7 @@ class Hdf5File(ArrayFile):
             shape=tuple(int(n) for n in dataset.shape),
             dtype=dataset.dtype,
             read_rows=lambda start, stop: read(slice(start, stop)),
-            attributes=_small_attributes(dataset),
+            attributes=small_attributes(dataset),
             storage=f"{chunks}, {packing}" if packing else chunks,
             read_steps=lambda start, stop, first, last: read(
                 slice(start, stop), slice(first, last)
@@ -200,7 +223,7 @@ def _is_bare_dimension(dataset: Any) -> bool:
     return isinstance(name, bytes) and name.startswith(b"This is a netCDF dimension but not")
 
 
-def _small_attributes(item: Any) -> dict[str, Any]:
+def small_attributes(item: Any) -> dict[str, Any]:
     """Attributes that are numbers or text; references and the like are left alone."""
     found: dict[str, Any] = {}
     for name in item.attrs:

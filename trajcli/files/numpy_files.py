@@ -24,7 +24,7 @@ _FAULTS = (
     TypeError,
     KeyError,
     IndexError,
-    OverflowError,
+    ArithmeticError,
     MemoryError,
     SyntaxError,
     zipfile.BadZipFile,
@@ -199,7 +199,8 @@ class _Member:
 
 def _mapped(path: Path) -> Any:
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        with np.errstate(all="raise"):  # of shapes that overflow
+            return np.load(path, mmap_mode="r", allow_pickle=False)
     except _FAULTS as error:
         message = str(error)
         if "mmap length" in message or "buffer" in message:

@@ -10,6 +10,7 @@ from trajcli.files.arrays import ArrayFile
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NPY_SIGNATURE = b"\x93NUMPY"
+_PARQUET_SIGNATURE = b"PAR1"
 _ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")
 
 
@@ -34,16 +35,20 @@ def open_family(path: Path, family: str, allow_external: bool) -> ArrayFile:
         from trajcli.files.hdf5 import Hdf5File
 
         return Hdf5File(path, allow_external)
+    if family == "parquet":
+        from trajcli.files.parquet_files import ParquetFile
+
+        return ParquetFile(path)
     from trajcli.files.numpy_files import NpyFile, NpzFile
 
     return NpyFile(path) if family == "npy" else NpzFile(path)
 
 
 def recognise(path: Path) -> str:
-    """ "hdf5", "npy" or "npz", by the first bytes of the file."""
+    """ "hdf5", "npy", "npz" or "parquet", by the first bytes of the file."""
     try:
         if os.path.isdir(path):
-            raise InputError(Fault("a folder, not a file", str(path), "an .h5, .npy or .npz file"))
+            raise InputError(_folder(path))
         if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe could wait for ever
             found = "a pipe, socket or device"
             raise InputError(Fault("not a regular file", str(path), "a file on a disk", found))
@@ -67,12 +72,42 @@ def recognise(path: Path) -> str:
         return "npy"
     if head.startswith(_ZIP_SIGNATURES):
         return "npz"
+    if head.startswith(_PARQUET_SIGNATURE):
+        return "parquet"
+    if ".tfrecord" in path.name or path.suffix == ".array_record":
+        raise InputError(_rlds(path))
     if path.suffix == ".npy" and head[:1] == b"\x80":
         from trajcli.files.numpy_files import pickled
 
         raise InputError(pickled(path))
     found = f"a file that begins with {head!r}" if head else "an empty file"
-    raise InputError(Fault("not a file of arrays", str(path), "HDF5, .npy or .npz", found))
+    raise InputError(Fault("not a file of arrays", str(path), "HDF5, .npy, .npz or Parquet", found))
+
+
+def _folder(path: Path) -> Fault:
+    """The fault of a folder; one of RLDS is named, and so are the files of LeRobot's."""
+    if any((path / name).exists() for name in ("dataset_info.json", "features.json")):
+        return _rlds(path)
+    hint = (
+        f"'{path}/data/*/*.parquet' are its episodes" if (path / "meta/info.json").exists() else ""
+    )
+    return Fault(
+        "a folder, not a file", str(path), "an .h5, .npy, .npz or .parquet file", hint=hint
+    )
+
+
+def _rlds(path: Path) -> Fault:
+    """The fault of RLDS data, and how to bring them here."""
+    return Fault(
+        "TFRecord, as RLDS data sets have it, is not read",
+        str(path),
+        "HDF5, .npy, .npz or Parquet",
+        "a file of serialised TensorFlow examples",
+        "convert it where TensorFlow is: for i, e in enumerate(tfds.builder_from_directory(FOLDER)"
+        ".as_dataset(split='train')): np.save(f'episode_{i}.npy', "
+        "np.stack([s['action'] for s in e['steps'].as_numpy_iterator()])), "
+        "or to a LeRobot data set",
+    )
 
 
 def _missing_file(path: Path) -> Fault:

@@ -154,18 +154,18 @@ class Output(ABC):
         per_row = int(np.prod(variable.shape[1:], dtype=object)) * variable.dtype.itemsize
         at = self._places[name][1] + row * per_row
         if values.shape[1:] == variable.shape[1:]:
-            self._put(name, values, at)
+            self._put(self._places[name][0], values, at)
             return
         per_step = int(np.prod(variable.shape[2:], dtype=object)) * variable.dtype.itemsize
         for k, steps in enumerate(values):
-            self._put(name, steps, at + k * per_row + step * per_step)
+            self._put(self._places[name][0], steps, at + k * per_row + step * per_step)
 
-    def _put(self, name: str, values: Any, at: int) -> None:
-        """Bytes in their place in the file."""
-        view = memoryview(values).cast("B") if values.size else memoryview(b"")
+    def _put(self, descriptor: int, values: Any, at: int) -> None:
+        """Bytes in their place in a file."""
+        view = memoryview(values).cast("B") if len(values) else memoryview(b"")
         try:
             while view:
-                written = os.pwrite(self._places[name][0], view[: 1 << 30], at)
+                written = os.pwrite(descriptor, view[: 1 << 30], at)
                 view, at = view[written:], at + written
         except OSError as error:
             raise OutputError(os_fault(self.path, error)) from None
@@ -373,6 +373,10 @@ def open_output(
         return CompressedOutput(
             path, schema, overwrite, durable, identity, resume, level=compress, threads=threads
         )
+    if schema.groups:
+        from trajcli.files.mirrored import MirroredOutput
+
+        return MirroredOutput(path, schema, overwrite, durable, identity, resume)
     kinds: dict[str, type[Output]] = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
     return kinds[output_family(path)](path, schema, overwrite, durable, identity, resume)
 
@@ -380,7 +384,8 @@ def open_output(
 def _layout(schema: Schema) -> str:
     """What is written, in a line: the same for the same run."""
     parts = [(v.name, v.dims, v.shape, v.dtype.str) for v in schema.variables]
-    return json.dumps([parts, dict(schema.attributes)], default=_plain, sort_keys=True)
+    more = [schema.groups, schema.scatter]
+    return json.dumps([parts, dict(schema.attributes), *more], default=_plain, sort_keys=True)
 
 
 def _npy_header(variable: Variable) -> bytes:

@@ -7,8 +7,9 @@ dimensions; ``time`` is a coordinate in seconds; ``dof`` one of joint names wher
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -40,17 +41,29 @@ class Variable:
     @property
     def nbytes(self) -> int:
         """Size of the values in bytes."""
-        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class Schema:
-    """All of an output: sizes of its dimensions, variables, attributes of the whole."""
+    """All of an output: sizes of its dimensions, variables, attributes of the whole.
+
+    groups: of an output that has a group for each trajectory, the names of these; those of one
+    length together, and variables called k/NAME hold what the trajectories groups[k] get.
+    scatter: of a padded output, the numbers of the trajectories of each length.
+    """
 
     dims: Mapping[str, int]
     variables: Sequence[Variable]
     attributes: Mapping[str, Any]
     joint_names: Sequence[str] | None = None
+    groups: Sequence[Sequence[str]] = ()
+    scatter: Sequence[Any] = ()
+
+    @property
+    def kind(self) -> str:
+        """ "mirrored" (a group for each trajectory), "padded" or "packed"."""
+        return "mirrored" if self.groups else "padded" if self.scatter else "packed"
 
     @property
     def nbytes(self) -> int:
@@ -108,3 +121,83 @@ def packed_schema(
     for variable in more:
         sizes |= dict(zip(variable.dims, variable.shape, strict=True))
     return Schema(sizes, [*variables, *more], attributes, joint_names)
+
+
+def mirrored_schema(
+    members: Sequence[Sequence[str]],
+    rows: Sequence[int],
+    dofs: int,
+    *,
+    wanted: Sequence[str],
+    dtype: str,
+    attributes: Mapping[str, Any],
+    start_index: Sequence[Any] = (),
+    joint_names: Sequence[str] | None = None,
+    units: str | None = None,
+) -> Schema:
+    """The schema of trajectories in groups: members[k] are those of rows[k] rows."""
+    variables = []
+    for k, (names, count) in enumerate(zip(members, rows, strict=True)):
+        packed = packed_schema(
+            len(names),
+            count,
+            dofs,
+            wanted=wanted,
+            dtype=dtype,
+            own_times=True,
+            attributes={},
+            start_index=start_index[k] if start_index else None,
+            units=units,
+        )
+        variables += [replace(v, name=f"{k}/{v.name}") for v in packed.variables]
+    return Schema({"dof": dofs}, variables, attributes, joint_names, members)
+
+
+def rows_schema(
+    names: Sequence[str],
+    dtypes: Mapping[str, np.dtype[Any]],
+    batch: int,
+    rows: int,
+    dofs: int,
+    *,
+    shared_step: float | None,
+    attributes: Mapping[str, Any],
+    joint_names: Sequence[str] | None = None,
+    units: Mapping[str, str] | None = None,
+    more: Mapping[str, Any] | None = None,
+    states: Mapping[str, Any] | None = None,
+) -> Schema:
+    """The schema of rows made from rows: arrays [batch, rows, dofs] and their times.
+
+    shared_step: the time between all rows, where it is one; actions then have it as ``dt`` too.
+    more: values of every trajectory [batch]. states: start and goal states beside actions.
+    """
+    shared = shared_step is not None or batch == 1
+    along = "time" if shared else "row"
+    variables = []
+    for name in names:
+        labels = {"long_name": _LONG_NAMES.get(name, name)}
+        if units and name in units:
+            labels["units"] = units[name]
+        kind = np.dtype("f4" if dtypes[name].kind == "f" and dtypes[name].itemsize <= 4 else "f8")
+        variables.append(
+            Variable(name, ("trajectory", along, "dof"), (batch, rows, dofs), kind, labels)
+        )
+    variables.append(time_variable((rows,) if shared else (batch, rows)))
+    if "actions" in names and shared_step is not None:
+        label = {"long_name": "step of the actions", "units": "s"}
+        step = np.asarray(shared_step)
+        variables.append(Variable("dt", (), (), step.dtype, label, step))
+    variables += [trajectory_values(name, values) for name, values in (more or {}).items()]
+    sizes = {"trajectory": batch, along: rows, "dof": dofs}
+    for name, values in (states or {}).items():
+        dims = ("state", "dof")[-values.ndim :] if not name.endswith("index") else ("trajectory",)
+        variables.append(Variable(name, dims, values.shape, values.dtype, {}, values))
+        sizes |= dict(zip(dims, values.shape, strict=True))
+    return Schema(sizes, variables, attributes, joint_names)
+
+
+def trajectory_values(name: str, values: Any) -> Variable:
+    """A number for every trajectory."""
+    label = {"long_name": name.replace("_", " ")}
+    return Variable(name, ("trajectory",), values.shape, values.dtype, label, values)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _NAMED = re.compile(
-    r"(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz))(?P<rest>:.*|@.*)?", re.IGNORECASE | re.DOTALL
+    r"(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz|parquet))(?P<rest>:.*|@.*)?", re.IGNORECASE | re.DOTALL
 )
 
 

@@ -25,7 +25,7 @@ from trajcli.files.arrays import ArrayFile, StoredArray
 
 MEMORY_LIMIT = 4 << 30
 """Address space of the child, bytes; its libraries take about a quarter."""
-SECONDS = 20.0
+SECONDS = 8.0
 """Time for an answer, plus a second for every ``BYTES_PER_SECOND`` asked for."""
 BYTES_PER_SECOND = 5_000_000
 
@@ -81,6 +81,10 @@ class UntrustedFile(ArrayFile):
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         attributes: dict[str, Any] = self._ask({"do": "attributes", "name": group})[0]
         return attributes
+
+    def children(self, group: str = "") -> list[str]:
+        names: list[str] = self._ask({"do": "children", "name": group})[0]
+        return names
 
     def has_group(self, name: str) -> bool:
         return bool(self._ask({"do": "has_group", "name": name})[0])
@@ -169,6 +173,8 @@ def _answer(file: ArrayFile, request: Mapping[str, Any]) -> tuple[Any, bytes]:
             return file.names(), b""
         case "attributes":
             return _plain(file.attributes(request["name"])), b""
+        case "children":
+            return file.children(request["name"]), b""
         case "has_group":
             return file.has_group(request["name"]), b""
         case "get":

@@ -13,6 +13,8 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import StoredArray
 from trajcli.modes.stretch import PIECE, Range
 
+_SHORT_BYTES = 1 << 20
+"""Single trajectories up to this are read and computed together."""
 _GLIDING_BYTES = 1 << 20
 """More is not held between two windows."""
 
@@ -56,7 +58,7 @@ class Batch:
     @staticmethod
     def of(arrays: Sequence[StoredArray]) -> Batch:
         """Join datasets [B, H, D] or [H, D]; raises InputError where they do not fit."""
-        parts = [_as_batch(gliding(array.require_numeric())) for array in arrays]
+        parts = list(_joined(arrays))
         first = parts[0]
         faults = [
             Fault(
@@ -137,6 +139,46 @@ def _spans(begin: int, rows: int, size: Size) -> Iterator[Range]:
         begin = end
 
 
+def _joined(arrays: Sequence[StoredArray]) -> Iterator[StoredArray]:
+    """The arrays, but short single trajectories that follow each other as one: they go together."""
+    run: list[StoredArray] = []
+    for array in arrays:
+        array.require_numeric()
+        short = array.ndim == 2 and array.nbytes <= _SHORT_BYTES
+        if run and not (short and array.dtype == run[0].dtype and array.shape == run[0].shape):
+            yield _together(run)
+            run = []
+        if short:
+            run.append(array)
+        else:
+            yield gliding(_as_batch(array))
+    if run:
+        yield _together(run)
+
+
+def _together(run: Sequence[StoredArray]) -> StoredArray:
+    """Single trajectories [H, D] as one array."""
+    first = run[0]
+    if len(run) == 1:
+        return gliding(_as_batch(first))
+    rows = first.shape[0]
+
+    def read_rows(begin: int, end: int) -> Any:
+        found = np.empty((end - begin, *first.shape), first.dtype.newbyteorder("="))
+        for k in range(begin, end):
+            found[k - begin] = run[k].read_rows(0, rows)
+        return found
+
+    return StoredArray(
+        where=first.where,
+        shape=(len(run), *first.shape),
+        dtype=first.dtype,
+        read_rows=read_rows,
+        storage="put together",
+        origin=lambda b: (run[b].where, 0),
+    )
+
+
 def _as_batch(array: StoredArray) -> StoredArray:
     """A dataset as [B, H, D]; [H, D] is one trajectory."""
     if array.ndim == 3:
@@ -150,11 +192,14 @@ def _as_batch(array: StoredArray) -> StoredArray:
                 describe(array.shape),
             )
         )
-    return replace(
-        array,
-        shape=(1, *array.shape),
-        read_rows=lambda begin, end: array.read()[None][begin:end],
-        read_steps=lambda begin, end, *steps: array.read_rows(*steps)[None][begin:end],
+    return StoredArray(
+        array.where,
+        (1, *array.shape),
+        array.dtype,
+        lambda begin, end: array.read()[None][begin:end],
+        array.attributes,
+        array.storage,
+        lambda begin, end, *steps: array.read_rows(*steps)[None][begin:end],
     )
 
 

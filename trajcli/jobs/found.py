@@ -11,7 +11,9 @@ from trajcli.files.arrays import StoredArray
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
 from trajcli.jobs.kept import Kept
-from trajcli.jobs.lookup import EAGER_BYTES, Files, Place, find_dt, find_state
+from trajcli.jobs.lookup import EAGER_BYTES, find_dt, find_state
+from trajcli.jobs.places import Files, Place
+from trajcli.jobs.recorded import is_recording
 from trajcli.jobs.request import Request
 from trajcli.modes import Mode
 
@@ -53,11 +55,8 @@ class Found:
 
 def find(request: Request, files: Files, places: Sequence[Place], check: Gathering) -> Found:
     """Look up everything beside the actions; what is not found or not right is collected."""
-    recorded = request.start == "first" or (
-        request.options.get("ends") == "recording" and not request.start
-    )
+    recorded = is_recording(request)
     batch = check.attempt(lambda: Batch.of([place.array for place in places]))
-    check.attempt(lambda: _refuse_padding(places))
     start = check.attempt(lambda: _start(request, files, places, recorded))
     goal = check.attempt(lambda: _goal(request, files, places))
     steps = check.attempt(lambda: find_dt(files, request.dt, request.rate, request.times, places))
@@ -65,6 +64,8 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
     if batch is None or start is None or goal is None or steps is None or index is None:
         raise InputError(*check.faults)
     dt, times, dt_source, dt_names = steps
+    if dt is None and times is None:
+        raise InputError(*check.faults, _no_step(places[0]))
     notes: list[str] = []
     if request.repeated_times == "drop" and times is not None:
         batch, times, note = _without_repeats(batch, times, recorded)
@@ -93,21 +94,16 @@ def find(request: Request, files: Files, places: Sequence[Place], check: Gatheri
     )
 
 
-def _refuse_padding(places: Sequence[Place]) -> None:
-    """Padded actions must not be integrated as if they were actions."""
-    for place in places:
-        lengths = place.find("lengths")
-        horizon = place.array.shape[-2] if place.array.ndim > 1 else 0
-        if lengths is not None and (lengths.read() != horizon).any():
-            raise InputError(
-                Fault(
-                    "trajectories of different length, padded",
-                    lengths.where,
-                    f"all {horizon}, the horizon of {place.array.where}",
-                    "smaller ones",
-                    "store the trajectories one by one, at their own length",
-                )
-            )
+def _no_step(place: Place) -> Fault:
+    """The fault of steps that nothing says."""
+    layout = place.layout
+    return Fault(
+        "no time step",
+        "dt",
+        "a step in seconds, a rate, or time stamps",
+        "none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
+        (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET",
+    )
 
 
 _State = tuple[dict[str, Any], dict[str, str], str]

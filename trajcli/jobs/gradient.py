@@ -20,7 +20,7 @@ from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
 from trajcli.jobs.cost import parse_cost
-from trajcli.jobs.lookup import Files
+from trajcli.jobs.places import Files
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.pairs import two_sum

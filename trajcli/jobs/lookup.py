@@ -4,112 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, StoredArray, text_of
-from trajcli.files.opening import open_arrays
+from trajcli.files.arrays import StoredArray, text_of
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.source import parse_source
 from trajcli.jobs.batch import gliding
+from trajcli.jobs.places import Files, Place
 
 RATE_ATTRIBUTES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
-
-
-class Files:
-    """The files of a job, each opened once."""
-
-    def __init__(self, allow_external: bool = False, untrusted: bool = False) -> None:
-        self._options = (allow_external, untrusted)
-        self._open: dict[str, ArrayFile] = {}
-
-    def open(self, source: Source) -> ArrayFile:
-        """The open file of a source."""
-        key = str(source.path)
-        if key not in self._open:
-            self._open[key] = open_arrays(source.path, *self._options)
-        return self._open[key]
-
-    def paths(self) -> list[str]:
-        """Every file that was opened, also those that a file led to."""
-        return [*self._open, *(path for file in self._open.values() for path in file.outside)]
-
-    def array(self, text: str) -> StoredArray:
-        """The dataset that FILE[:DATASET] names."""
-        source = parse_source(text)
-        file = self.open(source)
-        names = file.names() if source.dataset is None else []
-        if source.dataset is None and len(names) == 1:
-            return file.require(names[0]).require_numeric()
-        if source.dataset is None:
-            raise InputError(file.missing(""))
-        return file.require(source.dataset).require_numeric()
-
-    def close(self) -> None:
-        """Close all files."""
-        for file in self._open.values():
-            file.close()
-
-
-@dataclass(frozen=True)
-class Place:
-    """A dataset of actions and where its companions are looked for: its group, then the root."""
-
-    file: ArrayFile
-    array: StoredArray
-    groups: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        """What the actions are called in messages."""
-        return self.array.where
-
-    def find(self, *names: str) -> StoredArray | None:
-        """The first of these datasets there is, near the actions first."""
-        for group in self.groups:
-            for name in names:
-                found = self.file.get(group + name)
-                if found is not None:
-                    return found.require_numeric()
-        return None
-
-    def attribute(self, *names: str) -> tuple[str, Any] | None:
-        """The first of these attributes, on the actions or a group; with where it was."""
-        holders = [(self.array.where, self.array.attributes)]
-        for group in self.groups:
-            where = f"{self.file.path}:/{group.rstrip('/')}"
-            holders.append((where, self.file.attributes(group)))
-        for name in names:
-            for where, attributes in holders:
-                if name in attributes:
-                    return f"{where}@{name}", attributes[name]
-        return None
-
-
-def find_actions(files: Files, sources: Sequence[str]) -> list[Place]:
-    """Every dataset of actions the sources name, in order."""
-    if not sources:
-        raise UsageError(Fault("no SOURCE", "SOURCE", "one or more of FILE[:DATASET]", "none"))
-    places = []
-    for text in sources:
-        for source in expand_files(parse_source(text)):
-            file = files.open(source)
-            if source.dataset is None:
-                names = [""] if file.family == "npy" else ["actions"]
-            else:
-                names = file.match(source.dataset)
-            for name in names:
-                inner = f"{name.strip('/')}/actions"
-                if file.has_group(name) and name and file.get(inner) is not None:
-                    name = inner
-                group = name.strip("/").rpartition("/")[0]
-                groups = [f"{group}/", ""] if group else [""]
-                places.append(Place(file, file.require(name), groups))
-    return places
 
 
 def find_state(
@@ -129,6 +36,8 @@ def find_state(
         found = _state_beside(role, places)
         where = getattr(found.get("position"), "where", "each input's own")
         origin = where.removesuffix("/position") if found else "none"
+        if not found and role == "start":
+            found, origin = _recorded_start(places)
     for part, text in parts.items():
         found[part] = files.array(text)
         origin = ", ".join(parts.values()) if given is None else f"{origin}, {text}"
@@ -174,6 +83,35 @@ def _state_beside(role: str, places: Sequence[Place]) -> dict[str, Any]:
             blocks = [_one_per_trajectory(t[part], p) for p, t in zip(places, tables, strict=True)]
             joined[part] = np.concatenate(blocks)
     return joined
+
+
+def _recorded_start(places: Sequence[Place]) -> tuple[dict[str, Any], str]:
+    """The state in which trajectories of a layout began, where its dofs are those of the actions.
+
+    One for all trajectories or none: positions, and velocities where they lie beside them.
+    """
+    layout, dofs = places[0].layout, places[0].array.shape[-1:]
+    for pair in layout.start if layout is not None else ():
+        table: dict[str, Any] = {}
+        for part, name in zip(("position", "velocity"), pair, strict=True):
+            rows = [_first_row(place, name, dofs) for place in places]
+            if any(row is None for row in rows):
+                break
+            table[part] = np.stack(rows)
+        if table:
+            names = ", ".join(name for name, _ in zip(pair, table, strict=False))
+            return table, f"{places[0].file.path}: first row of each {names}"
+    return {}, "none"
+
+
+def _first_row(place: Place, name: str, dofs: tuple[int, ...]) -> Any:
+    """Row 0 of an array of a trajectory, [D]; None where it has none of so many dofs."""
+    if place.layout is None or place.member is None or not place.commands:
+        return None
+    stored = place.layout.array(place.member, [name])
+    if stored is None or stored.ndim != 2 or stored.shape[1:] != dofs or not stored.shape[0]:
+        return None
+    return stored.require_numeric().read_rows(0, 1)[0]
 
 
 def _one_per_trajectory(values: StoredArray, place: Place) -> Any:
@@ -245,10 +183,15 @@ def _given_dt(files: Files, text: str) -> tuple[Any, Any, str, dict[str, str]]:
 
 
 def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
-    found = [_dt_of(place) for place in places]
+    found = _dt_of_each(places)
     first = found[0]
     if len(found) == 1 or all(_same_step(first, other) for other in found):
         return first
+    stamps = [
+        _own_stamps(times, place) for (_, times, *_), place in zip(found, places, strict=True)
+    ]
+    if all(each is not None for each in stamps) and len({s.shape[1] for s in stamps}) == 1:
+        return None, np.concatenate(stamps), "time stamps of the inputs", {"times": "time stamps"}
     counts = [place.array.shape[0] if place.array.ndim == 3 else 1 for place in places]
     tables = [_table(dt, times, n) for (dt, times, *_), n in zip(found, counts, strict=True)]
     known = [table for table in tables if table is not None]
@@ -260,6 +203,25 @@ def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
     return np.concatenate(known), None, "the inputs, each its own", {"dt": "dt of the inputs"}
 
 
+_Found = tuple[Any, Any, str, dict[str, str]]
+
+
+def _dt_of_each(places: Sequence[Place]) -> list[_Found]:
+    """What each place says of its steps; a file of a layout that says it once is asked once."""
+    shared: dict[int, _Found] = {}
+    found = []
+    for place in places:
+        key = id(place.layout)
+        if key in shared:
+            found.append(shared[key])
+            continue
+        found.append(_dt_of(place))
+        inside = place.member is not None and f":/{place.member.group}" in found[-1][2]
+        if place.layout is not None and place.times is None and not inside:
+            shared[key] = found[-1]
+    return found
+
+
 def _table(dt: Any, times: Any, count: int) -> Any:
     """Steps as [count, h], each trajectory's own; None where they are not such."""
     if dt is None or times is not None:
@@ -269,6 +231,15 @@ def _table(dt: Any, times: Any, count: int) -> Any:
     if values.ndim != 2 or values.shape[0] not in (1, count):
         return None
     return np.broadcast_to(values, (count, values.shape[1]))
+
+
+def _own_stamps(times: Any, place: Place) -> Any:
+    """The time stamps of a place's trajectories [n, T]; None where it has none of its own."""
+    count = place.array.shape[0] if place.array.ndim == 3 else 1
+    if times is None or times.ndim not in (1, 2) or (times.ndim == 2 and len(times) != count):
+        return None
+    values = times.read() if isinstance(times, StoredArray) else times
+    return np.broadcast_to(values, (count, values.shape[-1]))
 
 
 def _same_step(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -286,12 +257,17 @@ def _same_step(a: Sequence[Any], b: Sequence[Any]) -> bool:
 
 def _dt_of(place: Place) -> tuple[Any, Any, str, dict[str, str]]:
     """What a file says of its own steps: dt, time stamps, or an attribute."""
+    if place.times is not None:
+        return None, place.times, f"time stamps beside {place.name}", {"times": place.name}
     stored = place.find("dt")
     if stored is not None:
         return _steps(stored), None, stored.where, {"dt": stored.where}
     stamps = place.find("times", "time")
     if stamps is not None:
         return None, _steps(stamps), f"time stamps {stamps.where}", {"times": stamps.where}
+    step = place.layout.step() if place.layout is not None else None
+    if step is not None:
+        return np.asarray(step.seconds), None, step.source, {"dt": step.source}
     attribute = place.attribute("dt")
     if attribute is not None:
         return _number(attribute[1], attribute[0]), None, attribute[0], {"dt": attribute[0]}

@@ -15,8 +15,9 @@ from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.outputs import discarding, open_output
 from trajcli.files.placing import refuse_output
 from trajcli.files.schema import Schema, Variable, time_variable
-from trajcli.jobs.lookup import Files, find_dt
+from trajcli.jobs.lookup import find_dt
 from trajcli.jobs.names import refuse_inputs_as_output, without_folders
+from trajcli.jobs.places import Files
 from trajcli.modes import PARTS, make_mode
 from trajcli.operators import Csr, Operator, operator_of
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.arrays import StoredArray
-from trajcli.files.placing import refuse_output
-from trajcli.files.schema import QUANTITIES, Schema, packed_schema
+from trajcli.files.padded import padded_schema
+from trajcli.files.placing import output_family, refuse_output
+from trajcli.files.schema import QUANTITIES, Schema, mirrored_schema, packed_schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch, Size
-from trajcli.jobs.found import Found, find
+from trajcli.jobs.found import Found
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
-from trajcli.jobs.lookup import Files, Place, find_actions, joint_names
+from trajcli.jobs.lengths import find_all, group_names
+from trajcli.jobs.lookup import joint_names
 from trajcli.jobs.names import refuse_inputs_as_output, without_folders
+from trajcli.jobs.places import Files, Place, find_actions
+from trajcli.jobs.recorded import prepared
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
@@ -37,9 +43,21 @@ _BYTES_PER_STENCIL = 3072
 """For each row with weights of its own, while they are made."""
 
 
+@dataclass
+class Peak:
+    """The largest magnitude among actions, as far as they have been read."""
+
+    value: float | None = None
+
+
 @dataclass(frozen=True)
 class Plan:
-    """A job ready to run: its inputs (not yet read), its schema and everything said about it."""
+    """A job ready to run: its inputs (not yet read), its schema and everything said about it.
+
+    Trajectories of different length are several plans in one: ``parts`` has one for each length,
+    ``prefix`` what its variables are called, ``first`` how many trajectories come before it. The
+    batch, inputs and size of the whole are then those of the longest.
+    """
 
     batch: Batch
     inputs: Inputs
@@ -49,19 +67,45 @@ class Plan:
     dtype: str
     gradient: Gradient | None
     size: Size
+    layout: str | None
     dt_source: str
     start_source: str
     notes: Sequence[str]
+    parts: Sequence[Plan] = ()
+    prefix: str = ""
+    first: int = 0
+    total: int = 0
+    smooth: Sequence[str] = ()
+    better: str | None = None
+    """Where the actions may be normalised commands: what to read in their place."""
+    peak: Peak = field(default_factory=Peak)
+
+    def each(self) -> Sequence[Plan]:
+        """The plan itself, or the plans for each length."""
+        return self.parts or (self,)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of values in the files."""
+        return sum(part.batch.nbytes for part in self.each())
 
     def describe(self) -> dict[str, Any]:
         """The plan as plain values, for people and JSON."""
-        batch, horizon, dofs = self.batch.shape
+        _, horizon, dofs = self.batch.shape
         mode = self.inputs.mode
+        shortest = min(part.batch.shape[1] for part in self.each())
         return {
             "source": self.batch.name,
+            "layout": self.layout,
             "mode": mode.name,
             "options": mode.options(self.inputs.recorded),
-            "shape": {"trajectories": batch, "horizon": horizon, "dofs": dofs},
+            "shape": {
+                "trajectories": self.total,
+                "horizon": horizon,
+                "shortest": shortest,
+                "dofs": dofs,
+            },
+            "output": self.schema.kind,
             "rows": mode.rows(horizon, self.inputs.recorded),
             "dt": _dt_value(self.inputs),
             "dt_source": self.dt_source,
@@ -71,7 +115,7 @@ class Plan:
             "device": self.choice.device,
             "backend": self.choice.backend,
             "device_reason": self.choice.reason,
-            "bytes_read": self.batch.nbytes,
+            "bytes_read": self.bytes_read,
             "bytes_written": self.schema.nbytes,
             "block": {"trajectories": self.size.trajectories, "rows": self.size.rows},
             "notes": list(self.notes),
@@ -93,25 +137,32 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     gradient = check.attempt(lambda: find_gradient(request, files))
     check.attempt(lambda: refuse_output(request.out, request.overwrite))
-    places = check.attempt(lambda: find_actions(files, request.sources))
-    found = check.attempt(lambda: find(request, files, places, check)) if places else None
+    given = check.attempt(
+        lambda: find_actions(files, request.sources, request.layout, request.filter_key)
+    )
+    ready = check.attempt(lambda: prepared(request, files, given or ())) if given and mode else None
+    left, places, preparing = ready or (request, [], [])
+    founds = check.attempt(lambda: find_all(left, files, places, check)) if places else None
     check.attempt(lambda: refuse_inputs_as_output(request.out, files.paths()))
-    if found is None or mode is None or wanted is None or choice is None or places is None:
+    if founds is None or mode is None or wanted is None or choice is None:
         check.raise_if_any()
         raise AssertionError("a step failed without a fault")
-    inputs = found.inputs(mode)
-    check.faults += inputs.faults()
+    all_inputs = [found.inputs(mode) for _, found in founds]
+    check.faults += [fault for inputs in all_inputs for fault in inputs.faults()]
+    check.attempt(lambda: _refuse_unequal(request, len(founds)))
     if gradient is not None and not check.faults:
-        gradient = with_defaults(gradient, inputs)
-        check.faults += gradient_faults(gradient, inputs)
+        gradient = with_defaults(gradient, all_inputs[0])
+        check.faults += gradient_faults(gradient, all_inputs[0])
     check.raise_if_any()
-    batch = found.batch
-    dtype = request.dtype or output_dtype(batch)
+    longest = max(range(len(founds)), key=lambda k: all_inputs[k].horizon)
+    found, inputs = founds[longest][1], all_inputs[longest]
+    dtype = request.dtype or output_dtype(_widest([each.batch for _, each in founds]))
     kind = "torch" if gradient is not None else choice.backend
-    size = _size(inputs, kind, request.memory, gradient is not None)
-    needed = 0 if gradient is None else inputs.rows * batch.shape[2] * _BYTES_PER_ELEMENT[kind]
-    return Plan(
-        batch=batch,
+    whole = gradient is not None or bool(request.smooth)
+    size = _size(inputs, kind, request.memory, whole)
+    needed = 0 if not whole else inputs.rows * inputs.actions.shape[2] * _BYTES_PER_ELEMENT[kind]
+    plan = Plan(
+        batch=found.batch,
         inputs=inputs,
         schema=_schema(request, inputs, wanted, dtype, found, places[0], gradient, files.paths()),
         gradient=gradient,
@@ -119,13 +170,103 @@ def make_plan(request: Request, files: Files) -> Plan:
         wanted=wanted,
         dtype=dtype,
         size=size,
+        layout=places[0].layout.name if places[0].layout is not None else None,
         dt_source=found.dt_source,
         start_source=found.start_source,
         notes=[
-            *found.notes,
-            *_notes(batch, dtype, needed, request.memory),
+            *preparing,
+            *dict.fromkeys(note for _, each in founds for note in each.notes),
+            *_notes(found.batch, dtype, needed, request.memory),
         ],
+        total=sum(len(numbers) for numbers, _ in founds),
+        smooth=tuple(request.smooth),
+        better=_better_than_commands(places[0], mode),
     )
+    return plan if len(founds) == 1 else _in_parts(plan, request, places, founds, kind)
+
+
+def _better_than_commands(place: Place, mode: Mode) -> str | None:
+    """What to read instead, where a robot's commands would be taken for physical quantities."""
+    layout, member = place.layout, place.member
+    if layout is None or member is None or not place.commands:
+        return None
+    if layout.commands_positions and mode.derivatives_of == 0:
+        return None  # positions to go to, in rad or m
+    names = layout.recorded(member)
+    if not names:
+        return f"layout {layout.name} has no recorded positions here"
+    listed = ", ".join(f"{place.file.path}:{name}" for name in names)
+    return f"the recorded positions are {listed} (--start first --mode central or clique)"
+
+
+def _widest(batches: Sequence[Batch]) -> Any:
+    """The batch, of several, whose type holds all."""
+    kind = np.result_type(*(batch.dtype for batch in batches))
+    return next((batch for batch in batches if batch.dtype == kind), batches[0])
+
+
+def _refuse_unequal(request: Request, lengths: int) -> None:
+    """What trajectories of different length cannot be asked for."""
+    if lengths == 1:
+        return
+    family = output_family(request.out)
+    faults = []
+    if request.grad is not None or request.cost is not None:
+        what = "gradients of trajectories of different length"
+        faults.append(Fault(what, "--grad, --cost", "one length", str(lengths), "one at a time"))
+    if family != "hdf5" and not request.pack:
+        what = "trajectories of different length go to groups of an HDF5 file"
+        hint = "--pack makes one array of them, padded with NaN"
+        faults.append(Fault(what, str(request.out), "OUT.h5", request.out.suffix, hint))
+    if request.compress is not None:
+        what = "trajectories of different length are not compressed"
+        faults.append(Fault(what, "--compress", "one length", f"{lengths} lengths"))
+    if faults:
+        raise UsageError(*faults)
+
+
+def _shared_step(parts: Sequence[Plan]) -> bool:
+    """Whether one time of the rows holds for all trajectories."""
+    steps = [part.inputs.dt for part in parts]
+    return all(step is not None and step.ndim == 0 and step == steps[0] for step in steps)
+
+
+def _in_parts(
+    plan: Plan,
+    request: Request,
+    places: Sequence[Place],
+    founds: Sequence[tuple[Any, Found]],
+    kind: str,
+) -> Plan:
+    """The plan for each length, and the schema that all of them fill."""
+    mode, first, parts = plan.inputs.mode, 0, []
+    for k, (numbers, found) in enumerate(founds):
+        inputs = found.inputs(mode)
+        size = _size(inputs, kind, request.memory, bool(request.smooth))
+        parts.append(
+            replace(plan, batch=found.batch, inputs=inputs, size=size, prefix=f"{k}/", first=first)
+        )
+        first += len(numbers)
+    rows, schema = [part.inputs.rows for part in parts], plan.schema
+    numbers = [numbers for numbers, _ in founds]
+    if request.pack:
+        whole = padded_schema(schema, numbers, rows, _shared_step(parts))
+    else:
+        names = group_names(places, plan.total)
+        whole = mirrored_schema(
+            [[names[i] for i in some] for some in numbers],
+            rows,
+            plan.batch.shape[2],
+            wanted=plan.wanted,
+            dtype=plan.dtype,
+            attributes={**schema.attributes, "source": f"{plan.total} trajectories"},
+            start_index=[part.inputs.start_index for part in parts]
+            if plan.inputs.start_index is not None
+            else (),
+            joint_names=schema.joint_names,
+            units=request.units or _units(places[0], mode),
+        )
+    return replace(plan, schema=whole, parts=[replace(part, schema=whole) for part in parts])
 
 
 def _size(inputs: Inputs, kind: str, memory: int, whole: bool) -> Size:
@@ -198,6 +339,12 @@ def _schema(
         "start": without_folders(found.start_source, paths),
         "trajcli_version": __version__,
     }
+    if request.smooth:
+        attributes["smooth"] = ",".join(request.smooth)
+    if request.wrap_dofs:
+        attributes["wrap_dofs"] = ",".join(map(str, request.wrap_dofs))
+    if request.max_gap is not None:
+        attributes["max_gap"] = request.max_gap
     if inputs.goal:
         attributes["goal"] = without_folders(found.goal_source, paths)
     if inputs.times is not None:

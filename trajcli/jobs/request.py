@@ -18,6 +18,12 @@ class Request:
 
     sources: Sequence[str]
     out: Path
+    layout: str | None = None
+    filter_key: str | None = None
+    wrap_dofs: Sequence[int] = ()
+    max_gap: float | None = None
+    smooth: Sequence[str] = ()
+    pack: bool = False
     mode: str = "acceleration"
     options: Mapping[str, Any] = field(default_factory=dict)
     dt: str | None = None

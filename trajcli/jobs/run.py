@@ -14,16 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.checks import largest
 from trajcli.errors import Fault, Stopped, raise_if_any
 from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.files.padded import Padded
 from trajcli.files.schema import QUANTITIES
 from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
-from trajcli.jobs.lookup import Files
+from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.shrinking import Sizes, guarded
+from trajcli.modes import PARTS
+from trajcli.recordings import smooth
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
@@ -64,27 +68,33 @@ def run(
                 request.compress,
             )
             report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
+            sink = Padded(output) if plan.schema.scatter else output
             with discarding(output), guarded(files.paths()) as sizes:
-                overflowed = _compute(
-                    plan, output, sizes, request.allow_nonfinite, stop, on_progress
-                )
+                overflowed = _compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
                 sizes.require_all()
                 output.finish()
     finally:
         files.close()
     seconds = time.perf_counter() - began
-    moved = plan.batch.nbytes + plan.schema.nbytes
+    moved = plan.bytes_read + plan.schema.nbytes
     if overflowed:
         report["notes"] = [
             *report["notes"],
             f"{overflowed} results are too large for {plan.dtype} or not finite",
+        ]
+    if plan.better is not None and plan.peak.value is not None and plan.peak.value <= 1.0:
+        quantity = PARTS[plan.inputs.mode.derivatives_of]
+        report["notes"] = [
+            *report["notes"],
+            f"all actions lie within [-1, 1], as normalised commands do; they were read as "
+            f"{quantity} in physical units; {plan.better}",
         ]
     return {**report, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
 def _compute(
     plan: Plan,
-    output: Output,
+    output: Output | Padded,
     sizes: Sizes,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
@@ -95,7 +105,7 @@ def _compute(
     Blocks are read, and their places in the output made ready, while those before are computed
     and written by another thread: one at a time, or two where they need no memory of their own.
     """
-    total, rows = plan.batch.shape[0], plan.inputs.rows
+    total, rows = plan.total, plan.inputs.rows
     bad, done = int(output.carried.get("bad", 0)), output.done
     carry = Carry.of(output.carried) if done[1] else Carry()
     if plan.gradient is not None:
@@ -114,9 +124,9 @@ def _compute(
             on_progress(done[0] + done[1] / rows, total)
 
     with ThreadPoolExecutor(1) as worker:
-        for block in plan.batch.blocks(plan.size, rows, done):
-            inputs = _read(plan, block)
-            views = _views(plan, output, block)
+        for part, block in _blocks(plan, done):
+            inputs = _read(part, block)
+            views = _views(part, output, block)
             settle(0 if views is None else 1)
             came = stop()
             if came is not None:
@@ -125,13 +135,25 @@ def _compute(
                 raise _stopped(plan, output, came, done, left)
             if block.rows[0] == 0:
                 carry = Carry()
-            job = (plan, output, block, inputs, views, carry, allow_nonfinite)
-            reached = (block.end, 0) if block.rows[1] == rows else (block.begin, block.rows[1])
+            job = (part, output, block, inputs, views, carry, allow_nonfinite)
+            rows, first = part.inputs.rows, part.first
+            whole = block.rows[1] == rows
+            reached = (first + block.end, 0) if whole else (first + block.begin, block.rows[1])
             ahead.append((reached, worker.submit(_run_block, *job)))
         settle(0)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
+
+
+def _blocks(plan: Plan, done: tuple[int, int]) -> Iterator[tuple[Plan, Block]]:
+    """Every block of every length; ``done``: trajectories there are, and rows of the next one."""
+    for part in plan.each():
+        left = max(0, done[0] - part.first)
+        rows = done[1] if done[0] >= part.first else 0
+        if left < part.batch.shape[0] or not part.batch.shape[0]:
+            for block in part.batch.blocks(part.size, part.inputs.rows, (left, rows)):
+                yield part, block
 
 
 def _read(plan: Plan, block: Block) -> Inputs:
@@ -149,11 +171,11 @@ def _read(plan: Plan, block: Block) -> Inputs:
     )
 
 
-def _views(plan: Plan, output: Output, block: Block) -> dict[str, Any] | None:
+def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] | None:
     """Where in the output the kernels can put a block themselves; None where they cannot."""
     if plan.gradient is not None or plan.choice.backend != "native":
         return None
-    views = {name: output.view(name) for name in plan.wanted}
+    views = {name: output.view(plan.prefix + name) for name in plan.wanted}
     if any(view is None for view in views.values()):
         return None
     trajectories, rows = slice(block.begin, block.end), slice(*block.rows)
@@ -165,7 +187,7 @@ def _views(plan: Plan, output: Output, block: Block) -> dict[str, Any] | None:
 
 def _run_block(
     plan: Plan,
-    output: Output,
+    output: Output | Padded,
     block: Block,
     inputs: Inputs,
     views: dict[str, Any] | None,
@@ -173,30 +195,50 @@ def _run_block(
     allow_nonfinite: bool,
 ) -> int:
     """Check, compute and write one block; returns how many results are not finite."""
-    raise_if_any(inputs.value_faults(allow_nonfinite))
+    raise_if_any(_value_faults(block, inputs, allow_nonfinite))
+    if plan.better is not None and inputs.actions.size:
+        plan.peak.value = max(plan.peak.value or 0.0, largest(inputs.actions))
     bounded = inputs.stays_below(_LIMITS[plan.dtype], carry)
     bad, (begin, step) = 0, (block.begin, block.rows[0])
     for name, row, array in _results(plan, inputs, begin, views, carry):
+        if name in plan.smooth:
+            array[...] = smooth(array)
         if not (bounded and name in QUANTITIES):
             bad += array.size - int(np.isfinite(array).sum())
         if views is None or name not in views:
-            output.write(name, row, array, step)
-    time = next(v for v in plan.schema.variables if v.name == "time")
-    if len(time.shape) == 2:
+            output.write(plan.prefix + name, row, array, step)
+    time = next(v for v in plan.schema.variables if v.name.endswith("time"))
+    if plan.prefix:
+        times = inputs.row_times(carry)
+        output.write(f"{plan.prefix}time", begin, times[[0] * len(inputs.actions)]
+                     if len(times) == 1 else times, step)  # fmt: skip
+    elif len(time.shape) == 2:
         output.write("time", begin, inputs.row_times(carry), step)
     elif begin == 0:  # times that all share are written with the first
         output.write("time", step, inputs.row_times(carry)[0])
     return bad
 
 
+def _value_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+    """What is wrong with the values of a block, each named where it lies."""
+    faults = inputs.value_faults(allow_nonfinite)
+    if not faults or block.part.origin is None:
+        return faults
+    found: list[Fault] = []
+    for k in range(len(inputs.actions)):
+        where, number = block.part.origin(block.local + k)
+        found += inputs.only(k, {"actions": where}, number).value_faults(allow_nonfinite)
+    return found or faults
+
+
 def _stopped(
-    plan: Plan, output: Output, came: str, done: tuple[int, int], left: Mapping[str, Any]
+    plan: Plan, output: Output | Padded, came: str, done: tuple[int, int], left: Mapping[str, Any]
 ) -> Stopped:
     """The end of a run that a signal stopped; what is done is kept, and what to go on from."""
     sums = {} if plan.gradient is None else plan.gradient.carried()
     output.keep(done, {**left, **sums})
     rows = f" and {done[1]} rows of the next" if done[1] else ""
-    found = f"{done[0]} of {plan.batch.shape[0]} trajectories{rows} done; they are kept"
+    found = f"{done[0]} of {plan.total} trajectories{rows} done; they are kept"
     hint = "run the same command again with --resume"
     return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
 

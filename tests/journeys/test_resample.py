@@ -1,0 +1,161 @@
+"""resample and retime, from file to file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from layouts import writers
+
+from trajcli import integrate, resample, retime
+
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+REACH = "integrate {samples}/reach.h5 --mode jerk --scheme zoh -o reach.h5 -q"
+
+
+@pytest.mark.parametrize(
+    ("options", "method", "more"),
+    [
+        ("", "linear", {}),
+        ("--method hold", "hold", {}),
+        ("--method ramp-and-hold --hold 0.5", "ramp-and-hold", {"hold": 0.5}),
+        ("--method cubic", "cubic", {}),
+        ("--method bspline --degree 5", "bspline", {"degree": 5}),
+    ],
+)
+def test_the_command_writes_what_the_library_computes(trajcli, folder, options, method, more):
+    assert trajcli("integrate actions.npy --start start.npy --dt 0.02 -o t.h5").code == 0
+    result = trajcli(f"resample t.h5 --to 130 {options} -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["arrays"] == list(QUANTITIES)
+    assert result.document["dt_source"].endswith("t.h5:/time")
+    with h5py.File("t.h5") as before, h5py.File("out.h5") as after:
+        for name in QUANTITIES:
+            found = resample(before[name][:], method, rate=130, times=before["time"][:], **more)
+            np.testing.assert_array_equal(after[name][:], found.values)
+            np.testing.assert_array_equal(after["time"][:], found.time)
+        assert after["position"].dims[1].keys() == ["time"]
+        assert after.attrs["method"] == method
+
+
+def test_actions_keep_what_lies_beside_them_and_can_be_integrated(trajcli, folder, samples):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = np.load("actions.npy")
+        file["start/position"] = np.load("start.npy")
+        file["dt"] = 0.1
+        file["joint_names"] = ["a", "b", "c"]
+    assert trajcli("resample in.h5 --to 40 --method hold -o held.h5").code == 0
+    assert trajcli("integrate held.h5 --mode velocity -o out.h5").code == 0
+    held = resample(np.load("actions.npy"), "hold", rate=40, dt=0.1).values
+    expected = integrate(held, np.load("start.npy"), 1 / 40, "velocity")
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["position"][:], expected.position)
+        assert list(file["dof"].asstr()) == ["a", "b", "c"]
+
+
+def test_demonstrations_are_resampled_each_at_its_own_length(trajcli, folder):
+    given = writers.demos()
+    writers.robomimic(Path("in.h5"), given)
+    assert trajcli("resample in.h5 --to 50 -o out.h5").code == 0
+    assert trajcli("resample in.h5:obs/robot0_joint_pos --to 50 --pack -o p.h5").code == 0
+    with h5py.File("out.h5") as file, h5py.File("p.h5") as packed:
+        for i, demo in enumerate(given):
+            found = resample(demo["actions"], "linear", rate=50, dt=0.05).values
+            np.testing.assert_allclose(file[f"data/demo_{i}/actions"][:], found, atol=1e-14)
+            assert file[f"data/demo_{i}/dt"][()] == 1 / 50
+            rows = packed["lengths"][i]
+            found = resample(demo["position"][:-1], "linear", rate=50, dt=0.05).values
+            assert rows == len(found)
+            values = packed["robot0_joint_pos"][i]
+            np.testing.assert_allclose(values[:rows], found, atol=1e-14)
+            assert np.isnan(values[rows:]).all()
+    assert trajcli("integrate out.h5 --start zero -o again.h5").code == 0
+
+
+def test_retime_keeps_limits_with_the_smallest_factor_of_each_trajectory(trajcli, folder, samples):
+    assert trajcli(REACH.format(samples=samples)).code == 0
+    Path("tight.toml").write_text(
+        "[velocity]\nupper = [1.0, 2.0, 1.5, 2.0, 2.0, 2.0, 9.0]\n"
+        "lower = [-0.5, -2.0, -1.5, -2.0, -2.0, -2.0, -9.0]\n"
+        "[acceleration]\nupper = [9.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0]\n"
+        "[jerk]\nupper = [4000.0, 4000.0, 4000.0, 4000.0, 4000.0, 4000.0, 4000.0]\n"
+    )
+    result = trajcli("retime reach.h5 --limits tight.toml -o out.h5 --json")
+    assert result.code == 0, result.err
+    with h5py.File("reach.h5") as before, h5py.File("out.h5") as after:
+        parts = {name: before[name][:] for name in QUANTITIES[1:]}
+        v, a, j = parts.values()
+        upper, lower = np.array([1, 2, 1.5, 2, 2, 2, 9]), np.array([0.5, 2, 1.5, 2, 2, 2, 9])
+        by_hand = np.maximum.reduce([
+            np.maximum(v / upper, -v / lower).max((1, 2)),
+            np.sqrt(np.abs(a).max((1, 2)) / 9),
+            np.cbrt(np.abs(j).max((1, 2)) / 4000),
+        ])  # fmt: skip
+        factor = after["time_scale"][:]
+        np.testing.assert_allclose(factor, by_hand, rtol=1e-14)
+        np.testing.assert_allclose(result.document["factors"], factor, rtol=1e-15)
+        assert len(np.unique(factor)) > 5
+        np.testing.assert_array_equal(after["position"][:], before["position"][:])
+        np.testing.assert_allclose(after["time"][:], before["time"][:] * factor[:, None])
+        for order, name in enumerate(QUANTITIES[1:], 1):
+            expected = parts[name] / factor[:, None, None] ** order
+            np.testing.assert_allclose(after[name][:], expected, rtol=1e-14)
+        assert (after["velocity"][:] <= upper).all()
+        assert (-after["velocity"][:] <= lower).all()
+        assert after.attrs["mode"] == "jerk"
+
+
+def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
+    assert trajcli(REACH.format(samples=samples)).code == 0
+    Path("slow.toml").write_text("[velocity]\nupper = [1, 1, 1, 1, 1, 1, 1]\n")
+    assert trajcli("retime reach.h5 --limits slow.toml --slower-only -o slow.h5").code == 0
+    result = trajcli("resample slow.h5 --to 100 -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["output"] == "mirrored"
+    with h5py.File("slow.h5") as slow, h5py.File("out.h5") as out:
+        assert (slow["time_scale"][:] >= 1).all()
+        for b in (0, 9, 10, 63):
+            times = slow["time"][b]
+            found = resample(slow["position"][b], rate=100, times=times)
+            np.testing.assert_array_equal(out[f"slow/trajectory_{b}/position"][:], found.values)
+    result = trajcli("retime out.h5 --limits slow.toml -o again.h5")
+    assert result.code == 0, result.err
+    with h5py.File("again.h5") as again:
+        assert again["out/slow/trajectory_3" if "out" in again else "slow/trajectory_3"]
+    parts = {"velocity": np.ones((1, 3, 1))}
+    assert retime(parts, {"velocity": 1.0}).factor[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("resample actions.npy --to 10 -o o.h5", "--dt"),
+        ("resample actions.npy --dt 1 --to 0 -o o.h5", "--to"),
+        ("resample actions.npy --dt 1 --to 10 --method best -o o.h5", "ramp-and-hold"),
+        ("resample actions.npy --dt nan --to 10 -o o.h5", "positive"),
+        ("resample missing.npy --dt 1 --to 10 -o o.h5", "no such file"),
+        ("resample bad.npy --dt 1 --to 10 -o o.h5", "trajectory 1 actions, step 2, dof 0"),
+        ("resample actions.npy --dt 1 --to 10 -o actions.npz", ""),
+        ("retime actions.npy --dt 1 --limits limits.toml -o o.h5", "not a trajectory"),
+        ("retime short.npz --dt 1 --limits limits.toml -o o.h5", "no such rows"),
+        ("retime t.h5 --limits missing.toml -o o.h5", "missing.toml"),
+        ("retime t.h5 --limits two.toml -o o.h5", "joints"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(trajcli, folder, line, told):
+    assert trajcli("integrate actions.npy --start start.npy --dt 0.02 -o t.h5").code == 0
+    bad = np.load("actions.npy")
+    bad[1, 2, 0] = np.nan
+    np.save("bad.npy", bad)
+    np.savez("short.npz", position=bad)
+    Path("limits.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]\n")
+    Path("two.toml").write_text("[velocity]\nupper = [1.0, 1.0]\n")
+    result = trajcli(line)
+    if not told:
+        assert result.code == 0
+        return
+    assert result.code == 2
+    assert told in result.err
+    assert not Path("o.h5").exists()

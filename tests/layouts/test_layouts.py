@@ -1,0 +1,294 @@
+"""Every family from file to file: what is read, in which order, with which dt and start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from layouts import writers
+
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+GIVEN = writers.demos()
+
+
+def by_hand(actions, dt, start=None, speed=None):
+    """Semi-implicit Euler of accelerations, row by row, in NumPy alone."""
+    actions = actions.astype("f8")
+    p = np.zeros(actions.shape[1]) if start is None else start.astype("f8")
+    v = np.zeros_like(p) if speed is None else speed.astype("f8")
+    rows = [[p, v, 0 * p, 0 * p]]
+    for a in actions:
+        v = v + dt * a
+        p = p + dt * v
+        rows.append([p, v, a, (a - rows[-1][2]) / dt])
+    return dict(zip(QUANTITIES, np.array(rows).transpose(1, 0, 2), strict=True))
+
+
+def differenced(positions, dt):
+    """Backward differences of a recording; what cannot be differenced takes the first that can."""
+    found = [positions.astype("f8")]
+    for m in range(1, 4):
+        values = np.diff(found[-1], axis=0, prepend=found[-1][:1]) / dt
+        values[:m] = values[m]
+        found.append(values)
+    return dict(zip(QUANTITIES, found, strict=True))
+
+
+def same(group, expected, dtype):
+    assert set(QUANTITIES) <= set(group)
+    for name, values in expected.items():
+        assert group[name].dtype == dtype
+        scale = np.abs(values).max()
+        limit = scale * (1e-6 if dtype == "f4" else 1e-11)
+        np.testing.assert_allclose(group[name][:], values, rtol=0, atol=limit)
+
+
+WRITERS = {
+    "robomimic": (writers.robomimic, "data/demo_{}", "env_kwargs.control_freq = 1/20 Hz", 0.05),
+    "mimicgen": (writers.mimicgen, "data/demo_{}", "env_kwargs.control_freq = 1/20 Hz", 0.05),
+    "libero": (writers.libero, "data/demo_{}", "env_kwargs.control_freq = 1/20 Hz", 0.05),
+    "isaaclab": (writers.isaaclab, "data/demo_{}", "sim_args.dt × decimation", 4 / 120),
+    "maniskill": (
+        lambda path, given: writers.maniskill(path, given, "pd_joint_delta_pos"),
+        "traj_{}", "env_info.env_kwargs.sim_config.control_freq = 1/20 Hz", 0.05,
+    ),
+}  # fmt: skip
+WITHOUT_DT = {
+    "robosuite": (writers.robosuite, "data/demo_{}", 1),
+    "d4rl": (writers.d4rl, "trajectory_{}", 0),
+    "minari": (writers.minari, "episode_{}", 0),
+}
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_a_family_is_recognised_and_integrated_at_every_trajectorys_own_length(
+    trajcli, folder, family
+):
+    write, group, source, dt = WRITERS[family]
+    write(Path("in.h5"), GIVEN)
+    result = trajcli("integrate in.h5 -o out.h5 --json")
+    assert result.code == 0, result.err
+    report = result.document
+    assert report["layout"] == family
+    assert report["dt"] == pytest.approx(dt, rel=1e-15)
+    assert report["dt_source"].endswith(source) or source in report["dt_source"]
+    assert source in result.err  # printed too
+    assert f"({family})" in result.err
+    assert report["shape"] == {"trajectories": 12, "horizon": 60, "shortest": 18, "dofs": 7}
+    assert report["output"] == "mirrored"
+    kind = "f4" if family in ("isaaclab", "maniskill") else "f8"
+    with h5py.File("out.h5") as file:
+        assert len(file[group.format(0).rpartition("/")[0] or "/"]) in (12, 13)  # and dof
+        for i, demo in enumerate(GIVEN):
+            start, speed = demo["position"][0].astype(kind), demo["velocity"][0].astype(kind)
+            if family == "libero":
+                speed = None
+            expected = by_hand(demo["actions"].astype(kind), report["dt"], start, speed)
+            same(file[group.format(i)], expected, kind)
+            time = file[group.format(i)]["time"][:]
+            np.testing.assert_allclose(time, dt * np.arange(len(demo["actions"]) + 1), rtol=1e-14)
+
+
+@pytest.mark.parametrize("family", WITHOUT_DT)
+def test_a_family_without_dt_asks_for_it_and_then_runs(trajcli, folder, family):
+    write, group, first = WITHOUT_DT[family]
+    write(Path("in.h5"), GIVEN)
+    result = trajcli("integrate in.h5 --start zero -o out.h5")
+    assert result.code == 2
+    assert "no time step" in result.err
+    assert f"layout {family}" in result.err
+    result = trajcli("integrate in.h5 --start zero --rate 25 -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["layout"] == family
+    assert result.document["dt_source"] == "--rate 25"
+    kind = "f8" if family == "robosuite" else "f4"
+    with h5py.File("out.h5") as file:
+        for i, demo in enumerate(GIVEN):
+            expected = by_hand(demo["actions"].astype(kind), 0.04)
+            same(file[group.format(i + first)], expected, kind)
+
+
+def test_d4rl_starts_where_the_simulator_was_and_keeps_rows_after_the_last_end(trajcli, folder):
+    writers.d4rl(Path("in.h5"), GIVEN)
+    with h5py.File("in.h5", "r+") as file:
+        file["terminals"][-1] = file["timeouts"][-1] = False
+    assert trajcli("integrate in.h5 --rate 25 -o out.h5 --dtype float64").code == 0
+    with h5py.File("out.h5") as file:
+        for i, demo in enumerate(GIVEN):
+            actions = demo["actions"].astype("f4")
+            expected = by_hand(actions, 0.04, demo["position"][0], demo["velocity"][0])
+            same(file[f"trajectory_{i}"], expected, "f8")
+
+
+def test_aloha_episodes_are_files_in_natural_order(trajcli, folder):
+    for i, demo in enumerate(GIVEN):
+        writers.aloha(Path(f"episode_{i}.hdf5"), demo)
+    result = trajcli("integrate episode_*.hdf5 --mode clique -o out.h5")
+    assert result.code == 2
+    assert "ALOHA records at 50 Hz" in result.err
+    result = trajcli("integrate episode_*.hdf5 --mode central --start first --dt 0.02 -o out.h5")
+    assert result.code == 0, result.err
+    result = trajcli(
+        "integrate episode_*.hdf5:observations/qpos --mode clique --start first --dt 0.02 "
+        "-o out.h5 --overwrite --json"
+    )
+    assert result.code == 0, result.err
+    assert result.document["layout"] == "aloha"
+    with h5py.File("out.h5") as file:
+        assert len([name for name in file if name.startswith("episode_")]) == 12
+        for i, demo in enumerate(GIVEN):
+            same(file[f"episode_{i}"], differenced(demo["position"][:-1], 0.02), "f8")
+
+
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("robomimic", "obs/robot0_joint_pos"),
+        ("robomimic", "/data/demo_*/obs/robot0_joint_pos"),
+        ("libero", "obs/joint_states"),
+        ("isaaclab", "states/articulation/robot/joint_position"),
+        ("maniskill", "obs/agent/qpos"),
+        ("maniskill", "traj_*/obs/agent/qpos"),
+        ("d4rl", "infos/qpos"),
+        ("minari", "observations"),
+    ],
+)
+def test_recorded_positions_are_read_by_name_in_every_trajectory(trajcli, folder, family, name):
+    write, group, *_ = {**WRITERS, **WITHOUT_DT}[family]
+    write(Path("in.h5"), GIVEN)
+    line = f"integrate in.h5:{name} --start first --mode clique --dt 0.05 -o out.h5"
+    assert trajcli(line).code == 0
+    shift = {"isaaclab": slice(1, None), "maniskill": slice(None), "minari": slice(None)}
+    with h5py.File("out.h5") as file:
+        for i, demo in enumerate(GIVEN):
+            written = file[group.format(i)]
+            positions = demo["position"][shift.get(family, slice(None, -1))]
+            kind = written["position"].dtype
+            positions = positions.astype(kind)
+            assert written["position"].shape == positions.shape
+            np.testing.assert_array_equal(written["position"][:], positions)
+            expected = differenced(positions, 0.05)["velocity"]
+            np.testing.assert_allclose(written["velocity"][:], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_filter_key_chooses_trajectories_in_natural_order(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    result = trajcli("integrate in.h5 --filter-key train -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["shape"]["trajectories"] == 4
+    with h5py.File("out.h5") as file:
+        assert set(file["data"]) == {"demo_0", "demo_2", "demo_9", "demo_10"}
+    line = "integrate in.h5:data/demo_*/obs/robot0_joint_pos --start first --mode clique"
+    assert trajcli(f"{line} --filter-key valid -o one.h5").code == 0
+    with h5py.File("one.h5") as file:
+        np.testing.assert_array_equal(file["position"][0], GIVEN[1]["position"][:-1])
+    result = trajcli("integrate in.h5 --filter-key test -o none.h5")
+    assert result.code == 2
+    assert "train, valid" in result.err
+    writers.minari(Path("minari.h5"), GIVEN)
+    result = trajcli("integrate minari.h5 --dt 1 --start zero --filter-key train -o none.h5")
+    assert result.code == 2
+    assert "no filter keys" in result.err
+
+
+def test_packed_trajectories_are_in_natural_order(trajcli, folder):
+    equal = [{k: v[:18] for k, v in demo.items()} for demo in GIVEN]
+    writers.minari(Path("in.h5"), [{**d, "position": np.zeros((19, 7))} for d in equal])
+    result = trajcli("integrate in.h5 --start zero --dt 1 -o out.h5 --json")
+    assert result.document["output"] == "packed"
+    with h5py.File("out.h5") as file:
+        written = file["acceleration"][:, 1:]
+        np.testing.assert_array_equal(written, [d["actions"].astype("f4") for d in equal])
+
+
+def test_actions_in_a_group_are_read_by_name(trajcli, folder):
+    writers.minari(Path("in.h5"), GIVEN, grouped=True)
+    result = trajcli("integrate in.h5 --start zero --dt 1 -o out.h5")
+    assert result.code == 2
+    assert "actions/_index_0" in result.err
+    assert trajcli("integrate in.h5:actions/_index_0 --start zero --dt 1 -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        same(file["episode_10"], by_hand(GIVEN[10]["actions"].astype("f4"), 1.0), "f4")
+
+
+def test_a_layout_can_be_chosen_or_refused(trajcli, folder):
+    writers.d4rl(Path("in.h5"), GIVEN)
+    result = trajcli("integrate in.h5 --layout plain --start zero --dt 1 -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["layout"] is None
+    assert result.document["shape"]["horizon"] == sum(writers.LENGTHS)
+    result = trajcli("integrate in.h5 --layout robomimic --start zero --dt 1 -o x.h5")
+    assert result.code == 2
+    assert "no trajectories of layout robomimic" in result.err
+    result = trajcli("integrate in.h5 --layout rlds --start zero --dt 1 -o x.h5")
+    assert result.code == 2
+    assert "robomimic" in result.err
+
+
+def test_an_odd_rate_in_a_file_is_no_rate(trajcli, folder):
+    for rate in ('"20"', "0", "-5", "true", "NaN", "null", "{}", "1e999"):
+        writers.robomimic(Path("in.h5"), GIVEN)
+        with h5py.File("in.h5", "r+") as file:
+            text = f'{{"env_kwargs": {{"control_freq": {rate}}}}}'
+            file["data"].attrs["env_args"] = text
+        result = trajcli("integrate in.h5 --start zero -o out.h5")
+        assert result.code == 2, rate
+        assert "no time step" in result.err
+    with h5py.File("in.h5", "r+") as file:
+        file["data"].attrs["env_args"] = "[" * 100_000
+    assert trajcli("integrate in.h5 --start zero -o out.h5").code == 2
+
+
+WARNING = "normalised commands"
+
+
+@pytest.mark.parametrize("family", [*WRITERS, *WITHOUT_DT])
+def test_normalised_commands_are_warned_of_with_the_positions_to_use(trajcli, folder, family):
+    write, *_ = {**WRITERS, **WITHOUT_DT}[family]
+    write(Path("in.h5"), writers.demos(scale=1.0))
+    line = "integrate in.h5 --start zero --dt 0.05 -o out.h5 --overwrite"
+    result = trajcli(f"{line} --json")
+    assert any(WARNING in note for note in result.document["notes"])
+    assert f"warning: all actions lie within [-1, 1], as {WARNING} do" in result.err
+    if family == "robosuite":
+        assert "no recorded positions" in result.err
+    else:
+        words = [word.strip(",") for word in result.err.split()]
+        named = next(word for word in words if word.startswith("in.h5:"))
+        better = f"integrate {named} --start first --mode central --dt 0.05 -o better.h5"
+        assert trajcli(better).code == 0
+    assert WARNING in trajcli(f"{line} --mode clique").err
+
+
+@pytest.mark.parametrize("family", [*WRITERS, *WITHOUT_DT])
+def test_larger_actions_and_recorded_positions_are_not_warned_of(trajcli, folder, family):
+    write, *_ = {**WRITERS, **WITHOUT_DT}[family]
+    given = writers.demos(scale=0.9)
+    given[7]["actions"][30, 3] = -1.0001
+    for demo in given:
+        demo["position"] *= 0.01
+    write(Path("in.h5"), given)
+    line = "--start zero --dt 0.05 -o out.h5 --overwrite"
+    result = trajcli(f"integrate in.h5 {line}")
+    assert result.code == 0, result.err
+    assert WARNING not in result.err
+    name = {"robomimic": "obs/robot0_joint_pos", "d4rl": "observations"}.get(family)
+    if name:
+        result = trajcli(f"integrate in.h5:{name} {line} --mode clique")
+        assert result.code == 0, result.err
+        assert WARNING not in result.err
+
+
+def test_positions_to_go_to_and_plain_arrays_are_not_warned_of(trajcli, folder):
+    given = writers.demos(scale=0.5)
+    writers.aloha(Path("episode_0.hdf5"), given[0])
+    line = "--start zero --dt 0.02 -o out.h5 --overwrite"
+    assert WARNING not in trajcli(f"integrate episode_0.hdf5 --mode clique {line}").err
+    assert WARNING in trajcli(f"integrate episode_0.hdf5 --mode acceleration {line}").err
+    writers.maniskill(Path("t.h5"), given, "pd_joint_pos")
+    assert WARNING not in trajcli(f"integrate t.h5 --mode central {line}").err
+    assert WARNING in trajcli(f"integrate t.h5 --mode velocity {line}").err
+    np.save("small.npy", given[0]["actions"])
+    assert WARNING not in trajcli(f"integrate small.npy {line}").err

@@ -1,0 +1,266 @@
+"""Trajectories of different length in one run: the same bits as alone, in groups or padded."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import h5netcdf
+import h5py
+import numpy as np
+import pytest
+import xarray
+from layouts import writers
+
+from trajcli import State, integrate
+
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+GIVEN = writers.demos()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "--mode jerk --scheme zoh",
+        "--mode central",
+        "--mode bspline --degree 5 --steps 3",
+        "--mode clique --frames actions --write position,jerk --dtype float32",
+        "--mode central --convention curobo --backend torch",
+        "--memory 40kB",
+    ],
+)
+def test_every_trajectory_has_the_bits_it_has_alone(trajcli, folder, options):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    result = trajcli(f"integrate in.h5 -o all.h5 {options}")
+    assert result.code == 0, result.err
+    with h5py.File("all.h5") as file:
+        for i in range(12):
+            line = f"integrate in.h5:data/demo_{i}/actions -o one.h5 --overwrite {options}"
+            assert trajcli(line).code == 0
+            with h5py.File("one.h5") as alone:
+                for name in QUANTITIES:
+                    group = file[f"data/demo_{i}"]
+                    assert (name in group) == (name in alone)
+                    if name in alone:
+                        np.testing.assert_array_equal(group[name][:], alone[name][0])
+                np.testing.assert_array_equal(group["time"][:], alone["time"][:])
+
+
+def test_a_padded_array_is_read_up_to_its_lengths(trajcli, folder):
+    random = np.random.default_rng(5)
+    lengths = np.array([9, 4, 9, 7, 1, 4])
+    actions = random.standard_normal((6, 9, 2))
+    for b, length in enumerate(lengths):
+        actions[b, length:] = np.nan  # never read
+    start, dt = random.standard_normal((6, 2)), random.uniform(0.1, 0.2, (6, 9))
+    np.savez("in.npz", actions=actions, lengths=lengths, start_position=start, dt=dt)
+    assert trajcli("integrate in.npz --mode jerk -o out.h5").code == 0
+    assert trajcli("integrate in.npz --mode jerk -o packed.npz --pack").code == 0
+    packed = np.load("packed.npz")
+    np.testing.assert_array_equal(packed["lengths"], lengths + 1)
+    with h5py.File("out.h5") as file:
+        for b, length in enumerate(lengths):
+            own = actions[b, None, :length]
+            alone = integrate(own, State(start[b]), dt[b, None, :length], "jerk")
+            group = file[f"in/trajectory_{b}"]
+            for name in QUANTITIES:
+                expected = getattr(alone, name)[0]
+                np.testing.assert_array_equal(group[name][:], expected)
+                np.testing.assert_array_equal(packed[name][b, : length + 1], expected)
+                assert np.isnan(packed[name][b, length + 1 :]).all()
+            np.testing.assert_array_equal(group["time"][:], alone.time[0] if alone.time.ndim == 2
+                                          else alone.time)  # fmt: skip
+            assert np.isnan(packed["time"][b, length + 1 :]).all()
+
+
+@pytest.mark.parametrize("times", ["shared", "own"])
+def test_a_padded_recording_has_stamps_up_to_its_length(trajcli, folder, times):
+    random = np.random.default_rng(6)
+    lengths = np.array([9, 6, 8])
+    stamps = np.cumsum(random.uniform(0.1, 0.2, (3, 9)), 1)
+    stamps = stamps if times == "own" else stamps[0]
+    values = random.standard_normal((3, 9, 2))
+    np.savez("in.npz", actions=values, lengths=lengths, times=stamps)
+    result = trajcli("integrate in.npz --start first --mode central -o out.h5")
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        for b, length in enumerate(lengths):
+            own = stamps[b, :length] if times == "own" else stamps[:length]
+            alone = integrate(values[b, :length], "first", times=own, mode="central")
+            found = file[f"in/trajectory_{b}/jerk"][:]
+            np.testing.assert_array_equal(found, alone.jerk[0])
+
+
+def test_equal_lengths_beside_a_lengths_array_are_one_packed_array(trajcli, folder):
+    np.savez("in.npz", actions=np.ones((2, 5, 1)), lengths=np.array([5, 5]), dt=1.0)
+    assert trajcli("integrate in.npz --start zero -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        assert file["position"].shape == (2, 6, 1)
+
+
+def test_start_states_given_for_all_go_to_their_own_trajectory(trajcli, folder):
+    writers.minari(Path("in.h5"), GIVEN)
+    start = np.random.default_rng(7).standard_normal((12, 7)).astype("f4")
+    np.save("own.npy", start)
+    np.save("index.npy", np.arange(12)[::-1].copy())
+    np.save("dt.npy", np.linspace(0.1, 0.3, 12)[:, None])
+    line = "integrate in.h5 --dt dt.npy --start own.npy"
+    assert trajcli(f"{line} -o a.h5").code == 0
+    assert trajcli(f"{line} --start-index index.npy -o b.h5").code == 0
+    with h5py.File("a.h5") as a, h5py.File("b.h5") as b:
+        for i in range(12):
+            np.testing.assert_array_equal(a[f"episode_{i}/position"][0], start[i])
+            np.testing.assert_array_equal(b[f"episode_{i}/position"][0], start[11 - i])
+            assert b[f"episode_{i}/start_index"][()] == 11 - i
+            assert a[f"episode_{i}/time"][1] == np.linspace(0.1, 0.3, 12)[i]
+    np.save("few.npy", start[:5])
+    result = trajcli("integrate in.h5 --dt 1 --start few.npy -o c.h5")
+    assert result.code == 2
+    assert "12, one per trajectory" in result.err
+
+
+def test_a_bad_value_is_named_where_it_lies(trajcli, folder):
+    given = writers.demos()
+    given[9]["actions"][17, 2] = np.nan
+    writers.robomimic(Path("in.h5"), given)
+    result = trajcli("integrate in.h5 -o out.h5")
+    assert result.code == 2
+    assert "in.h5:/data/demo_9/actions" in result.err
+    assert "step 17, dof 2" in result.err
+    assert not Path("out.h5").exists()
+    actions = np.zeros((4, 5, 1))
+    actions[2, 1, 0] = np.inf
+    np.savez("in.npz", actions=actions, lengths=[5, 3, 3, 5], dt=1.0)
+    result = trajcli("integrate in.npz --start zero -o out.h5")
+    assert "in.npz:actions, trajectory 2, step 1" in result.err
+
+
+def test_files_whose_groups_clash_go_below_their_names(trajcli, folder):
+    for name in ("left", "right"):
+        writers.robomimic(Path(f"{name}.h5"), GIVEN)
+    assert trajcli("integrate left.h5 right.h5 -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        assert len(file["left/data"]) == len(file["right/data"]) == 12
+        np.testing.assert_array_equal(
+            file["left/data/demo_10/jerk"][:], file["right/data/demo_10/jerk"][:]
+        )
+
+
+@pytest.mark.parametrize("joints", [False, True])
+def test_groups_open_by_name_in_xarray_h5netcdf_and_h5py(trajcli, folder, joints):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    if joints:
+        with h5py.File("in.h5", "r+") as file:
+            file["joint_names"] = [f"joint_{i}" for i in "abcdefg"]
+    assert trajcli("integrate in.h5 --units rad -o out.h5").code == 0
+    data = Path("out.h5").read_bytes()
+    assert data[:8] == b"\x89HDF\r\n\x1a\n"
+    assert data[8] == 0  # the superblock that every HDF5 reads, MATLAB's too
+    with xarray.open_dataset("out.h5", group="data/demo_10", engine="h5netcdf") as found:
+        assert found["jerk"].dims == ("time", "dof")
+        assert found["jerk"].attrs["units"] == "rad/s^3"
+        assert found["time"].attrs["units"] == "s"
+        assert dict(found.sizes) == {"time": LENGTH_10 + 1, "dof": 7}
+        np.testing.assert_allclose(found["time"], 0.05 * np.arange(LENGTH_10 + 1))
+        if joints:
+            assert found["position"].sel(dof="joint_c").shape == (LENGTH_10 + 1,)
+    with h5netcdf.File("out.h5") as file:
+        assert file.attrs["mode"] == "acceleration"
+        variable = file["data/demo_10"]["velocity"]
+        assert variable.dimensions == ("time", "dof")
+        assert variable.attrs["units"] == "rad/s"
+        names = []
+        file._h5file.visit(names.append)
+        assert len(names) > 12 * 6
+    with h5py.File("out.h5") as file:
+        velocity = file["data/demo_10/velocity"]
+        assert list(velocity.dims[0].keys()) == ["time"]
+        assert velocity.dims[0][0][1] == pytest.approx(0.05)
+        assert velocity.chunks is None
+        assert velocity.id.get_offset() % 4 == 0
+    with xarray.open_datatree("out.h5", engine="h5netcdf") as tree:
+        assert tree["data/demo_3/position"].shape == (writers.LENGTHS[3] + 1, 7)
+
+
+LENGTH_10 = writers.LENGTHS[10]
+
+
+def test_a_padded_output_opens_by_name_too(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert trajcli("integrate in.h5 --pack -o out.h5").code == 0
+    with xarray.open_dataset("out.h5", engine="h5netcdf") as found:
+        assert found["jerk"].dims == ("trajectory", "time", "dof")
+        assert found["jerk"].shape == (12, 61, 7)
+        np.testing.assert_array_equal(found["lengths"], np.array(writers.LENGTHS) + 1)
+        assert np.isnan(found["jerk"][1, 19:]).all()
+        assert np.isfinite(found["jerk"][1, :19]).all()
+        np.testing.assert_allclose(found["time"], 0.05 * np.arange(61))
+
+
+def test_what_different_lengths_cannot_do_is_refused_with_a_way_out(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    for more, told in (("-o out.npz", "--pack"), ("-o out", "--pack"),
+                       ("-o out.h5 --cost jerk", "one at a time"),
+                       ("-o out.h5 --compress 4", "--compress")):  # fmt: skip
+        result = trajcli(f"integrate in.h5 {more}")
+        assert result.code == 2
+        assert told in result.err
+    assert trajcli("integrate in.h5 --pack -o out").code == 0
+    assert np.load("out/jerk.npy").shape == (12, 61, 7)
+
+
+@pytest.mark.parametrize("count", [2, 7, 8, 9, 255, 256, 257, 3000])
+def test_any_number_of_groups_can_be_found_and_read(trajcli, folder, count):
+    random = np.random.default_rng(8)
+    lengths = random.integers(1, 4, count)
+    actions = random.standard_normal((count, 3, 1))
+    lengths[0], lengths[-1] = 1, 2
+    np.savez("in.npz", actions=actions, lengths=lengths, dt=1.0)
+    assert trajcli("integrate in.npz --start zero -o out.h5 --write acceleration").code == 0
+    with h5py.File("out.h5") as file:
+        assert len(file["in"]) == count
+        for b in range(count):
+            found = file[f"in/trajectory_{b}/acceleration"][1:]
+            np.testing.assert_array_equal(found, actions[b, : lengths[b]])
+
+
+def test_the_same_run_gives_the_same_bytes_whatever_the_memory(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    for k, memory in enumerate(("20kB", "1GB")):
+        assert trajcli(f"integrate in.h5 -o out{k}.h5 --memory {memory}").code == 0
+    assert Path("out0.h5").read_bytes() == Path("out1.h5").read_bytes()
+
+
+def test_thousands_of_short_demos_take_no_longer_than_twice_one_packed_array(trajcli, folder):
+    """Whole commands, with as many values to read, compute and write."""
+    random = np.random.default_rng(9)
+    lengths = random.integers(100, 300, 2000)
+    with h5py.File("demos.h5", "w") as file:
+        data = file.create_group("data")
+        data.attrs["env_args"] = '{"env_kwargs": {"control_freq": 20}}'
+        for i, length in enumerate(lengths):
+            actions = random.standard_normal((length, 7)).astype("f4")
+            data.create_dataset(f"demo_{i}/actions", data=actions)
+    size = int(lengths.sum()) // 200
+    with h5py.File("packed.h5", "w") as file:
+        file["actions"] = random.standard_normal((size, 200, 7)).astype("f4")
+    seconds: dict[str, list[float]] = {"demos.h5": [], "packed.h5": []}
+    for _ in range(5):
+        for name, taken in seconds.items():
+            line = ["integrate", name, "--rate", "20", "--start", "zero", "-q", "--overwrite"]
+            command = [sys.executable, "-m", "trajcli", *line, "-o", "out.h5"]
+            before = spent()
+            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+            taken.append(spent() - before)
+    assert min(seconds["demos.h5"]) <= 2.0 * min(seconds["packed.h5"]), seconds
+
+
+def spent() -> float:
+    """Seconds of processors that children have used: other work on the machine is not in it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -1,0 +1,172 @@
+"""LeRobot's Parquet, old and new; what is not read says how to convert it."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pyarrow as arrow
+import pytest
+from layouts import writers
+from layouts.test_layouts import by_hand, differenced, same
+from pyarrow import parquet
+
+GIVEN = writers.demos()
+
+
+def table(numbers: list[int], fixed: bool) -> arrow.Table:
+    """The frames of some episodes, as LeRobot's features are written."""
+    columns: dict[str, list[arrow.Array]] = {}
+    for i in numbers:
+        demo = GIVEN[i]
+        count = len(demo["actions"])
+        frames = np.arange(count)
+        for name, values in (
+            ("observation.state", demo["position"][:-1].astype("f4")),
+            ("action", demo["actions"].astype("f4")),
+        ):
+            kind = arrow.list_(arrow.float32(), 7 if fixed else -1)
+            columns.setdefault(name, []).append(arrow.array(list(values), kind))
+        for name, values in (
+            ("timestamp", (frames / 30).astype("f4")),
+            ("frame_index", frames),
+            ("episode_index", np.full(count, i)),
+            ("index", frames),
+            ("task_index", frames * 0),
+        ):
+            columns.setdefault(name, []).append(arrow.array(values))
+    return arrow.table({name: arrow.chunked_array(parts) for name, parts in columns.items()})
+
+
+def info(folder: Path, version: str) -> None:
+    (folder / "meta").mkdir(parents=True)
+    document = {"codebase_version": version, "fps": 30, "total_episodes": 12, "features": {}}
+    (folder / "meta/info.json").write_text(json.dumps(document))
+
+
+def version_2(folder: Path) -> None:
+    info(folder, "v2.1")
+    data = folder / "data/chunk-000"
+    data.mkdir(parents=True)
+    for i in range(12):
+        parquet.write_table(table([i], False), data / f"episode_{i:06d}.parquet")
+
+
+def version_3(folder: Path) -> None:
+    info(folder, "v3.0")
+    data = folder / "data/chunk-000"
+    data.mkdir(parents=True)
+    whole = table(list(range(8)), True)
+    parquet.write_table(whole, data / "file-000.parquet", row_group_size=50, compression="snappy")
+    parquet.write_table(table(list(range(8, 12)), True), data / "file-001.parquet")
+
+
+@pytest.mark.parametrize("write", [version_2, version_3])
+def test_every_episode_is_integrated_at_its_own_length_with_the_rate_of_the_data_set(
+    trajcli, folder, write
+):
+    write(Path("set"))
+    line = "integrate set/data/chunk-000/*.parquet --mode acceleration -o out.h5 --json"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    assert result.document["layout"] == "lerobot"
+    assert result.document["dt_source"].endswith("set/meta/info.json fps = 1/30 Hz")
+    assert "fps = 1/30 Hz" in result.err
+    assert result.document["shape"]["trajectories"] == 12
+    with h5py.File("out.h5") as file:
+        for i, demo in enumerate(GIVEN):
+            start = demo["position"][0].astype("f4")
+            expected = by_hand(demo["actions"].astype("f4"), 1 / 30, start)
+            same(file[f"episode_{i}"], expected, "f4")
+
+
+@pytest.mark.parametrize("write", [version_2, version_3])
+@pytest.mark.parametrize("option", ["", "--untrusted", "--memory 20kB"])
+def test_recorded_states_are_a_column_by_name(trajcli, folder, write, option):
+    write(Path("set"))
+    line = "integrate set/data/*/*.parquet:observation.state --start first --mode clique"
+    result = trajcli(f"{line} --dtype float64 -o out.h5 {option}")
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        for i, demo in enumerate(GIVEN):
+            expected = differenced(demo["position"][:-1].astype("f4"), 1 / 30)
+            same(file[f"episode_{i}"], expected, "f8")
+
+
+def test_without_its_info_a_file_asks_for_the_rate(trajcli, folder):
+    parquet.write_table(table([0], True), "one.parquet")
+    result = trajcli("integrate one.parquet --start zero -o out.h5")
+    assert result.code == 2
+    assert "meta/info.json" in result.err
+    assert trajcli("integrate one.parquet --start zero --rate 30 -o out.h5").code == 0
+    assert trajcli("inspect one.parquet").code == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "told"),
+    [
+        (arrow.array([[1.0, 2.0], [1.0]]), "lists of different length"),
+        (arrow.array(["a", "b"]), "not real numbers"),
+        (arrow.array([[1.0], None]), "missing values"),
+        (arrow.array([[1.0], [None]]), "missing values"),
+        (arrow.array([["x"], ["y"]]), "not real numbers"),
+    ],
+)
+def test_columns_that_are_no_arrays_are_refused(trajcli, folder, column, told):
+    values = arrow.table({"action": column, "episode_index": arrow.array([0, 0])})
+    parquet.write_table(values, "bad.parquet")
+    result = trajcli("integrate bad.parquet --start zero --rate 30 -o out.h5")
+    assert result.code == 2, result.err
+    assert told in result.err
+
+
+def test_frames_out_of_order_and_broken_files_are_refused(trajcli, folder):
+    whole = table([0, 1], True)
+    parquet.write_table(whole.take(list(range(len(whole)))[::-1]), "back.parquet")
+    result = trajcli("integrate back.parquet --start zero --rate 30 -o out.h5")
+    assert result.code == 2
+    assert "do not follow each other" in result.err
+    parquet.write_table(whole, "good.parquet")
+    data = Path("good.parquet").read_bytes()
+    random = np.random.default_rng(0)
+    for size in range(0, len(data), 2048):
+        Path("cut.parquet").write_bytes(data[:size])
+        result = trajcli("integrate cut.parquet --start zero --rate 30 -o out.h5 --overwrite")
+        assert result.code == 2
+    for _ in range(60):
+        broken = bytearray(data)
+        for place in random.integers(0, len(data), 3):
+            broken[place] = random.integers(256)
+        Path("broken.parquet").write_bytes(broken)
+        line = "integrate broken.parquet --start zero --rate 30 -o out.h5 --overwrite"
+        assert trajcli(f"{line} --allow-nonfinite").code in (0, 2)
+
+
+def test_without_pyarrow_the_extra_is_named(trajcli, folder, monkeypatch):
+    parquet.write_table(table([0], True), "one.parquet")
+    real = builtins.__import__
+
+    def absent(name: str, *more: object) -> object:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *more)
+
+    monkeypatch.setattr(builtins, "__import__", absent)
+    result = trajcli("integrate one.parquet --start zero --rate 30 -o out.h5")
+    assert result.code == 2
+    assert "trajcli[parquet]" in result.err
+
+
+def test_rlds_is_refused_with_a_way_to_convert_it(trajcli, folder):
+    Path("bridge-train.tfrecord-00000-of-00512").write_bytes(b"\x01\x02" * 50)
+    Path("set/1.0.0").mkdir(parents=True)
+    Path("set/1.0.0/dataset_info.json").write_text("{}")
+    Path("set/1.0.0/features.json").write_text("{}")
+    for source in ("bridge-train.tfrecord-00000-of-00512", "set/1.0.0"):
+        result = trajcli(f"integrate {source} --start zero --rate 5 -o out.h5")
+        assert result.code == 2
+        assert "tfds.builder_from_directory" in result.err
+        assert "LeRobot" in result.err

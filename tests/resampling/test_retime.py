@@ -1,0 +1,118 @@
+"""Pace within limits: the factor is the smallest, and nothing exceeds a limit afterwards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trajcli import InputError, integrate, retime
+
+RANDOM = np.random.default_rng(3)
+PARTS = {
+    name: RANDOM.standard_normal((6, 20, 3)).astype("f4")
+    for name in ("velocity", "acceleration", "jerk")
+}
+LIMITS = {
+    "velocity": (np.array([-1.0, -2.0, -0.5]), np.array([1.0, 0.7, 3.0])),
+    "acceleration": 2.0,
+    "jerk": (np.array([-1.0, -9.0, -9.0]), np.array([2.0, 9.0, 9.0])),
+}
+
+
+def pair(limit):
+    return limit if isinstance(limit, tuple) else (-limit, limit)
+
+
+def smallest(parts, limits):
+    """Dof by dof, row by row, in plain Python."""
+    factors = []
+    for b in range(6):
+        worst = 0.0
+        for order, name in enumerate(("velocity", "acceleration", "jerk"), 1):
+            if name not in limits:
+                continue
+            low, high = (np.broadcast_to(x, 3) for x in pair(limits[name]))
+            for row in parts[name][b]:
+                for d, x in enumerate(row.tolist()):
+                    share = x / high[d] if x > 0 else x / low[d]
+                    worst = max(worst, share ** (1 / order))
+        factors.append(worst)
+    return np.array(factors)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("names", [("velocity",), ("jerk",), tuple(PARTS)])
+def test_the_factor_is_the_smallest_and_limits_hold_after_rounding(kind, names):
+    parts = {name: PARTS[name].astype(kind) for name in PARTS}
+    limits = {name: LIMITS[name] for name in names}
+    found = retime(parts, limits)
+    exact = smallest(parts, limits)
+    np.testing.assert_allclose(found.factor, exact, rtol=4 * np.finfo(kind).eps)
+    for order, name in enumerate(parts, 1):
+        expected = parts[name] / found.factor[:, None, None] ** order
+        np.testing.assert_allclose(found.parts[name], expected, rtol=2e-7)
+        assert found.parts[name].dtype == kind
+    for name in names:
+        values = found.parts[name].astype("f8")
+        assert (values <= pair(limits[name])[1]).all()
+        assert (values >= pair(limits[name])[0]).all()
+    for b in range(6):  # a thousandth less, and some limit is broken
+        less = exact[b] * 0.999
+        paced = {n: parts[n][b] / less**o for o, n in enumerate(PARTS, 1) if n in limits}
+        over = [(v > pair(limits[n])[1]) | (v < pair(limits[n])[0]) for n, v in paced.items()]
+        assert np.any(over)
+
+
+def test_a_stretched_trajectory_is_the_same_path_at_its_times():
+    jerk = RANDOM.standard_normal((2, 30, 3))
+    first = integrate(jerk, "zero", 0.02, "jerk")
+    parts = {name: getattr(first, name) for name in PARTS}
+    found = retime(parts, dict.fromkeys(PARTS, 0.05))
+    for b, s in enumerate(found.factor):
+        again = integrate(jerk[b] / s**3, "zero", 0.02 * s, "jerk")
+        np.testing.assert_allclose(again.position[0], first.position[b], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(again.velocity[0], found.parts["velocity"][b], atol=1e-13)
+
+
+def test_slack_makes_faster_unless_only_slower_is_asked_for():
+    limits = {"velocity": 100.0}
+    assert (retime(PARTS, limits).factor < 1).all()
+    found = retime(PARTS, limits, slower_only=True)
+    np.testing.assert_array_equal(found.factor, np.ones(6))
+    np.testing.assert_array_equal(found.parts["jerk"], PARTS["jerk"])
+    assert found.limited_by == [""] * 6
+
+
+def test_what_stands_still_keeps_its_pace_and_what_limits_is_named():
+    parts = {name: v.copy() for name, v in PARTS.items()}
+    for values in parts.values():
+        values[2] = 0
+    parts["jerk"][3, 5, 1] = 1e6
+    found = retime(parts, LIMITS)
+    assert found.factor[2] == 1.0
+    assert found.limited_by[2] == ""
+    assert found.limited_by[3] == "jerk"
+
+
+@pytest.mark.parametrize(
+    ("limits", "word"),
+    [
+        ({}, "no limits"),
+        ({"position": 1.0}, "no limits"),
+        ({"velocity": (-np.ones(2), np.ones(2))}, "3"),
+        ({"velocity": (0.1, 1.0)}, "lower < 0"),
+        ({"velocity": (-1.0, 0.0)}, "upper > 0"),
+    ],
+)
+def test_limits_that_do_not_fit_are_refused(limits, word):
+    with pytest.raises(InputError) as caught:
+        retime(PARTS, limits)
+    assert word in str(caught.value)
+
+
+def test_a_limited_quantity_that_is_missing_and_nan_are_refused():
+    with pytest.raises(InputError, match="no jerk"):
+        retime({"velocity": PARTS["velocity"]}, LIMITS)
+    bad = {**PARTS, "velocity": np.full((6, 20, 3), np.nan)}
+    with pytest.raises(InputError, match="NaN"):
+        retime(bad, LIMITS)

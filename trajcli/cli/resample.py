@@ -1,0 +1,88 @@
+"""trajcli resample: trajectories or actions at another rate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from trajcli.cli import options
+from trajcli.cli.console import Console, bytes_text
+
+EXAMPLE = """
+Example, on the files in sample_data:
+
+    trajcli resample sample_data/recorded.h5:position --to 100 --method cubic -o out.h5
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("resample", epilog=EXAMPLE)(resample)
+
+
+def resample(
+    source: options.Sources,
+    out: options.Out,
+    to: options.ToRate,
+    method: options.Method = "linear",
+    hold: options.Hold = 0.0,
+    degree: options.SplineDegree = 3,
+    layout: options.Layout = None,
+    filter_key: options.FilterKey = None,
+    dt: options.Dt = None,
+    rate: options.Rate = None,
+    times: options.Times = None,
+    pack: options.Pack = False,
+    overwrite: options.Overwrite = False,
+    durable: options.Durable = False,
+    allow_external: options.AllowExternal = False,
+    untrusted: options.Untrusted = False,
+    config: options.Config = None,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write trajectories or actions at another rate, uniform, from the first row on.
+
+    SOURCE is a named array, or a file: its actions, else its position, velocity, acceleration
+    and jerk, each by itself. hold: each row until the next; linear; ramp-and-hold: the next row
+    is reached early, by --hold of the step; cubic: the spline through the rows; bspline: the rows
+    are control points.
+    """
+    from trajcli.jobs.resample import ResampleRequest, run_resample
+
+    console = Console(json, quiet)
+    report = run_resample(
+        ResampleRequest(
+            sources=source,
+            out=out,
+            to=to,
+            method=method,
+            hold=hold,
+            degree=degree,
+            layout=layout,
+            filter_key=filter_key,
+            dt=dt,
+            rate=rate,
+            times=times,
+            pack=pack,
+            overwrite=overwrite,
+            durable=durable,
+            allow_external=allow_external,
+            untrusted=untrusted,
+        )
+    )
+    console.say(
+        f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "
+        f"{', '.join(report['arrays'])}, steps from {report['dt_source']} · {method}, {to:g} Hz"
+    )
+    console.say(
+        f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "
+        f"{bytes_text(report['bytes_written'])}"
+    )
+    console.document(report)
+
+
+def _range(rows: dict[str, Any]) -> str:
+    least, most = rows["least"], rows["most"]
+    return str(most) if least == most else f"{least} to {most}"

@@ -1,0 +1,166 @@
+"""Datasets of an HDF5 file looked up by the thousand: h5py's low-level calls, and few of them.
+
+Only the plain case: numbers in this very file, reached by hard links alone. For everything else
+the answer is None, and the careful way is gone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.files.arrays import NUMERIC_KINDS, StoredArray
+from trajcli.files.mapping import is_safe
+
+_NOT_PLAIN = (OSError, RuntimeError, ValueError, KeyError, TypeError)
+
+
+class Lean:
+    """The plain datasets of an open file."""
+
+    def __init__(self, h5py: Any, file: Any, path: Path) -> None:
+        self._h5, self._path = h5py, path
+        self._groups: dict[str, Any] = {"": h5py.h5g.open(file.id, b"/")}
+        self._links: dict[str, set[str]] = {}
+        self._types: list[tuple[Any, np.dtype[Any]]] = []
+        self._size = os.path.getsize(path)
+        self._whole: Any = None
+        self._mappable = not file.userblock_size and self._size > 0 and is_safe(path)
+
+    def group(self, name: str) -> Any:
+        """A group reached by hard links, by its low-level name; None where there is none such."""
+        if name not in self._groups:
+            above, _, last = name.rpartition("/")
+            parent, found = self.group(above), None
+            raw = last.encode()
+            if parent is not None and self._hard(parent, raw):
+                try:
+                    found = self._h5.h5g.open(parent, raw)
+                except _NOT_PLAIN:
+                    found = None
+            self._groups[name] = found
+        return self._groups[name]
+
+    def _hard(self, parent: Any, name: bytes) -> bool:
+        try:
+            return bool(parent.links.get_info(name).type == self._h5.h5l.TYPE_HARD)
+        except _NOT_PLAIN:
+            return False
+
+    def _hard_links(self, name: str, group: Any) -> set[str]:
+        """The hard links of a group, all looked at in one go."""
+        if name not in self._links:
+            found: set[str] = set()
+
+            def note(link: bytes, info: Any) -> None:
+                if info.type == self._h5.h5l.TYPE_HARD:
+                    found.add(link.decode("utf-8", "surrogateescape"))
+
+            try:
+                group.links.iterate(note, info=True)
+            except _NOT_PLAIN:
+                found = set()
+            self._links[name] = found
+        return self._links[name]
+
+    def children(self, name: str) -> list[str] | None:
+        """The names in a group; None where it is not a plain one."""
+        above, _, last = name.rpartition("/")
+        parent = self.group(above)  # not kept: there may be thousands
+        raw = last.encode()
+        if not last or parent is None or not self._hard(parent, raw):
+            return None
+        try:
+            return [each.decode() for each in self._h5.h5g.open(parent, raw)]
+        except _NOT_PLAIN:
+            return None
+
+    def dataset(self, name: str, where: str) -> StoredArray | None:
+        """A dataset of numbers whose values lie in the file as they are; None for any other."""
+        above, between, last = _split(name)
+        parent = self.group(above)
+        if parent is None or (between and between not in self._hard_links(above, parent)):
+            return None
+        path = f"{between}/{last}".encode() if between else last.encode()
+        if not self._hard(parent, path):
+            return None
+        try:
+            found = self._h5.h5d.open(parent, path)
+            return self._stored(found, name, where)
+        except _NOT_PLAIN:
+            return None
+
+    def _stored(self, dataset: Any, name: str, where: str) -> StoredArray | None:
+        kind, offset = self._dtype(dataset.get_type()), dataset.get_offset()
+        if kind is None or offset is None:  # chunked, compact, virtual or in another file
+            return None
+        shape = dataset.shape
+        size = math.prod(shape) * kind.itemsize
+        if not (self._mappable and shape and 0 < size <= self._size - offset):
+            return None
+        if self._whole is None:
+            self._whole = np.memmap(self._path, np.uint8, "r")
+        values: Any = np.ndarray(shape, kind, self._whole, offset)
+        return StoredArray(
+            where,
+            shape,
+            kind,
+            lambda start, stop: values[start:stop],
+            Attributes(self._read_attributes, name),
+            "contiguous",
+            lambda start, stop, first, last: values[start:stop, first:last],
+        )
+
+    def _read_attributes(self, name: str) -> dict[str, Any]:
+        from trajcli.files.hdf5 import small_attributes
+
+        try:
+            raw = self._h5.h5d.open(self._groups[""], name.encode())
+            return small_attributes(self._h5.Dataset(raw))
+        except _NOT_PLAIN:
+            return {}
+
+    def _dtype(self, kind: Any) -> np.dtype[Any] | None:
+        """The type as NumPy has it; None for what is not a number of at most 8 bytes."""
+        for known, dtype in self._types:
+            if kind.equal(known):
+                return dtype
+        own: np.dtype[Any] = kind.dtype
+        if own.kind not in NUMERIC_KINDS or own.itemsize > 8:
+            return None
+        self._types.append((kind, own))
+        return own
+
+
+def _split(name: str) -> tuple[str, str, str]:
+    """data/demo_3/actions: the group of groups, the group, the dataset."""
+    rest, _, last = name.rpartition("/")
+    above, _, between = rest.rpartition("/")
+    return above, between, last
+
+
+class Attributes(Mapping[str, Any]):
+    """The attributes of a dataset, read when they are asked for."""
+
+    def __init__(self, read: Callable[[str], dict[str, Any]], name: str) -> None:
+        self._ask, self._name = read, name
+        self._found: dict[str, Any] | None = None
+
+    def _read(self) -> dict[str, Any]:
+        if self._found is None:
+            self._found = self._ask(self._name)
+        return self._found
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())

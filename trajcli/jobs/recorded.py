@@ -1,0 +1,212 @@
+"""Recordings before they are differenced: cut at gaps, angles made continuous."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.checks import describe, time_stamp_faults
+from trajcli.errors import Fault, Gathering, InputError, UsageError, raise_if_any
+from trajcli.files.arrays import StoredArray
+from trajcli.files.layouts import Member
+from trajcli.jobs.places import Files, Place
+from trajcli.jobs.request import Request
+from trajcli.modes import PARTS, Mode, make_mode
+from trajcli.modes.cascade import Cascade
+from trajcli.modes.central import Central
+from trajcli.recordings import Unwrapped, pieces
+
+_LEAST_ROWS = 5
+"""Central differences take five rows; a shorter piece has none."""
+
+
+def is_recording(request: Request) -> bool:
+    """Whether the actions have no start state of their own."""
+    return request.start == "first" or (
+        request.options.get("ends") == "recording" and not request.start
+    )
+
+
+def prepared(
+    request: Request, files: Files, places: Sequence[Place]
+) -> tuple[Request, list[Place], list[str]]:
+    """Places as they are to be read, the request that is left, and what there is to say of it."""
+    mode = make_mode(request.mode, **request.options)
+    check = Gathering()
+    check.attempt(lambda: _require_fitting(request, mode))
+    check.attempt(lambda: _require_dofs(request, places))
+    check.raise_if_any()
+    found = list(places)
+    notes: list[str] = []
+    if request.max_gap is not None:
+        least = _LEAST_ROWS if isinstance(mode, Central) else 1
+        found, notes = _split(request, files, places, least)
+        request = replace(request, times=None, repeated_times="error")
+    if request.wrap_dofs:
+        found = [replace(p, array=_unwrapped(p.array, request.wrap_dofs)) for p in found]
+    return request, found, notes
+
+
+def _require_fitting(request: Request, mode: Mode) -> None:
+    faults = []
+    for option, given in (("--max-gap", request.max_gap), ("--wrap-dofs", request.wrap_dofs)):
+        if given is not None and given != () and not is_recording(request):
+            hint = "--start first reads the actions as a recording"
+            faults.append(Fault("for recorded positions only", option, hint=hint))
+    if request.max_gap is not None and not (math.isfinite(request.max_gap) and request.max_gap > 0):
+        found = str(request.max_gap)
+        faults.append(Fault("not a gap", "--max-gap", "seconds > 0", found))
+    differenced = PARTS[mode.derivatives_of + 1 :] if isinstance(mode, (Cascade, Central)) else ()
+    unknown = [name for name in request.smooth if name not in differenced]
+    if unknown:
+        expected = ", ".join(differenced) or f"nothing: mode {mode.name} differences nothing"
+        what = "only what is differenced can be smoothed"
+        faults.append(Fault(what, "--smooth", expected, ", ".join(unknown)))
+    if faults:
+        raise UsageError(*faults)
+
+
+def _require_dofs(request: Request, places: Sequence[Place]) -> None:
+    count = min(place.array.shape[-1] if place.array.ndim else 0 for place in places)
+    bad = [d for d in request.wrap_dofs if not 0 <= d < count]
+    if bad:
+        found = ", ".join(map(str, bad))
+        raise UsageError(Fault("no such dof", "--wrap-dofs", f"0 to {count - 1}", found))
+
+
+def _split(
+    request: Request, files: Files, places: Sequence[Place], least: int
+) -> tuple[list[Place], list[str]]:
+    """The pieces between gaps, each a place of its own."""
+    assert request.max_gap is not None
+    found: list[Place] = []
+    left_out = dropped = 0
+    for place in places:
+        stamps = _stamps(request, files, place)
+        kept = np.arange(len(stamps))
+        if request.repeated_times == "drop":
+            kept = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
+            dropped += len(stamps) - len(kept)
+        raise_if_any(time_stamp_faults(stamps[kept], place.name, 0, kept))
+        whole = list(pieces(stamps[kept], request.max_gap))
+        fitting = [(a, b) for a, b in whole if b - a >= least]
+        left_out += len(whole) - len(fitting)
+        name = place.member.name if place.member is not None else _own_name(place)
+        for k, (begin, end) in enumerate(fitting):
+            rows = kept[begin:end]
+            member = Member(f"{name}/piece_{k}" if len(fitting) > 1 else name)
+            array = _chosen(place.array, rows)
+            found.append(replace(place, array=array, member=member, times=stamps[rows]))
+    if not found:
+        what = f"no piece of {least} rows between gaps"
+        raise InputError(Fault(what, places[0].name, hint="a larger --max-gap"))
+    notes = []
+    if len(found) > len(places):
+        notes.append(f"split at gaps of more than {request.max_gap:g} s: {len(found)} pieces")
+    if left_out:
+        notes.append(f"{left_out} pieces of fewer than {least} rows left out")
+    if dropped:
+        notes.append(f"{dropped} {'row' if dropped == 1 else 'rows'} with repeated stamps dropped")
+    return found, notes
+
+
+def _own_name(place: Place) -> str:
+    return place.groups[0].rstrip("/") or Path(place.file.path).stem
+
+
+def _stamps(request: Request, files: Files, place: Place) -> Any:
+    """The time stamps of a recording's rows."""
+    shape = place.array.shape
+    if len(shape) == 3 and shape[0] != 1:
+        what = "several recordings in one array"
+        hint = "gaps are looked for in one recording: [T, D]"
+        raise InputError(Fault(what, place.name, "[T, D]", describe(shape), hint))
+    stored = files.array(request.times) if request.times else place.find("times", "time")
+    if stored is None:
+        hint = "--times FILE:DATASET"
+        raise InputError(Fault("no time stamps to find gaps in", place.name, hint=hint))
+    stamps = stored.read().reshape(-1)
+    if len(stamps) != shape[-2]:
+        expected, found = f"[{shape[-2]}], one per row", describe(stored.shape)
+        raise InputError(Fault("wrong number of time stamps", stored.where, expected, found))
+    return stamps
+
+
+def _chosen(array: StoredArray, rows: Any) -> StoredArray:
+    """Some rows of a recording [T, D], or [1, T, D]."""
+    alone = array.ndim == 3
+
+    def read_rows(begin: int, end: int) -> Any:
+        some = rows[begin:end]
+        first, last = (int(some[0]), int(some[-1]) + 1) if len(some) else (0, 0)
+        block = array.read_part(0, 1, first, last)[0] if alone else array.read_rows(first, last)
+        return block if last - first == len(some) else block[some - first]
+
+    return StoredArray(
+        f"{array.where} (rows {int(rows[0])} to {int(rows[-1])})",
+        (len(rows), array.shape[-1]),
+        array.dtype,
+        read_rows,
+        array.attributes,
+        "part of an array",
+    )
+
+
+def _unwrapped(array: StoredArray, dofs: Sequence[int]) -> StoredArray:
+    """The same with some dofs made continuous; read from front to back."""
+    if array.ndim == 3 and array.shape[0] != 1:
+
+        def whole(begin: int, end: int) -> Any:
+            rows = array.read_rows(begin, end)
+            return np.stack([Unwrapped(dofs)(each) for each in rows]) if len(rows) else rows
+
+        return replace(
+            array, dtype=np.dtype(np.float64), read_rows=whole, read_steps=None, storage="unwrapped"
+        )
+    reader = _Forward(array, dofs)
+    if array.ndim == 2:
+        return replace(
+            array, dtype=np.dtype(np.float64), read_rows=reader, read_steps=None,
+            storage="unwrapped",
+        )  # fmt: skip
+
+    def steps(begin: int, end: int, first: int, last: int) -> Any:
+        return reader(first, last)[None][begin:end]
+
+    return replace(
+        array,
+        dtype=np.dtype(np.float64),
+        read_rows=lambda begin, end: steps(begin, end, 0, array.shape[1]),
+        read_steps=steps,
+        storage="unwrapped",
+    )
+
+
+class _Forward:
+    """Rows of one recording, unwrapped; going back starts from the front again."""
+
+    def __init__(self, array: StoredArray, dofs: Sequence[int]) -> None:
+        self._array, self._dofs = array, dofs
+        self._state, self._at = Unwrapped(dofs), 0
+
+    def __call__(self, begin: int, end: int) -> Any:
+        if begin < self._at:
+            self._state, self._at = Unwrapped(self._dofs), 0
+        while self._at < begin:
+            self._take(min(begin, self._at + (1 << 16)))
+        return self._take(end)
+
+    def _take(self, end: int) -> Any:
+        begin, self._at = self._at, end
+        alone = self._array.ndim == 3
+        rows = (
+            self._array.read_part(0, 1, begin, end)[0]
+            if alone
+            else self._array.read_rows(begin, end)
+        )
+        return self._state(rows)

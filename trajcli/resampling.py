@@ -1,0 +1,290 @@
+"""Trajectories and actions at another rate.
+
+The dense second opinion of hold, linear and ramp-and-hold at whole factors is in
+:mod:`trajcli.matrices`; that of B-splines is mode ``bspline``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from trajcli.arrays import to_numpy
+from trajcli.checks import as_array, describe, time_stamp_faults
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.modes.bspline import DEGREES
+
+Array = Any
+"""numpy.ndarray"""
+
+METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "bspline")
+_SAME = 1e-9
+"""Rows that lie closer than this share of a step to a given one are that row."""
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """``values`` [B, T, D] at ``time`` [T], in seconds from the first row."""
+
+    values: Array
+    time: Array
+
+
+def resample(
+    values: Array,
+    method: str = "linear",
+    *,
+    rate: float,
+    dt: float | None = None,
+    times: Array | None = None,
+    hold: float = 0.0,
+    degree: int = 3,
+) -> Resampled:
+    """Rows [B, T, D] or [T, D] at ``rate`` rows per second, from the first row on.
+
+    The given rows lie ``dt`` seconds apart, or at ``times`` [T]. New rows are uniform, 1/rate
+    apart, and end at or before the last given row; one that lies on a given row is that row. One
+    row stays one row.
+
+    - ``hold``: each row until the next.
+    - ``linear``: straight lines between rows.
+    - ``ramp-and-hold``: straight lines that reach the next row early, by ``hold`` (0 ≤ hold < 1)
+      of the step, and stay there.
+    - ``cubic``: the cubic spline through the rows, with the not-a-knot condition at both ends (of
+      three rows the parabola, of two the line). C. de Boor, "A Practical Guide to Splines", ch. IV.
+    - ``bspline``: the rows are control points of a uniform B-spline of ``degree`` 3, 4 or 5, the
+      first and last repeated ``degree`` times: it starts and ends at rest on them, and lasts
+      (T + degree)·dt, as mode ``bspline`` with the first row as start state does.
+
+    Computed in float64, returned in the values' own type (integers and float16: float64 and
+    float32). Raises InputError or UsageError for shapes, times, rates and methods that are wrong.
+    """
+    rows = to_numpy(as_array(values, "values"))
+    single = rows.ndim == 2
+    rows = rows[None] if single else rows
+    knots = _knots(rows.shape, dt, times)
+    plan = make_plan(method, knots, rate, hold, degree)
+    found = plan.apply(rows)
+    return Resampled(found[0] if single else found, plan.time)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """New rows as a function of old ones; the same for every trajectory with these times."""
+
+    time: Array
+    evaluate: Callable[[Array], Array]
+
+    def apply(self, rows: Array) -> Array:
+        """[B, T, D] → [B, new T, D], in the type that rows have."""
+        kind = output_type(rows.dtype)
+        wide = rows.astype(np.float64)
+        return self.evaluate(wide).astype(kind)
+
+
+def output_type(kind: np.dtype[Any]) -> np.dtype[Any]:
+    """float32 for float32 and half precision, else float64."""
+    small = kind.kind == "f" and kind.itemsize <= 4
+    return np.dtype(np.float32 if small else np.float64)
+
+
+def make_plan(method: str, knots: Array, rate: float, hold: float = 0.0, degree: int = 3) -> Plan:
+    """How rows at ``knots`` [T] (seconds) become rows at ``rate``; raises UsageError."""
+    raise_if_any(_option_faults(method, rate, hold, degree), UsageError)
+    if len(knots) == 1:
+        return Plan(np.zeros(1), lambda rows: rows)
+    if method == "bspline":
+        step = _uniform(knots)
+        time, place = _new_rows(step * (len(knots) + degree), step, rate)
+        return Plan(time, lambda rows: _spline(rows, place, degree))
+    if method == "cubic":
+        time, index, share = _between(knots, rate)
+        return Plan(time, lambda rows: _cubic(rows, knots, index, share))
+    time, index, share = _between(knots, rate)
+    if method == "hold":
+        share = np.where(share == 1.0, 1.0, 0.0)  # the last row is a row, not the end of a hold
+    elif method == "ramp-and-hold":
+        share = np.minimum(share / (1.0 - hold), 1.0)
+
+    def between(rows: Array) -> Array:
+        weight = share[None, :, None]
+        return rows[:, index] * (1.0 - weight) + rows[:, index + 1] * weight
+
+    return Plan(time, between)
+
+
+def _option_faults(method: str, rate: float, hold: float, degree: int) -> list[Fault]:
+    faults = []
+    if method not in METHODS:
+        faults.append(Fault("unknown method", "method", ", ".join(METHODS), repr(method)))
+    if not (math.isfinite(rate) and rate > 0):
+        faults.append(Fault("a rate that is not positive", "rate", "Hz > 0", str(rate)))
+    if not 0.0 <= hold < 1.0:
+        faults.append(Fault("a hold as long as the step", "hold", "0 ≤ hold < 1", str(hold)))
+    if hold and method != "ramp-and-hold":
+        faults.append(Fault("a hold is part of ramp-and-hold", "hold", "0", str(hold)))
+    if degree not in DEGREES:
+        faults.append(Fault("unknown degree", "degree", "3, 4 or 5", str(degree)))
+    return faults
+
+
+def _knots(shape: tuple[int, ...], dt: float | None, times: Array | None) -> Array:
+    """The times of the given rows, from 0 on."""
+    if len(shape) != 3 or shape[1] < 1:
+        raise InputError(Fault("wrong shape", "values", "[B, T, D], T >= 1", describe(shape)))
+    if (dt is None) == (times is None):
+        raise UsageError(Fault("one of dt and times says where the rows lie", "dt, times"))
+    if times is None:
+        assert dt is not None
+        if not (math.isfinite(dt) and dt > 0):
+            what = "a step that is not positive and finite"
+            raise InputError(Fault(what, "dt", "dt > 0, in seconds", repr(dt)))
+        return np.arange(shape[1]) * dt
+    stamps = to_numpy(as_array(times, "times"))
+    if stamps.shape != (shape[1],):
+        expected = describe((shape[1],))
+        raise InputError(
+            Fault("wrong number of time stamps", "times", expected, describe(stamps.shape))
+        )
+    raise_if_any(time_stamp_faults(stamps, "times"))
+    return (stamps - stamps[0]).astype(np.float64)
+
+
+def _uniform(knots: Array) -> float:
+    """The step of knots that are uniform."""
+    steps = np.diff(knots)
+    step = float(knots[-1] / len(steps))
+    if np.abs(steps - step).max() > 1e-6 * step:
+        found = f"steps from {steps.min():g} to {steps.max():g} s"
+        raise UsageError(Fault("a B-spline has uniform knots", "times", "one dt", found))
+    return step
+
+
+def _new_rows(duration: float, step: float, rate: float) -> tuple[Array, Array]:
+    """Times of rows at ``rate`` up to ``duration``, and where they lie, in steps.
+
+    What is a row within rounding is that row: dt and rate are decimal numbers, seldom exact.
+    """
+    per_step = 1.0 / (rate * step)
+    near = Fraction(per_step).limit_denominator(100_000)
+    exact = abs(float(near) - per_step) <= 4e-16 * per_step
+    last = round(duration / step)
+    if exact:
+        count = Fraction(last) / near
+        numbers = np.arange(int(count) + 1)
+        place = np.asarray(numbers * near.numerator / near.denominator, np.float64)
+    else:
+        count_of = math.floor(duration * rate * (1 + 1e-12) + _SAME)
+        numbers = np.arange(count_of + 1)
+        place = np.asarray(numbers * per_step, np.float64)
+    whole = np.rint(place)
+    place = np.where(np.abs(place - whole) <= _SAME, whole, place)
+    return numbers / rate, np.minimum(place, last)
+
+
+def _between(knots: Array, rate: float) -> tuple[Array, Array, Array]:
+    """New times, the given row before each, and the share of the step after it (1: the last)."""
+    steps = np.diff(knots)
+    step = float(knots[-1] / len(steps))
+    if np.abs(steps - step).max() <= 1e-12 * knots[-1]:
+        time, place = _new_rows(float(knots[-1]), step, rate)
+        index = np.minimum(place.astype(np.int64), len(knots) - 2)
+        return time, index, place - index
+    numbers = np.arange(math.floor(float(knots[-1]) * rate + _SAME) + 1)
+    time = numbers / rate
+    index = np.clip(np.searchsorted(knots, time, "right") - 1, 0, len(knots) - 2)
+    share = (time - knots[index]) / steps[index]
+    share = np.where(share > 1.0 - _SAME, 1.0, np.where(share < _SAME, 0.0, share))
+    following = (share == 1.0) & (index < len(knots) - 2)  # it is the row after: hold that one
+    return time, index + following, np.where(following, 0.0, share)
+
+
+def _cubic(rows: Array, knots: Array, index: Array, share: Array) -> Array:
+    """The spline in the form of its slopes: a cubic Hermite piece between two rows."""
+    slopes = spline_slopes(rows, knots)
+    step = np.diff(knots)[index][None, :, None]
+    s = share[None, :, None]
+    before, after = rows[:, index], rows[:, index + 1]
+    bend = (1.0 - s) * s
+    return (
+        before * (1.0 - s)
+        + after * s
+        + bend
+        * (
+            (1.0 - s) * (step * slopes[:, index] - (after - before))
+            - s * (step * slopes[:, index + 1] - (after - before))
+        )
+    )
+
+
+def spline_slopes(rows: Array, knots: Array) -> Array:
+    """Slopes [B, T, D] at the rows of the not-a-knot cubic spline through them."""
+    h = np.diff(knots)[:, None]  # [T - 1, 1]
+    y = np.moveaxis(rows, 1, 0)  # [T, B, D]
+    secant = np.diff(y, axis=0) / h[..., None]
+    n = len(knots)
+    if n == 2:
+        return np.moveaxis(np.concatenate([secant, secant]), 0, 1)
+    if n == 3:  # the parabola through three rows
+        a, b = h[0, 0], h[1, 0]
+        middle = (b * secant[0] + a * secant[1]) / (a + b)
+        return np.moveaxis(np.stack([2 * secant[0] - middle, middle, 2 * secant[1] - middle]), 0, 1)
+    h = h[:, 0]
+    below, on, above = np.empty(n), np.empty(n), np.empty(n)
+    right = np.empty_like(y)
+    below[1:-1], on[1:-1], above[1:-1] = h[1:], 2 * (h[:-1] + h[1:]), h[:-1]
+    wide = h[:, None, None]
+    right[1:-1] = 3 * (wide[1:] * secant[:-1] + wide[:-1] * secant[1:])
+    for end, near, far, sign in ((0, 0, 1, 1), (n - 1, n - 2, n - 3, -1)):
+        a, b = h[near], h[far]
+        on[end] = b
+        (above if sign > 0 else below)[end] = a + b
+        inner = secant[far]
+        right[end] = ((a + 2 * (a + b)) * b * secant[near] + a**2 * inner) / (a + b)
+    return np.moveaxis(_solve_tridiagonal(below, on, above, right), 0, 1)
+
+
+def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> Array:
+    """Row by row, all columns at once; the spline's system needs no pivoting."""
+    n = len(on)
+    factor, pivot = np.empty(n), on.copy()
+    found = right.copy()
+    for i in range(1, n):
+        factor[i] = below[i] / pivot[i - 1]
+        pivot[i] = on[i] - factor[i] * above[i - 1]
+        found[i] -= factor[i] * found[i - 1]
+    found[-1] /= pivot[-1]
+    for i in range(n - 2, -1, -1):
+        found[i] = (found[i] - above[i] * found[i + 1]) / pivot[i]
+    return found
+
+
+def _spline(rows: Array, place: Array, degree: int) -> Array:
+    """The uniform B-spline over the rows, its ends repeated, at places in knots."""
+    points = np.concatenate([rows[:, :1]] * degree + [rows] + [rows[:, -1:]] * degree, 1)
+    segment = np.minimum(place.astype(np.int64), points.shape[1] - degree - 1)
+    weights = basis(degree, place - segment)  # [degree + 1, T]
+    total = np.zeros((len(rows), len(place), rows.shape[2]))
+    for i, weight in enumerate(weights):
+        total += weight[None, :, None] * points[:, segment + i]
+    return total
+
+
+def basis(degree: int, s: Array) -> Array:
+    """The degree + 1 uniform B-splines that are not zero at local times s in [0, 1].
+
+    Cox and de Boor's recurrence on unit knots.
+    """
+    found: list[Array] = [np.ones_like(s)]
+    for d in range(1, degree + 1):
+        rising = [(s + (d - 1 - i)) / d * b for i, b in enumerate(found)]
+        falling = [(i + 1 - s) / d * b for i, b in enumerate(found)]
+        found = [
+            (falling[i] if i < d else 0.0) + (rising[i - 1] if i else 0.0) for i in range(d + 1)
+        ]
+    return np.stack(found)
