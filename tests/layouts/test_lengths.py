@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import h5netcdf
@@ -234,33 +230,3 @@ def test_the_same_run_gives_the_same_bytes_whatever_the_memory(trajcli, folder):
     for k, memory in enumerate(("20kB", "1GB")):
         assert trajcli(f"integrate in.h5 -o out{k}.h5 --memory {memory}").code == 0
     assert Path("out0.h5").read_bytes() == Path("out1.h5").read_bytes()
-
-
-def test_thousands_of_short_demos_take_no_longer_than_twice_one_packed_array(trajcli, folder):
-    """Whole commands, with as many values to read, compute and write."""
-    random = np.random.default_rng(9)
-    lengths = random.integers(100, 300, 2000)
-    with h5py.File("demos.h5", "w") as file:
-        data = file.create_group("data")
-        data.attrs["env_args"] = '{"env_kwargs": {"control_freq": 20}}'
-        for i, length in enumerate(lengths):
-            actions = random.standard_normal((length, 7)).astype("f4")
-            data.create_dataset(f"demo_{i}/actions", data=actions)
-    size = int(lengths.sum()) // 200
-    with h5py.File("packed.h5", "w") as file:
-        file["actions"] = random.standard_normal((size, 200, 7)).astype("f4")
-    seconds: dict[str, list[float]] = {"demos.h5": [], "packed.h5": []}
-    for _ in range(5):
-        for name, taken in seconds.items():
-            line = ["integrate", name, "--rate", "20", "--start", "zero", "-q", "--overwrite"]
-            command = [sys.executable, "-m", "trajcli", *line, "-o", "out.h5"]
-            before = spent()
-            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-            taken.append(spent() - before)
-    assert min(seconds["demos.h5"]) <= 2.0 * min(seconds["packed.h5"]), seconds
-
-
-def spent() -> float:
-    """Seconds of processors that children have used: other work on the machine is not in it."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
