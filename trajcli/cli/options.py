@@ -56,21 +56,14 @@ def _load_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    from trajcli.files.toml import parse_toml
+
     try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        try:
-            import tomli as tomllib
-        except ImportError:
-            hint = "pip install tomli, or use Python 3.11 or later"
-            raise UsageError(Fault("no reader for TOML here", "--config", hint=hint)) from None
-    try:
-        with open(path, "rb") as file:
-            table: dict[str, Any] = tomllib.load(file)
-            return table
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        data = path.read_bytes()
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise InputError(Fault("cannot be read", str(path), "a TOML file", reason)) from None
+    return parse_toml(data, str(path))
 
 
 def parse_size(text: str) -> int:

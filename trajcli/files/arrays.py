@@ -26,7 +26,8 @@ class StoredArray:
     """An array that lies in a file: its shape and type are known, its values are read on demand.
 
     ``where`` names it for messages ("file.h5:/actions"). ``read_rows(start, stop)`` returns the
-    rows start..stop along the first axis as a NumPy array (all of a scalar).
+    rows start..stop along the first axis as a NumPy array (all of a scalar). ``read_inner``, where
+    there is one, takes entries of the second axis too: (start, stop, first, last).
     """
 
     where: str
@@ -35,6 +36,7 @@ class StoredArray:
     read_rows: Callable[[int, int], Block]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
+    read_inner: Callable[[int, int, int, int], Block] | None = None
 
     @property
     def ndim(self) -> int:
@@ -54,6 +56,15 @@ class StoredArray:
     def read(self) -> Block:
         """All values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
+
+    def read_window(self, start: int, stop: int, first: int, last: int) -> Block:
+        """Entries start..stop of the first axis, of each the entries first..last of the second.
+
+        Values that lie mapped in memory, or in chunks, are not read beyond that.
+        """
+        if self.read_inner is not None:
+            return self.read_inner(start, stop, first, last)
+        return self.read_rows(start, stop)[:, first:last]
 
     def require_numeric(self) -> StoredArray:
         """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""
@@ -98,6 +109,10 @@ class ArrayFile(ABC):
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         """Attributes of a group, of the file for ""; empty where the format has none."""
         return {}
+
+    def dof_names(self) -> list[str] | None:
+        """Names of the joints, where the format keeps them apart from its datasets."""
+        return None
 
     def has_group(self, name: str) -> bool:
         """Whether datasets lie under this name."""

@@ -165,6 +165,14 @@ class Hdf5File(ArrayFile):
             except _FAULTS as error:
                 raise InputError(_unreadable(where, error)) from None
 
+        def read_inner(start: int, stop: int, first: int, last: int) -> Any:
+            if mapped is not None:
+                return mapped[start:stop, first:last]
+            try:
+                return np.asarray(dataset[start:stop, first:last])
+            except _FAULTS as error:
+                raise InputError(_unreadable(where, error)) from None
+
         packing = ", ".join(filter(None, [dataset.compression, dataset.shuffle and "shuffle"]))
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         return StoredArray(
@@ -174,6 +182,7 @@ class Hdf5File(ArrayFile):
             read_rows=read_rows,
             attributes=_small_attributes(dataset),
             storage=f"{chunks}, {packing}" if packing else chunks,
+            read_inner=read_inner if len(dataset.shape) > 1 else None,
         )
 
     def _mapped(self, dataset: Any) -> Any:

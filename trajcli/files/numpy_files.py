@@ -6,6 +6,7 @@ import os
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray
 from trajcli.files.mapping import is_safe
+from trajcli.files.placing import PROVENANCE
+from trajcli.files.provenance import LIMIT, Provenance
 from trajcli.files.source import natural_key
 
 _FAULTS = (
@@ -80,6 +83,15 @@ class NpzFile(ArrayFile):
             for info in self._zip.infolist()
             if info.filename.endswith(".npy")
         }
+        self._about = self._provenance()
+
+    def _provenance(self) -> Provenance:
+        """What trajcli wrote beside the arrays; nothing where another program wrote them."""
+        try:
+            with self._zip.open(PROVENANCE) as stream:
+                return Provenance.parse(stream.read(LIMIT + 1))
+        except _FAULTS:
+            return Provenance()
 
     def names(self) -> list[str]:
         return sorted(self._members, key=natural_key)
@@ -90,7 +102,13 @@ class NpzFile(ArrayFile):
             return None
         member = _Member(self._zip, info, f"{self.path}:{name.strip('/')}")
         self._opened.append(member)
-        return member.stored()
+        return self._about.attach(member.stored(), name.strip("/"))
+
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        return {} if group.strip("/") else self._about.attributes
+
+    def dof_names(self) -> list[str] | None:
+        return self._about.dofs
 
     def close(self) -> None:
         for member in self._opened:
@@ -127,7 +145,8 @@ class _Member:
             raise ValueError("pickled objects")
         count = int(np.prod(self._shape, dtype=object))
         declared = count * self._dtype.itemsize
-        held = self._info.file_size - self._stream.tell()
+        self._header = self._stream.tell()
+        held = self._info.file_size - self._header
         if declared > _EXPANSION_LIMIT * (self._info.compress_size + 1):
             raise ValueError(f"declares {declared} bytes in {self._info.compress_size} packed ones")
         if declared != held:
@@ -151,6 +170,8 @@ class _Member:
                 whole = whole.reshape(self._shape[::-1]).T if self._fortran else whole
                 return whole[start:stop] if self._shape else whole.reshape(())
             per_row = int(np.prod(self._shape[1:], dtype=object))
+            if start != self._row and self._info.compress_type == zipfile.ZIP_STORED:
+                return self._jump(start, stop, per_row)
             if start < self._row:
                 self._open()
             while self._row < start:
@@ -161,6 +182,22 @@ class _Member:
             return self._take((stop - start) * per_row).reshape(stop - start, *self._shape[1:])
         except _FAULTS as error:
             raise InputError(unreadable(self._where, "an intact archive", error)) from None
+
+    def _jump(self, start: int, stop: int, per_row: int) -> Any:
+        """Rows of a member that lies in the archive as it is, without what is before them.
+
+        Only reading from front to end meets the checksum.
+        """
+        name = self._archive.filename
+        assert name is not None
+        with open(name, "rb") as file:
+            file.seek(self._info.header_offset + 26)
+            lengths = np.frombuffer(file.read(4), "<u2")
+            begin = self._info.header_offset + 30 + int(lengths.sum()) + self._header
+            file.seek(begin + start * per_row * self._dtype.itemsize)
+            data = file.read((stop - start) * per_row * self._dtype.itemsize)
+        rows = np.frombuffer(bytearray(data), self._dtype)
+        return rows.reshape(stop - start, *self._shape[1:])
 
     def _take(self, count: int) -> Any:
         size = count * self._dtype.itemsize
