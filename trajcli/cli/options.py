@@ -82,6 +82,13 @@ def parse_size(text: str) -> int:
     return size
 
 
+def is_slice(text: str) -> bool:
+    """Whether a word can be what follows --rows: 3, 0:10, -5:, or several with commas."""
+    return (
+        bool(text) and set(text) <= set("0123456789:,+-") and any(c in ":0123456789" for c in text)
+    )
+
+
 def given_options(**values: Any) -> dict[str, Any]:
     """The options of a mode that were given."""
     return {name: value for name, value in values.items() if value is not None}
@@ -347,6 +354,36 @@ Untrusted = Annotated[
 ]
 DryRun = Annotated[bool, _run_option("--dry-run", help="Say what would be done, and stop.")]
 NoProgress = Annotated[bool, _run_option("--no-progress", help="No progress bar or lines.")]
+
+_look_option = _panel("What is looked at")
+
+Index = Annotated[
+    str | None,
+    _look_option(
+        "--index", metavar="WHICH", help="Trajectories: 3, 0:10 or 2,5,-1. (default: all)"
+    ),
+]
+Dof = Annotated[
+    str | None,
+    _look_option("--dof", metavar="WHICH", help="Dofs, by number or name: 2,5. (default: all)"),
+]
+Rows = Annotated[
+    str | None,
+    _look_option(
+        "--rows", metavar="[WHICH]", help="List rows, number by number: all, or 17, or 0:10."
+    ),
+]
+Value = Annotated[
+    str | None,
+    _look_option(
+        "--value",
+        metavar="DATASET[I,J,K]",
+        help="Print one number and nothing else: position[3,-1,2].",
+    ),
+]
+Full = Annotated[
+    bool, _look_option("--full", help="Look at all values of a large file, not at a sample.")
+]
 
 _bench_option = _panel("What is measured")
 

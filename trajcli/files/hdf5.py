@@ -56,13 +56,15 @@ class Hdf5File(ArrayFile):
         if (identity.fileno, identity.addr) in seen:
             return
         seen.add((identity.fileno, identity.addr))
-        for name in group:
-            if not isinstance(group.get(name, getlink=True), self._h5.HardLink):
+        h5o, kinds = self._h5.h5o, (self._h5.h5o.TYPE_GROUP, self._h5.h5o.TYPE_DATASET)
+        for key in group.id:
+            if group.id.links.get_info(key).type != self._h5.h5l.TYPE_HARD:
                 continue
-            child = group.get(name)
-            if isinstance(child, self._h5.Group):
-                self._walk(child, f"{prefix}{name}/", found, seen)
-            elif isinstance(child, self._h5.Dataset) and not _is_bare_dimension(child):
+            kind = h5o.get_info(group.id, key).type
+            name = key.decode("utf-8", "surrogateescape")
+            if kind == kinds[0]:
+                self._walk(group[name], f"{prefix}{name}/", found, seen)
+            elif kind == kinds[1] and not _is_bare_dimension(self._h5, group, key):
                 found.append(prefix + name)
 
     def get(self, name: str) -> StoredArray | None:
@@ -201,9 +203,11 @@ class Hdf5File(ArrayFile):
         return map_array(self.path, dataset.dtype, offset, dataset.shape)
 
 
-def _is_bare_dimension(dataset: Any) -> bool:
+def _is_bare_dimension(h5py: Any, group: Any, key: bytes) -> bool:
     """Whether this is netCDF's mark of a dimension that has no values."""
-    name = dataset.attrs.get("NAME", b"")
+    if not h5py.h5a.exists(group.id, b"NAME", obj_name=key):
+        return False  # without opening it, which takes most of the time of a walk
+    name = group[key].attrs.get("NAME", b"")
     return isinstance(name, bytes) and name.startswith(b"This is a netCDF dimension but not")
 
 

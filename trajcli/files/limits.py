@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ class Bounds:
     @property
     def size(self) -> Any:
         """What an excess is measured by: the larger limit of each dof."""
-        sides = [np.where(np.isfinite(side), np.abs(side), 0.0) for side in (self.lower, self.upper)]
+        sides = [
+            np.where(np.isfinite(side), np.abs(side), 0.0) for side in (self.lower, self.upper)
+        ]
         largest = np.maximum(*sides)
         return np.where(largest > 0, largest, 1.0)
 
@@ -47,7 +49,7 @@ class Limits:
     tables: Mapping[str, tuple[Sequence[float], Sequence[float]]]
 
     def bounds(self, dofs: Sequence[str], itemsize: int = 8) -> dict[str, Bounds]:
-        """Those of some dofs, matched by name, else by number; raises InputError where neither is."""
+        """Those of some dofs, by name, else by number; raises InputError where neither fits."""
         order = self._order(dofs)
         slack = _FORGIVEN.get(itemsize, _FORGIVEN[4])
         return {
@@ -95,25 +97,21 @@ def _from_toml(path: Path, data: bytes) -> Limits:
     faults = []
     if names is not None and not _texts(names):
         faults.append(Fault("not names", f"{path}: joint_names", "a list of strings", repr(names)))
-    tables = {}
-    count = len(names) if _texts(names) else None
+        names = None
+    tables: dict[str, tuple[list[float], list[float]]] = {}
     for name in QUANTITIES:
-        own = table.get(name)
-        if own is None:
+        if name not in table:
             continue
-        upper = own.get("upper") if isinstance(own, dict) else None
-        lower = own.get("lower") if isinstance(own, dict) else None
-        if lower is None and _numbers(upper):
-            lower = [-value for value in upper]
-        if upper is None and _numbers(lower):
-            upper = [-value for value in lower]
-        if not (_numbers(lower) and _numbers(upper) and len(lower) == len(upper)):
+        sides = _sides(table[name])
+        if sides is None:
             expected = "upper (and lower, if it is not its negative): one number per joint"
-            faults.append(Fault("not limits", f"{path}: [{name}]", expected, repr(own)))
+            faults.append(
+                Fault("not limits", f"{path}: [{name}]", expected, repr(table[name])[:200])
+            )
             continue
-        count = len(upper) if count is None else count
-        faults += _table_faults(f"{path}: [{name}]", lower, upper, count)
-        tables[name] = ([float(v) for v in lower], [float(v) for v in upper])
+        counts = [len(names)] if names is not None else [len(v[0]) for v in tables.values()]
+        faults += _table_faults(f"{path}: [{name}]", *sides, *counts[:1])
+        tables[name] = sides
     if not tables and not faults:
         expected = f"tables {', '.join(f'[{name}]' for name in QUANTITIES)}"
         faults.append(Fault("no limits in it", str(path), expected, ", ".join(table) or "nothing"))
@@ -122,13 +120,29 @@ def _from_toml(path: Path, data: bytes) -> Limits:
     return Limits(path, names, tables)
 
 
-def _table_faults(where: str, lower: Sequence[float], upper: Sequence[float], count: int) -> Any:
-    if len(upper) != count:
+def _sides(own: Any) -> tuple[list[float], list[float]] | None:
+    """Lower and upper of a table; one alone is symmetric. None for what is no such table."""
+    if not isinstance(own, dict) or not {"lower", "upper"} & set(own):
+        return None
+    given = {side: own[side] for side in ("lower", "upper") if side in own}
+    if not all(_numbers(values) for values in given.values()):
+        return None
+    upper = given.get("upper") or [-value for value in given["lower"]]
+    lower = given.get("lower") or [-value for value in given["upper"]]
+    if len(lower) != len(upper):
+        return None
+    return [float(v) for v in lower], [float(v) for v in upper]
+
+
+def _table_faults(
+    where: str, lower: Sequence[float], upper: Sequence[float], count: int | None = None
+) -> Iterator[Fault]:
+    if count is not None and len(upper) != count:
         yield Fault("wrong number of limits", where, f"{count}, one per joint", str(len(upper)))
     for i, (a, b) in enumerate(zip(lower, upper, strict=True)):
         if not a <= b:
-            yield Fault("limits that nothing can keep", f"{where}, joint {i}", "lower <= upper",
-                        f"{a} and {b}")  # fmt: skip
+            what = "limits that nothing can keep"
+            yield Fault(what, f"{where}, joint {i}", "lower <= upper", f"{a} and {b}")
 
 
 def _from_urdf(path: Path, data: bytes) -> Limits:
@@ -138,7 +152,7 @@ def _from_urdf(path: Path, data: bytes) -> Limits:
     inside: list[tuple[str, str]] = []
     faults: list[Fault] = []
 
-    def declared(*_: Any) -> None:
+    def declared(*_: Any) -> int:
         raise ValueError("a document type: entities are not read")
 
     def begun(tag: str, attributes: dict[str, str]) -> None:
@@ -151,7 +165,9 @@ def _from_urdf(path: Path, data: bytes) -> Limits:
                 joints[name] = _urdf_limit(kind, attributes)
             except ValueError:
                 where = f"{path}: joint {name}, <limit>"
-                faults.append(Fault("not numbers", where, "lower, upper, velocity", str(attributes)))
+                faults.append(
+                    Fault("not numbers", where, "lower, upper, velocity", str(attributes))
+                )
 
     def ended(tag: str) -> None:
         if tag == "joint":
@@ -175,7 +191,7 @@ def _from_urdf(path: Path, data: bytes) -> Limits:
 
 
 def _urdf_limit(kind: str, attributes: Mapping[str, str]) -> tuple[float, float, float]:
-    """Lower, upper, speed; a continuous joint turns without end, absent bounds are 0 by the URDF."""
+    """Lower, upper, speed; a continuous joint has no ends, an absent one is 0 in a URDF."""
     speed = float(attributes.get("velocity", "inf"))
     if kind == "continuous":
         return -math.inf, math.inf, speed

@@ -60,11 +60,16 @@ class NpyFile(ArrayFile):
             dtype=array.dtype,
             read_rows=self._read_rows,
             storage=order,
+            read_inner=self._read_inner if array.ndim > 1 else None,
         )
 
     def _read_rows(self, start: int, stop: int) -> Any:
         """Rows as they lie in the file where its pages can be trusted, else read."""
         rows = self._array[start:stop] if self._array.ndim else self._array
+        return rows if is_safe(self.path) else np.array(rows)
+
+    def _read_inner(self, start: int, stop: int, first: int, last: int) -> Any:
+        rows = self._array[start:stop, first:last]
         return rows if is_safe(self.path) else np.array(rows)
 
 

@@ -50,7 +50,6 @@ class Steps:
         elapsed = np.concatenate([[0.0], np.cumsum(steps, dtype=np.float64)])
         return elapsed[begin + self.after : end + self.after]
 
-
     def gaps(self, begin: int, end: int, first: int, last: int) -> tuple[Any, Any]:
         """Steps between rows first..last of trajectories begin..end, [b or 1, rows − 1], and how
         far each may be off because stamps are rounded; a single row has one step, of 1.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -87,28 +88,58 @@ class Motions:
 
 @dataclass(frozen=True)
 class Trajectories:
-    """All trajectories of a source, numbered through its groups in natural order."""
+    """All trajectories of a source, numbered through the groups that differ in numbers alone.
 
-    sets: Sequence[Motions]
+    What lies in groups of other names (actions, and reference/position) are other aspects of the
+    same trajectories.
+    """
+
+    aspects: Sequence[Sequence[Motions]]
+
+    @staticmethod
+    def of(sets: Iterable[Motions]) -> Trajectories:
+        """Sets in natural order, sorted into aspects."""
+        aspects: dict[tuple[str, ...], list[Motions]] = {}
+        for one in sets:
+            key = (re.sub(r"\d+", "*", one.group), *one.arrays)
+            aspects.setdefault(key, []).append(one)
+        return Trajectories(list(aspects.values()))
+
+    @property
+    def main(self) -> Sequence[Motions]:
+        """The aspect that shows most."""
+        return max(self.aspects, key=lambda sets: len(sets[0].arrays), default=[])
 
     @property
     def count(self) -> int:
         """How many there are."""
-        return sum(one.shape[0] for one in self.sets)
+        return sum(one.shape[0] for one in self.main)
 
     def at(self, number: int) -> tuple[Motions, int]:
-        """The set and the number in it of a trajectory."""
-        for one in self.sets:
-            if number < one.shape[0]:
-                return one, number
-            number -= one.shape[0]
-        raise IndexError(number)
+        """The main set and the number in it of a trajectory."""
+        found = _within(self.main, number)
+        if found is None:
+            raise IndexError(number)
+        return found
+
+    def beside(self, number: int) -> list[tuple[Motions, int]]:
+        """A trajectory in all its aspects."""
+        found = (_within(sets, number) for sets in self.aspects)
+        return [one for one in found if one is not None]
 
     def name(self, number: int) -> str:
         """The name of a trajectory: its group where it has one of its own, else its number."""
         one, _ = self.at(number)
-        own = len(self.sets) > 1 and one.shape[0] == 1
+        own = len(self.main) > 1 and one.shape[0] == 1
         return one.group.strip("/") if own else str(number)
+
+
+def _within(sets: Sequence[Motions], number: int) -> tuple[Motions, int] | None:
+    for one in sets:
+        if number < one.shape[0]:
+            return one, number
+        number -= one.shape[0]
+    return None
 
 
 def find_trajectories(file: ArrayFile, source: Source) -> Trajectories:
@@ -117,22 +148,22 @@ def find_trajectories(file: ArrayFile, source: Source) -> Trajectories:
     Raises InputError where a named dataset is not there or cannot be one.
     """
     if source.dataset is None:
-        return Trajectories(list(_recognised(file, file.names())))
+        return Trajectories.of(_recognised(file, file.names()))
     if file.has_group(source.dataset):
         prefix = source.dataset.strip("/") + "/"
         names = [name for name in file.names() if name.startswith(prefix)]
         found = list(_recognised(file, names))
         if not found:
             raise InputError(file.missing(source.dataset))
-        return Trajectories(found)
+        return Trajectories.of(found)
     names = file.match(source.dataset)
-    return Trajectories([_named(file, name) for name in names])
+    return Trajectories.of(_named(file, name) for name in names)
 
 
 def require_trajectories(file: ArrayFile, source: Source) -> Trajectories:
     """The same; raises InputError where there are none."""
     found = find_trajectories(file, source)
-    if found.sets:
+    if found.aspects:
         return found
     raise InputError(
         Fault(

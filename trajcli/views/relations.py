@@ -17,35 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.schema import QUANTITIES, RECORDED_START
 from trajcli.modes.central import MIDDLE, WINDOW
 from trajcli.modes.stencils import derivative_weights
+from trajcli.views.laws import CONTEXT, ORDERS, Law
 
 _COMPUTED = 1e-12
 _EPS = float(np.finfo(np.float64).eps)
-_ORDER = {"clique": 0, "velocity": 1, "acceleration": 2, "jerk": 3, "central": 0, "teleport": 0}
-CONTEXT = 2
-"""Rows on either side of a row that its relation may need."""
-
-
-@dataclass(frozen=True)
-class Law:
-    """What an output's attributes say of the mode that made it."""
-
-    mode: str
-    scheme: str = "euler"
-    ends: str = "plan"
-    frames: str = "full"
-    convention: str = "standard"
-    degree: int = 3
-    steps: int = 1
-    recorded: bool = False
-
-    @property
-    def name(self) -> str:
-        """The mode, and its scheme where that matters."""
-        cascade = self.mode in _ORDER and self.mode not in ("central", "teleport")
-        return f"{self.mode}, {self.scheme}" if cascade else self.mode
 
 
 @dataclass(frozen=True)
@@ -112,22 +89,6 @@ class Window:
         return self.gaps[:, first - 1 : last - 1, None]
 
 
-def law_of(attributes: Mapping[str, Any]) -> Law | None:
-    """The law that the attributes of an output tell; None where they are not those of one."""
-    mode = str(attributes.get("mode"))
-    own = "degree" if mode == "bspline" else "frames"
-    if mode not in (*_ORDER, "bspline") or own not in attributes:
-        return None
-    words = ("scheme", "ends", "frames", "convention")
-    told: dict[str, Any] = {k: str(attributes[k]) for k in words if k in attributes}
-    for name in ("degree", "steps"):
-        value = attributes.get(name)
-        if isinstance(value, (int, np.integer)) and value > 0:
-            told[name] = int(value)
-    recorded = attributes.get("start") == RECORDED_START or told.get("ends") == "recording"
-    return Law(mode, **told, recorded=recorded)
-
-
 def residuals(law: Law, window: Window) -> Iterator[Residual]:
     """Every relation that the law and the orders there are allow, over the rows of a window.
 
@@ -149,7 +110,7 @@ def _error(law: Law, order: int, values: Any, kind: Any) -> Any:
     with np.errstate(all="ignore"):
         unit = np.spacing(np.abs(values).astype(kind)).astype(np.float64)
         unit = np.where(np.isfinite(unit), unit, 0.0)
-        if order == _ORDER.get(law.mode):
+        if order == ORDERS.get(law.mode):
             return 0.5 * unit
         known = np.where(np.isfinite(values), np.abs(values), 0.0)
         return unit + _COMPUTED * known.max(axis=1, keepdims=True, initial=0.0)
@@ -197,7 +158,7 @@ def _cascades(law: Law, window: Window) -> Found:
         earliest = m + 1 if law.recorded else 1
         first, last = window.clipped(max(earliest - window.first, 1))
         if first < last:
-            yield first, last, _cascade(law, m, _ORDER[law.mode], window.dt(first, last))
+            yield first, last, _cascade(law, m, ORDERS[law.mode], window.dt(first, last))
         if law.recorded and window.first == 0 and earliest < window.rows:
             for row in range(earliest):  # not yet differenced: the first value that can be
                 ahead = Term(m + 1, earliest - row, -1.0)
@@ -307,9 +268,14 @@ class _Points:
             off += [errors[0][:, -1:]] * 2
             gaps += [window.gaps[:, -1:]] * 2
             slack += [window.slack[:, -1:]] * 2
-        joined = (np.concatenate(parts, axis=1) for parts in (values, off, gaps, slack))
-        earliest = 0 if law.recorded else MIDDLE
-        return _Points(*joined, before=int(head), earliest=earliest)
+        return _Points(
+            values=np.concatenate(values, axis=1),
+            errors=np.concatenate(off, axis=1),
+            gaps=np.concatenate(gaps, axis=1),
+            slack=np.concatenate(slack, axis=1),
+            before=int(head),
+            earliest=0 if law.recorded else MIDDLE,
+        )
 
     def stencils(
         self, window: Window, errors: Mapping[int, Any], begin: int, end: int, recorded: bool

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.files.arrays import StoredArray
 from trajcli.files.limits import Bounds
 from trajcli.files.schema import QUANTITIES
+from trajcli.views.laws import CONTEXT, Law, law_of
 from trajcli.views.motions import Motions
-from trajcli.views.relations import CONTEXT, Law, Residual, Window, blame, law_of, residuals
+
+if TYPE_CHECKING:
+    from trajcli.views.relations import Window
 
 SAMPLE_BYTES = 24 << 20
 _BLOCK_BYTES = 4 << 20
@@ -105,7 +108,8 @@ class Relation:
     order: int = 0
     place: Place | None = None
     failing: int = 0
-    rows: int = 0
+    numbers: int = 0
+    """How many residuals were beyond rounding, and how many there are."""
 
     @property
     def holds(self) -> bool:
@@ -151,9 +155,7 @@ def scan(
     for done, span in enumerate(spans):
         begin, end, first, last = span
         core = _core(first, last, rows)
-        values = {
-            name: _read(stored, span) for name, stored in motions.arrays.items()
-        }
+        values = {name: _read(stored, span) for name, stored in motions.arrays.items()}
         for name, array in values.items():
             limits = (bounds or {}).get(name)
             extents[name].see(array[:, core[0] : core[1]], begin, first + core[0], limits)
@@ -162,7 +164,7 @@ def scan(
         looked += (end - begin) * (core[1] - core[0])
         on_progress(done + 1, len(spans))
     seen = looked / max(1, len(numbers) * rows)
-    return Scan(extents, relation if relation and relation.rows else None, sampled, seen)
+    return Scan(extents, relation if relation and relation.numbers else None, sampled, seen)
 
 
 def _read(stored: StoredArray, span: Span) -> Any:
@@ -224,8 +226,10 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield begin, previous + 1
 
 
-def window_of(motions: Motions, law: Law, values: Mapping[str, Any], span: Span) -> Window:
+def _window(motions: Motions, values: Mapping[str, Any], span: Span) -> Window:
     """A window of motions for the relation of their mode."""
+    from trajcli.views.relations import Window
+
     begin, end, first, last = span
     step = motions.attributes.get("dt")
     if isinstance(step, (float, np.floating)):  # what the rows were computed with
@@ -249,12 +253,14 @@ def _see_relation(
 ) -> None:
     if not values or next(iter(values.values())).size == 0:
         return
-    window = window_of(motions, relation.law, values, span)
+    from trajcli.views.relations import Residual, blame, residuals
+
+    window = _window(motions, values, span)
     found = list(residuals(relation.law, window))
     worst: tuple[float, Residual, Any] | None = None
     for residual in found:
         ratios = residual.ratios
-        relation.rows += ratios.shape[0] * ratios.shape[1]
+        relation.numbers += ratios.size
         if not ratios.size:
             continue
         at = np.unravel_index(int(ratios.argmax()), ratios.shape)
@@ -272,4 +278,3 @@ def _see_relation(
     relation.ratio, relation.residual = ratio, float(residual.values[at])
     relation.order = order
     relation.place = (span[0] + b, window.first + row, d)
-

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from trajcli.errors import Fault, UsageError
 
 _SLICE = re.compile(r"([+-]?\d+)?(?::([+-]?\d+)?(?::([+-]?\d+)?)?)?")
 _VALUE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[^\[\]]*)\])?")
-MANY = 1 << 24
-"""More are never listed one by one."""
 
 
 def select(text: str | None, count: int, option: str, names: Sequence[str] = ()) -> Sequence[int]:
@@ -49,7 +48,7 @@ def rows_of(text: str | None, count: int) -> tuple[int, int]:
     """--rows as begin and end: one row, or a slice without a step."""
     numbers = select(text, count, "--rows")
     begin, end = (numbers[0], numbers[-1] + 1) if len(numbers) else (0, 0)
-    if len(numbers) != end - begin or any(b < a for a, b in zip(numbers, numbers[1:], strict=False)):
+    if len(numbers) != end - begin or any(b < a for a, b in pairwise(numbers)):
         raise UsageError(Fault("not one run of rows", "--rows", "like 3, 0:10 or -5:", text or ""))
     return begin, end
 
