@@ -381,6 +381,22 @@ Value = Annotated[
         help="Print one number and nothing else: position[3,-1,2].",
     ),
 ]
+LimitsFile = Annotated[
+    Path | None,
+    _look_option(
+        "--limits",
+        metavar="FILE",
+        help="Limits of the joints: .toml as in sample_data, or a URDF.",
+    ),
+]
+CheckedStart = Annotated[
+    str | None,
+    _look_option(
+        "--start",
+        metavar="START",
+        help="zero | FILE[:GROUP]: what row 0 must be. (default: what the file says, if found)",
+    ),
+]
 Full = Annotated[
     bool, _look_option("--full", help="Look at all values of a large file, not at a sample.")
 ]

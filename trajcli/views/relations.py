@@ -50,7 +50,7 @@ class Residual:
         """How many times what is allowed; not finite values are no business of a relation."""
         with np.errstate(all="ignore"):
             ratios = np.abs(self.values) / np.maximum(self.allowed, np.finfo(np.float64).tiny)
-        return np.where(np.isfinite(self.values), ratios, 0.0)
+        return np.where(np.isfinite(ratios), ratios, 0.0)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,8 @@ def _sum(
     window: Window, errors: Mapping[int, Any], first: int, last: int, terms: Sequence[Term]
 ) -> Residual:
     """The weighted sum over rows first..last, term by term, and what it may come to."""
-    off = window.slack / window.gaps  # relative, of the step into each row but the first
+    with np.errstate(all="ignore"):  # steps that are no steps are time's business
+        off = window.slack / window.gaps  # relative, of the step into each row but the first
     off = np.concatenate([off[:, :1], off], axis=1)[:, first:last, None]
     total: Any = 0.0
     allowed: Any = 0.0
@@ -294,7 +295,8 @@ class _Points:
         times = [zero]
         for i in range(WINDOW - 1):
             times.append(times[-1] + self.gaps[:, start + i : start + i + count])
-        weights = derivative_weights(times, times[left], zero + 1.0)
+        with np.errstate(all="ignore"):
+            weights = derivative_weights(times, times[left], zero + 1.0)
         off = self._off(start, count)
         here = self.values[:, rows[left]]
         for m in sorted(set(window.values) - {0}):
@@ -313,7 +315,8 @@ class _Points:
 
     def _off(self, start: int, count: int) -> Any:
         """How far the steps of each window may be off, relative: [b, count, 1]."""
-        each = self.slack / self.gaps
+        with np.errstate(all="ignore"):
+            each = self.slack / self.gaps
         sides = [each[:, start + i : start + i + count] for i in range(WINDOW - 1)]
         return np.max(sides, axis=0)[:, :, None]
 
