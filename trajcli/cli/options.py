@@ -401,6 +401,44 @@ Full = Annotated[
     bool, _look_option("--full", help="Look at all values of a large file, not at a sample.")
 ]
 
+FirstSource = Annotated[
+    str,
+    typer.Argument(metavar="A", help="FILE[:DATASET or :GROUP].", show_default=False),
+]
+SecondSource = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[B]",
+        help="The other; with --recompute, what A was computed from.",
+        show_default=False,
+    ),
+]
+Figure = Annotated[
+    Path,
+    typer.Option(
+        "-o", "--out", metavar="FIG", show_default=False, help="FIG.png, FIG.svg or FIG.pdf."
+    ),
+]
+Histogram = Annotated[
+    bool, _look_option("--histogram", help="The peaks of all trajectories, as a histogram.")
+]
+Title = Annotated[
+    str | None, _output_option("--title", metavar="TEXT", help="Above the figure. (default: none)")
+]
+_tolerance_option = _panel("What is allowed")
+Recompute = Annotated[
+    bool,
+    _option("--recompute", help="Compare A with its own job, done again in a temporary folder."),
+]
+Rtol = Annotated[
+    float, _tolerance_option("--rtol", metavar="R", help="Apart by R times the larger of the two.")
+]
+Atol = Annotated[float, _tolerance_option("--atol", metavar="A", help="Apart by A, beside --rtol.")]
+Ulp = Annotated[
+    float,
+    _tolerance_option("--ulp", metavar="N", help="Or apart by N units in the last place."),
+]
+
 _bench_option = _panel("What is measured")
 
 Elements = Annotated[
