@@ -40,6 +40,8 @@ class Line:
     numbers: Sequence[int]
     bounds: Bounds | None
     goal: Any = None
+    held: bool = False
+    """Whether a value holds over the step into its row: the actions of zero-order hold."""
 
     @property
     def beyond(self) -> Any:
@@ -118,13 +120,19 @@ def _line(
         numbers,
         _bounds(motions, name, quantity, numbers, limits),
         _goal(motions, own, quantity, numbers),
+        quantity == _acted(motions) and motions.attributes.get("scheme") == "zoh",
     )
 
 
 def quantity_of(motions: Motions, name: str) -> str:
     """What an array is: actions are what their mode says, where the file says which."""
+    return _acted(motions) or name if name in ACTIONS else name
+
+
+def _acted(motions: Motions) -> str:
+    """The quantity that the actions of the file's mode are; "" where it does not say."""
     mode = str(motions.attributes.get("mode"))
-    return QUANTITIES[ORDERS[mode]] if name in ACTIONS and mode in ORDERS else name
+    return QUANTITIES[ORDERS[mode]] if mode in ORDERS else ""
 
 
 def _bounds(

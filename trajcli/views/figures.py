@@ -92,6 +92,7 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[str], title: str | None)
         _stack(axis, quantity, members)
     axes[-1].set_xlabel("time (s)" if lines[0].timed else "row")
     _margins(axes[-1], lines)
+    figure.align_ylabels(axes)
     _finish(figure, lines, sources, title, _marks(lines))
     return figure
 
@@ -119,13 +120,14 @@ def _stack(axis: Any, quantity: str, members: Sequence[Line]) -> None:
                 linestyle=_style(line.source, number),
                 linewidth=thin,
                 alpha=faint,
+                drawstyle="steps-pre" if line.held else "default",
                 gid=f"{quantity}/{line.dofs[i]}",
             )
     for line in members:
         _ends(axis, line)
     _limits(axis, members)
     beyond = sum(_violations(axis, line) for line in members)
-    unit = members[0].unit
+    unit = _unit(members[0].unit)
     axis.set_ylabel(f"{quantity}\n({unit})" if unit else quantity)
     if beyond:
         said = f"{beyond} value{'s' * (beyond > 1)} beyond limits"
@@ -167,10 +169,10 @@ def _limits(axis: Any, members: Sequence[Line]) -> None:
     for place, (number, band) in enumerate(sorted(bands.items())):
         for edge in band:
             if bottom <= edge <= top:
-                across = [1.004 + 0.007 * place, 1.010 + 0.007 * place]
+                across = [1.003 + 0.005 * place, 1.0075 + 0.005 * place]
                 where = axis.get_yaxis_transform()
                 colour = _colour(number)
-                axis.plot(across, [edge] * 2, transform=where, color=colour, clip_on=False, lw=1.6)
+                axis.plot(across, [edge] * 2, transform=where, color=colour, clip_on=False, lw=1.8)
     axis.set_ylim(bottom, top)
 
 
@@ -185,23 +187,28 @@ def _extent(members: Sequence[Line]) -> tuple[float, float]:
 
 
 def _violations(axis: Any, line: Line) -> int:
-    """Values beyond limits, marked; how many."""
+    """What is beyond limits: underlaid, with a mark at the worst of each stay; how many values."""
     beyond = line.beyond
-    for i in range(len(line.numbers)):
-        at = np.flatnonzero(beyond[:, i])
-        if len(at):
-            axis.plot(
-                line.time[at],
-                line.values[at, i],
-                "x",
-                color=_RED,
-                ms=4,
-                mew=0.9,
-                linestyle="none",
-                zorder=5,
-                gid=f"beyond/{line.quantity}/{line.dofs[i]}",
-            )
+    for i in np.flatnonzero(beyond.any(axis=0)).tolist():
+        gid = f"beyond/{line.quantity}/{line.dofs[i]}"
+        values = np.where(beyond[:, i], line.values[:, i], np.nan)
+        axis.plot(line.time, values, color=_RED, lw=4.0, alpha=0.35, zorder=1.5, gid=f"{gid}/part")
+        at = _worst(line, i)
+        axis.plot(
+            line.time[at], values[at], "x", color=_RED, ms=5, mew=1.1, ls="none", zorder=5, gid=gid
+        )
     return int(beyond.sum())
+
+
+def _worst(line: Line, i: int) -> Any:
+    """The row of the largest excess in each run of rows beyond a limit."""
+    assert line.bounds is not None
+    beyond = line.beyond[:, i]
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], beyond, [False]]).astype(int)))
+    values = line.values[:, i]
+    excess = np.maximum(values - line.bounds.upper[i], line.bounds.lower[i] - values)
+    runs = zip(edges[::2], edges[1::2], strict=True)
+    return np.array([a + int(np.argmax(excess[a:b])) for a, b in runs], dtype=int)
 
 
 def _margins(axis: Any, lines: Sequence[Line]) -> None:
@@ -212,48 +219,66 @@ def _margins(axis: Any, lines: Sequence[Line]) -> None:
 
 
 def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[str], title: str | None) -> Any:
-    """A figure of how the largest magnitudes are distributed over the trajectories."""
+    """A figure of how the largest magnitudes are distributed over the trajectories, dof by dof."""
     shown = panels(peaks)
     columns = 2 if len(shown) > 1 else 1
-    figure, axes = _figure(-(-len(shown) // columns), columns, 2.0)
+    most = max(len(one.numbers) for one in peaks)
+    figure, axes = _figure(-(-len(shown) // columns), columns, 0.9 + 0.2 * most)
     for axis, (quantity, members) in zip(axes, shown.items(), strict=False):
         _histogram(axis, quantity, members)
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
-    _finish(figure, peaks, sources, title, [])
+    marks: list[tuple[str, Mapping[str, Any]]] = []
+    for source, name in enumerate(_short(sources) if len(sources) > 1 else ()):
+        outline = {"color": "#444444", "lw": 0.9, "ls": _style(source, 0)}
+        filled = {"color": "#444444", "lw": 5, "alpha": 0.75}
+        marks.append((_plain(name), outline if source else filled))
+    if any(one.bounds is not None for one in peaks):
+        marks.append(("limit", {"color": _RED, "lw": 1.2}))
+    _finish(figure, [], [], title, marks)
     return figure
 
 
 def _histogram(axis: Any, quantity: str, members: Sequence[Peaks]) -> None:
-    values = np.concatenate([peaks.values.ravel() for peaks in members])
-    top = float(values.max(initial=0.0)) or 1.0
-    edges = np.linspace(0.0, 1.0001 * top, 31)
-    for peaks in members:
-        for i, number in enumerate(peaks.numbers):
-            counts, _ = np.histogram(peaks.values[:, i], edges)
-            axis.stairs(
-                counts,
-                edges,
-                color=_colour(number),
-                linestyle=_style(peaks.source, number),
-                linewidth=1.0,
-                fill=False,
-                gid=f"{quantity}/{peaks.dofs[i]}",
-            )
-    drawn = False
-    for peaks in members:
-        for i, number in enumerate(peaks.numbers if peaks.bounds is not None else ()):
-            assert peaks.bounds is not None
-            limit = max(abs(float(peaks.bounds.lower[i])), abs(float(peaks.bounds.upper[i])))
-            if limit <= 2 * top:
-                axis.axvline(limit, color=_colour(number), lw=0.9, ls=(0, (6, 3)), zorder=1)
-                drawn = True
-    unit = members[0].unit
+    """A row of bars for each dof, all rows to one scale; its limit as a mark across the row."""
+    names = {n: name for one in members for n, name in zip(one.numbers, one.dofs, strict=True)}
+    rows = {number: len(names) - 1 - i for i, number in enumerate(sorted(names))}
+    top = max((float(one.values.max(initial=0.0)) for one in members), default=0.0) or 1.0
+    edges = np.linspace(0.0, 1.0001 * top, 41)
+    counts = {
+        (one.source, number): np.histogram(one.values[:, i], edges)[0]
+        for one in members
+        for i, number in enumerate(one.numbers)
+    }
+    tallest = max((int(c.max(initial=0)) for c in counts.values()), default=0) or 1
+    for one in members:
+        for i, number in enumerate(one.numbers):
+            bars = 0.86 * counts[one.source, number] / tallest + rows[number]
+            about = {"color": _colour(number), "baseline": rows[number], "zorder": 3 - one.source}
+            gid = f"{quantity}/{one.dofs[i]}"
+            fill = one.source == 0
+            style = {"fill": fill, "alpha": 0.75 if fill else 1.0, "lw": 0 if fill else 0.9}
+            style["linestyle"] = _style(one.source, 0)
+            axis.stairs(bars, edges, gid=gid, **about, **style)
+            _limit_mark(axis, one.bounds, i, rows[number], top)
+    unit = _unit(members[0].unit)
     axis.set_xlabel(f"peak |{quantity}|" + (f" ({unit})" if unit else ""))
-    axis.set_ylabel("trajectories")
+    axis.set_yticks(list(rows.values()), [_plain(names[number]) for number in rows])
+    axis.set_ylim(-0.1, len(rows))
     axis.set_xlim(left=0)
-    if drawn:
-        axis.set_title("dashed: limits", loc="right", color=_GREY, pad=2)
+    axis.tick_params(axis="y", length=0)
+    for label in axis.get_yticklabels():
+        label.set_verticalalignment("bottom")
+    said = f"{len(members[0].values)} trajectories, tallest bar {tallest}"
+    axis.set_title(said, loc="left", color="#444444", pad=3, fontsize=7)
+
+
+def _limit_mark(axis: Any, bounds: Any, i: int, row: int, top: float) -> None:
+    if bounds is None:
+        return
+    limit = max(abs(float(bounds.lower[i])), abs(float(bounds.upper[i])))
+    if limit <= 2 * top:
+        axis.plot([limit] * 2, [row, row + 0.86], color=_RED, lw=1.2, zorder=5, gid="limit")
 
 
 def _colour(number: int) -> str:
@@ -265,7 +290,7 @@ def _style(source: int, number: int) -> Any:
     return _STYLES[(source + number // len(COLOURS)) % len(_STYLES)]
 
 
-def _marks(lines: Sequence[Line]) -> list[tuple[str, Mapping[str, Any]]]:
+def _marks(lines: Sequence[Line]) -> Sequence[tuple[str, Mapping[str, Any]]]:
     """What the marks in a figure of lines mean."""
     grey = {"color": "#444444", "linestyle": "none"}
     marks = [
@@ -276,7 +301,7 @@ def _marks(lines: Sequence[Line]) -> list[tuple[str, Mapping[str, Any]]]:
         marks.append(("goal", {**grey, "marker": "*", "ms": 7, "mfc": "none", "mew": 0.7}))
     if any(line.beyond.any() for line in lines):
         marks.append(
-            ("beyond a limit", {"color": _RED, "marker": "x", "ms": 4, "linestyle": "none"})
+            ("beyond a limit", {"color": _RED, "marker": "x", "ms": 5, "linestyle": "none"})
         )
     return marks
 
@@ -297,22 +322,38 @@ def _finish(
         style = _style(0, number)
         handles.append(Line2D([], [], color=_colour(number), ls=style, label=_plain(name)))
     if len(sources) > 1:
-        for source, name in enumerate(sources):
+        for source, name in enumerate(_short(sources)):
             handles.append(
                 Line2D([], [], color="#444444", ls=_style(source, 0), label=_plain(name))
             )
     for label, about in marks:
         handles.append(Line2D([], [], label=label, **about))
-    if len(names) > 1 or len(sources) > 1 or marks:
+    if handles or title:
         figure.legend(
             handles=handles,
+            title=_plain(title) if title else None,
+            title_fontsize=9,
             loc="outside upper center",
-            ncols=min(len(handles), 6),
+            ncols=_legend_columns(len(handles)),
             columnspacing=1.2,
             handlelength=1.8,
         )
-    if title:
-        figure.suptitle(_plain(title), fontsize=9)
+
+
+def _short(sources: Sequence[str]) -> Sequence[str]:
+    """Names of files without their folders, unless they need them to differ."""
+    names = [os.path.basename(source) for source in sources]
+    return names if len(set(names)) == len(names) else sources
+
+
+def _legend_columns(count: int) -> int:
+    """As few rows as fit, filled evenly."""
+    return max(1, -(-count // -(-max(count, 1) // 6)))
+
+
+def _unit(text: str) -> str:
+    """rad/s^2 as rad/s²."""
+    return _plain(text).replace("^2", "²").replace("^3", "³")
 
 
 def _plain(text: str) -> str:
