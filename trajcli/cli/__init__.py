@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from trajcli.cli import bench, check, diff, info, inspect, integrate, modes, operator, plot
+from trajcli.cli import bench, check, diff, export, info, inspect, integrate, modes, operator, plot
 from trajcli.cli.console import Console
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (integrate, inspect, plot, check, diff, operator, modes, info, bench):
+for command in (integrate, inspect, plot, check, diff, export, operator, modes, info, bench):
     command.register(app)
 
 

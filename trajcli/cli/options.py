@@ -419,6 +419,25 @@ Figure = Annotated[
         "-o", "--out", metavar="FIG", show_default=False, help="FIG.png, FIG.svg or FIG.pdf."
     ),
 ]
+OneSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="FILE[:DATASET or :GROUP]. .h5, .npy, .npz.", show_default=False
+    ),
+]
+Export = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--out",
+        metavar="OUT",
+        show_default=False,
+        help="OUT.csv, OUT.rrd, OUT.npz or OUT.npy.",
+    ),
+]
+ExportRows = Annotated[
+    str | None, _look_option("--rows", metavar="WHICH", help="A run of rows: 0:10. (default: all)")
+]
 Histogram = Annotated[
     bool, _look_option("--histogram", help="The peaks of all trajectories, as a histogram.")
 ]
