@@ -9,7 +9,19 @@ from typing import Annotated
 
 import typer
 
-from trajcli.cli import bench, check, diff, export, info, inspect, integrate, modes, operator, plot
+from trajcli.cli import (
+    bench,
+    check,
+    completion,
+    diff,
+    export,
+    info,
+    inspect,
+    integrate,
+    modes,
+    operator,
+    plot,
+)
 from trajcli.cli.console import Console
 
 app = typer.Typer(
@@ -56,8 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
     console = Console(as_json)
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
+    completion.prepare(os.environ)
     try:
-        code = app(given, standalone_mode=False)
+        code = app(given, prog_name="trajcli", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TrajcliError as error:
         if debug:

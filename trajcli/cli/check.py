@@ -35,8 +35,10 @@ def check(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Does an output hold? The relation of its mode in every row, NaN and Inf, the start row, time,
-    and limits of the joints. Exit 1 if anything fails.
+    """Check that an output holds, and keeps limits; exit 1 if not.
+
+    The relation of its mode in every row, NaN and Inf, the start row, time that rises, and limits
+    of the joints.
 
     A limit may be passed by a billionth of its size (float32: a millionth), which is rounding.
     """

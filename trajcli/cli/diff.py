@@ -42,12 +42,13 @@ def diff(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Compare two files dataset by dataset, or with --recompute an output with its own job done
-    again. Exit 1 if any pair of numbers is further apart than allowed: without tolerances, if any
-    differs.
+    """Compare two files, or an output and its job done again; exit 1 if apart.
 
-    With --recompute, SOURCE is what the output was computed from; without it the source that the
-    output names is looked for beside it, and failing that its own actions and start row are used.
+    Dataset by dataset, absolute, relative and in units of the last place (ulp), and where the
+    worst is. Without tolerances any difference is one too many.
+
+    With --recompute, B is what A was computed from; without it the source that A names is looked
+    for beside it and in this folder, and failing that A's own actions and start row are used.
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.opening import open_arrays

@@ -35,8 +35,10 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write trajectories for other programs: .csv with a column `t` and one for each quantity and
-    joint, as PlotJuggler reads it; .rrd for rerun; .npz, .npy.
+    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), NumPy (.npz, .npy).
+
+    A .csv has a column t and one for each quantity and joint: position/joint1. In an .rrd each of
+    those is a scalar on the time line "time"; it needs pip install 'trajcli[rerun]'.
     """
     from trajcli.files.opening import open_arrays
     from trajcli.files.placing import refuse_input, refuse_place

@@ -52,8 +52,12 @@ def inspect(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what is in a file: datasets, ranges and peaks per dof and when, start and end state,
-    NaN and Inf, how well the mode's relation holds, and a small plot.
+    """Show what is in a file: datasets, ranges, peaks, states, a plot.
+
+    Per dof the range and the peaks of velocity, acceleration and jerk, and when they are; NaN and
+    Inf and where; start and end state; how well the relation of the mode holds.
+
+    Of a large file a sample is looked at, unless --full.
     """
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.inspection import describe

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from trajcli.cli import completion
 from trajcli.errors import Fault, InputError, UsageError
 
 _MODES = "acceleration (acc), jerk, velocity, clique (position), central, bspline or teleport"
@@ -20,6 +21,8 @@ def _option(*names: str, help: str, **more: Any) -> Any:
     """An option that is also an environment variable: --dry-run is TRAJCLI_DRY_RUN."""
     name = next(name for name in names if name.startswith("--"))
     variable = "TRAJCLI_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
+    if "FILE:" in more.get("metavar", "") + help or "FILE[:" in more.get("metavar", "") + help:
+        more["autocompletion"] = completion.datasets
     return typer.Option(*names, help=help, envvar=variable, show_envvar=False, **more)
 
 
@@ -105,6 +108,7 @@ Sources = Annotated[
         metavar="SOURCE...",
         help="FILE[:DATASET]; DATASET may hold *. .h5, .npy or .npz.",
         show_default=False,
+        autocompletion=completion.datasets,
     ),
 ]
 Out = Annotated[
@@ -403,7 +407,12 @@ Full = Annotated[
 
 FirstSource = Annotated[
     str,
-    typer.Argument(metavar="A", help="FILE[:DATASET or :GROUP].", show_default=False),
+    typer.Argument(
+        metavar="A",
+        help="FILE[:DATASET or :GROUP].",
+        show_default=False,
+        autocompletion=completion.datasets,
+    ),
 ]
 SecondSource = Annotated[
     str | None,
@@ -411,6 +420,7 @@ SecondSource = Annotated[
         metavar="[B]",
         help="The other; with --recompute, what A was computed from.",
         show_default=False,
+        autocompletion=completion.datasets,
     ),
 ]
 Figure = Annotated[
@@ -422,7 +432,10 @@ Figure = Annotated[
 OneSource = Annotated[
     str,
     typer.Argument(
-        metavar="SOURCE", help="FILE[:DATASET or :GROUP]. .h5, .npy, .npz.", show_default=False
+        metavar="SOURCE",
+        help="FILE[:DATASET or :GROUP]. .h5, .npy, .npz.",
+        show_default=False,
+        autocompletion=completion.datasets,
     ),
 ]
 Export = Annotated[
@@ -447,7 +460,7 @@ Title = Annotated[
 _tolerance_option = _panel("What is allowed")
 Recompute = Annotated[
     bool,
-    _option("--recompute", help="Compare A with its own job, done again in a temporary folder."),
+    _option("--recompute", help="Compare A with its own job done again, in a temporary folder."),
 ]
 Rtol = Annotated[
     float, _tolerance_option("--rtol", metavar="R", help="Apart by R times the larger of the two.")

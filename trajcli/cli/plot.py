@@ -40,9 +40,12 @@ def plot(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw position, velocity, acceleration and jerk over time as PNG, SVG or PDF, of the first
-    trajectory or those of --index, with limits as bands and what is beyond them marked. Several
-    files are drawn over each other. --histogram shows the peaks of a whole batch.
+    """Draw a figure of trajectories, or of the peaks of a batch.
+
+    Position, velocity, acceleration and jerk over time, of the first trajectory or those of
+    --index; several files over each other. Limits are bands, and what is beyond them is marked.
+
+    Needs matplotlib: pip install 'trajcli[plot]'.
     """
     from trajcli.files.limits import read_limits
     from trajcli.files.opening import open_arrays
