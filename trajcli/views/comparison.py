@@ -62,6 +62,5 @@ def _row(difference: Difference) -> list[str]:
         f"{difference.relative:.3g}",
         f"{difference.ulp:.4g}",
         f"[{at}]",
-        f"{difference.pair[0]:.9g}",
-        f"{difference.pair[1]:.9g}",
+        *(one if isinstance(one, str) else f"{one:.9g}" for one in difference.pair),
     ]

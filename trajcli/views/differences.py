@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray, text_of
 from trajcli.files.source import Source
 
 _BLOCK_BYTES = 8 << 20
@@ -40,7 +40,7 @@ class Difference:
     relative: float = 0.0
     ulp: float = 0.0
     at: tuple[int, ...] | None = None
-    pair: tuple[float, float] = (0.0, 0.0)
+    pair: tuple[float | str, float | str] = (0.0, 0.0)
 
     @property
     def passed(self) -> bool:
@@ -82,7 +82,12 @@ def arrays_of(file: ArrayFile, source: Source) -> dict[str, StoredArray]:
         names = {found[0]: found[0]} if "*" in source.dataset else {"": found[0]}
         names |= {name: name for name in found[1:]}
     stored = {label: file.require(name) for label, name in names.items()}
-    return {label: array for label, array in stored.items() if array.numeric}
+    return {label: array for label, array in stored.items() if array.numeric or _is_text(array)}
+
+
+def _is_text(array: StoredArray) -> bool:
+    """Strings, and yes or no: equal or not, but no distance apart."""
+    return array.dtype.kind in "SUOb"
 
 
 def compare(
@@ -134,6 +139,9 @@ def _blocks(stored: StoredArray) -> int:
 def _take_in(found: Difference, a: Any, b: Any, begin: int, tolerance: Tolerance) -> None:
     """One block of a pair."""
     found.values += a.size
+    if not (_counts(a) and _counts(b)):
+        _take_in_texts(found, a, b, begin)
+        return
     same = a == b
     if a.dtype.kind == b.dtype.kind == "f":
         same |= np.isnan(a) & np.isnan(b)
@@ -158,6 +166,25 @@ def _take_in(found: Difference, a: Any, b: Any, begin: int, tolerance: Tolerance
         found.absolute = most
         found.at = tuple(int(i) + (begin if axis == 0 else 0) for axis, i in enumerate(at))
         found.pair = float(x[at]), float(y[at])
+
+
+def _counts(values: Any) -> bool:
+    return values.dtype.kind in NUMERIC_KINDS
+
+
+def _take_in_texts(found: Difference, a: Any, b: Any, begin: int) -> None:
+    """Values that are equal or not."""
+    texts = [np.array([text_of(v) for v in one.ravel().tolist()], "U") for one in (a, b)]
+    apart = np.flatnonzero(texts[0] != texts[1])
+    if not len(apart):
+        return
+    found.differing += len(apart)
+    found.beyond += len(apart)
+    found.absolute = found.relative = found.ulp = np.inf
+    if found.at is None:
+        at = np.unravel_index(int(apart[0]), a.shape)
+        found.at = tuple(int(i) + (begin if axis == 0 else 0) for axis, i in enumerate(at))
+        found.pair = str(texts[0][apart[0]]), str(texts[1][apart[0]])
 
 
 def last_places(a: Any, b: Any) -> Any:

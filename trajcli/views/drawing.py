@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.schema import QUANTITIES
@@ -76,9 +77,7 @@ def lines_of(
     limits: Limits | None,
 ) -> list[Line]:
     """The lines of the chosen trajectories, by default the first alone."""
-    if not found.count:
-        where = str(found.main[0].file.path) if found.main else ""
-        raise InputError(Fault("no trajectories to draw", where, "B >= 1", "an empty batch"))
+    _require_rows(found)
     chosen = select(index, found.count, "--index") if index else [0]
     if len(chosen) > MOST:
         hint = "--histogram shows all at once"
@@ -92,6 +91,15 @@ def lines_of(
             for name in motions.arrays if motions.shape[1] else ():
                 lines.append(_line(motions, own, name, source, found.name(number), dof, limits))
     return lines
+
+
+def _require_rows(found: Trajectories) -> None:
+    """Raise InputError where there is nothing to draw."""
+    sizes = [one.shape for one in found.main]
+    if not any(batch and rows for batch, rows, _ in sizes):
+        where = str(found.main[0].file.path) if found.main else ""
+        shape = describe(sizes[0]) if sizes else "none"
+        raise InputError(Fault("nothing to draw", where, "trajectories with rows", shape))
 
 
 def _line(
@@ -192,6 +200,7 @@ def peaks_of(
     on_progress: Progress,
 ) -> list[Peaks]:
     """The peaks of every trajectory, or of the chosen ones."""
+    _require_rows(found)
     chosen = None if index is None else np.asarray(select(index, found.count, "--index"))
     peaks = []
     for sets in found.aspects:

@@ -71,7 +71,8 @@ def tracks_of(
         dofs = list(select(dof, motions.shape[2], "--dof", motions.dofs))
         tracks.append(Track(found.name(number), motions, own, begin, end, dofs))
     if not tracks:
-        raise InputError(Fault("no trajectories to export", "SOURCE", "B >= 1", "an empty batch"))
+        where = str(found.main[0].file.path) if found.main else ""
+        raise InputError(Fault("nothing to export", where, "trajectories", "an empty batch"))
     return tracks
 
 
