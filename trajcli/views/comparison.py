@@ -46,7 +46,8 @@ def comparison(
         yield "no datasets to compare"
     else:
         within = f"{differing} numbers differ, within what is allowed" if differing else "equal"
-        yield f"{len(differences)} datasets: {within}"
+        plural = "s" if len(differences) > 1 else ""
+        yield f"{len(differences)} dataset{plural}: {within}"
 
 
 def _row(difference: Difference) -> list[str]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray, text_of
 from trajcli.files.schema import QUANTITIES, unit_of
@@ -234,6 +233,8 @@ def as_batch(stored: StoredArray) -> StoredArray:
     if stored.ndim == 3:
         return stored
     if stored.ndim != 2:
+        from trajcli.checks import describe
+
         expected = "[B, T, D], or [T, D] for one trajectory"
         found = describe(stored.shape)
         raise InputError(Fault("wrong number of dimensions", stored.where, expected, found))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.files.arrays import StoredArray
-from trajcli.files.limits import Bounds
 from trajcli.files.schema import QUANTITIES
 from trajcli.views.laws import CONTEXT, Law, law_of
 from trajcli.views.motions import Motions
 
 if TYPE_CHECKING:
+    from trajcli.files.limits import Bounds
     from trajcli.views.relations import Window
 
 SAMPLE_BYTES = 24 << 20

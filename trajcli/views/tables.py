@@ -61,7 +61,9 @@ def _folded(text: str, width: int) -> list[str]:
     """A cell in pieces of a width, cut after a comma, slash or blank where there is one."""
     pieces = []
     while columns_of(text) > width:
-        cut = max((text.rfind(mark, 0, width) + 1 for mark in " ,/_×"), default=0)
+        cut = max(text.rfind(mark, 0, width) + 1 for mark in " ,")
+        if cut <= width // 3:
+            cut = max(text.rfind(mark, 0, width) + 1 for mark in "/_×x:")
         cut = cut if cut > width // 3 else width
         pieces.append(text[:cut].rstrip())
         text = text[cut:].lstrip()

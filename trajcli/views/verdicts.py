@@ -18,7 +18,7 @@ from trajcli.views.laws import ORDERS, Law, law_of
 from trajcli.views.motions import ACTIONS, Motions, Trajectories, require_trajectories
 from trajcli.views.scan import Extent, Place, Progress, Relation, Scan, scan
 from trajcli.views.selection import select
-from trajcli.views.starts import read_start
+from trajcli.views.starts import find_file, read_start
 
 _BLOCK = 1 << 18
 
@@ -199,8 +199,9 @@ def _start_row(motions: Motions, law: Law, asked: Asked, numbers: Sequence[int] 
     except InputError as error:
         if asked.start is not None:
             raise
-        why = f"not checked: {told}: {error.faults[0].what} (--start FILE names it)"
-        return Verdict("start row", group, None, why)
+        name = told.partition(":")[0]
+        why = f"no {name} here" if not find_file(name, motions.file.path) else error.faults[0].what
+        return Verdict("start row", group, None, f"not checked: {why}; --start names it")
     return _compared(motions, states, numbers)
 
 
