@@ -52,7 +52,7 @@ def check(
     screen = Screen.of(sys.stderr if json else sys.stdout)
     reports = []
     for found in [one for text in source for one in expand_files(parse_source(text))]:
-        with Progress(not (no_progress or quiet)) as progress:
+        with Progress(not (no_progress or quiet), "blocks") as progress:
             verdicts = check_file(found, asked, progress)
         passed = all(verdict.passed is not False for verdict in verdicts)
         checks = [verdict.as_dict() for verdict in verdicts]

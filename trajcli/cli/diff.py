@@ -81,7 +81,7 @@ def diff(
             theirs, name = arrays_of(other, two), str(second)
             if one.dataset is None and two.dataset is None:
                 apart = attributes_apart(file, other)
-        progress = stack.enter_context(Progress(not (no_progress or quiet)))
+        progress = stack.enter_context(Progress(not (no_progress or quiet), "blocks"))
         differences = list(compare(mine, theirs, Tolerance(rtol, atol, ulp), progress))
     passed = all(difference.passed for difference in differences)
     if not (json or quiet):

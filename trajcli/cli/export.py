@@ -55,7 +55,7 @@ def export(
     refuse_input(out, [found.path])
     with open_arrays(found.path, allow_external, untrusted) as file:
         tracks = exports.tracks_of(require_trajectories(file, found), index, dof, rows)
-        with Progress(not (no_progress or quiet)) as progress:
+        with Progress(not (no_progress or quiet), "blocks") as progress:
             report = exports.write(tracks, out, overwrite, progress)
     report["bytes"] = out.stat().st_size
     count = report["trajectories"]

@@ -73,7 +73,7 @@ def inspect(
     screen = Screen.of(sys.stderr if json else sys.stdout)
     reports = []
     for found in sources:
-        with Progress(full and not (no_progress or quiet)) as progress:
+        with Progress(full and not (no_progress or quiet), "blocks") as progress:
             summary = summarise(found, wish, progress)
         reports.append(summary.report)
         if not (json or quiet):

@@ -64,7 +64,7 @@ def plot(
     table = read_limits(limits) if limits else None
     drawn: list[Any] = []
     with ExitStack() as stack:
-        progress = stack.enter_context(Progress(not (no_progress or quiet)))
+        progress = stack.enter_context(Progress(not (no_progress or quiet), "blocks"))
         for number, found in enumerate(sources):
             file = stack.enter_context(open_arrays(found.path, allow_external, untrusted))
             trajectories = require_trajectories(file, found)

@@ -50,7 +50,9 @@ def recomputed(
     found, why = (list(sources), "") if sources else _recorded(file, attributes)
     if not found:
         arrays = _from_itself(file, attributes, why)
-        yield Recomputed(arrays, f"its own actions and start row ({why})")
+        yield Recomputed(
+            arrays, f"its own actions and start row, as far as they are not rounded ({why})"
+        )
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="trajcli-")))
