@@ -11,7 +11,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray
-from trajcli.files.mapping import map_array
+from trajcli.files.mapping import map_array, read_window
 from trajcli.files.numpy_files import unreadable
 from trajcli.files.source import natural_key
 
@@ -168,9 +168,12 @@ class Hdf5File(ArrayFile):
                 raise InputError(_unreadable(where, error)) from None
 
         def read_inner(start: int, stop: int, first: int, last: int) -> Any:
-            if mapped is not None:
-                return mapped[start:stop, first:last]
             try:
+                if mapped is not None:
+                    at, shape = dataset.id.get_offset(), mapped.shape
+                    return read_window(
+                        self.path, mapped.dtype, at, shape, (start, stop, first, last)
+                    )
                 return np.asarray(dataset[start:stop, first:last])
             except _FAULTS as error:
                 raise InputError(_unreadable(where, error)) from None

@@ -30,6 +30,41 @@ def map_array(path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, .
         return None
 
 
+def read_window(
+    path: Path,
+    dtype: np.dtype[Any],
+    offset: int,
+    shape: tuple[int, ...],
+    window: tuple[int, int, int, int],
+) -> Any:
+    """Entries start..stop of the first axis, of each first..last of the second, read plainly.
+
+    For looks here and there: a mapped page would bring megabytes around it along.
+    """
+    start, stop, first, last = window
+    inner = int(np.prod(shape[2:], dtype=object)) * dtype.itemsize
+    values = np.empty((stop - start, last - first, *shape[2:]), dtype)
+    whole = first == 0 and last == shape[1]
+    runs: list[Any] = [values] if whole else list(values)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        for i, run in enumerate(runs):
+            at = offset + ((start + i) * shape[1] + first) * inner
+            _fill(descriptor, memoryview(run).cast("B") if run.size else b"", at)
+    finally:
+        os.close(descriptor)
+    return values
+
+
+def _fill(descriptor: int, view: Any, at: int) -> None:
+    while len(view):
+        count = os.preadv(descriptor, [view], at)
+        if not count:
+            raise OSError(f"the file ends {len(view)} bytes early")
+        view, at = view[count:], at + count
+
+
 def map_writable(
     descriptor: int, path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]
 ) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray
-from trajcli.files.mapping import is_safe
+from trajcli.files.mapping import is_safe, read_window
 from trajcli.files.placing import PROVENANCE
 from trajcli.files.provenance import LIMIT, Provenance
 from trajcli.files.source import natural_key
@@ -69,8 +69,14 @@ class NpyFile(ArrayFile):
         return rows if is_safe(self.path) else np.array(rows)
 
     def _read_inner(self, start: int, stop: int, first: int, last: int) -> Any:
-        rows = self._array[start:stop, first:last]
-        return rows if is_safe(self.path) else np.array(rows)
+        array = self._array
+        if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
+            return np.array(array[start:stop, first:last])
+        window = (start, stop, first, last)
+        try:
+            return read_window(self.path, array.dtype, array.offset, array.shape, window)
+        except OSError as error:
+            raise InputError(unreadable(self.path, "an intact file", error)) from None
 
 
 class NpzFile(ArrayFile):

@@ -61,7 +61,7 @@ def relation_lines(relation: Mapping[str, Any], screen: Screen) -> list[str]:
         parts.append(f"{relation['dataset']}, {_place(relation['at'])}")
     if not holds:
         parts.append(f"{relation['failing']} of {relation['numbers']} numbers fail")
-    return filled(parts, screen, ", ", "  ")
+    return filled(parts, screen, ", ")
 
 
 def _place(at: Mapping[str, int]) -> str:

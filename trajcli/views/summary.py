@@ -21,6 +21,8 @@ from trajcli.views.selection import rows_of, select
 
 _ALIKE = 4
 """So many datasets with names that differ in numbers alone are shown as one."""
+_LEAST_BYTES = 1 << 20
+"""Of each dataset at least so much is looked at."""
 _MOST_ROWS = 1000
 """More rows are never listed."""
 _WHOLE_BYTES = 8 << 20
@@ -220,7 +222,7 @@ def _datasets(
     file: ArrayFile, names: Sequence[str], source: Source, scans: _Scans
 ) -> list[dict[str, Any]]:
     groups = _patterns(names)
-    budget = max(SAMPLE_BYTES // max(len(groups), 1), 1 << 20)
+    budget = max(SAMPLE_BYTES // max(len(groups), 1), _LEAST_BYTES)
     reports = []
     for pattern, members in groups.items():
         looked = members if scans.wish.full else _spread(members)
