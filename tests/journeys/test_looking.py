@@ -204,11 +204,11 @@ def test_ten_gigabytes_are_sampled_in_no_time_and_it_is_said(trajcli, folder, sh
 
 
 def test_full_looks_at_everything_and_a_sample_says_that_it_is_one(trajcli, folder, monkeypatch):
-    from trajcli.views import scan, summary
+    from trajcli.views import datasets, scan
 
-    monkeypatch.setattr(summary, "SAMPLE_BYTES", 1 << 14)
+    monkeypatch.setattr(datasets, "SAMPLE_BYTES", 1 << 14)
     monkeypatch.setattr(scan, "SAMPLE_BYTES", 1 << 14)
-    monkeypatch.setattr(summary, "_LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(datasets, "_LEAST_BYTES", 1 << 14)
     values = np.zeros((500, 100, 3))
     values[[250, 77], [50, 3], [1, 0]] = np.nan, 9.0
     np.save("in.npy", values)

@@ -15,11 +15,12 @@ from trajcli.cli import main
 from trajcli.files.source import Source
 from trajcli.views.charts import Chart, draw
 from trajcli.views.comparison import comparison
+from trajcli.views.datasets import Wish
 from trajcli.views.differences import Difference
 from trajcli.views.inspection import describe
 from trajcli.views.judgement import judgement
 from trajcli.views.screen import Screen, columns_of, shown
-from trajcli.views.summary import Wish, summarise
+from trajcli.views.summary import summarise
 from trajcli.views.tables import table
 from trajcli.views.verdicts import Asked, check_file
 

@@ -60,9 +60,10 @@ def inspect(
     Of a large file a sample is looked at, unless --full.
     """
     from trajcli.files.source import expand_files, parse_source
+    from trajcli.views.datasets import Wish
     from trajcli.views.inspection import describe
     from trajcli.views.screen import Screen
-    from trajcli.views.summary import Wish, summarise
+    from trajcli.views.summary import summarise
 
     console = Console(json, quiet)
     sources = [found for text in source for found in expand_files(parse_source(text))]

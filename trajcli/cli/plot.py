@@ -52,6 +52,7 @@ def plot(
     from trajcli.files.placing import new_file, refuse_input, refuse_place
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views import drawing, figures
+    from trajcli.views.histograms import draw_peaks
     from trajcli.views.motions import require_trajectories
 
     console = Console(json, quiet)
@@ -74,7 +75,7 @@ def plot(
                 drawn += drawing.lines_of(trajectories, number, index, dof, table)
     with figures.settings(library):
         names = [str(found) for found in sources]
-        figure = (figures.draw_peaks if histogram else figures.draw_lines)(drawn, names, title)
+        figure = (draw_peaks if histogram else figures.draw_lines)(drawn, names, title)
         with new_file(out, overwrite) as hidden:
             figures.save(figure, hidden, out.suffix)
     _tell(console, out, drawn, histogram)

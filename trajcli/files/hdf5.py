@@ -157,6 +157,21 @@ class Hdf5File(ArrayFile):
                 )
             )
 
+        read_rows, read_inner = self._readers(dataset, where, bool(outside))
+        packing = ", ".join(filter(None, [dataset.compression, dataset.shuffle and "shuffle"]))
+        chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
+        return StoredArray(
+            where=where,
+            shape=tuple(int(n) for n in dataset.shape),
+            dtype=dataset.dtype,
+            read_rows=read_rows,
+            attributes=_small_attributes(dataset),
+            storage=f"{chunks}, {packing}" if packing else chunks,
+            read_inner=read_inner,
+        )
+
+    def _readers(self, dataset: Any, where: str, outside: bool) -> tuple[Any, Any]:
+        """How rows are read, and entries of the second axis; None where there is none."""
         mapped = None if outside or dataset.chunks else self._mapped(dataset)
 
         def read_rows(start: int, stop: int) -> Any:
@@ -178,17 +193,7 @@ class Hdf5File(ArrayFile):
             except _FAULTS as error:
                 raise InputError(_unreadable(where, error)) from None
 
-        packing = ", ".join(filter(None, [dataset.compression, dataset.shuffle and "shuffle"]))
-        chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
-        return StoredArray(
-            where=where,
-            shape=tuple(int(n) for n in dataset.shape),
-            dtype=dataset.dtype,
-            read_rows=read_rows,
-            attributes=_small_attributes(dataset),
-            storage=f"{chunks}, {packing}" if packing else chunks,
-            read_inner=read_inner if len(dataset.shape) > 1 else None,
-        )
+        return read_rows, read_inner if len(dataset.shape) > 1 else None
 
     def _mapped(self, dataset: Any) -> Any:
         """The values of a contiguous dataset as mapped memory; None where they cannot be."""

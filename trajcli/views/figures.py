@@ -23,7 +23,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """M. Okabe and K. Ito's colours, which colour-blind readers tell apart; without the yellow, which
 is too faint on paper."""
 _STYLES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-_RED = "#C00000"
+RED = "#C00000"
 _GREY = "#999999"
 _WIDTH = 7.0
 """Inches: the width of a page of two columns."""
@@ -87,17 +87,17 @@ def _keep_out_of_home() -> None:
 def draw_lines(lines: Sequence[Line], sources: Sequence[str], title: str | None) -> Any:
     """A figure of quantities over time, stacked, with a shared time axis."""
     stacked = panels(lines)
-    figure, axes = _figure(len(stacked), 1, 1.55, sharex=True)
+    figure, axes = new_figure(len(stacked), 1, 1.55, sharex=True)
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
         _stack(axis, quantity, members)
     axes[-1].set_xlabel("time (s)" if lines[0].timed else "row")
     _margins(axes[-1], lines)
     figure.align_ylabels(axes)
-    _finish(figure, lines, sources, title, _marks(lines))
+    finish(figure, lines, sources, title, _marks(lines))
     return figure
 
 
-def _figure(rows: int, columns: int, height: float, **more: Any) -> tuple[Any, list[Any]]:
+def new_figure(rows: int, columns: int, height: float, **more: Any) -> tuple[Any, list[Any]]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -116,8 +116,8 @@ def _stack(axis: Any, quantity: str, members: Sequence[Line]) -> None:
             axis.plot(
                 line.time,
                 line.values[:, i],
-                color=_colour(number),
-                linestyle=_style(line.source, number),
+                color=colour_of(number),
+                linestyle=style_of(line.source, number),
                 linewidth=thin,
                 alpha=faint,
                 drawstyle="steps-pre" if line.held else "default",
@@ -127,11 +127,11 @@ def _stack(axis: Any, quantity: str, members: Sequence[Line]) -> None:
         _ends(axis, line)
     _limits(axis, members)
     beyond = sum(_violations(axis, line) for line in members)
-    unit = _unit(members[0].unit)
+    unit = unit_text(members[0].unit)
     axis.set_ylabel(f"{quantity}\n({unit})" if unit else quantity)
     if beyond:
         said = f"{beyond} value{'s' * (beyond > 1)} beyond limits"
-        axis.set_title(said, loc="right", color=_RED, pad=2)
+        axis.set_title(said, loc="right", color=RED, pad=2)
 
 
 def _ends(axis: Any, line: Line) -> None:
@@ -139,7 +139,7 @@ def _ends(axis: Any, line: Line) -> None:
     if not len(line.time):
         return
     for i, number in enumerate(line.numbers):
-        about = {"color": _colour(number), "linestyle": "none", "clip_on": False, "zorder": 4}
+        about = {"color": colour_of(number), "linestyle": "none", "clip_on": False, "zorder": 4}
         first, last = line.values[0, i], line.values[-1, i]
         axis.plot(line.time[:1], [first], "o", ms=3.2, mfc="white", mew=0.8, **about)
         axis.plot(line.time[-1:], [last], "s", ms=2.8, **about)
@@ -171,7 +171,7 @@ def _limits(axis: Any, members: Sequence[Line]) -> None:
             if bottom <= edge <= top:
                 across = [1.003 + 0.005 * place, 1.0075 + 0.005 * place]
                 where = axis.get_yaxis_transform()
-                colour = _colour(number)
+                colour = colour_of(number)
                 axis.plot(across, [edge] * 2, transform=where, color=colour, clip_on=False, lw=1.8)
     axis.set_ylim(bottom, top)
 
@@ -192,10 +192,10 @@ def _violations(axis: Any, line: Line) -> int:
     for i in np.flatnonzero(beyond.any(axis=0)).tolist():
         gid = f"beyond/{line.quantity}/{line.dofs[i]}"
         values = np.where(beyond[:, i], line.values[:, i], np.nan)
-        axis.plot(line.time, values, color=_RED, lw=4.0, alpha=0.35, zorder=1.5, gid=f"{gid}/part")
+        axis.plot(line.time, values, color=RED, lw=4.0, alpha=0.35, zorder=1.5, gid=f"{gid}/part")
         at = _worst(line, i)
         axis.plot(
-            line.time[at], values[at], "x", color=_RED, ms=5, mew=1.1, ls="none", zorder=5, gid=gid
+            line.time[at], values[at], "x", color=RED, ms=5, mew=1.1, ls="none", zorder=5, gid=gid
         )
     return int(beyond.sum())
 
@@ -218,74 +218,11 @@ def _margins(axis: Any, lines: Sequence[Line]) -> None:
         axis.set_xlim(first - 0.01 * (last - first), last + 0.01 * (last - first))
 
 
-def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[str], title: str | None) -> Any:
-    """A figure of how the largest magnitudes are distributed over the trajectories, dof by dof."""
-    shown = panels(peaks)
-    columns = 2 if len(shown) > 1 else 1
-    most = max(len(one.numbers) for one in peaks)
-    figure, axes = _figure(-(-len(shown) // columns), columns, 0.9 + 0.2 * most)
-    for axis, (quantity, members) in zip(axes, shown.items(), strict=False):
-        _histogram(axis, quantity, members)
-    for axis in axes[len(shown) :]:
-        axis.set_visible(False)
-    marks: list[tuple[str, Mapping[str, Any]]] = []
-    for source, name in enumerate(_short(sources) if len(sources) > 1 else ()):
-        outline = {"color": "#444444", "lw": 0.9, "ls": _style(source, 0)}
-        filled = {"color": "#444444", "lw": 5, "alpha": 0.75}
-        marks.append((_plain(name), outline if source else filled))
-    if any(one.bounds is not None for one in peaks):
-        marks.append(("limit", {"color": _RED, "lw": 1.2}))
-    _finish(figure, [], [], title, marks)
-    return figure
-
-
-def _histogram(axis: Any, quantity: str, members: Sequence[Peaks]) -> None:
-    """A row of bars for each dof, all rows to one scale; its limit as a mark across the row."""
-    names = {n: name for one in members for n, name in zip(one.numbers, one.dofs, strict=True)}
-    rows = {number: len(names) - 1 - i for i, number in enumerate(sorted(names))}
-    top = max((float(one.values.max(initial=0.0)) for one in members), default=0.0) or 1.0
-    edges = np.linspace(0.0, 1.0001 * top, 41)
-    counts = {
-        (one.source, number): np.histogram(one.values[:, i], edges)[0]
-        for one in members
-        for i, number in enumerate(one.numbers)
-    }
-    tallest = max((int(c.max(initial=0)) for c in counts.values()), default=0) or 1
-    for one in members:
-        for i, number in enumerate(one.numbers):
-            bars = 0.86 * counts[one.source, number] / tallest + rows[number]
-            about = {"color": _colour(number), "baseline": rows[number], "zorder": 3 - one.source}
-            gid = f"{quantity}/{one.dofs[i]}"
-            fill = one.source == 0
-            style = {"fill": fill, "alpha": 0.75 if fill else 1.0, "lw": 0 if fill else 0.9}
-            style["linestyle"] = _style(one.source, 0)
-            axis.stairs(bars, edges, gid=gid, **about, **style)
-            _limit_mark(axis, one.bounds, i, rows[number], top)
-    unit = _unit(members[0].unit)
-    axis.set_xlabel(f"peak |{quantity}|" + (f" ({unit})" if unit else ""))
-    axis.set_yticks(list(rows.values()), [_plain(names[number]) for number in rows])
-    axis.set_ylim(-0.1, len(rows))
-    axis.set_xlim(left=0)
-    axis.tick_params(axis="y", length=0)
-    for label in axis.get_yticklabels():
-        label.set_verticalalignment("bottom")
-    said = f"{len(members[0].values)} trajectories, tallest bar {tallest}"
-    axis.set_title(said, loc="left", color="#444444", pad=3, fontsize=7)
-
-
-def _limit_mark(axis: Any, bounds: Any, i: int, row: int, top: float) -> None:
-    if bounds is None:
-        return
-    limit = max(abs(float(bounds.lower[i])), abs(float(bounds.upper[i])))
-    if limit <= 2 * top:
-        axis.plot([limit] * 2, [row, row + 0.86], color=_RED, lw=1.2, zorder=5, gid="limit")
-
-
-def _colour(number: int) -> str:
+def colour_of(number: int) -> str:
     return COLOURS[number % len(COLOURS)]
 
 
-def _style(source: int, number: int) -> Any:
+def style_of(source: int, number: int) -> Any:
     """Files differ in their dashes; so do dofs beyond the colours there are."""
     return _STYLES[(source + number // len(COLOURS)) % len(_STYLES)]
 
@@ -301,12 +238,12 @@ def _marks(lines: Sequence[Line]) -> Sequence[tuple[str, Mapping[str, Any]]]:
         marks.append(("goal", {**grey, "marker": "*", "ms": 7, "mfc": "none", "mew": 0.7}))
     if any(line.beyond.any() for line in lines):
         marks.append(
-            ("beyond a limit", {"color": _RED, "marker": "x", "ms": 5, "linestyle": "none"})
+            ("beyond a limit", {"color": RED, "marker": "x", "ms": 5, "linestyle": "none"})
         )
     return marks
 
 
-def _finish(
+def finish(
     figure: Any,
     lines: Sequence[Line] | Sequence[Peaks],
     sources: Sequence[str],
@@ -319,19 +256,19 @@ def _finish(
     handles = []
     names = {n: name for line in lines for n, name in zip(line.numbers, line.dofs, strict=True)}
     for number, name in sorted(names.items()):
-        style = _style(0, number)
-        handles.append(Line2D([], [], color=_colour(number), ls=style, label=_plain(name)))
+        style = style_of(0, number)
+        handles.append(Line2D([], [], color=colour_of(number), ls=style, label=plain(name)))
     if len(sources) > 1:
-        for source, name in enumerate(_short(sources)):
+        for source, name in enumerate(short_names(sources)):
             handles.append(
-                Line2D([], [], color="#444444", ls=_style(source, 0), label=_plain(name))
+                Line2D([], [], color="#444444", ls=style_of(source, 0), label=plain(name))
             )
     for label, about in marks:
         handles.append(Line2D([], [], label=label, **about))
     if handles or title:
         figure.legend(
             handles=handles,
-            title=_plain(title) if title else None,
+            title=plain(title) if title else None,
             title_fontsize=9,
             loc="outside upper center",
             ncols=_legend_columns(len(handles)),
@@ -340,7 +277,7 @@ def _finish(
         )
 
 
-def _short(sources: Sequence[str]) -> Sequence[str]:
+def short_names(sources: Sequence[str]) -> Sequence[str]:
     """Names of files without their folders, unless they need them to differ."""
     names = [os.path.basename(source) for source in sources]
     return names if len(set(names)) == len(names) else sources
@@ -351,12 +288,12 @@ def _legend_columns(count: int) -> int:
     return max(1, -(-count // -(-max(count, 1) // 6)))
 
 
-def _unit(text: str) -> str:
+def unit_text(text: str) -> str:
     """rad/s^2 as rad/s²."""
-    return _plain(text).replace("^2", "²").replace("^3", "³")
+    return plain(text).replace("^2", "²").replace("^3", "³")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A text without what matplotlib would read as mathematics or leave out of a legend."""
     return text.replace("$", r"\$").lstrip("_") or text
 

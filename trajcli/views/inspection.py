@@ -7,8 +7,9 @@ from typing import Any
 
 from trajcli.files.schema import QUANTITIES
 from trajcli.views.charts import Chart, beside, draw, legend
+from trajcli.views.curves import Curve
 from trajcli.views.screen import Screen, filled, shown
-from trajcli.views.summary import Curve, Summary
+from trajcli.views.summary import Summary
 from trajcli.views.tables import table
 
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}

@@ -11,82 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from trajcli.modes.central import MIDDLE, WINDOW
-from trajcli.modes.stencils import derivative_weights
-from trajcli.views.laws import CONTEXT, ORDERS, Law
+from trajcli.views.laws import ORDERS, Law
+from trajcli.views.stencil_relations import central
+from trajcli.views.windows import EPS, Residual, Term, Window
 
 _COMPUTED = 1e-12
-_EPS = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True)
-class Term:
-    """weight · xᵐ of the row ``offset`` away; the weight goes with dt to a power."""
-
-    order: int
-    offset: int
-    weight: Any
-    power: int = 0
-
-
-@dataclass(frozen=True)
-class Residual:
-    """Residuals of one relation [b, n, D] over rows first, first + 1, …, and what is allowed."""
-
-    order: int
-    first: int
-    values: Any
-    allowed: Any
-    terms: Sequence[Term]
-
-    @property
-    def ratios(self) -> Any:
-        """How many times what is allowed; not finite values are no business of a relation."""
-        with np.errstate(all="ignore"):
-            ratios = np.abs(self.values) / np.maximum(self.allowed, np.finfo(np.float64).tiny)
-        return np.where(np.isfinite(ratios), ratios, 0.0)
-
-
-@dataclass(frozen=True)
-class Window:
-    """Rows first … of trajectories, of which there are ``total`` rows each.
-
-    values: by order, float64 [b, n, D]; kinds: the types they are stored in; gaps [b or 1, n − 1]
-    the steps between the rows, slack how far each may be off.
-    """
-
-    values: Mapping[int, Any]
-    kinds: Mapping[int, Any]
-    gaps: Any
-    slack: Any
-    first: int
-    total: int
-
-    @property
-    def rows(self) -> int:
-        """How many rows."""
-        return int(next(iter(self.values.values())).shape[1])
-
-    @property
-    def core(self) -> tuple[int, int]:
-        """The rows, in the window, that are this window's and not a neighbour's."""
-        ends = self.first + self.rows == self.total
-        return (CONTEXT if self.first else 0), self.rows - (0 if ends else CONTEXT)
-
-    def clipped(self, first: int) -> tuple[int, int]:
-        """The core from row ``first`` on."""
-        begin, end = self.core
-        return max(first, begin), end
-
-    def dt(self, first: int, last: int) -> Any:
-        """The steps into rows first..last, [b or 1, rows, 1]."""
-        return self.gaps[:, first - 1 : last - 1, None]
 
 
 def residuals(law: Law, window: Window) -> Iterator[Residual]:
@@ -98,7 +31,7 @@ def residuals(law: Law, window: Window) -> Iterator[Residual]:
         return
     errors = {m: _error(law, m, window.values[m], window.kinds[m]) for m in window.values}
     if law.mode == "central":
-        yield from _central(law, window, errors)
+        yield from central(law, window, errors)
         return
     for first, last, terms in _relations(law, window):
         if all(term.order in window.values for term in terms):
@@ -132,7 +65,7 @@ def _sum(
             part = term.weight * values
             total = total + part
             allowed = allowed + np.abs(term.weight) * errors[term.order][:, rows]
-            allowed = allowed + np.abs(part) * (4.0 * _EPS + term.power * off)
+            allowed = allowed + np.abs(part) * (4.0 * EPS + term.power * off)
     return Residual(terms[0].order, first, total, allowed, terms)
 
 
@@ -221,134 +154,3 @@ def _quintic(m: int, dt: Any, before: float, here: float, bend: float) -> list[T
         Term(3, -1, -upper * (before - 3 * bend), n),
         Term(3, 0, -upper * (here - 3 * bend), n),
     ]
-
-
-def _central(law: Law, window: Window, errors: Mapping[int, Any]) -> Iterator[Residual]:
-    """Stencils again, on the stored positions; beyond the ends what ``ends`` puts there."""
-    if 0 not in window.values:
-        return
-    points = _Points.of(law, window, errors)
-    first, last = window.clipped(points.earliest - points.before)
-    cuts = {first, last}
-    if law.recorded:  # at the ends of a recording the windows lie to one side
-        edges = (0, 1, MIDDLE, window.total - MIDDLE, window.total - 1)
-        cuts |= {at - window.first for at in edges if first < at - window.first < last}
-    for begin, end in pairwise(sorted(cuts)):
-        yield from points.stencils(window, errors, begin, end, law.recorded)
-
-
-@dataclass(frozen=True)
-class _Points:
-    """Positions with what lies beyond the ends, ``before`` of them ahead of the window's rows."""
-
-    values: Any
-    errors: Any
-    gaps: Any
-    slack: Any
-    before: int
-    earliest: int
-
-    @staticmethod
-    def of(law: Law, window: Window, errors: Mapping[int, Any]) -> _Points:
-        """The padded positions; ``earliest`` is the first point that has a stencil."""
-        values, off = [window.values[0]], [errors[0]]
-        gaps, slack = [window.gaps], [window.slack]
-        known = set(window.values) >= {0, 1, 2, 3} and law.convention == "standard"
-        head = known and not law.recorded and window.first == 0 and law.frames != "actions"
-        if head:
-            step = window.gaps[:, :1, None]
-            parts = [(-step) ** m / math.factorial(m) for m in range(4)]
-            before = [c * window.values[m][:, :1] for m, c in enumerate(parts)]
-            apart = [np.abs(c) * errors[m][:, :1] for m, c in enumerate(parts)]
-            values.insert(0, sum(before[1:], before[0]))
-            off.insert(0, sum(apart[1:], apart[0]))
-            gaps.insert(0, window.gaps[:, :1])
-            slack.insert(0, window.slack[:, :1])
-        if not law.recorded and window.first + window.rows == window.total:
-            values += [window.values[0][:, -1:]] * 2
-            off += [errors[0][:, -1:]] * 2
-            gaps += [window.gaps[:, -1:]] * 2
-            slack += [window.slack[:, -1:]] * 2
-        return _Points(
-            values=np.concatenate(values, axis=1),
-            errors=np.concatenate(off, axis=1),
-            gaps=np.concatenate(gaps, axis=1),
-            slack=np.concatenate(slack, axis=1),
-            before=int(head),
-            earliest=0 if law.recorded else MIDDLE,
-        )
-
-    def stencils(
-        self, window: Window, errors: Mapping[int, Any], begin: int, end: int, recorded: bool
-    ) -> Iterator[Residual]:
-        """Rows begin..end of the window, all of the same place in their stencils."""
-        at = begin + self.before
-        left = MIDDLE
-        if recorded:
-            start = min(max(window.first + begin - MIDDLE, 0), window.total - WINDOW)
-            left = window.first + begin - start
-        start, count = at - left, end - begin
-        if start < 0 or start + count + WINDOW - 1 > self.values.shape[1]:
-            return
-        rows = [slice(start + i, start + i + count) for i in range(WINDOW)]
-        zero = self.gaps[:, :1].repeat(count, axis=1) * 0.0
-        times = [zero]
-        for i in range(WINDOW - 1):
-            times.append(times[-1] + self.gaps[:, start + i : start + i + count])
-        with np.errstate(all="ignore"):
-            weights = derivative_weights(times, times[left], zero + 1.0)
-        off = self._off(start, count)
-        here = self.values[:, rows[left]]
-        for m in sorted(set(window.values) - {0}):
-            found = window.values[m][:, begin:end]
-            with np.errstate(all="ignore"):
-                total, allowed = found * 1.0, errors[m][:, begin:end] + 4 * _EPS * np.abs(found)
-                terms = [Term(m, 0, 1.0)]
-                for i in range(WINDOW):
-                    weight = np.asarray(weights[m][i])[:, :, None]
-                    part = weight * (self.values[:, rows[i]] - here)
-                    total = total - part
-                    allowed = allowed + np.abs(weight) * self.errors[:, rows[i]]
-                    allowed = allowed + np.abs(part) * (32 * _EPS + 8 * off)
-                    terms.append(Term(0, i - left, -weight, m))
-            yield Residual(m, begin, total, allowed, terms)
-
-    def _off(self, start: int, count: int) -> Any:
-        """How far the steps of each window may be off, relative: [b, count, 1]."""
-        with np.errstate(all="ignore"):
-            each = self.slack / self.gaps
-        sides = [each[:, start + i : start + i + count] for i in range(WINDOW - 1)]
-        return np.max(sides, axis=0)[:, :, None]
-
-
-def blame(found: Sequence[Residual], trajectory: int, dof: int, row: int) -> tuple[int, int]:
-    """The order and row of the one number whose error explains most of what fails near a row.
-
-    A number that is off by δ moves every relation it is part of by its weight times δ: of all
-    numbers near, the one whose δ leaves the least behind.
-    """
-    near = range(row - 3 * CONTEXT, row + 3 * CONTEXT + 1)
-    missed: dict[tuple[int, int], float] = {}
-    weighed: dict[tuple[int, int], float] = {}
-    for residual in found:
-        shape = residual.values.shape
-        b = trajectory if shape[0] > 1 else 0
-        for i in (at - residual.first for at in near):
-            if not 0 <= i < shape[1] or not np.isfinite(residual.values[b, i, dof]):
-                continue
-            allowed = max(float(residual.allowed[b, i, dof]), 1e-140)
-            off = float(residual.values[b, i, dof]) / allowed
-            for term in residual.terms:
-                weight = _entry(term.weight, b, i) / allowed
-                number = (term.order, residual.first + i + term.offset)
-                missed[number] = missed.get(number, 0.0) + weight * off
-                weighed[number] = weighed.get(number, 0.0) + weight * weight
-    explained = {n: missed[n] / weighed[n] * missed[n] for n in missed if weighed[n] > 0}
-    return max(explained, key=lambda number: (explained[number], -abs(number[1] - row)))
-
-
-def _entry(weight: Any, trajectory: int, row: int) -> float:
-    if isinstance(weight, float):
-        return weight
-    b, i = (min(at, n - 1) for at, n in zip((trajectory, row), weight.shape[:2], strict=True))
-    return float(weight[b, i, 0])

@@ -18,7 +18,7 @@ from trajcli.views.motions import Motions
 
 if TYPE_CHECKING:
     from trajcli.files.limits import Bounds
-    from trajcli.views.relations import Window
+    from trajcli.views.windows import Window
 
 SAMPLE_BYTES = 24 << 20
 _BLOCK_BYTES = 4 << 20
@@ -228,7 +228,7 @@ def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 def _window(motions: Motions, values: Mapping[str, Any], span: Span) -> Window:
     """A window of motions for the relation of their mode."""
-    from trajcli.views.relations import Window
+    from trajcli.views.windows import Window
 
     begin, end, first, last = span
     step = motions.attributes.get("dt")
@@ -253,7 +253,9 @@ def _see_relation(
 ) -> None:
     if not values or next(iter(values.values())).size == 0:
         return
-    from trajcli.views.relations import Residual, blame, residuals
+    from trajcli.views.blame import blame
+    from trajcli.views.relations import residuals
+    from trajcli.views.windows import Residual
 
     window = _window(motions, values, span)
     found = list(residuals(relation.law, window))
