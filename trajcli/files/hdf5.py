@@ -18,6 +18,9 @@ from trajcli.files.source import natural_key
 _EXPANSION_LIMIT = 1100
 """No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
 
+_CHUNK_CACHE = 16 << 20
+"""Of each dataset, so that a chunk of several MiB is unpacked once, not for every look at it."""
+
 _FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 """What h5py raises over a damaged file."""
 
@@ -36,7 +39,7 @@ class Hdf5File(ArrayFile):
         self._allow_external = allow_external
         self._names: list[str] | None = None
         try:
-            self._file = h5py.File(path, "r", locking="best-effort")
+            self._file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=_CHUNK_CACHE)
         except _FAULTS as error:
             raise InputError(_unreadable(path, error)) from None
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 24 << 20
 _BLOCK_BYTES = 4 << 20
-_WINDOWS = 12
+_WINDOWS, _FEW_WINDOWS = 12, 4
+"""How many places are looked at; and where each means a chunk of megabytes to unpack."""
+_CHEAP = ("contiguous", "stored", "Fortran order")
 _PLACES = 5
 
 Place = tuple[int, int, int]
@@ -149,7 +151,9 @@ def scan(
     each = max(1, motions.nbytes // max(1, batch))
     numbers = range(batch) if chosen is None else chosen
     sampled = not full and each * len(numbers) > budget
-    plan = _sample(numbers, rows, each, budget) if sampled else _all(numbers, rows, each)
+    packed = any(not s.storage.startswith(_CHEAP) for s in motions.arrays.values())
+    windows = _FEW_WINDOWS if packed else _WINDOWS
+    plan = _sample(numbers, rows, each, budget, windows) if sampled else _all(numbers, rows, each)
     spans = list(plan)
     looked = 0
     for done, span in enumerate(spans):
@@ -188,13 +192,15 @@ def _all(numbers: Sequence[int], rows: int, each: int) -> Iterator[Span]:
             yield number, number + 1, first, min(first + step + 2 * CONTEXT, rows)
 
 
-def _sample(numbers: Sequence[int], rows: int, each: int, budget: int) -> Iterator[Span]:
+def _sample(
+    numbers: Sequence[int], rows: int, each: int, budget: int, windows: int
+) -> Iterator[Span]:
     """Windows of equal size spread over the trajectories, and over the rows of long ones."""
     size = budget // _WINDOWS
     if each <= size:
         most = max(1, size // each)
         runs = list(_runs(numbers))
-        places = np.linspace(0, len(numbers) - most, _WINDOWS).astype(int)
+        places = np.linspace(0, len(numbers) - most, windows).astype(int)
         for place in sorted(set(places.tolist())):
             if len(runs) == 1:
                 yield runs[0][0] + place, runs[0][0] + place + most, 0, rows
@@ -202,9 +208,13 @@ def _sample(numbers: Sequence[int], rows: int, each: int, budget: int) -> Iterat
                 yield from ((n, n + 1, 0, rows) for n in numbers[place : place + most])
         return
     length = max(8 * CONTEXT, rows * size // each)
-    few = np.linspace(0, len(numbers) - 1, min(len(numbers), 4)).astype(int).tolist()
+    few = (
+        np.linspace(0, len(numbers) - 1, min(len(numbers), max(windows // 3, 2)))
+        .astype(int)
+        .tolist()
+    )
     for place in sorted(set(few)):
-        for first in np.linspace(0, rows - length, _WINDOWS // len(few)).astype(int).tolist():
+        for first in np.linspace(0, rows - length, windows // len(few)).astype(int).tolist():
             yield numbers[place], numbers[place] + 1, first, first + length
 
 
