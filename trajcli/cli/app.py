@@ -8,7 +8,18 @@ from typing import Annotated
 
 import typer
 
-COMMANDS = ("integrate", "inspect", "operator", "modes", "info", "bench")
+COMMANDS = (
+    "integrate",
+    "inspect",
+    "plot",
+    "check",
+    "diff",
+    "export",
+    "operator",
+    "modes",
+    "info",
+    "bench",
+)
 """Modules of trajcli.cli with a function ``register``, in the order of the help."""
 
 

@@ -59,8 +59,6 @@ class StoredArray:
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Block:
         """Rows start..stop, of these first..last along the second axis."""
-        if (first, last) == (0, self.shape[1]):
-            return self.read_rows(start, stop)
         if self.read_steps is None:
             return self.read_rows(start, stop)[:, first:last]
         return self.read_steps(start, stop, first, last)
@@ -113,6 +111,10 @@ class ArrayFile(ABC):
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         """Attributes of a group, of the file for ""; empty where the format has none."""
         return {}
+
+    def dof_names(self) -> list[str] | None:
+        """Names of the joints, where the format keeps them apart from its datasets."""
+        return None
 
     def has_group(self, name: str) -> bool:
         """Whether datasets lie under this name."""

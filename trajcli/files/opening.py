@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile
+from trajcli.files.placing import PROVENANCE
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NPY_SIGNATURE = b"\x93NUMPY"
@@ -14,7 +15,7 @@ _ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def open_arrays(path: Path, allow_external: bool = False, untrusted: bool = False) -> ArrayFile:
-    """Open an .npy, .npz or HDF5 file for reading.
+    """Open an .npy, .npz or HDF5 file, or a folder that trajcli wrote, for reading.
 
     ``untrusted``: the file is read by a child process with limits on time and memory, so that
     what a library cannot survive is a reported bad file. Raises InputError for a file that is
@@ -34,16 +35,23 @@ def open_family(path: Path, family: str, allow_external: bool) -> ArrayFile:
         from trajcli.files.hdf5 import Hdf5File
 
         return Hdf5File(path, allow_external)
+    if family == "npy folder":
+        from trajcli.files.folders import FolderFile
+
+        return FolderFile(path)
     from trajcli.files.numpy_files import NpyFile, NpzFile
 
     return NpyFile(path) if family == "npy" else NpzFile(path)
 
 
 def recognise(path: Path) -> str:
-    """ "hdf5", "npy" or "npz", by the first bytes of the file."""
+    """ "hdf5", "npy" or "npz", by the first bytes; "npy folder" for one that trajcli wrote."""
     try:
         if os.path.isdir(path):
-            raise InputError(Fault("a folder, not a file", str(path), "an .h5, .npy or .npz file"))
+            if os.path.isfile(os.path.join(path, PROVENANCE)):
+                return "npy folder"
+            expected = "an .h5, .npy or .npz file, or a folder that trajcli wrote"
+            raise InputError(Fault("a folder, not a file", str(path), expected))
         if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe could wait for ever
             found = "a pipe, socket or device"
             raise InputError(Fault("not a regular file", str(path), "a file on a disk", found))

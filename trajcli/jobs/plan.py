@@ -9,14 +9,14 @@ from typing import Any
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.arrays import StoredArray
-from trajcli.files.placing import refuse_output
+from trajcli.files.placing import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch, Size
 from trajcli.jobs.found import Found, find
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
 from trajcli.jobs.lookup import Files, Place, find_actions, joint_names
-from trajcli.jobs.names import refuse_inputs_as_output, without_folders
+from trajcli.jobs.names import without_folders
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
@@ -95,7 +95,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     check.attempt(lambda: refuse_output(request.out, request.overwrite))
     places = check.attempt(lambda: find_actions(files, request.sources))
     found = check.attempt(lambda: find(request, files, places, check)) if places else None
-    check.attempt(lambda: refuse_inputs_as_output(request.out, files.paths()))
+    check.attempt(lambda: refuse_input(request.out, files.paths()))
     if found is None or mode is None or wanted is None or choice is None or places is None:
         check.raise_if_any()
         raise AssertionError("a step failed without a fault")
