@@ -86,6 +86,10 @@ class Mode:
             return dt
         return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
+    def lead(self, recorded: bool) -> int:
+        """Rows before that of the first action: 1 where the start state is written as row 0."""
+        return 1
+
     def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
         """What is needed for some of the rows: all, or at least ``stretch.PIECE``."""
         raise NotImplementedError
@@ -155,7 +159,6 @@ class FramedMode(Mode):
         return []
 
     def lead(self, recorded: bool) -> int:
-        """Rows before that of the first action: 1 where the start state is written as row 0."""
         return int(self.frames != "actions" and not recorded)
 
     def used(self, horizon: int) -> int:
