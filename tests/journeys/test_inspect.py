@@ -44,7 +44,7 @@ def test_inspect_gives_shapes_types_ranges_and_peaks_per_dof(trajcli, folder):
     assert result.code == 0
     for text in ("5×10×3", "float32", "gzip", "rad/s^2", "robot = panda", "peak"):
         assert text in result.out
-    assert re.search(rf"^\s*b\s.*{np.abs(values[..., 1]).max():.6g}", result.out, re.MULTILINE)
+    assert re.search(rf"^\s*b\s.*{np.abs(values[..., 1]).max():.4g}", result.out, re.MULTILINE)
 
 
 def test_inspect_counts_nan_and_inf_and_keeps_them_out_of_ranges(trajcli, folder):
@@ -55,11 +55,17 @@ def test_inspect_counts_nan_and_inf_and_keeps_them_out_of_ranges(trajcli, folder
     (dataset,) = report["datasets"]
     assert (dataset["nan"], dataset["inf"]) == (1, 2)
     finite = values[..., 1][np.isfinite(values[..., 1])]
-    assert dataset["per_dof"][1] == {
+    assert {k: dataset["per_dof"][1][k] for k in ("min", "max", "peak")} == {
         "min": finite.min(),
         "max": finite.max(),
         "peak": np.abs(finite).max(),
     }
+    assert dataset["nonfinite_at"] == [
+        {"trajectory": 0, "row": 0, "dof": 1},
+        {"trajectory": 1, "row": 1, "dof": 2},
+        {"trajectory": 2, "row": 3, "dof": 1},
+    ]
+    assert "trajectory 2, row 3, dof 1" in trajcli("inspect bad.npy").out
 
 
 @pytest.mark.parametrize("out", ["out.h5", "out.npz", "out/position.npy"])

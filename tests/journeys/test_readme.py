@@ -65,7 +65,7 @@ def test_there_are_two_set_up_commands_of_one_line_each():
 
 
 def test_the_transcript_shows_what_the_commands_print(copy):
-    (transcript,) = blocks("text")
+    transcript = "\n".join(blocks("text"))
     commands = re.findall(r"^\$ (.*)$", transcript, re.MULTILINE)
     printed = ""
     env = environment(copy)
@@ -91,4 +91,4 @@ def test_every_option_of_integrate_named_in_the_readme_exists():
     commands = get_command(make_app()).commands  # type: ignore[attr-defined]
     flags = {flag for c in commands.values() for p in c.params for flag in p.opts}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", TEXT))
-    assert named - flags <= {"--help"}
+    assert named - flags <= {"--help", "--install-completion"}

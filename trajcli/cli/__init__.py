@@ -25,8 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     as_json = "--json" in given or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
     console = Console(as_json)
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
+    if "_TRAJCLI_COMPLETE" in os.environ:
+        from trajcli.cli import completion
+
+        completion.prepare(os.environ)
     try:
-        code = make_app(given)(given, standalone_mode=False)
+        code = make_app(given)(given, prog_name="trajcli", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TrajcliError as error:
         if debug:

@@ -11,6 +11,10 @@ import typer
 COMMANDS = (
     "integrate",
     "inspect",
+    "plot",
+    "check",
+    "diff",
+    "export",
     "resample",
     "retime",
     "operator",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from trajcli.errors import TrajcliError
 
 SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BEFORE_BAR = 0.5
+"""What is over before that needs no bar."""
 
 
 class Console:
@@ -99,8 +101,9 @@ class Console:
 class Progress:
     """A bar on a terminal, else a line every 30 seconds; on stderr."""
 
-    def __init__(self, shown: bool) -> None:
-        self._shown = shown
+    def __init__(self, shown: bool, what: str = "trajectories") -> None:
+        self._shown, self._what = shown, what
+        self._began = time.monotonic()
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._bar: Any = None
         self._task: Any = None
@@ -127,17 +130,17 @@ class Progress:
         elif time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
             self._last = time.monotonic()
             percent = int(100 * done / max(total, 1))
-            _print(f"{int(done)} of {total} trajectories ({percent} %)", "stderr")
+            _print(f"{int(done)} of {total} {self._what} ({percent} %)", "stderr")
 
     def _update_bar(self, done: float, total: int) -> None:
         if self._bar is None:
-            if done == total:
-                return  # over before there is anything to show
+            if done == total or time.monotonic() - self._began < SECONDS_BEFORE_BAR:
+                return
             from rich.console import Console as RichConsole
             from rich.progress import Progress as RichProgress
 
             self._bar = RichProgress(console=RichConsole(stderr=True), transient=True)
-            self._task = self._bar.add_task("trajectories", total=total)
+            self._task = self._bar.add_task(self._what, total=total)
             self._bar.start()
         self._bar.update(self._task, completed=done)
 

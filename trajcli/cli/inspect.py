@@ -2,120 +2,96 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import typer
+from typer.core import TyperCommand
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text
+from trajcli.cli.console import Console, Progress, bytes_text
 
 EXAMPLE = """
-Example, on a file in sample_data:
+Examples, on files in sample_data:
 
     trajcli inspect sample_data/reach.h5
+
+    trajcli inspect sample_data/reach.h5 --index 3 --dof 0,1 --rows 0:5
+
+    trajcli inspect sample_data/reach.h5 --value reference/position[3,-1,2]
 """
 
-_PEAK_OF = {"velocity": "peak |v|", "acceleration": "peak |a|", "jerk": "peak |j|"}
+
+class _Inspect(TyperCommand):
+    """A command whose --rows may stand alone: then it means all rows."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for i, word in enumerate(args):
+            following = args[i + 1] if i + 1 < len(args) else ""
+            if word == "--rows" and not options.is_slice(following):
+                args = [*args[:i], "--rows=:", *args[i + 1 :]]
+        return super().parse_args(ctx, args)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("inspect", epilog=EXAMPLE)(inspect)
+    app.command("inspect", epilog=EXAMPLE, cls=_Inspect)(inspect)
 
 
 def inspect(
     source: options.Sources,
+    index: options.Index = None,
+    dof: options.Dof = None,
+    rows: options.Rows = None,
+    value: options.Value = None,
+    full: options.Full = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
+    no_progress: options.NoProgress = False,
     config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Show what is in a file: datasets, shapes, types, ranges and peaks per dof, NaN and Inf."""
+    """Show what is in a file: datasets, ranges, peaks, states, a plot.
+
+    Per dof the range and the peaks of velocity, acceleration and jerk, and when they are; NaN and
+    Inf and where; start and end state; how well the relation of the mode holds.
+
+    Of a large file a sample is looked at, unless --full.
+    """
     from trajcli.files.source import expand_files, parse_source
+    from trajcli.views.datasets import Wish
+    from trajcli.views.inspection import describe
+    from trajcli.views.screen import Screen
     from trajcli.views.summary import summarise
 
     console = Console(json, quiet)
+    sources = [found for text in source for found in expand_files(parse_source(text))]
+    if value is not None:
+        _print_values(console, sources, value, allow_external, untrusted)
+        return
+    wish = Wish(index, dof, rows, full, allow_external, untrusted)
+    screen = Screen.of(sys.stderr if json else sys.stdout)
     reports = []
-    for text in source:
-        for found in expand_files(parse_source(text)):
-            report = summarise(found, allow_external, untrusted)
-            _show(console, report)
-            reports.append(report)
+    for found in sources:
+        with Progress(full and not (no_progress or quiet), "blocks") as progress:
+            summary = summarise(found, wish, progress)
+        reports.append(summary.report)
+        if not (json or quiet):
+            for line in describe(summary, bytes_text(summary.report["bytes"]), screen):
+                console.say(line)
     console.document(reports[0] if len(reports) == 1 else {"files": reports})
 
 
-def _show(console: Console, report: dict[str, Any]) -> None:
-    console.say(f"{report['file']}: {report['family']}, {bytes_text(report['bytes'])}")
-    if report["attributes"]:
-        told = ", ".join(f"{name} = {value}" for name, value in report["attributes"].items())
-        console.say(f"  {told}")
-    rows = [_dataset_row(dataset) for dataset in report["datasets"]]
-    headings = ("dataset", "shape", "type", "stored", "unit", "min", "max", "NaN", "Inf")
-    sides = ("left", "left", "left", "left", "left", "right", "right", "right", "right")
-    console.table(list(zip(headings, sides, strict=True)), rows)
-    for dataset in report["datasets"]:
-        if "unreadable" in dataset:
-            console.say(f"{dataset['unreadable']}")
-    _show_dofs(console, report)
-
-
-def _dataset_row(dataset: dict[str, Any]) -> list[str]:
-    if "unreadable" in dataset:
-        return [dataset["name"], "not read", *[""] * 7]
-    shape = "×".join(str(n) for n in dataset["shape"]) or "one number"
-    return [
-        dataset["name"],
-        shape,
-        dataset["dtype"],
-        dataset["storage"],
-        dataset["units"] or "",
-        _number(dataset.get("min"), 4),
-        _number(dataset.get("max"), 4),
-        str(dataset.get("nan", "")),
-        str(dataset.get("inf", "")),
-    ]
-
-
-def _show_dofs(console: Console, report: dict[str, Any]) -> None:
-    """One table for position … jerk together, one for each other array of dofs."""
-    having = {d["name"]: d["per_dof"] for d in report["datasets"] if d.get("per_dof")}
-    together = [name for name in ("position", *_PEAK_OF) if name in having]
-    if len({len(having[name]) for name in together}) == 1 and len(together) > 1:
-        _show_together(console, report["joint_names"], {name: having[name] for name in together})
-        having = {name: dofs for name, dofs in having.items() if name not in together}
-    for name, dofs in having.items():
-        if len(dofs) > 64:
-            continue
-        headings = [("dof", "left"), ("min", "right"), ("max", "right"), ("peak", "right")]
-        rows = [
-            [_dof(report["joint_names"], i, len(dofs)), *(_number(dof[k]) for k in dof)]
-            for i, dof in enumerate(dofs)
-        ]
-        console.table(headings, rows, title=name)
-
-
-def _show_together(
-    console: Console, names: list[str] | None, having: dict[str, list[dict[str, Any]]]
+def _print_values(
+    console: Console, sources: Any, text: str, allow_external: bool, untrusted: bool
 ) -> None:
-    headings = [("dof", "left")]
-    if "position" in having:
-        headings += [("position min", "right"), ("max", "right")]
-    headings += [(_PEAK_OF[name], "right") for name in having if name != "position"]
-    count = len(next(iter(having.values())))
-    rows = []
-    for i in range(count):
-        row = [_dof(names, i, count)]
-        for name, dofs in having.items():
-            keys = ("min", "max") if name == "position" else ("peak",)
-            row += [_number(dofs[i][key]) for key in keys]
-        rows.append(row)
-    console.table(headings, rows)
+    """One number and nothing else, for scripts: all its digits."""
+    from trajcli.views.number import read_number
 
-
-def _dof(names: list[str] | None, index: int, count: int) -> str:
-    return names[index] if names and len(names) == count else str(index)
-
-
-def _number(value: float | None, digits: int = 6) -> str:
-    return "" if value is None else f"{value:.{digits}g}"
+    for source in sources:
+        found = read_number(source, text, allow_external, untrusted)
+        if console.as_json:
+            console.document({"file": str(source.path), "value": found})
+        else:
+            print(found)

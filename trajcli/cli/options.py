@@ -16,10 +16,19 @@ from trajcli.errors import Fault, InputError, UsageError
 _MODES = "acceleration (acc), jerk, velocity, clique (position), central, bspline or teleport"
 
 
+def _datasets(incomplete: str) -> list[str]:
+    """What FILE:… can go on as, for the shell."""
+    from trajcli.cli import completion
+
+    return completion.datasets(incomplete)
+
+
 def _option(*names: str, help: str, **more: Any) -> Any:
     """An option that is also an environment variable: --dry-run is TRAJCLI_DRY_RUN."""
     name = next(name for name in names if name.startswith("--"))
     variable = "TRAJCLI_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
+    if "FILE:" in more.get("metavar", "") + help or "FILE[:" in more.get("metavar", "") + help:
+        more["autocompletion"] = _datasets
     return typer.Option(*names, help=help, envvar=variable, show_envvar=False, **more)
 
 
@@ -82,6 +91,13 @@ def parse_size(text: str) -> int:
     return size
 
 
+def is_slice(text: str) -> bool:
+    """Whether a word can be what follows --rows: 3, 0:10, -5:, or several with commas."""
+    return (
+        bool(text) and set(text) <= set("0123456789:,+-") and any(c in ":0123456789" for c in text)
+    )
+
+
 def given_options(**values: Any) -> dict[str, Any]:
     """The options of a mode that were given."""
     return {name: value for name, value in values.items() if value is not None}
@@ -106,6 +122,7 @@ Sources = Annotated[
         metavar="SOURCE...",
         help="FILE[:DATASET]; DATASET may hold *. .h5, .npy or .npz.",
         show_default=False,
+        autocompletion=_datasets,
     ),
 ]
 Out = Annotated[
@@ -434,6 +451,118 @@ Untrusted = Annotated[
 ]
 DryRun = Annotated[bool, _run_option("--dry-run", help="Say what would be done, and stop.")]
 NoProgress = Annotated[bool, _run_option("--no-progress", help="No progress bar or lines.")]
+
+_look_option = _panel("What is looked at")
+
+Index = Annotated[
+    str | None,
+    _look_option(
+        "--index", metavar="WHICH", help="Trajectories: 3, 0:10 or 2,5,-1. (default: all)"
+    ),
+]
+Dof = Annotated[
+    str | None,
+    _look_option("--dof", metavar="WHICH", help="Dofs, by number or name: 2,5. (default: all)"),
+]
+Rows = Annotated[
+    str | None,
+    _look_option(
+        "--rows", metavar="[WHICH]", help="List rows, number by number: all, or 17, or 0:10."
+    ),
+]
+Value = Annotated[
+    str | None,
+    _look_option(
+        "--value",
+        metavar="DATASET[I,J,K]",
+        help="Print one number and nothing else: position[3,-1,2].",
+    ),
+]
+LimitsFile = Annotated[
+    Path | None,
+    _look_option(
+        "--limits",
+        metavar="FILE",
+        help="Limits of the joints: .toml as in sample_data, or a URDF.",
+    ),
+]
+CheckedStart = Annotated[
+    str | None,
+    _look_option(
+        "--start",
+        metavar="START",
+        help="zero | FILE[:GROUP]: what row 0 must be. (default: what the file says, if found)",
+    ),
+]
+Full = Annotated[
+    bool, _look_option("--full", help="Look at all values of a large file, not at a sample.")
+]
+
+FirstSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="A",
+        help="FILE[:DATASET or :GROUP].",
+        show_default=False,
+        autocompletion=_datasets,
+    ),
+]
+SecondSource = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[B]",
+        help="The other; with --recompute, what A was computed from.",
+        show_default=False,
+        autocompletion=_datasets,
+    ),
+]
+Figure = Annotated[
+    Path,
+    typer.Option(
+        "-o", "--out", metavar="FIG", show_default=False, help="FIG.png, FIG.svg or FIG.pdf."
+    ),
+]
+OneSource = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="FILE[:DATASET or :GROUP]. .h5, .npy, .npz.",
+        show_default=False,
+        autocompletion=_datasets,
+    ),
+]
+Export = Annotated[
+    Path,
+    typer.Option(
+        "-o",
+        "--out",
+        metavar="OUT",
+        show_default=False,
+        help="OUT.csv, OUT.rrd, OUT.npz or OUT.npy.",
+    ),
+]
+ExportRows = Annotated[
+    str | None, _look_option("--rows", metavar="WHICH", help="A run of rows: 0:10. (default: all)")
+]
+Histogram = Annotated[
+    bool, _look_option("--histogram", help="The peaks of all trajectories, as a histogram.")
+]
+Title = Annotated[
+    str | None, _output_option("--title", metavar="TEXT", help="Above the figure. (default: none)")
+]
+_tolerance_option = _panel("What is allowed")
+Recompute = Annotated[
+    bool,
+    _option("--recompute", help="Compare A with its own job done again, in a temporary folder."),
+]
+Rtol = Annotated[
+    float, _tolerance_option("--rtol", metavar="R", help="Apart by R times the larger of the two.")
+]
+Atol = Annotated[float, _tolerance_option("--atol", metavar="A", help="Apart by A, beside --rtol.")]
+Ulp = Annotated[
+    float,
+    _tolerance_option("--ulp", metavar="N", help="Or apart by N units in the last place."),
+]
 
 _bench_option = _panel("What is measured")
 

@@ -62,8 +62,6 @@ class StoredArray:
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Block:
         """Rows start..stop, of these first..last along the second axis."""
-        if (first, last) == (0, self.shape[1]):
-            return self.read_rows(start, stop)
         if self.read_steps is None:
             return self.read_rows(start, stop)[:, first:last]
         return self.read_steps(start, stop, first, last)
@@ -122,6 +120,10 @@ class ArrayFile(ABC):
         prefix = f"{group.strip('/')}/" if group.strip("/") else ""
         inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
         return list(dict.fromkeys(name.split("/")[0] for name in inside))
+
+    def dof_names(self) -> list[str] | None:
+        """Names of the joints, where the format keeps them apart from its datasets."""
+        return None
 
     def has_group(self, name: str) -> bool:
         """Whether datasets lie under this name."""

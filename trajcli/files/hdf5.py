@@ -12,11 +12,14 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray, unreadable
 from trajcli.files.hdf5_lean import Lean
-from trajcli.files.mapping import map_array
+from trajcli.files.mapping import map_array, part_of
 from trajcli.files.source import natural_key
 
 _EXPANSION_LIMIT = 1100
 """No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
+
+_CHUNK_CACHE = 16 << 20
+"""Of each dataset, so that a chunk of several MiB is unpacked once, not for every look at it."""
 
 _FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 """What h5py raises over a damaged file."""
@@ -37,7 +40,7 @@ class Hdf5File(ArrayFile):
         self._names: list[str] | None = None
         self._children: dict[str, list[str]] = {}
         try:
-            self._file = h5py.File(path, "r", locking="best-effort")
+            self._file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=_CHUNK_CACHE)
             self._lean = Lean(h5py, self._file, path)
         except _FAULTS as error:
             raise InputError(_unreadable(path, error)) from None
@@ -58,13 +61,15 @@ class Hdf5File(ArrayFile):
         if (identity.fileno, identity.addr) in seen:
             return
         seen.add((identity.fileno, identity.addr))
-        for name in group:
-            if not isinstance(group.get(name, getlink=True), self._h5.HardLink):
+        h5o, kinds = self._h5.h5o, (self._h5.h5o.TYPE_GROUP, self._h5.h5o.TYPE_DATASET)
+        for key in group.id:
+            if group.id.links.get_info(key).type != self._h5.h5l.TYPE_HARD:
                 continue
-            child = group.get(name)
-            if isinstance(child, self._h5.Group):
-                self._walk(child, f"{prefix}{name}/", found, seen)
-            elif isinstance(child, self._h5.Dataset) and not _is_bare_dimension(child):
+            kind = h5o.get_info(group.id, key).type
+            name = key.decode("utf-8", "surrogateescape")
+            if kind == kinds[0]:
+                self._walk(group[name], f"{prefix}{name}/", found, seen)
+            elif kind == kinds[1] and not _is_bare_dimension(self._h5, group, key):
                 found.append(prefix + name)
 
     def get(self, name: str) -> StoredArray | None:
@@ -177,7 +182,23 @@ class Hdf5File(ArrayFile):
                 )
             )
 
+        read_rows, read_steps = self._readers(dataset, where, bool(outside))
+        packing = ", ".join(filter(None, [dataset.compression, dataset.shuffle and "shuffle"]))
+        chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
+        return StoredArray(
+            where=where,
+            shape=tuple(int(n) for n in dataset.shape),
+            dtype=dataset.dtype,
+            read_rows=read_rows,
+            attributes=small_attributes(dataset),
+            storage=f"{chunks}, {packing}" if packing else chunks,
+            read_steps=read_steps,
+        )
+
+    def _readers(self, dataset: Any, where: str, outside: bool) -> tuple[Any, Any]:
+        """How rows are read, and of these some along the second axis."""
         mapped = None if outside or dataset.chunks else self._mapped(dataset)
+        offset = dataset.id.get_offset() if mapped is not None else 0
 
         def read(*part: slice) -> Any:
             if mapped is not None:
@@ -187,19 +208,15 @@ class Hdf5File(ArrayFile):
             except _FAULTS as error:
                 raise InputError(_unreadable(where, error)) from None
 
-        packing = ", ".join(filter(None, [dataset.compression, dataset.shuffle and "shuffle"]))
-        chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
-        return StoredArray(
-            where=where,
-            shape=tuple(int(n) for n in dataset.shape),
-            dtype=dataset.dtype,
-            read_rows=lambda start, stop: read(slice(start, stop)),
-            attributes=small_attributes(dataset),
-            storage=f"{chunks}, {packing}" if packing else chunks,
-            read_steps=lambda start, stop, first, last: read(
-                slice(start, stop), slice(first, last)
-            ),
-        )
+        def read_steps(start: int, stop: int, first: int, last: int) -> Any:
+            if mapped is None:
+                return read(slice(start, stop), slice(first, last))
+            try:
+                return part_of(mapped, self.path, offset, (start, stop, first, last))
+            except OSError as error:
+                raise InputError(_unreadable(where, error)) from None
+
+        return lambda start, stop: read(slice(start, stop)), read_steps
 
     def _mapped(self, dataset: Any) -> Any:
         """The values of a contiguous dataset as mapped memory; None where they cannot be."""
@@ -217,9 +234,11 @@ class Hdf5File(ArrayFile):
         return map_array(self.path, dataset.dtype, offset, dataset.shape)
 
 
-def _is_bare_dimension(dataset: Any) -> bool:
+def _is_bare_dimension(h5py: Any, group: Any, key: bytes) -> bool:
     """Whether this is netCDF's mark of a dimension that has no values."""
-    name = dataset.attrs.get("NAME", b"")
+    if not h5py.h5a.exists(group.id, b"NAME", obj_name=key):
+        return False  # without opening it, which takes most of the time of a walk
+    name = group[key].attrs.get("NAME", b"")
     return isinstance(name, bytes) and name.startswith(b"This is a netCDF dimension but not")
 
 

@@ -16,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.errors import Fault, InputError
+
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
+_SMALL_BYTES, _FEW_RUNS = 1 << 20, 64
 _POPULATE_WRITE = 23  # Linux 5.14: make pages ready to be written, all at once
 
 
@@ -29,6 +32,49 @@ def map_array(path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, .
         return np.memmap(path, dtype, "r", offset, shape)
     except (OSError, ValueError):
         return None
+
+
+def part_of(mapped: Any, path: Path, offset: int, part: tuple[int, int, int, int]) -> Any:
+    """Entries start..stop of the first axis, of each first..last of the second.
+
+    A small part is read, not mapped: a page would bring megabytes around it along, which looks
+    here and there have no use for. Raises InputError where the file has become shorter.
+    """
+    start, stop, first, last = part
+    values = mapped[start:stop, first:last]
+    whole = (first, last) == (0, mapped.shape[1])
+    if values.nbytes > _SMALL_BYTES or (not whole and len(values) > _FEW_RUNS):
+        return values
+    per_row = mapped.nbytes // max(len(mapped), 1)
+    per_step = per_row // max(mapped.shape[1], 1)
+    read = np.empty(values.shape, values.dtype)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        for i, run in enumerate([read] if whole else read):
+            view = memoryview(run).cast("B") if run.size else b""
+            _fill(descriptor, view, offset + (start + i) * per_row + first * per_step)
+    except EOFError:
+        size = os.fstat(descriptor).st_size
+        raise InputError(shortened(str(path), offset + mapped.nbytes, size)) from None
+    finally:
+        os.close(descriptor)
+    return read
+
+
+def shortened(path: str, before: int, now: int) -> Fault:
+    """The fault of a file that another program cut off; sizes in bytes."""
+    expected = f"{before} bytes, as at the beginning"
+    hint = "another program writes it: run again when it is done"
+    return Fault("became shorter while it was read", path, expected, f"{now} bytes", hint)
+
+
+def _fill(descriptor: int, view: Any, at: int) -> None:
+    while len(view):
+        count = os.preadv(descriptor, [view], at)
+        if not count:
+            raise EOFError
+        view, at = view[count:], at + count
 
 
 def map_writable(

@@ -6,6 +6,7 @@ import os
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray, unreadable
-from trajcli.files.mapping import is_safe
+from trajcli.files.mapping import is_safe, part_of
+from trajcli.files.placing import PROVENANCE
+from trajcli.files.provenance import LIMIT, Provenance
 from trajcli.files.source import natural_key
 
 _FAULTS = (
@@ -32,6 +35,8 @@ _FAULTS = (
     tokenize.TokenError,
 )
 """What NumPy, zipfile and zlib raise over damaged files."""
+_PASSED = 1 << 17
+"""So many values are rather read than jumped over."""
 _EXPANSION_LIMIT = 1100
 """Deflate packs no more than about 1030 : 1."""
 
@@ -57,7 +62,7 @@ class NpyFile(ArrayFile):
             dtype=array.dtype,
             read_rows=self._read_rows,
             storage=order,
-            read_steps=lambda start, stop, *steps: self._read(slice(start, stop), slice(*steps)),
+            read_steps=self._read_steps,
         )
 
     def _read_rows(self, start: int, stop: int) -> Any:
@@ -67,6 +72,15 @@ class NpyFile(ArrayFile):
         """Values as they lie in the file where its pages can be trusted, else read."""
         values = self._array[part] if self._array.ndim else self._array
         return values if is_safe(self.path) else np.array(values)
+
+    def _read_steps(self, start: int, stop: int, first: int, last: int) -> Any:
+        array = self._array
+        if not (isinstance(array, np.memmap) and array.flags.c_contiguous and is_safe(self.path)):
+            return self._read(slice(start, stop), slice(first, last))
+        try:
+            return part_of(array, self.path, array.offset, (start, stop, first, last))
+        except OSError as error:
+            raise InputError(unreadable(self.path, "an intact file", error)) from None
 
 
 class NpzFile(ArrayFile):
@@ -84,6 +98,15 @@ class NpzFile(ArrayFile):
             for info in self._zip.infolist()
             if info.filename.endswith(".npy")
         }
+        self._about = self._provenance()
+
+    def _provenance(self) -> Provenance:
+        """What trajcli wrote beside the arrays; nothing where another program wrote them."""
+        try:
+            with self._zip.open(PROVENANCE) as stream:
+                return Provenance.parse(stream.read(LIMIT + 1))
+        except _FAULTS:
+            return Provenance()
 
     def names(self) -> list[str]:
         return sorted(self._members, key=natural_key)
@@ -94,7 +117,13 @@ class NpzFile(ArrayFile):
             return None
         member = _Member(self._zip, info, f"{self.path}:{name.strip('/')}")
         self._opened.append(member)
-        return member.stored()
+        return self._about.attach(member.stored(), name.strip("/"))
+
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        return {} if group.strip("/") else self._about.attributes
+
+    def dof_names(self) -> list[str] | None:
+        return self._about.dofs
 
     def close(self) -> None:
         for member in self._opened:
@@ -131,7 +160,8 @@ class _Member:
             raise ValueError("pickled objects")
         count = int(np.prod(self._shape, dtype=object))
         declared = count * self._dtype.itemsize
-        held = self._info.file_size - self._stream.tell()
+        self._header = self._stream.tell()
+        held = self._info.file_size - self._header
         if declared > _EXPANSION_LIMIT * (self._info.compress_size + 1):
             raise ValueError(f"declares {declared} bytes in {self._info.compress_size} packed ones")
         if declared != held:
@@ -168,7 +198,7 @@ class _Member:
             raise InputError(unreadable(self._where, "an intact archive", error)) from None
 
     def _read_steps(self, start: int, stop: int, first: int, last: int) -> Any:
-        if self._fortran:
+        if self._fortran or (first, last) == (0, self._shape[1]) or start == stop:
             return self._read_rows(start, stop)[:, first:last]
         per_row = int(np.prod(self._shape[1:], dtype=object))
         per_step = int(np.prod(self._shape[2:], dtype=object))
@@ -182,11 +212,32 @@ class _Member:
 
     def _run(self, begin: int, end: int) -> Any:
         """Values begin..end in the order they lie in."""
+        far = begin < self._at or begin - self._at > _PASSED
+        if far and self._info.compress_type == zipfile.ZIP_STORED:
+            return self._jump(begin, end)
         if begin < self._at:
             self._open()
         while self._at < begin:
-            self._take(min(begin - self._at, 1 << 20))
+            self._take(min(begin - self._at, _PASSED))
         return self._take(end - begin)
+
+    def _jump(self, begin: int, end: int) -> Any:
+        """Values of a member that lies in the archive as it is, without what is before them.
+
+        Only reading from front to end meets the checksum.
+        """
+        name = self._archive.filename
+        assert name is not None
+        with open(name, "rb") as file:
+            file.seek(self._info.header_offset + 26)
+            lengths = np.frombuffer(file.read(4), "<u2")
+            first = self._info.header_offset + 30 + int(lengths.sum()) + self._header
+            file.seek(first + begin * self._dtype.itemsize)
+            size = (end - begin) * self._dtype.itemsize
+            data = file.read(size)
+        if len(data) != size:
+            raise EOFError(f"{size - len(data)} bytes are missing")
+        return np.frombuffer(bytearray(data), self._dtype)
 
     def _take(self, count: int) -> Any:
         size = count * self._dtype.itemsize

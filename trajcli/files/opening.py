@@ -7,6 +7,7 @@ from pathlib import Path
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile
+from trajcli.files.placing import PROVENANCE
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NPY_SIGNATURE = b"\x93NUMPY"
@@ -15,7 +16,7 @@ _ZIP_SIGNATURES = (b"PK\x03\x04", b"PK\x05\x06")
 
 
 def open_arrays(path: Path, allow_external: bool = False, untrusted: bool = False) -> ArrayFile:
-    """Open an .npy, .npz or HDF5 file for reading.
+    """Open an .npy, .npz or HDF5 file, or a folder that trajcli wrote, for reading.
 
     ``untrusted``: the file is read by a child process with limits on time and memory, so that
     what a library cannot survive is a reported bad file. Raises InputError for a file that is
@@ -39,15 +40,21 @@ def open_family(path: Path, family: str, allow_external: bool) -> ArrayFile:
         from trajcli.files.parquet_files import ParquetFile
 
         return ParquetFile(path)
+    if family == "npy folder":
+        from trajcli.files.folders import FolderFile
+
+        return FolderFile(path)
     from trajcli.files.numpy_files import NpyFile, NpzFile
 
     return NpyFile(path) if family == "npy" else NpzFile(path)
 
 
 def recognise(path: Path) -> str:
-    """ "hdf5", "npy", "npz" or "parquet", by the first bytes of the file."""
+    """ "hdf5", "npy", "npz" or "parquet", by the first bytes; "npy folder" for one of trajcli's."""
     try:
         if os.path.isdir(path):
+            if os.path.isfile(os.path.join(path, PROVENANCE)):
+                return "npy folder"
             raise InputError(_folder(path))
         if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe could wait for ever
             found = "a pipe, socket or device"
@@ -91,9 +98,8 @@ def _folder(path: Path) -> Fault:
     hint = (
         f"'{path}/data/*/*.parquet' are its episodes" if (path / "meta/info.json").exists() else ""
     )
-    return Fault(
-        "a folder, not a file", str(path), "an .h5, .npy, .npz or .parquet file", hint=hint
-    )
+    expected = "an .h5, .npy, .npz or .parquet file, or a folder that trajcli wrote"
+    return Fault("a folder, not a file", str(path), expected, hint=hint)
 
 
 def _rlds(path: Path) -> Fault:

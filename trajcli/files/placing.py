@@ -6,7 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
@@ -36,6 +36,13 @@ def output_family(path: Path) -> str:
 def refuse_output(path: Path, overwrite: bool) -> None:
     """Raise OutputError where OUT cannot or must not be written."""
     family = output_family(path)
+    refuse_place(path, overwrite, folder=family == "npy")
+    if family == "npy" and os.path.lexists(path):
+        _refuse_folder(path)
+
+
+def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
+    """Raise OutputError where a file, or a folder, of this name cannot or must not be written."""
     if not os.path.isdir(path.parent):
         what = "not a folder" if os.path.exists(path.parent) else "no such folder"
         hint = f"mkdir -p {path.parent}"
@@ -45,31 +52,64 @@ def refuse_output(path: Path, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     is_folder = path.is_dir() and not path.is_symlink()
-    if is_folder != (family == "npy"):
+    if is_folder != folder:
         found = "a folder" if is_folder else "not a folder"
         raise OutputError(Fault("OUT is there and of another kind", str(path), found=found))
     if not overwrite:
         hint = "--overwrite replaces it once the new one is complete"
         raise OutputError(Fault("OUT exists", str(path), "a name that is free", hint=hint))
-    if is_folder:
-        ours = (path / PROVENANCE).is_file()
-        parts = [*path.iterdir(), *(path / "grad").glob("*")]
-        others = [
-            part.name
-            for part in parts
-            if not (ours and (part.suffix == ".npy" or part.name in (PROVENANCE, "grad")))
-        ]
-        if others:
-            hint = "choose another name; only folders that trajcli wrote are replaced"
-            found = ", ".join(sorted(others)[:5])
+
+
+def _refuse_folder(path: Path) -> None:
+    """Raise OutputError where a folder holds what trajcli did not write."""
+    ours = (path / PROVENANCE).is_file()
+    parts = [*path.iterdir(), *(path / "grad").glob("*")]
+    others = [
+        part.name
+        for part in parts
+        if not (ours and (part.suffix == ".npy" or part.name in (PROVENANCE, "grad")))
+    ]
+    if others:
+        hint = "choose another name; only folders that trajcli wrote are replaced"
+        found = ", ".join(sorted(others)[:5])
+        raise OutputError(
+            Fault("a folder with other things in it", str(path), found=found, hint=hint)
+        )
+
+
+@contextlib.contextmanager
+def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
+    """A file being made: a hidden name to write to, renamed when all went well, else removed."""
+    refuse_place(path, overwrite, folder=False)
+    hidden = path.parent / f".{path.name}.trajcli-part"
+    lock = locked(hidden, path, folder=False)
+    try:
+        yield hidden
+        os.replace(hidden, path)
+    except OSError as error:
+        raise OutputError(os_fault(path, error)) from None
+    finally:
+        remove(hidden)
+        os.close(lock)
+
+
+def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
+    """Raise OutputError where OUT is, or holds, a file that is read."""
+    if not os.path.exists(path):
+        return
+    for source in inputs:
+        same = os.path.exists(source) and os.path.samefile(source, path)
+        inside = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(path))
+        if same or inside:
+            hint = "choose another name for the output"
             raise OutputError(
-                Fault("a folder with other things in it", str(path), found=found, hint=hint)
+                Fault("OUT is an input", str(path), "another file", str(source), hint)
             )
 
 
-def locked(hidden: Path, path: Path) -> int:
+def locked(hidden: Path, path: Path, folder: bool | None = None) -> int:
     """Make the hidden file or folder and hold its lock; refuse where another run does."""
-    folder = output_family(path) != "hdf5"
+    folder = output_family(path) != "hdf5" if folder is None else folder
     for _ in range(100):
         try:
             if hidden.is_symlink():

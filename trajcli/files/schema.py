@@ -24,6 +24,15 @@ _LONG_NAMES = {
 }
 
 
+RECORDED_START = "the recording's first row"
+"""What the attribute ``start`` of an output says where the actions were a recording."""
+
+
+def unit_of(quantity: str, positions: str) -> str:
+    """The unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
+    return positions + _PER_SECOND[quantity]
+
+
 @dataclass(frozen=True)
 class Variable:
     """An array of an output; ``values`` is None where they are streamed in block by block.
@@ -109,7 +118,7 @@ def packed_schema(
     for name in wanted:
         labels = {"long_name": _LONG_NAMES[name]}
         if units:
-            labels["units"] = units + _PER_SECOND[name]
+            labels["units"] = unit_of(name, units)
         dims = ("trajectory", along, "dof")
         variables.append(Variable(name, dims, (batch, rows, dofs), kind, labels))
     variables.append(time_variable((rows,) if shared else (batch, rows)))

@@ -8,6 +8,7 @@ from typing import Any
 
 from trajcli.errors import Fault, Gathering, InputError, UsageError
 from trajcli.files.arrays import StoredArray
+from trajcli.files.schema import RECORDED_START
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
 from trajcli.jobs.kept import Kept
@@ -117,7 +118,7 @@ def _start(request: Request, files: Files, places: Sequence[Place], recorded: bo
         given = ", ".join(f"--start-{part}" for part in request.start_parts)
         what = "a recording has no separate start state"
         raise UsageError(Fault(what, given, "none with --start first"))
-    return {}, {}, "the recording's first row"
+    return {}, {}, RECORDED_START
 
 
 def _goal(request: Request, files: Files, places: Sequence[Place]) -> _State:

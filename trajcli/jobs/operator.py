@@ -13,10 +13,10 @@ from trajcli import __version__
 from trajcli.checks import require_counts
 from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.outputs import discarding, open_output
-from trajcli.files.placing import refuse_output
+from trajcli.files.placing import refuse_input, refuse_output
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.jobs.lookup import find_dt
-from trajcli.jobs.names import refuse_inputs_as_output, without_folders
+from trajcli.jobs.names import without_folders
 from trajcli.jobs.places import Files
 from trajcli.modes import PARTS, make_mode
 from trajcli.operators import Csr, Operator, operator_of
@@ -61,7 +61,7 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
         check.attempt(lambda: _require_start(request.start))
         check.attempt(lambda: require_counts(horizon=request.horizon))
         steps = check.attempt(lambda: find_dt(files, request.dt, request.rate, request.times, ()))
-        check.attempt(lambda: refuse_inputs_as_output(request.out, files.paths()))
+        check.attempt(lambda: refuse_input(request.out, files.paths()))
         check.raise_if_any()
         assert mode is not None
         assert steps is not None

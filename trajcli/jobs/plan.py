@@ -12,7 +12,7 @@ from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.arrays import StoredArray
 from trajcli.files.padded import padded_schema
-from trajcli.files.placing import output_family, refuse_output
+from trajcli.files.placing import output_family, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, mirrored_schema, packed_schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch, Size
@@ -20,7 +20,7 @@ from trajcli.jobs.found import Found
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
 from trajcli.jobs.lengths import find_all, group_names
 from trajcli.jobs.lookup import joint_names
-from trajcli.jobs.names import refuse_inputs_as_output, without_folders
+from trajcli.jobs.names import without_folders
 from trajcli.jobs.places import Files, Place, find_actions
 from trajcli.jobs.recorded import prepared
 from trajcli.jobs.request import Request
@@ -143,7 +143,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     ready = check.attempt(lambda: prepared(request, files, given or ())) if given and mode else None
     left, places, preparing = ready or (request, [], [])
     founds = check.attempt(lambda: find_all(left, files, places, check)) if places else None
-    check.attempt(lambda: refuse_inputs_as_output(request.out, files.paths()))
+    check.attempt(lambda: refuse_input(request.out, files.paths()))
     if founds is None or mode is None or wanted is None or choice is None:
         check.raise_if_any()
         raise AssertionError("a step failed without a fault")

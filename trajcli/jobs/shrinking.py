@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.mapping import shortened
 from trajcli.kernels import native
 
 
@@ -37,10 +38,7 @@ class Sizes:
             except OSError:
                 continue  # a file without a name can still be read
             if os.path.samestat(before, now) and now.st_size < before.st_size:
-                expected = f"{before.st_size} bytes, as at the beginning"
-                hint = "another program writes it: run again when it is done"
-                what, found = "became shorter while it was read", f"{now.st_size} bytes"
-                faults.append(Fault(what, path, expected, found, hint))
+                faults.append(shortened(path, before.st_size, now.st_size))
         raise_if_any(faults)
 
 

@@ -15,12 +15,11 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, StoredArray
 from trajcli.files.outputs import discarding, open_output
 from trajcli.files.padded import Padded, padded_schema
-from trajcli.files.placing import output_family
+from trajcli.files.placing import output_family, refuse_input
 from trajcli.files.schema import QUANTITIES, Schema, Variable, rows_schema, trajectory_values
 from trajcli.files.source import expand_files, parse_source
 from trajcli.jobs.lengths import group_names
 from trajcli.jobs.lookup import find_dt, joint_names
-from trajcli.jobs.names import refuse_inputs_as_output
 from trajcli.jobs.places import Files, Place, find_actions
 
 _STATES = tuple(
@@ -235,7 +234,7 @@ def write_tracks(
     compute(i): the times [T] and arrays [T, D] of trajectory i. more: values of every trajectory
     [B]. step: the one dt of all rows, where there is one.
     """
-    refuse_inputs_as_output(request.out, files.paths())
+    refuse_input(request.out, files.paths())
     classes = [np.flatnonzero(np.asarray(lengths) == n) for n in dict.fromkeys(lengths)]
     rows = [int(lengths[numbers[0]]) for numbers in classes]
     unequal = len(classes) > 1

@@ -1,46 +1,72 @@
-"""What is in a file: datasets, ranges and peaks per dof, NaN and Inf."""
+"""What is in a file, as plain values: datasets, ranges, peaks and when, states, the relation."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, StoredArray, text_of
+from trajcli.files.arrays import ArrayFile
 from trajcli.files.opening import open_arrays
 from trajcli.files.source import Source
+from trajcli.views.curves import Curve, curves_of
+from trajcli.views.datasets import Scans, Wish, describe_datasets, dofs_of
+from trajcli.views.motions import Motions, Trajectories, find_trajectories, joint_names
+from trajcli.views.scan import Progress
+from trajcli.views.selection import rows_of, select
 
-_BLOCK_BYTES = 8 << 20
+_MOST_ROWS = 1000
+"""More rows are never listed."""
 
 
-def summarise(source: Source, allow_external: bool, untrusted: bool) -> dict[str, Any]:
-    """A file, or the datasets of it that the source names, as plain values.
+@dataclass(frozen=True)
+class Summary:
+    """A file's report of plain values, and the lines to draw."""
+
+    report: dict[str, Any]
+    curves: Sequence[Curve]
+
+
+def summarise(
+    source: Source, wish: Wish, on_progress: Progress = lambda done, total: None
+) -> Summary:
+    """A file, or the datasets of it that the source names.
 
     Datasets that cannot be read are listed with the reason. Raises InputError where the file
     cannot be opened or the named dataset is not there.
     """
-    with open_arrays(source.path, allow_external, untrusted) as file:
+    with open_arrays(source.path, wish.allow_external, wish.untrusted) as file:
         names = _names(file, source)
-        datasets = []
-        for name in names:
-            try:
-                stored = file.require(name)
-                datasets.append({"name": name or source.path.name, **_dataset(stored)})
-            except InputError as error:
-                if source.dataset is not None:
-                    raise
-                datasets.append({"name": name, "unreadable": str(error.faults[0])})
-        return {
+        found = _trajectories(file, source)
+        chosen = _chosen(found, wish)
+        scans = Scans(file, found, wish, chosen, on_progress)
+        datasets = describe_datasets(file, names, source, scans)
+        main = found.at(chosen[0])[0] if chosen else None
+        report = {
             "file": str(source.path),
             "family": file.family,
-            "bytes": os.path.getsize(Path(source.path)),
+            "bytes": _size(source.path),
             "attributes": dict(file.attributes()),
-            "joint_names": _joint_names(file),
+            "joint_names": joint_names(file, [""]),
+            "dt": _dt(main),
             "datasets": datasets,
+            "trajectories": {"count": found.count, "shown": [found.name(n) for n in chosen[:1]]},
+            "states": [_states(found, n, wish) for n in chosen[:1]],
+            "rows": _listed(found, chosen, wish) if wish.rows is not None else None,
+            "relation": scans.relation(),
+            "sampled": scans.sampled,
         }
+        curves = [] if not chosen else curves_of(found, chosen[0], wish.dof)
+        return Summary(report, curves)
+
+
+def _size(path: Path) -> int:
+    if os.path.isdir(path):
+        return sum(part.stat().st_size for part in Path(path).rglob("*") if part.is_file())
+    return os.path.getsize(path)
 
 
 def _names(file: ArrayFile, source: Source) -> list[str]:
@@ -52,68 +78,64 @@ def _names(file: ArrayFile, source: Source) -> list[str]:
     return file.match(source.dataset)
 
 
-def _joint_names(file: ArrayFile) -> list[str] | None:
-    for name in ("joint_names", "dof"):
-        try:
-            stored = file.get(name)
-        except InputError:
-            continue
-        if stored is not None and stored.dtype.kind in "SUO":
-            return [text_of(value) for value in np.ravel(stored.read())]
-    return None
+def _trajectories(file: ArrayFile, source: Source) -> Trajectories:
+    """Those there are; none where the named datasets hold something else."""
+    try:
+        return find_trajectories(file, source)
+    except InputError:
+        return Trajectories([])
 
 
-def _dataset(stored: StoredArray) -> dict[str, Any]:
-    about: dict[str, Any] = {
-        "shape": list(stored.shape),
-        "dtype": str(stored.dtype),
-        "storage": stored.storage,
-        "units": str(stored.attributes["units"]) if "units" in stored.attributes else None,
+def _chosen(found: Trajectories, wish: Wish) -> Sequence[int]:
+    """Numbers of the trajectories that are shown; without --index, all."""
+    return select(wish.index, found.count, "--index") if wish.index else range(found.count)
+
+
+def _dt(motions: Motions | None) -> dict[str, Any] | None:
+    if motions is None or not motions.steps:
+        return None
+    attributes = motions.attributes
+    if "dt" in attributes and "dt_source" in attributes:
+        return {"value": attributes["dt"], "source": str(attributes["dt_source"])}
+    uniform = motions.steps.uniform
+    return {"value": "varies" if uniform is None else uniform, "source": motions.steps.source}
+
+
+def _states(found: Trajectories, number: int, wish: Wish) -> dict[str, Any]:
+    """The first and last row of a trajectory."""
+    main, own = found.at(number)
+    dofs = dofs_of(main, wish)
+    rows = main.shape[1]
+    ends = {"start": (0, 1), "end": (rows - 1, rows)}
+    state = {
+        end: {name: main.read(name, own, *span)[0][dofs].tolist() for name in main.arrays}
+        for end, span in ends.items()
+        if rows
     }
-    if stored.numeric:
-        about |= _statistics(stored)
-    return about
+    return {"trajectory": found.name(number), "dofs": [main.dofs[i] for i in dofs], **state}
 
 
-def _statistics(stored: StoredArray) -> dict[str, Any]:
-    """Range over all values and, for [.., D] arrays of floats, per dof; read block by block."""
-    dofs = stored.shape[-1] if stored.ndim >= 2 and stored.dtype.kind == "f" else 1
-    low, high = np.full(dofs, np.inf), np.full(dofs, -np.inf)
-    nan = inf = 0
-    for block in _blocks(stored):
-        table = np.asarray(block, dtype=np.float64).reshape(-1, dofs)
-        if not table.size:
-            continue
-        bad = ~np.isfinite(table)
-        if bad.any():
-            nan += int(np.isnan(table).sum())
-            inf += int(np.isinf(table).sum())
-        low = np.minimum(low, np.where(bad, np.inf, table).min(0))
-        high = np.maximum(high, np.where(bad, -np.inf, table).max(0))
-    known = np.isfinite(low)
-    found: dict[str, Any] = {
-        "nan": nan,
-        "inf": inf,
-        "min": float(low.min()) if known.any() else None,
-        "max": float(high.max()) if known.any() else None,
-    }
-    if stored.ndim >= 2 and stored.dtype.kind == "f":
-        found["per_dof"] = [
+def _listed(found: Trajectories, chosen: Sequence[int], wish: Wish) -> list[dict[str, Any]]:
+    """The numbers of some rows, of the first trajectories chosen."""
+    listed = []
+    left = _MOST_ROWS
+    for number in chosen if wish.index else chosen[:1]:
+        main, own = found.at(number)
+        dofs = dofs_of(main, wish)
+        begin, end = rows_of(wish.rows, main.shape[1])
+        end = min(end, begin + left)
+        left -= end - begin
+        times = main.steps.times(own, begin, end).tolist() if main.steps else None
+        values = {name: main.read(name, own, begin, end)[:, dofs] for name in main.arrays}
+        listed.append(
             {
-                "min": float(a) if ok else None,
-                "max": float(b) if ok else None,
-                "peak": float(max(abs(a), abs(b))) if ok else None,
+                "trajectory": found.name(number),
+                "dofs": [main.dofs[i] for i in dofs],
+                "first": begin,
+                "time": times,
+                **{name: rows.tolist() for name, rows in values.items()},
             }
-            for a, b, ok in zip(low, high, known, strict=True)
-        ]
-    return found
-
-
-def _blocks(stored: StoredArray) -> Any:
-    if not stored.shape:
-        yield stored.read()
-        return
-    per_row = max(1, stored.nbytes // max(1, stored.shape[0]))
-    size = max(1, _BLOCK_BYTES // per_row)
-    for begin in range(0, stored.shape[0], size):
-        yield stored.read_rows(begin, min(begin + size, stored.shape[0]))
+        )
+        if left <= 0:
+            break
+    return listed

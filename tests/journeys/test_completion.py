@@ -1,0 +1,153 @@
+"""The Tab key: FILE:DATASET is completed inside files, in the shells themselves."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+BASH = """
+source <(_TRAJCLI_COMPLETE=source_bash trajcli)
+COMP_WORDS=({words})
+COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 ))
+_trajcli_completion trajcli
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+@pytest.fixture
+def home(samples, tmp_path) -> tuple[Path, dict[str, str]]:
+    """A folder with a sample in it, and an environment in which trajcli is a command."""
+    (tmp_path / "reach.h5").write_bytes((samples / "reach.h5").read_bytes())
+    command = tmp_path / "bin" / "trajcli"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trajcli "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    own = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "TERM": "xterm"}
+    return tmp_path, {**os.environ, **own}
+
+
+def need(shell: str) -> str:
+    found = shutil.which(shell)
+    if found is None:
+        pytest.skip(f"{shell} is not installed")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("trajcli inspect reach.h5 :", ["actions", "dt", "joint_names", "reference/acceleration"]),
+        ("trajcli inspect reach.h5 : reference/", ["reference/acceleration", "reference/position"]),
+        ("trajcli diff reach.h5 : actions reach.h5 : dt", ["dt"]),
+        ("trajcli integrate a.npy --start reach.h5 : start/p", ["start/position"]),
+        ("trajcli inspect ./reach.h5 : nothing", [""]),
+        ("trajcli inspect none.h5 :", [""]),
+        ("trajcli inspect rea", [""]),
+        ("trajcli insp", ["inspect"]),
+    ],
+)
+def test_bash_completes_what_follows_the_colon(home, words, expected):
+    folder, env = home
+    script = BASH.format(words=words)
+    run = subprocess.run([need("bash"), "-c", script], cwd=folder, env=env, capture_output=True)
+    assert run.stderr == b""
+    assert run.stdout.decode().splitlines()[: len(expected)] == expected
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_tab_key_of_a_real_terminal_completes_a_dataset(home, shell):
+    folder, env = home
+    quiet = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"]}
+    ready = {"bash": "", "zsh": "autoload -U compinit; compinit -u; "}
+    parent, child = pty.openpty()
+    command = [need(shell), *quiet[shell]]
+    streams = {"stdin": child, "stdout": child, "stderr": child}
+    process = subprocess.Popen(command, cwd=folder, env=env, start_new_session=True, **streams)
+    os.close(child)
+    try:
+        load = f"{ready[shell]}source <(_TRAJCLI_COMPLETE=source_{shell} trajcli); echo re''ady\n"
+        os.write(parent, load.encode())
+        until(parent, "ready\r")
+        os.write(parent, b"trajcli inspect reach.h5:reference/v\t")
+        until(parent, "reach.h5:reference/velocity")
+    finally:
+        process.kill()
+        process.wait()
+        os.close(parent)
+
+
+def until(terminal: int, wanted: str) -> None:
+    """Read what a terminal shows until it shows something."""
+    shown, end = "", time.monotonic() + 60
+    while wanted not in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|\x08", "", shown):
+        assert time.monotonic() < end, shown
+        if select.select([terminal], [], [], 0.5)[0]:
+            shown += os.read(terminal, 65536).decode("utf-8", "replace")
+
+
+def test_fish_completes_datasets_and_leaves_files_to_itself(home):
+    folder, env = home
+    load = "_TRAJCLI_COMPLETE=source_fish trajcli | source; "
+    for typed, expected in (("reach.h5:start/v", "reach.h5:start/velocity"), ("rea", "reach.h5")):
+        script = f'{load} complete -C "trajcli inspect {typed}"'
+        run = subprocess.run(
+            [need("fish"), "--no-config", "-c", script], cwd=folder, env=env, capture_output=True
+        )
+        assert run.stdout.decode().split() == [expected]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_given_whole_words(home, shell):
+    folder, env = home
+    asked = {
+        "_TRAJCLI_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "trajcli plot reach.h5:reference/p",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    command = [sys.executable, "-m", "trajcli"]
+    run = subprocess.run(command, cwd=folder, env={**env, **asked}, capture_output=True)
+    word = {"zsh": r"reach.h5\\:reference/position", "fish": "reach.h5:reference/position"}
+    assert word[shell] in run.stdout.decode()
+
+
+def test_completion_of_datasets_does_not_import_torch(home):
+    folder, env = home
+    asked = {"_TRAJCLI_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
+    asked["COMP_WORDS"] = "trajcli inspect reach.h5 : start/v"
+    command = [sys.executable, "-X", "importtime", "-m", "trajcli"]
+    run = subprocess.run(command, cwd=folder, env={**env, **asked}, capture_output=True, text=True)
+    assert run.stdout.split() == ["start/velocity"]
+    modules = {line.rpartition("|")[2].strip() for line in run.stderr.split("\n")}
+    assert "h5py" in modules
+    assert modules.isdisjoint({"torch", "matplotlib", "rich"})
+
+
+def test_many_datasets_are_completed_group_by_group(tmp_path):
+    from trajcli.cli.completion import datasets
+
+    path = tmp_path / "demos.h5"
+    with h5py.File(path, "w") as file:
+        for i in range(30):
+            for name in ("actions", "obs/q"):
+                file[f"data/demo_{i}/{name}"] = np.zeros((2, 1))
+    assert datasets(f"{path}:") == [f"{path}:data/"]
+    assert datasets(f"{path}:data/demo_2")[:2] == [
+        f"{path}:data/demo_2/actions",
+        f"{path}:data/demo_2/obs/q",
+    ]
+    assert len(datasets(f"{path}:data/")) == 30
+    assert datasets(f"{path}:/data/demo_7/a") == [f"{path}:/data/demo_7/actions"]

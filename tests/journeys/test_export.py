@@ -1,0 +1,171 @@
+"""trajcli export: read back by those the files are for."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def plans(trajcli, samples, tmp_path, monkeypatch) -> Path:
+    """An output whose trajectories share their times, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    job = f"integrate {samples}/control_points.npz --mode bspline --dtype float32 -o out.h5"
+    assert trajcli(job).code == 0
+    return tmp_path / "out.h5"
+
+
+def read_csv(path: str) -> tuple[list[str], np.ndarray]:
+    with open(path, newline="", encoding="utf-8") as file:
+        head, *rows = list(csv.reader(file))
+    return head, np.array(rows, dtype=np.float64)
+
+
+def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
+    assert trajcli("export out.h5 --index 3 -o out.csv").code == 0
+    head, rows = read_csv("out.csv")
+    names = [f"panda_joint{n}" for n in range(1, 8)]
+    quantities = ("position", "velocity", "acceleration", "jerk")
+    assert head == ["t", *(f"{q}/{n}" for q in quantities for n in names)]
+    with h5py.File(plans) as file:
+        np.testing.assert_array_equal(rows[:, 0], file["time"][:])
+        for i, quantity in enumerate(quantities):
+            stored = file[quantity][3]
+            back = rows[:, 1 + 7 * i : 8 + 7 * i].astype(np.float32)
+            np.testing.assert_array_equal(back, stored)  # every digit
+    assert np.all(np.diff(rows[:, 0]) > 0)
+
+
+def test_several_trajectories_of_one_time_are_columns_side_by_side(trajcli, plans):
+    assert trajcli("export out.h5:velocity --index 1,4 --dof 2 --rows 5:9 -o out.csv").code == 0
+    head, rows = read_csv("out.csv")
+    assert head == ["t", "1/velocity/panda_joint3", "4/velocity/panda_joint3"]
+    with h5py.File(plans) as file:
+        back = rows[:, 1:].astype(np.float32)
+        np.testing.assert_array_equal(back[:, 0], file["velocity"][1, 5:9, 2])
+        np.testing.assert_array_equal(back[:, 1], file["velocity"][4, 5:9, 2])
+        np.testing.assert_array_equal(rows[:, 0], file["time"][5:9])
+
+
+def test_trajectories_with_times_of_their_own_are_not_put_into_one_csv(trajcli, samples, folder):
+    result = trajcli(f"export {samples}/reach.h5 -o out.csv")
+    assert result.code == 2
+    assert "--index 0" in result.err
+    assert not Path("out.csv").exists()
+    assert trajcli(f"export {samples}/reach.h5 --index 0 -o out.csv").code == 0
+
+
+def test_a_csv_of_a_file_without_times_counts_rows(trajcli, samples, folder):
+    assert trajcli(f"export {samples}/accelerations.npy --index 0 -o out.csv").code == 0
+    head, rows = read_csv("out.csv")
+    assert head[0] == "row"
+    np.testing.assert_array_equal(rows[:, 0], np.arange(100))
+    values = np.load(samples / "accelerations.npy")[0]
+    np.testing.assert_array_equal(rows[:, 1:].astype(np.float32), values)
+
+
+def test_names_that_a_csv_must_quote_are_quoted(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = np.ones((4, 2))
+        file["joint_names"] = ['a,"b"', "c d"]
+    assert trajcli("export in.h5 -o out.csv").code == 0
+    assert read_csv("out.csv")[0] == ["row", 'position/a,"b"', "position/c d"]
+
+
+def test_npz_and_npy_hold_the_same_numbers_and_type(trajcli, plans):
+    assert trajcli("export out.h5 --index 2:5 --dof 0,6 -o out.npz").code == 0
+    assert trajcli("export out.h5:jerk --index -1 -o jerk.npy").code == 0
+    with h5py.File(plans) as file, np.load("out.npz") as archive:
+        for name in ("position", "velocity", "acceleration", "jerk"):
+            assert archive[name].dtype == np.float32
+            np.testing.assert_array_equal(archive[name], file[name][2:5][:, :, [0, 6]])
+        np.testing.assert_array_equal(archive["time"], np.tile(file["time"][:], (3, 1)))
+        np.testing.assert_array_equal(np.load("jerk.npy"), file["jerk"][-1:])
+    report = trajcli("inspect out.npz --json").document
+    assert report["joint_names"] == ["panda_joint1", "panda_joint7"]
+
+
+def test_an_rrd_opens_and_holds_the_numbers_on_a_duration_time_line(trajcli, samples, folder):
+    pytest.importorskip("rerun")
+    reader = pytest.importorskip("rerun.chunk").RrdReader
+    line = f"export {samples}/reach.h5:reference --index 3,7 --dof 1 -o out.rrd"
+    assert trajcli(line).code == 0
+    seen = {}
+    for chunk in reader("out.rrd").stream().to_chunks():
+        path = str(chunk.entity_path)
+        if chunk.is_static or "Scalars:scalars" not in "".join(
+            chunk.to_record_batch().schema.names
+        ):
+            continue
+        batch = chunk.to_record_batch()
+        column = next(n for n in batch.schema.names if n.endswith("Scalars:scalars"))
+        assert chunk.timeline_names == ["time"]
+        assert str(batch.schema.field("time").type) == "duration[ns]"
+        values = np.array([value[0] for value in batch[column].to_pylist()])
+        times = np.array([t.total_seconds() for t in batch["time"].to_pylist()])
+        seen[path] = (times, values)
+    names = {f"/trajectory_{n}/{q}/panda_joint2" for n in (3, 7)
+             for q in ("position", "velocity", "acceleration")}  # fmt: skip
+    assert set(seen) == names
+    with h5py.File(samples / "reach.h5") as file:
+        times, values = seen["/trajectory_7/velocity/panda_joint2"]
+        np.testing.assert_array_equal(values, file["reference/velocity"][7, :, 1])
+        stamps = np.concatenate([[0], np.cumsum(file["dt"][7])])
+        np.testing.assert_allclose(times, stamps, atol=1e-6)
+
+
+def test_the_viewers_own_check_accepts_an_rrd(trajcli, samples, folder):
+    pytest.importorskip("rerun")
+    command = shutil.which("rerun", path=os.path.dirname(sys.executable))
+    if command is None:
+        pytest.skip("the viewer is not installed")
+    assert trajcli(f"export {samples}/recorded.h5 -o out.rrd").code == 0
+    env = {**os.environ, "HOME": str(folder), "RERUN_ANALYTICS": "0"}
+    check = subprocess.run([command, "rrd", "verify", "out.rrd"], capture_output=True, env=env)
+    assert check.returncode == 0, check.stderr
+
+
+def test_without_rerun_the_line_that_installs_it_is_printed(trajcli, samples, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rerun", None)
+    result = trajcli(f"export {samples}/recorded.h5 -o out.rrd")
+    assert result.code == 2
+    assert "pip install 'trajcli[rerun]'" in result.err
+    assert not Path("out.rrd").exists()
+
+
+@pytest.mark.parametrize("kind", ["csv", "npz", "npy"])
+def test_an_existing_file_is_kept_unless_told_and_an_input_always(trajcli, folder, kind):
+    np.save("in.npy", np.ones((1, 4, 2)))
+    Path(f"out.{kind}").write_bytes(b"mine")
+    assert trajcli(f"export in.npy -o out.{kind}").code == 2
+    assert Path(f"out.{kind}").read_bytes() == b"mine"
+    assert trajcli(f"export in.npy -o out.{kind} --overwrite").code == 0
+    assert Path(f"out.{kind}").read_bytes() != b"mine"
+    assert trajcli("export in.npy -o in.npy --overwrite").code == 2
+    assert np.load("in.npy").shape == (1, 4, 2)
+    assert not [path for path in Path().iterdir() if path.name.startswith(".")]
+
+
+def test_trajectories_of_different_length_are_not_put_into_one_array(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for i, rows in enumerate((4, 5, 11)):
+            file[f"data/demo_{i}/actions"] = np.full((rows, 2), float(i))
+    assert trajcli("export in.h5 -o out.npz").code == 2
+    assert trajcli("export in.h5 --index 2 -o out.npz").code == 0
+    assert trajcli("export in.h5 --rows 0:3 -o out.npy").code == 0
+    assert np.load("out.npy")[:, 0, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["out.txt", "out", "out.h5"])
+def test_an_unknown_kind_is_exit_2(trajcli, samples, folder, name):
+    result = trajcli(f"export {samples}/recorded.h5 -o {name}")
+    assert result.code == 2
+    assert "OUT.csv, OUT.rrd, OUT.npz, OUT.npy" in result.err

@@ -1,0 +1,270 @@
+"""trajcli plot: figures that hold what the data hold."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import xml.dom.minidom
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def out(trajcli, samples, tmp_path, monkeypatch) -> Path:
+    """An output of the sample, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    job = f"integrate {samples}/reach.h5 --mode jerk --scheme zoh -o out.h5"
+    assert trajcli(job).code == 0
+    return tmp_path / "out.h5"
+
+
+@pytest.fixture
+def figures(monkeypatch) -> list[Any]:
+    """The figures that are saved, as matplotlib's own objects."""
+    from trajcli.views import figures
+
+    made: list[Any] = []
+    save = figures.save
+
+    def keep(figure: Any, path: Path, suffix: str) -> None:
+        made.append(figure)
+        save(figure, path, suffix)
+
+    monkeypatch.setattr(figures, "save", keep)
+    return made
+
+
+def line(figure: Any, axis: int, gid: str) -> Any:
+    (found,) = [one for one in figure.axes[axis].get_lines() if one.get_gid() == gid]
+    return found
+
+
+def pixels(path: Path) -> np.ndarray:
+    from matplotlib.image import imread
+
+    return np.asarray(imread(path))
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_a_figure_of_each_kind_is_drawn_to_the_same_bytes_twice(trajcli, out, samples, kind):
+    line = f"plot out.h5 --limits {samples}/limits.toml -o"
+    assert trajcli(f"{line} a.{kind}").code == 0
+    assert trajcli(f"{line} b.{kind}").code == 0
+    first = Path(f"a.{kind}").read_bytes()
+    assert first == Path(f"b.{kind}").read_bytes()
+    assert len(first) > 5000
+    head = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+    assert first.startswith(head[kind])
+    assert b"Date" not in first
+    if kind == "svg":
+        text = first.decode()
+        xml.dom.minidom.parseString(text)
+        assert "panda_joint4" in text
+    left = sorted(path.name for path in Path().iterdir())
+    assert left == sorted([f"a.{kind}", f"b.{kind}", "out.h5"])
+
+
+def test_the_lines_are_the_data(trajcli, out, figures):
+    assert trajcli("plot out.h5 --index 5 --dof 1,panda_joint4 -o fig.png").code == 0
+    (figure,) = figures
+    with h5py.File(out) as file:
+        time = file["time"][5]
+        for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
+            assert name in figure.axes[axis].get_ylabel()
+            drawn = {one.get_gid() for one in figure.axes[axis].get_lines() if one.get_gid()}
+            assert drawn == {f"{name}/panda_joint2", f"{name}/panda_joint4"}
+            for dof in (1, 3):
+                shown = line(figure, axis, f"{name}/panda_joint{dof + 1}")
+                np.testing.assert_array_equal(shown.get_xdata(), time)
+                np.testing.assert_array_equal(shown.get_ydata(), file[name][5, :, dof])
+            low, high = figure.axes[axis].get_ylim()
+            shown_values = file[name][5][:, [1, 3]]
+            assert low < shown_values.min() <= shown_values.max() < high
+    assert line(figure, 3, "jerk/panda_joint2").get_drawstyle() == "steps-pre"
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["panda_joint2", "panda_joint4", "start", "end"]
+
+
+def test_there_is_ink_in_every_panel_in_the_colours_of_the_lines(trajcli, out):
+    assert trajcli("plot out.h5 --dof 0:3 -o fig.png").code == 0
+    image = pixels(Path("fig.png"))
+    assert image.shape[1] == 1400
+    from trajcli.views.figures import COLOURS
+
+    panel = image[100:, 200:].shape[0] // 4
+    for i in range(4):
+        part = image[100 + i * panel : 100 + (i + 1) * panel, 200:, :3]
+        for colour in COLOURS[:3]:
+            wanted = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+            assert (np.abs(part - wanted).max(axis=2) < 0.02).sum() > 50
+
+
+def test_limits_are_bands_and_what_is_beyond_them_is_marked(trajcli, out, figures):
+    with h5py.File(out) as file:
+        speed = file["velocity"][2]
+        time = file["time"][2]
+    dof = int(np.abs(speed).max(0).argmax())
+    limit = float(0.8 * np.abs(speed[:, dof]).max())
+    upper = [9.0] * 7
+    upper[dof] = limit
+    Path("limits.toml").write_text(f"[velocity]\nupper = {upper}")
+    result = trajcli("plot out.h5 --index 2 --limits limits.toml -o fig.png --json")
+    beyond = np.abs(speed[:, dof]) > limit
+    assert result.document["beyond_limits"] == beyond.sum() > 0
+    (figure,) = figures
+    marks = line(figure, 1, f"beyond/velocity/panda_joint{dof + 1}")
+    at = np.searchsorted(time, marks.get_xdata())
+    assert beyond[at].all()
+    np.testing.assert_array_equal(marks.get_ydata(), speed[at, dof])
+    assert np.abs(speed[:, dof]).max() in np.abs(marks.get_ydata())
+    edges = {round(float(one.get_ydata()[0]), 9) for one in figure.axes[1].get_lines()
+             if len(set(one.get_ydata())) == 1 and len(one.get_xdata()) == 2}  # fmt: skip
+    assert {round(limit, 9), round(-limit, 9)} <= edges
+    assert figure.axes[1].patches
+    assert not figure.axes[0].patches
+    assert "beyond limits" in figure.axes[1].get_title(loc="right")
+
+
+def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, figures, samples):
+    other = f"integrate {samples}/reach.h5 --mode jerk -o other.h5"
+    assert trajcli(other).code == 0
+    assert trajcli("plot out.h5 other.h5 --index 0:3 --dof 0 -o fig.png").code == 0
+    (figure,) = figures
+    lines = [one for one in figure.axes[0].get_lines() if one.get_gid() == "position/panda_joint1"]
+    assert len(lines) == 6
+    assert len({one.get_color() for one in lines}) == 1
+    assert [one.get_linestyle() for one in lines] == ["-"] * 3 + ["--"] * 3
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert {"out.h5", "other.h5"} <= set(legend)
+
+
+def test_start_end_and_goal_are_marked(trajcli, folder, figures):
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = np.cumsum(np.ones((2, 5, 3)), 1)
+        file["goal/position"] = np.full((2, 3), 7.0)
+        file["time"] = np.arange(5.0)
+    assert trajcli("plot in.h5 --index 1 -o fig.png").code == 0
+    (figure,) = figures
+    marks = {one.get_marker(): one for one in figure.axes[0].get_lines() if one.get_marker()}
+    assert (marks["o"].get_xdata()[0], marks["o"].get_ydata()[0]) == (0.0, 1.0)
+    assert (marks["s"].get_xdata()[0], marks["s"].get_ydata()[0]) == (4.0, 5.0)
+    assert marks["*"].get_ydata()[0] == 7.0
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend[-3:] == ["start", "end", "goal"]
+
+
+def test_a_histogram_counts_the_peaks_of_the_whole_batch(trajcli, out, figures, samples):
+    line = f"plot out.h5 --histogram --limits {samples}/limits.toml -o fig.png"
+    assert trajcli(line).code == 0
+    (figure,) = figures
+    with h5py.File(out) as file:
+        for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
+            peaks = np.abs(file[name][...]).max(1)
+            panel = figure.axes[axis]
+            assert name in panel.get_xlabel()
+            for dof in range(7):
+                gid = f"{name}/panda_joint{dof + 1}"
+                (bars,) = [p for p in panel.patches if p.get_gid() == gid]
+                values, edges, baseline = bars.get_data()
+                counts = np.histogram(peaks[:, dof], edges)[0]
+                heights = values - baseline
+                assert counts.sum() == 64
+                np.testing.assert_allclose(heights / heights.max(), counts / counts.max())
+            labels = [label.get_text() for label in panel.get_yticklabels()]
+            assert labels == [f"panda_joint{n}" for n in range(1, 8)]
+            limits = [one for one in panel.get_lines() if one.get_gid() == "limit"]
+            assert len(limits) == 7
+
+
+def test_the_peaks_of_long_trajectories_are_kept(trajcli, folder, figures):
+    values = np.zeros((1, 50_000, 2))
+    values[0, 33_333, 1] = 5.0
+    values[0, 12_345, 0] = -3.0
+    with h5py.File("in.h5", "w") as file:
+        file["velocity"] = values
+        file.attrs["dt"] = 0.01
+    assert trajcli("plot in.h5 -o fig.svg").code == 0
+    (figure,) = figures
+    shown = [one for one in figure.axes[0].get_lines() if one.get_gid()]
+    assert [(one.get_ydata().min(), one.get_ydata().max()) for one in shown] == [(-3, 0), (0, 5)]
+    assert all(len(one.get_xdata()) <= 4100 for one in shown)
+    peak = shown[1].get_xdata()[shown[1].get_ydata().argmax()]
+    assert abs(peak - 333.33) < 0.5
+    assert Path("fig.svg").stat().st_size < 500_000
+
+
+def test_the_colours_are_apart_for_all_eyes():
+    from trajcli.views.figures import COLOURS
+
+    okabe_ito = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00",
+                 "#CC79A7"}  # fmt: skip
+    assert set(COLOURS) <= okabe_ito
+
+
+def test_an_existing_figure_is_kept_unless_told_and_an_input_always(trajcli, out):
+    Path("fig.png").write_bytes(b"mine")
+    result = trajcli("plot out.h5 -o fig.png")
+    assert result.code == 2
+    assert "OUT exists" in result.err
+    assert Path("fig.png").read_bytes() == b"mine"
+    assert trajcli("plot out.h5 -o fig.png --overwrite").code == 0
+    Path("out.png").symlink_to(out)
+    assert "OUT is an input" in trajcli("plot out.h5 -o out.png --overwrite").err
+    assert h5py.is_hdf5(out)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("plot out.h5 -o fig.gif", "FIG.png, FIG.svg or FIG.pdf"),
+        ("plot out.h5 -o fig", "FIG.png, FIG.svg or FIG.pdf"),
+        ("plot out.h5 -o nowhere/fig.png", "no such folder"),
+        ("plot out.h5 --index 64 -o fig.png", "out of range"),
+        ("plot out.h5 --dof 9 -o fig.png", "out of range"),
+        ("plot out.h5 --dof elbow -o fig.png", "or a name: panda_joint1"),
+        ("plot out.h5 --limits none.toml -o fig.png", "none.toml"),
+    ],
+)
+def test_what_cannot_be_drawn_is_exit_2_and_leaves_nothing(trajcli, out, line, message):
+    result = trajcli(line)
+    assert result.code == 2
+    assert message in result.err
+    assert [path.name for path in Path().iterdir()] == ["out.h5"]
+
+
+def test_without_matplotlib_the_line_that_installs_it_is_printed(trajcli, out, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = trajcli("plot out.h5 -o fig.png")
+    assert result.code == 2
+    assert "pip install 'trajcli[plot]'" in result.err
+    assert not Path("fig.png").exists()
+
+
+def test_nothing_is_written_into_the_home_folder(out, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    command = [sys.executable, "-m", "trajcli", "plot", str(out), "-o", str(tmp_path / "f.png")]
+    env = {"HOME": str(home), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    subprocess.run(command, env=env, check=True, capture_output=True)
+    assert list(home.iterdir()) == []
+
+
+def test_the_users_settings_of_matplotlib_change_nothing(trajcli, out, monkeypatch):
+    assert trajcli("plot out.h5 -o a.png").code == 0
+    import matplotlib
+
+    with matplotlib.rc_context({"lines.linewidth": 9, "font.size": 30}):
+        assert trajcli("plot out.h5 -o b.png").code == 0
+    assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
+    assert io.BytesIO(Path("a.png").read_bytes()).read(4) == b"\x89PNG"
