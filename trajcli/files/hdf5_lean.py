@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.arrays import NUMERIC_KINDS, StoredArray
-from trajcli.files.mapping import is_safe
+from trajcli.errors import InputError
+from trajcli.files.arrays import NUMERIC_KINDS, StoredArray, unreadable
+from trajcli.files.mapping import is_safe, part_of
 
 _NOT_PLAIN = (OSError, RuntimeError, ValueError, KeyError, TypeError)
 
@@ -106,6 +107,13 @@ class Lean:
         if self._whole is None:
             self._whole = np.memmap(self._path, np.uint8, "r")
         values: Any = np.ndarray(shape, kind, self._whole, offset)
+
+        def read_steps(start: int, stop: int, first: int, last: int) -> Any:
+            try:
+                return part_of(values, self._path, offset, (start, stop, first, last))
+            except OSError as error:
+                raise InputError(unreadable(where, "an intact HDF5 file", error)) from None
+
         return StoredArray(
             where,
             shape,
@@ -113,7 +121,7 @@ class Lean:
             lambda start, stop: values[start:stop],
             Attributes(self._read_attributes, name),
             "contiguous",
-            lambda start, stop, first, last: values[start:stop, first:last],
+            read_steps,
         )
 
     def _read_attributes(self, name: str) -> dict[str, Any]:
