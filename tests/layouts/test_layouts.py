@@ -292,3 +292,22 @@ def test_positions_to_go_to_and_plain_arrays_are_not_warned_of(trajcli, folder):
     assert WARNING in trajcli(f"integrate t.h5 --mode velocity {line}").err
     np.save("small.npy", given[0]["actions"])
     assert WARNING not in trajcli(f"integrate small.npy {line}").err
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_inspect_names_the_family_and_its_dt(trajcli, folder, family):
+    write, _, source, dt = WRITERS[family]
+    write(Path("in.h5"), GIVEN)
+    result = trajcli("inspect in.h5 --json")
+    assert result.code == 0, result.err
+    report = result.document
+    assert (report["family"], report["layout"]) == ("hdf5", family)
+    assert report["dt"]["value"] == pytest.approx(dt, rel=1e-15)
+    assert source in report["dt"]["source"]
+    assert f": hdf5, {family}, " in trajcli("inspect in.h5").out.splitlines()[0]
+
+
+def test_inspect_of_what_trajcli_wrote_names_no_family(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert trajcli("integrate in.h5 -o out.h5").code == 0
+    assert trajcli("inspect out.h5 --json").document["layout"] is None

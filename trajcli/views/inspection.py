@@ -70,7 +70,8 @@ def _place(at: Mapping[str, int]) -> str:
 
 
 def _head(report: Mapping[str, Any], size: str, screen: Screen) -> Iterator[str]:
-    yield screen.strong(shown(report["file"])) + f": {report['family']}, {size}"
+    families = ", ".join(name for name in (report["family"], report["layout"]) if name)
+    yield screen.strong(shown(report["file"])) + f": {families}, {size}"
     attributes = report["attributes"]
     names = [name for name in _FIRST if name in attributes]
     names += [name for name in attributes if name not in (*_FIRST, *_SECONDARY)]

@@ -10,6 +10,7 @@ from typing import Any
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile
+from trajcli.files.layouts import Layout, layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.source import Source
 from trajcli.views.curves import Curve, curves_of
@@ -45,13 +46,15 @@ def summarise(
         scans = Scans(file, found, wish, chosen, on_progress)
         datasets = describe_datasets(file, names, source, scans)
         main = found.at(chosen[0])[0] if chosen else None
+        layout = None if "mode" in file.attributes() else layout_of(file)
         report = {
             "file": str(source.path),
             "family": file.family,
+            "layout": layout.name if layout else None,
             "bytes": _size(source.path),
             "attributes": dict(file.attributes()),
             "joint_names": joint_names(file, [""]),
-            "dt": _dt(main),
+            "dt": _dt(main, layout),
             "datasets": datasets,
             "trajectories": {"count": found.count, "shown": [found.name(n) for n in chosen[:1]]},
             "states": [_states(found, n, wish) for n in chosen[:1]],
@@ -91,9 +94,10 @@ def _chosen(found: Trajectories, wish: Wish) -> Sequence[int]:
     return select(wish.index, found.count, "--index") if wish.index else range(found.count)
 
 
-def _dt(motions: Motions | None) -> dict[str, Any] | None:
+def _dt(motions: Motions | None, layout: Layout | None) -> dict[str, Any] | None:
     if motions is None or not motions.steps:
-        return None
+        step = layout.step() if layout else None
+        return {"value": step.seconds, "source": step.source} if step else None
     attributes = motions.attributes
     if "dt" in attributes and "dt_source" in attributes:
         return {"value": attributes["dt"], "source": str(attributes["dt_source"])}
