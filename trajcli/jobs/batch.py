@@ -100,8 +100,18 @@ class Batch:
     @property
     def name(self) -> str:
         """What it is called in messages."""
-        first = self.parts[0].where
-        return first if len(self.parts) == 1 else f"{first} and {len(self.parts) - 1} more"
+        first, *more = self.sources()
+        return f"{first} and {len(more)} more" if more else first
+
+    def sources(self) -> list[str]:
+        """Every dataset there is something of."""
+        found: list[str] = []
+        for part in self.parts:
+            count = 1 if part.origin is None else part.shape[0]
+            found += [
+                part.where if part.origin is None else part.origin(b)[0] for b in range(count)
+            ]
+        return list(dict.fromkeys(found))
 
     def blocks(self, size: Size, rows: int, done: Range = (0, 0)) -> Iterator[Block]:
         """Blocks of one dataset each, in order; of ``rows`` rows where they are whole.

@@ -75,6 +75,8 @@ class Plan:
     prefix: str = ""
     first: int = 0
     total: int = 0
+    source: str = ""
+    """What the data are called, where the batch is only a share of them."""
     smooth: Sequence[str] = ()
     better: str | None = None
     """Where the actions may be normalised commands: what to read in their place."""
@@ -95,7 +97,7 @@ class Plan:
         mode = self.inputs.mode
         shortest = min(part.batch.shape[1] for part in self.each())
         return {
-            "source": self.batch.name,
+            "source": self.source or self.batch.name,
             "layout": self.layout,
             "mode": mode.name,
             "options": mode.options(self.inputs.recorded),
@@ -182,7 +184,9 @@ def make_plan(request: Request, files: Files) -> Plan:
         smooth=tuple(request.smooth),
         better=_better_than_commands(places[0], mode),
     )
-    return plan if len(founds) == 1 else _in_parts(plan, request, places, founds, kind)
+    return (
+        plan if len(founds) == 1 else _in_parts(plan, request, places, founds, kind, files.paths())
+    )
 
 
 def _better_than_commands(place: Place, mode: Mode) -> str | None:
@@ -237,6 +241,7 @@ def _in_parts(
     places: Sequence[Place],
     founds: Sequence[tuple[Any, Found]],
     kind: str,
+    paths: Sequence[str],
 ) -> Plan:
     """The plan for each length, and the schema that all of them fill."""
     mode, first, parts = plan.inputs.mode, 0, []
@@ -249,6 +254,7 @@ def _in_parts(
         first += len(numbers)
     rows, schema = [part.inputs.rows for part in parts], plan.schema
     numbers = [numbers for numbers, _ in founds]
+    sources = list(dict.fromkeys(place.name for place in places))
     if request.pack:
         whole = padded_schema(schema, numbers, rows, _shared_step(parts))
     else:
@@ -259,14 +265,22 @@ def _in_parts(
             plan.batch.shape[2],
             wanted=plan.wanted,
             dtype=plan.dtype,
-            attributes={**schema.attributes, "source": f"{plan.total} trajectories"},
+            attributes={**schema.attributes, "source": without_folders(_listed(sources), paths)},
             start_index=[part.inputs.start_index for part in parts]
             if plan.inputs.start_index is not None
             else (),
             joint_names=schema.joint_names,
             units=request.units or _units(places[0], mode),
         )
-    return replace(plan, schema=whole, parts=[replace(part, schema=whole) for part in parts])
+    parts = [replace(part, schema=whole) for part in parts]
+    name = f"{sources[0]} and {len(sources) - 1} more" if len(sources) > 1 else sources[0]
+    return replace(plan, schema=whole, parts=parts, source=name)
+
+
+def _listed(sources: Sequence[str]) -> str:
+    """Sources a line each; of very many the first, as an attribute holds 64 KiB."""
+    whole = "\n".join(sources)
+    return whole if len(whole) < 30_000 else f"{sources[0]} and {len(sources) - 1} more"
 
 
 def _size(inputs: Inputs, kind: str, memory: int, whole: bool) -> Size:
@@ -335,7 +349,7 @@ def _schema(
         **inputs.mode.options(inputs.recorded),
         "dt": _dt_value(inputs),
         "dt_source": without_folders(found.dt_source, paths),
-        "source": without_folders("\n".join(part.where for part in found.batch.parts), paths),
+        "source": without_folders(_listed(found.batch.sources()), paths),
         "start": without_folders(found.start_source, paths),
         "trajcli_version": __version__,
     }
