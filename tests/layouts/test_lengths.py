@@ -108,7 +108,12 @@ def test_start_states_given_for_all_go_to_their_own_trajectory(trajcli, folder):
     line = "integrate in.h5 --dt dt.npy --start own.npy"
     assert trajcli(f"{line} -o a.h5").code == 0
     assert trajcli(f"{line} --start-index index.npy -o b.h5").code == 0
-    with h5py.File("a.h5") as a, h5py.File("b.h5") as b:
+    assert trajcli(f"{line} --start-index index.npy --pack -o p.h5").code == 0
+    with h5py.File("a.h5") as a, h5py.File("b.h5") as b, h5py.File("p.h5") as p:
+        np.testing.assert_array_equal(p["start_index"][:], np.arange(12)[::-1])
+        np.testing.assert_array_equal(p["position"][:, 0], start[::-1])
+        assert p.attrs["source"].split("\n")[10] == "in.h5:/episode_10/actions"
+        assert b.attrs["source"] == p.attrs["source"]
         for i in range(12):
             np.testing.assert_array_equal(a[f"episode_{i}/position"][0], start[i])
             np.testing.assert_array_equal(b[f"episode_{i}/position"][0], start[11 - i])

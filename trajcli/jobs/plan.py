@@ -11,16 +11,16 @@ import numpy as np
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.arrays import StoredArray
-from trajcli.files.padded import padded_schema
-from trajcli.files.placing import output_family, refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, Schema, mirrored_schema, packed_schema
+from trajcli.files.placing import refuse_input, refuse_output
+from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch, Size
 from trajcli.jobs.found import Found
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
-from trajcli.jobs.lengths import find_all, group_names
+from trajcli.jobs.lengths import find_all
 from trajcli.jobs.lookup import joint_names
 from trajcli.jobs.names import without_folders
+from trajcli.jobs.parts import listed, parts_schema, refuse_unequal, shortly
 from trajcli.jobs.places import Files, Place, find_actions
 from trajcli.jobs.recorded import prepared
 from trajcli.jobs.request import Request
@@ -151,7 +151,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         raise AssertionError("a step failed without a fault")
     all_inputs = [found.inputs(mode) for _, found in founds]
     check.faults += [fault for inputs in all_inputs for fault in inputs.faults()]
-    check.attempt(lambda: _refuse_unequal(request, len(founds)))
+    check.attempt(lambda: refuse_unequal(request, len(founds)))
     if gradient is not None and not check.faults:
         gradient = with_defaults(gradient, all_inputs[0])
         check.faults += gradient_faults(gradient, all_inputs[0])
@@ -209,32 +209,6 @@ def _widest(batches: Sequence[Batch]) -> Any:
     return next((batch for batch in batches if batch.dtype == kind), batches[0])
 
 
-def _refuse_unequal(request: Request, lengths: int) -> None:
-    """What trajectories of different length cannot be asked for."""
-    if lengths == 1:
-        return
-    family = output_family(request.out)
-    faults = []
-    if request.grad is not None or request.cost is not None:
-        what = "gradients of trajectories of different length"
-        faults.append(Fault(what, "--grad, --cost", "one length", str(lengths), "one at a time"))
-    if family != "hdf5" and not request.pack:
-        what = "trajectories of different length go to groups of an HDF5 file"
-        hint = "--pack makes one array of them, padded with NaN"
-        faults.append(Fault(what, str(request.out), "OUT.h5", request.out.suffix, hint))
-    if request.compress is not None:
-        what = "trajectories of different length are not compressed"
-        faults.append(Fault(what, "--compress", "one length", f"{lengths} lengths"))
-    if faults:
-        raise UsageError(*faults)
-
-
-def _shared_step(parts: Sequence[Plan]) -> bool:
-    """Whether one time of the rows holds for all trajectories."""
-    steps = [part.inputs.dt for part in parts]
-    return all(step is not None and step.ndim == 0 and step == steps[0] for step in steps)
-
-
 def _in_parts(
     plan: Plan,
     request: Request,
@@ -252,35 +226,10 @@ def _in_parts(
             replace(plan, batch=found.batch, inputs=inputs, size=size, prefix=f"{k}/", first=first)
         )
         first += len(numbers)
-    rows, schema = [part.inputs.rows for part in parts], plan.schema
-    numbers = [numbers for numbers, _ in founds]
-    sources = list(dict.fromkeys(place.name for place in places))
-    if request.pack:
-        whole = padded_schema(schema, numbers, rows, _shared_step(parts))
-    else:
-        names = group_names(places, plan.total)
-        whole = mirrored_schema(
-            [[names[i] for i in some] for some in numbers],
-            rows,
-            plan.batch.shape[2],
-            wanted=plan.wanted,
-            dtype=plan.dtype,
-            attributes={**schema.attributes, "source": without_folders(_listed(sources), paths)},
-            start_index=[part.inputs.start_index for part in parts]
-            if plan.inputs.start_index is not None
-            else (),
-            joint_names=schema.joint_names,
-            units=request.units or _units(places[0], mode),
-        )
+    units = request.units or _units(places[0], mode)
+    whole = parts_schema(request, plan.schema, places, [n for n, _ in founds], parts, units, paths)
     parts = [replace(part, schema=whole) for part in parts]
-    name = f"{sources[0]} and {len(sources) - 1} more" if len(sources) > 1 else sources[0]
-    return replace(plan, schema=whole, parts=parts, source=name)
-
-
-def _listed(sources: Sequence[str]) -> str:
-    """Sources a line each; of very many the first, as an attribute holds 64 KiB."""
-    whole = "\n".join(sources)
-    return whole if len(whole) < 30_000 else f"{sources[0]} and {len(sources) - 1} more"
+    return replace(plan, schema=whole, parts=parts, source=shortly([p.name for p in places]))
 
 
 def _size(inputs: Inputs, kind: str, memory: int, whole: bool) -> Size:
@@ -349,7 +298,7 @@ def _schema(
         **inputs.mode.options(inputs.recorded),
         "dt": _dt_value(inputs),
         "dt_source": without_folders(found.dt_source, paths),
-        "source": without_folders(_listed(found.batch.sources()), paths),
+        "source": without_folders(listed(found.batch.sources()), paths),
         "start": without_folders(found.start_source, paths),
         "trajcli_version": __version__,
     }
