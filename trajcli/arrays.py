@@ -105,6 +105,11 @@ def pair(values: Array) -> Pair:
     return Pair(values, namespace(values).zeros_like(values))
 
 
+def loaded(values: Array) -> bool:
+    """Whether the values are in memory, not only stored in a file."""
+    return isinstance(values, np.ndarray) or is_torch(values)
+
+
 def readable(values: Array) -> bool:
     """Whether the values can be looked at: not inside vmap, grad and their like."""
     if not is_torch(values):

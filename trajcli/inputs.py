@@ -1,4 +1,4 @@
-"""The input of a job or of one block of it: arrays, their checks, and the kernel call."""
+"""The input of a job or of one block of it: arrays, parts of them, and the kernel call."""
 
 from __future__ import annotations
 
@@ -13,27 +13,16 @@ from trajcli.arrays import (
     concatenate,
     differences,
     float64,
-    is_torch,
-    readable,
+    loaded,
     repeated,
     to_numpy,
     to_torch,
 )
-from trajcli.checks import (
-    describe,
-    largest,
-    located,
-    nonfinite_fault,
-    place,
-    time_stamp_faults,
-    time_stamp_shape_faults,
-)
-from trajcli.errors import Fault
+from trajcli.checks import largest
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import Program, run_program
 from trajcli.modes import PARTS, Mode
-from trajcli.modes.mode import Case
 from trajcli.modes.stretch import Range, Stretch
 
 Array = Any
@@ -115,100 +104,15 @@ class Inputs:
         """Where an input came from, for messages."""
         return self.names.get(role, role)
 
-    def faults(self) -> list[Fault]:
-        """Everything that keeps these inputs from being computed, by shape, dt and index."""
-        shape = tuple(self.actions.shape)
-        if len(shape) != 3:
-            return [
-                Fault(
-                    "wrong number of dimensions",
-                    self.name("actions"),
-                    "[B, H, D], or [H, D] for one trajectory",
-                    describe(shape),
-                )
-            ]
-        if shape[1] < 1 or shape[2] < 1:
-            where = self.name("actions")
-            return [Fault("no actions", where, "H >= 1 and D >= 1", describe(shape))]
-        found = self._step_faults()
-        found += self._state_faults("start", self.start, self.start_index)
-        found += self._state_faults("goal", self.goal, self.goal_index)
-        steps = self.dt if self.times is None else self.times
-        case = Case(
-            horizon=shape[1],
-            start=frozenset(self.start),
-            goal=frozenset(self.goal),
-            recorded=self.recorded,
-            steps_vary=self.times is not None
-            or (steps is not None and steps.ndim > 0 and steps.shape[-1] > 1),
-        )
-        return found + self.mode.faults(case)
-
-    def _step_faults(self) -> list[Fault]:
-        batch, steps = int(self.actions.shape[0]), self.intervals
-        if self.times is not None:
-            if self.dt is not None:
-                return [Fault("both dt and times", self.name("times"), "one of them", "both")]
-            shape = self.times.shape
-            faults = time_stamp_shape_faults(shape, batch, steps + 1, self.name("times"))
-            return faults or self._step_value_faults()
-        if self.dt is None:
-            return [
-                Fault(
-                    "no time step",
-                    "dt",
-                    "a step in seconds, a rate, or time stamps",
-                    "none given, and none in the input",
-                    "--dt SECONDS, --rate HZ or --times FILE:DATASET",
-                )
-            ]
-        shape = tuple(self.dt.shape)
-        allowed = _dt_shapes(batch, steps, self.recorded)
-        if shape not in allowed:
-            return [
-                Fault(
-                    "wrong shape",
-                    self.name("dt"),
-                    " or ".join(dict.fromkeys(describe(s) for s in allowed)),
-                    describe(shape),
-                    "one dt per trajectory has shape [B, 1]" if shape == (batch,) else "",
-                )
-            ]
-        return self._step_value_faults()
-
-    def _step_value_faults(self) -> list[Fault]:
-        """Steps that are not positive, stamps that do not go up; of what is in memory."""
-        given = self.dt if self.times is None else self.times
-        if not (_loaded(given) and readable(given)):
-            return []
-        if self.times is not None:
-            numbers = self._numbers(self.reach.steps[0], self.times.shape[-1])
-            return time_stamp_faults(self.times, self.name("times"), self.first_trajectory, numbers)
-        values = to_numpy(self._used_dt())
-        bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
-        if not len(bad):
-            return []
-        first = bad[0] + (0, self._first_step())
-        spot = place(("trajectory", "step"), first, values.shape, self.first_trajectory)
-        number = f" ({len(bad)} such entries)" if len(bad) > 1 else ""
-        return [
-            Fault(
-                "a step that is not positive and finite",
-                located(self.name("dt"), spot),
-                "dt > 0, in seconds",
-                f"{float(values[tuple(bad[0])])!r}{number}",
-            )
-        ]
-
-    def _used_dt(self) -> Array:
+    def used_dt(self) -> Array:
         """dt as [b, h]; a recording's H entries lose the first, which leads into row 0."""
         assert self.dt is not None
         dt = float64(self.dt)
         dt = dt.reshape(1, 1) if dt.ndim == 0 else dt
         dt = dt[None] if dt.ndim == 1 else dt
-        return dt[:, 1:] if self._unused_steps() else dt
+        return dt[:, 1:] if self.unused_steps() else dt
 
-    def _unused_steps(self) -> int:
+    def unused_steps(self) -> int:
         """1 where a recording's dt has an entry for the step into row 0, else 0."""
         if self.stretch is not None:
             return 0
@@ -216,110 +120,11 @@ class Inputs:
         count = self.dt.shape[-1] if self.dt.ndim else 1
         return int(self.recorded and count == self.horizon and self.horizon > 1)
 
-    def _first_step(self) -> int:
-        """The number of the first entry of dt that is at hand and used."""
-        return self._unused_steps() if self.stretch is None else self.stretch.steps[0]
-
-    def _numbers(self, begin: int, count: int) -> Any:
-        """The numbers in the file of rows from ``begin`` on."""
-        if self.row_numbers is not None:
-            return self.row_numbers[begin : begin + count]
-        return None if self.stretch is None else range(begin, begin + count)
-
-    def _state_faults(
-        self, role: str, parts: Mapping[str, Array], index: Array | None
-    ) -> list[Fault]:
-        batch, _, dofs = (int(n) for n in self.actions.shape)
-        found = []
-        for part, values in parts.items():
-            where = self.name(f"{role}/{part}")
-            shape = tuple(values.shape)
-            if len(shape) != 2:
-                found.append(
-                    Fault("wrong number of dimensions", where, "[B, D] or [D]", describe(shape))
-                )
-            elif shape[1] != dofs:
-                found.append(
-                    Fault(
-                        f"{role} and actions differ in their dofs (D)",
-                        where,
-                        f"D = {dofs}, as in {self.name('actions')}",
-                        f"D = {shape[1]}, shape {describe(shape)}",
-                    )
-                )
-            elif index is None and shape[0] not in (1, batch):
-                found.append(
-                    Fault(
-                        f"{role} states and trajectories differ in number (B)",
-                        where,
-                        f"[{batch}, {dofs}], or one for all: [{dofs}]",
-                        describe(shape),
-                        f"a {role} index [B] says which of the states each trajectory uses",
-                    )
-                )
-        counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
-        if index is not None:
-            found += self._index_faults(role, index, max(counts, default=1))
-            if not parts:
-                found.append(Fault(f"a {role} index without a {role} state", self.name(role)))
-        if len(counts) > 1 and (index is not None):
-            what = f"parts of the {role} state differ in number"
-            found.append(Fault(what, self.name(role), "one number of states", str(sorted(counts))))
-        return found
-
-    def _index_faults(self, role: str, index: Array, count: int) -> list[Fault]:
-        where = self.name(f"{role}_index")
-        batch = int(self.actions.shape[0])
-        whole = "int" in str(index.dtype) if is_torch(index) else index.dtype.kind in "iu"
-        if tuple(index.shape) != (batch,) or not whole:
-            kind = str(index.dtype).removeprefix("torch.")
-            found = f"{kind} {describe(index.shape)}"
-            return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
-        if not _loaded(index):
-            return []
-        values = to_numpy(index)
-        bad = np.flatnonzero((values < 0) | (values >= count))
-        if not len(bad):
-            return []
-        b = int(bad[0])
-        return [
-            Fault(
-                "index out of range",
-                f"{where}, trajectory {self.first_trajectory + b}",
-                f"0 to {count - 1} (there are {count} {role} states)",
-                str(int(values[b])),
-            )
-        ]
-
     def arrays(self) -> list[Array]:
         """Every array there is, the actions first."""
         single = (self.actions, self.dt, self.times)
         parts = (*self.start.values(), *self.goal.values())
         return [value for value in (*single, *parts) if value is not None]
-
-    def nonfinite(self) -> list[Fault]:
-        """NaN and Inf in actions and states, each with its first place."""
-        axes = ("trajectory", "step", "dof")
-        shift, (begin, end) = self.first_trajectory, self.reach.actions
-        rows = self._numbers(begin, end - begin)
-        found = [nonfinite_fault(self.actions, self.name("actions"), axes, shift, rows)]
-        states = (("start", self.start), ("goal", self.goal)) if self.reach.rows[0] == 0 else ()
-        for role, parts in states:
-            for part, values in parts.items():
-                where = self.name(f"{role}/{part}")
-                own = getattr(self, f"{role}_index") is None and values.shape[0] != 1
-                kinds = ("trajectory" if own else "state", "dof")
-                found.append(nonfinite_fault(values, where, kinds, shift))
-        return [fault for fault in found if fault is not None]
-
-    def value_faults(self, allow_nonfinite: bool) -> list[Fault]:
-        """What is wrong with the values of a block, whose shapes are right."""
-        found = self._step_value_faults()
-        for role, index in (("start", self.start_index), ("goal", self.goal_index)):
-            if index is not None:
-                counts = [int(v.shape[0]) for v in getattr(self, role).values()]
-                found += self._index_faults(role, index, max(counts, default=1))
-        return found if allow_nonfinite else found + self.nonfinite()
 
     def block(
         self,
@@ -398,7 +203,7 @@ class Inputs:
         begin, end = stretch.steps
         if self.times is not None:
             return begin, end + 1
-        count, ahead = given.shape[-1], self._unused_steps() + self.mode.dt_ahead
+        count, ahead = given.shape[-1], self.unused_steps() + self.mode.dt_ahead
         begin = min(begin + ahead, count - 1)
         return begin, max(min(end + ahead, count), begin + 1)
 
@@ -420,7 +225,7 @@ class Inputs:
     def steps(self) -> Array:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""
         if self.times is None:
-            used = self._used_dt()
+            used = self.used_dt()
             if self.stretch is None:
                 return used if self.steps_aligned else self.mode.align_dt(used)
             begin, end = self.stretch.steps
@@ -444,7 +249,7 @@ class Inputs:
         given = int(self.raw_steps().shape[1])
         if given == 1:
             return grads.sum(1)[:, None]
-        ahead = self._unused_steps() + self.mode.dt_ahead
+        ahead = self.unused_steps() + self.mode.dt_ahead
         found = np.zeros((len(grads), given))
         count = given - ahead
         found[:, ahead:] = grads[:, :count]
@@ -520,13 +325,8 @@ def _placed(values: Array, device: str | None, whole: bool = False) -> Array:
     return to_torch(values, device, whole)
 
 
-def _loaded(values: Array) -> bool:
-    """Whether the values are in memory, not only stored in a file."""
-    return isinstance(values, np.ndarray) or is_torch(values)
-
-
 def _rows(values: Array, begin: int, end: int) -> Array:
-    return values[begin:end] if _loaded(values) else values.read_rows(begin, end)
+    return values[begin:end] if loaded(values) else values.read_rows(begin, end)
 
 
 def _part(values: Array, begin: int, end: int, span: Range | None) -> Array:
@@ -539,15 +339,8 @@ def _part(values: Array, begin: int, end: int, span: Range | None) -> Array:
     if span is None:
         return _rows(values, begin, end)
     return (
-        values[begin:end, slice(*span)] if _loaded(values) else values.read_part(begin, end, *span)
+        values[begin:end, slice(*span)] if loaded(values) else values.read_part(begin, end, *span)
     )
-
-
-def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
-    counts = [steps, steps + 1] if recorded else [steps]
-    shapes: list[tuple[int, ...]] = [(), *((n,) for n in counts), (batch, 1)]
-    shapes += [(batch, n) for n in counts]
-    return [*shapes, (1,), (1, 1), *((1, n) for n in counts)]
 
 
 def _gathered(

@@ -18,6 +18,7 @@ import numpy as np
 from trajcli.arrays import to_numpy
 from trajcli.checks import as_array, require_counts
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import BandProgram
@@ -150,7 +151,7 @@ def operator_of(
         recorded=recorded,
         names={"actions": "horizon", **(names or {})},
     )
-    raise_if_any([_in_own_words(fault) for fault in inputs.faults()])
+    raise_if_any([_in_own_words(fault) for fault in shape_faults(inputs)])
     with np.errstate(all="ignore"):
         if isinstance(mode, Cascade):
             matrices = _cascade(mode, horizon, inputs.steps()[0], recorded)

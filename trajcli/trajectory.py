@@ -11,6 +11,7 @@ import numpy as np
 from trajcli.arrays import is_torch, to_torch
 from trajcli.checks import as_array
 from trajcli.errors import Fault, UsageError, raise_if_any
+from trajcli.input_checks import nonfinite_faults, shape_faults
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import choose
 from trajcli.modes import PARTS, Mode, make_mode
@@ -111,9 +112,9 @@ def integrate(
     chosen = make_mode(mode, **options)
     wanted = _wanted(write)
     inputs = _inputs(chosen, actions, start, dt, times, goal, start_index, goal_index)
-    raise_if_any(inputs.faults())
+    raise_if_any(shape_faults(inputs))
     if not allow_nonfinite:
-        raise_if_any(inputs.nonfinite())
+        raise_if_any(nonfinite_faults(inputs))
     if dtype not in (None, *DTYPES):
         raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
     kind = dtype or output_dtype(inputs.actions)

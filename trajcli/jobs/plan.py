@@ -13,6 +13,7 @@ from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.arrays import StoredArray
 from trajcli.files.placing import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
+from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch, Size
 from trajcli.jobs.found import Found
@@ -150,7 +151,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         check.raise_if_any()
         raise AssertionError("a step failed without a fault")
     all_inputs = [found.inputs(mode) for _, found in founds]
-    check.faults += [fault for inputs in all_inputs for fault in inputs.faults()]
+    check.faults += [fault for inputs in all_inputs for fault in shape_faults(inputs)]
     check.attempt(lambda: refuse_unequal(request, len(founds)))
     if gradient is not None and not check.faults:
         gradient = with_defaults(gradient, all_inputs[0])

@@ -20,6 +20,7 @@ from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.padded import Padded
 from trajcli.files.schema import QUANTITIES
+from trajcli.input_checks import value_faults
 from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
 from trajcli.jobs.places import Files
@@ -195,7 +196,7 @@ def _run_block(
     allow_nonfinite: bool,
 ) -> int:
     """Check, compute and write one block; returns how many results are not finite."""
-    raise_if_any(_value_faults(block, inputs, allow_nonfinite))
+    raise_if_any(_located_faults(block, inputs, allow_nonfinite))
     if plan.better is not None and inputs.actions.size:
         plan.peak.value = max(plan.peak.value or 0.0, largest(inputs.actions))
     bounded = inputs.stays_below(_LIMITS[plan.dtype], carry)
@@ -219,15 +220,15 @@ def _run_block(
     return bad
 
 
-def _value_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+def _located_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
     """What is wrong with the values of a block, each named where it lies."""
-    faults = inputs.value_faults(allow_nonfinite)
+    faults = value_faults(inputs, allow_nonfinite)
     if not faults or block.part.origin is None:
         return faults
     found: list[Fault] = []
     for k in range(len(inputs.actions)):
         where, number = block.part.origin(block.local + k)
-        found += inputs.only(k, {"actions": where}, number).value_faults(allow_nonfinite)
+        found += value_faults(inputs.only(k, {"actions": where}, number), allow_nonfinite)
     return found or faults
 
 

@@ -1,0 +1,224 @@
+"""What keeps inputs from being computed: faults by shape and dt, and by value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trajcli.arrays import is_torch, loaded, readable, to_numpy
+from trajcli.checks import (
+    describe,
+    located,
+    nonfinite_fault,
+    place,
+    time_stamp_faults,
+    time_stamp_shape_faults,
+)
+from trajcli.errors import Fault
+from trajcli.modes.mode import Case
+
+if TYPE_CHECKING:
+    from trajcli.inputs import Inputs
+
+Array = Any
+
+
+def shape_faults(inputs: Inputs) -> list[Fault]:
+    """What is wrong by shape, by what is there at all, and in the dt and indices at hand."""
+    shape = tuple(inputs.actions.shape)
+    where = inputs.name("actions")
+    if len(shape) != 3:
+        what, expected = "wrong number of dimensions", "[B, H, D], or [H, D] for one trajectory"
+        return [Fault(what, where, expected, describe(shape))]
+    if shape[1] < 1 or shape[2] < 1:
+        return [Fault("no actions", where, "H >= 1 and D >= 1", describe(shape))]
+    found = _step_faults(inputs)
+    found += _state_faults(inputs, "start")
+    found += _state_faults(inputs, "goal")
+    steps = inputs.dt if inputs.times is None else inputs.times
+    case = Case(
+        horizon=shape[1],
+        start=frozenset(inputs.start),
+        goal=frozenset(inputs.goal),
+        recorded=inputs.recorded,
+        steps_vary=inputs.times is not None
+        or (steps is not None and steps.ndim > 0 and steps.shape[-1] > 1),
+    )
+    return found + inputs.mode.faults(case)
+
+
+def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+    """What is wrong with the values of a block, whose shapes are right."""
+    found = _step_value_faults(inputs)
+    for role in ("start", "goal"):
+        index = getattr(inputs, f"{role}_index")
+        if index is not None:
+            counts = [int(v.shape[0]) for v in getattr(inputs, role).values()]
+            found += _index_faults(inputs, role, index, max(counts, default=1))
+    return found if allow_nonfinite else found + nonfinite_faults(inputs)
+
+
+def nonfinite_faults(inputs: Inputs) -> list[Fault]:
+    """NaN and Inf in actions and states, each with its first place."""
+    axes = ("trajectory", "step", "dof")
+    shift, (begin, end) = inputs.first_trajectory, inputs.reach.actions
+    rows = _numbers(inputs, begin, end - begin)
+    found = [nonfinite_fault(inputs.actions, inputs.name("actions"), axes, shift, rows)]
+    for role in ("start", "goal") if inputs.reach.rows[0] == 0 else ():
+        for part, values in getattr(inputs, role).items():
+            where = inputs.name(f"{role}/{part}")
+            own = getattr(inputs, f"{role}_index") is None and values.shape[0] != 1
+            found.append(
+                nonfinite_fault(values, where, ("trajectory" if own else "state", "dof"), shift)
+            )
+    return [fault for fault in found if fault is not None]
+
+
+def _step_faults(inputs: Inputs) -> list[Fault]:
+    batch, steps = int(inputs.actions.shape[0]), inputs.intervals
+    if inputs.times is not None:
+        where = inputs.name("times")
+        if inputs.dt is not None:
+            return [Fault("both dt and times", where, "one of them", "both")]
+        faults = time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
+        return faults or _step_value_faults(inputs)
+    if inputs.dt is None:
+        return [
+            Fault(
+                "no time step",
+                "dt",
+                "a step in seconds, a rate, or time stamps",
+                "none given, and none in the input",
+                "--dt SECONDS, --rate HZ or --times FILE:DATASET",
+            )
+        ]
+    shape = tuple(inputs.dt.shape)
+    allowed = _dt_shapes(batch, steps, inputs.recorded)
+    if shape in allowed:
+        return _step_value_faults(inputs)
+    return [
+        Fault(
+            "wrong shape",
+            inputs.name("dt"),
+            " or ".join(dict.fromkeys(describe(s) for s in allowed)),
+            describe(shape),
+            "one dt per trajectory has shape [B, 1]" if shape == (batch,) else "",
+        )
+    ]
+
+
+def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
+    counts = [steps, steps + 1] if recorded else [steps]
+    shapes: list[tuple[int, ...]] = [(), *((n,) for n in counts), (batch, 1)]
+    shapes += [(batch, n) for n in counts]
+    return [*shapes, (1,), (1, 1), *((1, n) for n in counts)]
+
+
+def _step_value_faults(inputs: Inputs) -> list[Fault]:
+    """Steps that are not positive, stamps that do not go up; of what is in memory."""
+    given = inputs.dt if inputs.times is None else inputs.times
+    if not (loaded(given) and readable(given)):
+        return []
+    shift = inputs.first_trajectory
+    if inputs.times is not None:
+        numbers = _numbers(inputs, inputs.reach.steps[0], inputs.times.shape[-1])
+        return time_stamp_faults(inputs.times, inputs.name("times"), shift, numbers)
+    values = to_numpy(inputs.used_dt())
+    bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
+    if not len(bad):
+        return []
+    before = inputs.unused_steps() if inputs.stretch is None else inputs.stretch.steps[0]
+    spot = place(("trajectory", "step"), bad[0] + (0, before), values.shape, shift)
+    number = f" ({len(bad)} such entries)" if len(bad) > 1 else ""
+    return [
+        Fault(
+            "a step that is not positive and finite",
+            located(inputs.name("dt"), spot),
+            "dt > 0, in seconds",
+            f"{float(values[tuple(bad[0])])!r}{number}",
+        )
+    ]
+
+
+def _numbers(inputs: Inputs, begin: int, count: int) -> Any:
+    """The numbers in the file of rows from ``begin`` on."""
+    if inputs.row_numbers is not None:
+        return inputs.row_numbers[begin : begin + count]
+    return None if inputs.stretch is None else range(begin, begin + count)
+
+
+def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
+    """What is wrong with the start or goal state, by shape."""
+    parts: Mapping[str, Array] = getattr(inputs, role)
+    index: Array | None = getattr(inputs, f"{role}_index")
+    found = [
+        fault
+        for part, values in parts.items()
+        for fault in _part_faults(inputs, role, part, tuple(values.shape), index is not None)
+    ]
+    counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
+    if index is None:
+        return found
+    found += _index_faults(inputs, role, index, max(counts, default=1))
+    if not parts:
+        found.append(Fault(f"a {role} index without a {role} state", inputs.name(role)))
+    if len(counts) > 1:
+        what = f"parts of the {role} state differ in number"
+        found.append(Fault(what, inputs.name(role), "one number of states", str(sorted(counts))))
+    return found
+
+
+def _part_faults(
+    inputs: Inputs, role: str, part: str, shape: tuple[int, ...], indexed: bool
+) -> list[Fault]:
+    batch, _, dofs = (int(n) for n in inputs.actions.shape)
+    where = inputs.name(f"{role}/{part}")
+    if len(shape) != 2:
+        return [Fault("wrong number of dimensions", where, "[B, D] or [D]", describe(shape))]
+    if shape[1] != dofs:
+        return [
+            Fault(
+                f"{role} and actions differ in their dofs (D)",
+                where,
+                f"D = {dofs}, as in {inputs.name('actions')}",
+                f"D = {shape[1]}, shape {describe(shape)}",
+            )
+        ]
+    if indexed or shape[0] in (1, batch):
+        return []
+    return [
+        Fault(
+            f"{role} states and trajectories differ in number (B)",
+            where,
+            f"[{batch}, {dofs}], or one for all: [{dofs}]",
+            describe(shape),
+            f"a {role} index [B] says which of the states each trajectory uses",
+        )
+    ]
+
+
+def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[Fault]:
+    where = inputs.name(f"{role}_index")
+    batch = int(inputs.actions.shape[0])
+    whole = "int" in str(index.dtype) if is_torch(index) else index.dtype.kind in "iu"
+    if tuple(index.shape) != (batch,) or not whole:
+        kind = str(index.dtype).removeprefix("torch.")
+        found = f"{kind} {describe(index.shape)}"
+        return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
+    if not loaded(index):
+        return []
+    values = to_numpy(index)
+    bad = np.flatnonzero((values < 0) | (values >= count))
+    if not len(bad):
+        return []
+    b = int(bad[0])
+    return [
+        Fault(
+            "index out of range",
+            f"{where}, trajectory {inputs.first_trajectory + b}",
+            f"0 to {count - 1} (there are {count} {role} states)",
+            str(int(values[b])),
+        )
+    ]
