@@ -323,6 +323,11 @@ def test_command_line_wins_over_environment_over_config_over_default(trajcli, fo
     result = trajcli(f"{line} --config c.toml")
     assert result.code == 2
     assert "modes" in result.err
+    tables = "[intregrate]\nmode = 'jerk'\n[check]\ntolerance = 1\n"
+    Path("c.toml").write_text(f"modes = 'velocity'\n{tables}")
+    result = trajcli(f"{line} --config c.toml")
+    places = [fault["where"] for fault in result.document["error"]["faults"]]
+    assert (result.code, places) == (2, ["c.toml: [intregrate]", "c.toml: modes"])
 
 
 def test_nan_is_refused_by_place_and_stays_where_it_is_when_allowed(trajcli, folder):

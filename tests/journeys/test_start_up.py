@@ -102,11 +102,15 @@ def test_cpu_jobs_never_import_torch(samples, tmp_path, words):
     assert "torch" not in names
 
 
+SHARED = {"app", "config", "console", "options", "parsing", "process"}
+"""What commands have in common."""
+
+
 def test_a_command_loads_no_other_command(samples):
     for arguments in (["modes"], ["integrate", "--help"]):
         names, _ = loaded(arguments)
         commands = {name.rpartition(".")[2] for name in names if name.startswith("trajcli.cli.")}
-        assert commands - {"app", "console", "options", "process"} == {arguments[0]}
+        assert commands - SHARED == {arguments[0]}
 
 
 @pytest.mark.skipif(bool(native.absence()), reason=native.absence())

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from trajcli.cli import options
+from trajcli.cli import options, parsing
 from trajcli.cli.console import Console, bytes_text
 from trajcli.errors import Fault, UsageError
 
@@ -42,7 +42,7 @@ def bench(
     from trajcli.jobs.bench import bench as measure
 
     console = Console(json, quiet)
-    names = options.split_names(modes)
+    names = parsing.split_names(modes)
     report = measure(elements, _whole(dofs), names, rounds, folder, console.note)
     _say(console, report)
     console.document(report)
@@ -77,6 +77,6 @@ def _say(console: Console, report: dict[str, Any]) -> None:
 
 def _whole(text: str) -> list[int]:
     try:
-        return [int(part) for part in options.split_names(text)]
+        return [int(part) for part in parsing.split_names(text)]
     except ValueError:
         raise UsageError(Fault("not whole numbers", "--dofs", "like 1,7", repr(text))) from None

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from trajcli.cli import options
+from trajcli.cli import options, parsing
 from trajcli.cli.console import Console, Progress, bytes_text
 
 EXAMPLE = """
@@ -28,7 +28,7 @@ class _Inspect(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for i, word in enumerate(args):
             following = args[i + 1] if i + 1 < len(args) else ""
-            if word == "--rows" and not options.is_slice(following):
+            if word == "--rows" and not parsing.is_slice(following):
                 args = [*args[:i], "--rows=:", *args[i + 1 :]]
         return super().parse_args(ctx, args)
 

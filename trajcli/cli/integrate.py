@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from trajcli.cli import options, process
+from trajcli.cli import options, parsing, process
 from trajcli.cli.console import Console, Progress, bytes_text
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def integrate(
         layout=layout,
         filter_key=filter_key,
         mode=mode,
-        options=options.given_options(
+        options=parsing.given_options(
             scheme=scheme,
             ends=ends,
             degree=degree,
@@ -107,8 +107,8 @@ def integrate(
         times=times,
         repeated_times=repeated_times,
         max_gap=max_gap,
-        wrap_dofs=options.parse_numbers(wrap_dofs, "--wrap-dofs"),
-        smooth=options.split_names(smooth),
+        wrap_dofs=parsing.parse_numbers(wrap_dofs, "--wrap-dofs"),
+        smooth=parsing.split_names(smooth),
         start=start,
         start_parts=_given(start_parts),
         start_index=start_index,
@@ -118,13 +118,13 @@ def integrate(
         grad=grad,
         cost=cost,
         factor=grad_factor,
-        wrt=None if wrt is None else options.split_names(wrt),
-        write=options.split_names(write),
+        wrt=None if wrt is None else parsing.split_names(wrt),
+        write=parsing.split_names(write),
         dtype=dtype,
         units=units,
         device=device,
         backend=backend,
-        memory=options.parse_size(memory),
+        memory=parsing.parse_size(memory),
         pack=pack,
         overwrite=overwrite,
         compress=compress,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from trajcli.cli import options
+from trajcli.cli import options, parsing
 from trajcli.cli.console import Console, bytes_text
 
 EXAMPLE = """
@@ -57,7 +57,7 @@ def operator(
             horizon=horizon,
             out=out,
             mode=mode,
-            options=options.given_options(
+            options=parsing.given_options(
                 scheme=scheme,
                 ends=ends,
                 degree=degree,

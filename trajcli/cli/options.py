@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.cli.config import load_config
 
 _MODES = "acceleration (acc), jerk, velocity, clique (position), central, bspline or teleport"
 
@@ -35,85 +35,6 @@ def _option(*names: str, help: str, **more: Any) -> Any:
 def _panel(title: str) -> Any:
     """A maker of options shown under one heading of the help."""
     return partial(_option, rich_help_panel=title)
-
-
-def _load_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Take defaults from a TOML file: keys are option names, also in a table per command."""
-    if path is None:
-        return None
-    table = _read_toml(path)
-    options = {parameter.name: parameter for parameter in context.command.params if parameter.name}
-    command = context.info_name or ""
-    own = table.get(command, {})
-    chosen = {k: v for k, v in table.items() if not isinstance(v, dict)}
-    if isinstance(own, dict):
-        chosen.update(own)
-    by_flag = {
-        flag.lstrip("-").replace("-", "_"): name
-        for name, parameter in options.items()
-        for flag in parameter.opts
-    }
-    unknown = [key for key in chosen if key.replace("-", "_") not in by_flag]
-    if unknown:
-        known = ", ".join(sorted(flag.replace("_", "-") for flag in by_flag if len(flag) > 1))
-        raise UsageError(
-            Fault("unknown option", f"{path}: {', '.join(unknown)}", f"one of {known}")
-        )
-    defaults = {by_flag[key.replace("-", "_")]: value for key, value in chosen.items()}
-    context.default_map = {**(context.default_map or {}), **defaults}
-    return path
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    from trajcli.files.toml import parse_toml
-
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(Fault("cannot be read", str(path), "a TOML file", reason)) from None
-    return parse_toml(data, str(path))
-
-
-def parse_size(text: str) -> int:
-    """256MiB, 2GB, 1000000: a number of bytes."""
-    units = {"": 1, "B": 1}
-    for power, letter in enumerate("KMGT", 1):
-        units |= {letter: 1024**power, f"{letter}IB": 1024**power, f"{letter}B": 1000**power}
-    stripped = text.strip().upper()
-    digits = stripped.rstrip("KMGTIB ")
-    try:
-        size = int(float(digits) * units[stripped[len(digits) :].strip()])
-    except (KeyError, ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise UsageError(Fault("not a size", "--memory", "like 256MiB or 2GB", repr(text)))
-    return size
-
-
-def is_slice(text: str) -> bool:
-    """Whether a word can be what follows --rows: 3, 0:10, -5:, or several with commas."""
-    return (
-        bool(text) and set(text) <= set("0123456789:,+-") and any(c in ":0123456789" for c in text)
-    )
-
-
-def given_options(**values: Any) -> dict[str, Any]:
-    """The options of a mode that were given."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def split_names(text: str | None) -> list[str]:
-    """position,velocity → ["position", "velocity"]."""
-    return [part.strip() for part in (text or "").split(",") if part.strip()]
-
-
-def parse_numbers(text: str | None, option: str) -> tuple[int, ...]:
-    """3,5 → (3, 5)."""
-    parts = split_names(text)
-    if not all(part.isdecimal() for part in parts):
-        raise UsageError(Fault("not numbers of dofs", option, "like 3,5", repr(text)))
-    return tuple(int(part) for part in parts)
 
 
 Sources = Annotated[
@@ -586,7 +507,7 @@ Config = Annotated[
         "--config",
         metavar="FILE.toml",
         is_eager=True,
-        callback=_load_config,
+        callback=load_config,
         help="Defaults for options, as option = value.",
     ),
 ]
