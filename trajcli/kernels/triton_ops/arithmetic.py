@@ -41,10 +41,12 @@ def halves(a):
 def product_error(a, b, product):
     """What the rounded product of a and b missed."""
     if FUSED:
-        return tl.fma(a, b, -product)
-    a_high, a_low = halves(a)
-    b_high, b_low = halves(b)
-    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+        error = tl.fma(a, b, -product)
+    else:
+        a_high, a_low = halves(a)
+        b_high, b_low = halves(b)
+        error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return error
 
 
 @triton.jit
@@ -103,16 +105,20 @@ def rounded(hi, lo):
 def narrowed(x, TYPE: tl.constexpr):
     """float64 in the type of an output; half precision by way of float32."""
     if TYPE == tl.float64:
-        return x
-    return x.to(tl.float32).to(TYPE)
+        y = x
+    else:
+        y = x.to(tl.float32).to(TYPE)
+    return y
 
 
 @triton.jit
 def widened(x):
     """Any float as float64."""
     if x.dtype == tl.float64:
-        return x
-    return x.to(tl.float32).to(tl.float64)
+        y = x
+    else:
+        y = x.to(tl.float32).to(tl.float64)
+    return y
 
 
 @triton.jit
@@ -125,8 +131,7 @@ def rows_of(x, K: tl.constexpr):
     N: tl.constexpr = x.shape[0]
     D: tl.constexpr = x.shape[2]
     parts = (tl.permute(x, [0, 2, 1]),)
-    count: tl.constexpr = bits(K)
-    for bit in tl.static_range(count):
+    for bit in tl.static_range(bits(K)):
         even = ()
         odd = ()
         for part in tl.static_range(2**bit):
@@ -146,12 +151,10 @@ def tile_of(rows, K: tl.constexpr):
     N: tl.constexpr = rows[0].shape[0]
     D: tl.constexpr = rows[0].shape[1]
     parts = rows
-    count: tl.constexpr = bits(K)
-    for bit in tl.static_range(count):
+    for bit in tl.static_range(bits(K)):
         joined = ()
-        half: tl.constexpr = K >> (bit + 1)
-        for i in tl.static_range(half):
-            joined = joined + (tl.join(parts[i], parts[i + half]),)
+        for i in tl.static_range(K >> (bit + 1)):
+            joined = joined + (tl.join(parts[i], parts[i + (K >> (bit + 1))]),)
         parts = joined
     whole = tl.permute(tl.reshape(parts[0], [N, D, K]), [0, 2, 1])
     return tl.reshape(whole, [N, K * D])

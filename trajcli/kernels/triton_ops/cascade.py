@@ -44,22 +44,18 @@ def step_of(dt, ORDER: tl.constexpr, SCHEME: tl.constexpr):
     dtⁿ/n! (foh: dtⁿ/(n+1)!) for n = 1, 2, 3."""
     inverse_hi, inverse_lo = reciprocal(dt)
     step = (dt, dt * 0.0, inverse_hi, inverse_lo)
-    if SCHEME == 0:
-        return step
-    square_hi, square_lo = two_product(dt, dt)
-    step = step + (0.5 * square_hi, 0.5 * square_lo)
-    power_hi, power_lo = dt, dt * 0.0
-    factorial = dt * 0.0 + 1.0
-    for n in tl.static_range(1, ORDER + 1):
-        if SCHEME == 1:
-            factorial = factorial * n
-        else:
-            factorial = factorial * (n + 1)
-        one_hi, one_lo = reciprocal(factorial)
-        now_hi, now_lo = times_pair(one_hi, one_lo, power_hi, power_lo)
-        step = step + (now_hi, now_lo)
-        power_hi, power_lo = times(dt, power_hi, power_lo)
-        power_hi, power_lo = settled(power_hi, power_lo)
+    if SCHEME != 0:
+        square_hi, square_lo = two_product(dt, dt)
+        step = step + (0.5 * square_hi, 0.5 * square_lo)
+        power_hi, power_lo = dt, dt * 0.0
+        factorial = dt * 0.0 + 1.0
+        for n in tl.static_range(1, ORDER + 1):
+            factorial = factorial * (n + SCHEME - 1)
+            one_hi, one_lo = reciprocal(factorial)
+            now_hi, now_lo = times_pair(one_hi, one_lo, power_hi, power_lo)
+            step = step + (now_hi, now_lo)
+            power_hi, power_lo = times(dt, power_hi, power_lo)
+            power_hi, power_lo = settled(power_hi, power_lo)
     return step
 
 
@@ -67,8 +63,10 @@ def step_of(dt, ORDER: tl.constexpr, SCHEME: tl.constexpr):
 def by_taylor(step, R: tl.constexpr, hi, lo):
     """A pair times dtʳ/r!, r = 1 or 2."""
     if R == 1:
-        return times(step[0], hi, lo)
-    return times_pair(step[4], step[5], hi, lo)
+        hi, lo = times(step[0], hi, lo)
+    else:
+        hi, lo = times_pair(step[4], step[5], hi, lo)
+    return hi, lo
 
 
 @triton.jit
@@ -83,26 +81,24 @@ def next_row(
 ):
     """The four pairs one row on; orders below BOTTOM and above TOP are wanted by nobody."""
     y = with_part(x, ORDER, action, tl.zeros_like(action))
-    for n in tl.static_range(1, ORDER + 1):
-        m: tl.constexpr = ORDER - n
-        if m >= BOTTOM:
-            if SCHEME == 0:
-                if n == 1:
-                    gain_hi, gain_lo = two_product(step[0], action)
-                else:
-                    gain_hi, gain_lo = times(step[0], y[2 * m + 2], y[2 * m + 3])
+    for m in tl.static_range(ORDER - 1, BOTTOM - 1, -1):
+        if SCHEME == 0:
+            if m == ORDER - 1:
+                gain_hi, gain_lo = two_product(step[0], action)
             else:
-                gain_hi, gain_lo = times(action, step[4 + 2 * n], step[5 + 2 * n])
-                if SCHEME == 2:
-                    weight_hi = n * step[4 + 2 * n]
-                    weight_lo = n * step[5 + 2 * n]
-                    hi, lo = times_pair(weight_hi, weight_lo, x[2 * ORDER], x[2 * ORDER + 1])
-                    gain_hi, gain_lo = add(gain_hi, gain_lo, hi, lo)
-                for r in tl.static_range(1, n):
-                    hi, lo = by_taylor(step, r, x[2 * (m + r)], x[2 * (m + r) + 1])
-                    gain_hi, gain_lo = add(gain_hi, gain_lo, hi, lo)
-            hi, lo = add(x[2 * m], x[2 * m + 1], gain_hi, gain_lo)
-            y = with_part(y, m, hi, lo)
+                gain_hi, gain_lo = times(step[0], y[2 * m + 2], y[2 * m + 3])
+        else:
+            now_hi, now_lo = step[4 + 2 * (ORDER - m)], step[5 + 2 * (ORDER - m)]
+            gain_hi, gain_lo = times(action, now_hi, now_lo)
+            if SCHEME == 2:
+                hi, lo = (ORDER - m) * now_hi, (ORDER - m) * now_lo
+                hi, lo = times_pair(hi, lo, x[2 * ORDER], x[2 * ORDER + 1])
+                gain_hi, gain_lo = add(gain_hi, gain_lo, hi, lo)
+            for r in tl.static_range(1, ORDER - m):
+                hi, lo = by_taylor(step, r, x[2 * (m + r)], x[2 * (m + r) + 1])
+                gain_hi, gain_lo = add(gain_hi, gain_lo, hi, lo)
+        hi, lo = add(x[2 * m], x[2 * m + 1], gain_hi, gain_lo)
+        y = with_part(y, m, hi, lo)
     for m in tl.static_range(ORDER + 1, 4):
         if m <= TOP:
             if m == ORDER + 1:
@@ -133,40 +129,32 @@ def row_before(
     for m in tl.static_range(4):
         hi, missed = two_sum(later[2 * m], upstream[m])
         asked = asked + (hi, later[2 * m + 1] + missed)
-    for k in tl.static_range(3 - ORDER):
-        m: tl.constexpr = 3 - k
+    for m in tl.static_range(3, ORDER, -1):
         hi, lo = times_pair(step[2], step[3], asked[2 * m], asked[2 * m + 1])
         sum_hi, sum_lo = add(asked[2 * m - 2], asked[2 * m - 1], hi, lo)
         asked = with_part(asked, m - 1, sum_hi, sum_lo)
         before = with_part(before, m - 1, -hi, -lo)
     for m in tl.static_range(ORDER):
-        n: tl.constexpr = ORDER - m
         a_hi, a_lo = asked[2 * m], asked[2 * m + 1]
-        if m == 0:
-            before = with_part(before, m, a_hi, a_lo)
-        elif SCHEME == 0:
-            before = with_part(before, m, a_hi, a_lo)
-        else:
-            hi, lo = add(before[2 * m], before[2 * m + 1], a_hi, a_lo)
-            before = with_part(before, m, hi, lo)
+        hi, lo = add(before[2 * m], before[2 * m + 1], a_hi, a_lo)
+        before = with_part(before, m, hi, lo)
         if SCHEME == 0:
             hi, lo = times(step[0], a_hi, a_lo)
             hi, lo = add(asked[2 * m + 2], asked[2 * m + 3], hi, lo)
             asked = with_part(asked, m + 1, hi, lo)
         else:
-            for r in tl.static_range(1, n):
+            for r in tl.static_range(1, ORDER - m):
                 hi, lo = by_taylor(step, r, a_hi, a_lo)
                 hi, lo = add(before[2 * (m + r)], before[2 * (m + r) + 1], hi, lo)
                 before = with_part(before, m + r, hi, lo)
-            now_hi, now_lo = step[4 + 2 * n], step[5 + 2 * n]
-            hi, lo = times_pair(now_hi, now_lo, a_hi, a_lo)
-            sum_hi, sum_lo = add(asked[2 * ORDER], asked[2 * ORDER + 1], hi, lo)
-            asked = with_part(asked, ORDER, sum_hi, sum_lo)
+            now_hi, now_lo = step[4 + 2 * (ORDER - m)], step[5 + 2 * (ORDER - m)]
+            now_hi, now_lo = times_pair(now_hi, now_lo, a_hi, a_lo)
+            hi, lo = add(asked[2 * ORDER], asked[2 * ORDER + 1], now_hi, now_lo)
+            asked = with_part(asked, ORDER, hi, lo)
             if SCHEME == 2:
-                sum_hi, sum_lo = add(
-                    before[2 * ORDER], before[2 * ORDER + 1], n * hi, n * lo
-                )
-                before = with_part(before, ORDER, sum_hi, sum_lo)
+                now_hi, now_lo = (ORDER - m) * now_hi, (ORDER - m) * now_lo
+                hi, lo = add(before[2 * ORDER], before[2 * ORDER + 1], now_hi, now_lo)
+                before = with_part(before, ORDER, hi, lo)
     return asked, before
 
 
