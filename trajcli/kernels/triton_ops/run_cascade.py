@@ -1,0 +1,296 @@
+"""Launches of the cascade kernels: lanes, tiles, and pieces where there are few trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from trajcli.kernels.pairs import Pair
+from trajcli.kernels.triton_ops import adjoint, carry
+from trajcli.kernels.triton_ops import cascade as kernels
+from trajcli.kernels.triton_ops.memory import (
+    Outputs,
+    flat_pairs,
+    on,
+    power_of_two,
+    rows,
+    stride,
+    together,
+)
+
+SCHEMES = ("euler", "zoh", "foh")
+OPTIONS = {"num_warps": 1, "enable_fp_fusion": False}
+"""A warp has 32 columns; fused multiplications and additions would spoil the pairs."""
+
+_COLUMNS = 32
+_WARPS = 2048
+"""Warps that keep a large device busy: trajectories are cut into pieces to have as many."""
+_LONG = 2048
+"""Rows from which that pays: the actions are then read twice."""
+_LEAST_ROWS = 64
+_LARGEST_OFFSET = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Grid:
+    """How a job is laid out: ``pieces`` of ``piece_rows`` per trajectory, N lanes of DP columns
+    and K rows to a tile."""
+
+    batch: int
+    dofs: int
+    pieces: int
+    piece_rows: int
+    N: int
+    DP: int
+    K: int
+
+    @property
+    def programs(self) -> tuple[int, int]:
+        return -(-self.batch * self.pieces // self.N), -(-self.dofs // self.DP)
+
+    @property
+    def tile(self) -> dict[str, int]:
+        return {"D": self.dofs, "DP": self.DP, "N": self.N, "K": self.K}
+
+    def wide(self, *strides: int) -> bool:
+        """Whether offsets within a program may not fit 32 bits."""
+        reach = self.N * (max(strides) + self.piece_rows * self.dofs)
+        return reach + self.K * self.dofs > _LARGEST_OFFSET
+
+
+def grid(batch: int, rows: int, dofs: int) -> Grid:
+    """The layout of so many rows; it does not depend on the device."""
+    DP = min(_COLUMNS, power_of_two(dofs))
+    N = _COLUMNS // DP
+    K = 16 if DP == 1 else 8
+    warps = -(-batch // N) * -(-dofs // DP)
+    if rows < _LONG or warps * 2 > _WARPS:
+        return Grid(batch, dofs, 1, rows, N, DP, K)
+    pieces = _WARPS // (-(-batch * DP // _COLUMNS) * -(-dofs // DP)) if N == 1 else (
+        _WARPS * N // (batch * -(-dofs // DP))
+    )
+    piece_rows = max(_LEAST_ROWS, -(-rows // max(1, pieces)))
+    piece_rows = -(-piece_rows // K) * K
+    return Grid(batch, dofs, -(-rows // piece_rows), piece_rows, N, DP, K)
+
+
+def _dt(dt: Tensor) -> dict[str, Any]:
+    steps = dt.double().contiguous()
+    return {
+        "dt": steps,
+        "dt_stride": int(steps.shape[1]) if steps.shape[0] > 1 else 0,
+        "STEPPED": int(steps.shape[1]) > 1,
+    }
+
+
+def forward(
+    actions: Tensor,
+    state: Sequence[Pair],
+    dt: Tensor,
+    *,
+    order: int,
+    scheme: str,
+    start_row: bool,
+    out: Sequence[Tensor | None],
+    end: bool,
+) -> list[Pair]:
+    """cascade without sources beside the actions, of at least one row and trajectory."""
+    given = rows(actions)
+    batch, horizon, dofs = (int(n) for n in given.shape)
+    outputs = Outputs(out)
+    ends: list[Tensor | None] = [None] * 8
+    if end:
+        ends = [_doubles(given, batch, dofs) for _ in range(8)]
+    wanted = [m for m in range(4) if end or out[m] is not None]
+    parts, strides = flat_pairs(state)
+    layout = grid(batch, horizon + start_row, dofs)
+    common: dict[str, Any] = {
+        "actions": given,
+        "actions_stride": stride(given),
+        "state": parts,
+        "state_strides": strides,
+        **_dt(dt),
+        "out_stride": outputs.stride,
+        "batch": batch,
+        "horizon": horizon,
+        "pieces": layout.pieces,
+        "piece_rows": layout.piece_rows,
+        "ORDER": order,
+        "SCHEME": SCHEMES.index(scheme),
+        "START_ROW": int(start_row),
+        **layout.tile,
+        "WIDE": layout.wide(stride(given), outputs.stride),
+        **OPTIONS,
+    }
+    final: dict[str, Any] = {
+        "out": outputs.places,
+        "end": tuple(ends),
+        "BOTTOM": min(wanted, default=3),
+        "TOP": max(wanted, default=0),
+    }
+    with on(given):
+        if layout.pieces == 1:
+            none = (None,) * 8
+            kernels.forward[layout.programs](
+                **common, **final, totals=none, bases=none, CHUNKED=0
+            )
+        else:
+            totals, bases = _piecewise(layout, given), _piecewise(layout, given)
+            nothing: tuple[None, ...] = (None,) * 8
+            kernels.forward[layout.programs](
+                **{**common, "out_stride": 0},
+                out=nothing[:4],
+                end=nothing,
+                totals=totals,
+                bases=nothing,
+                CHUNKED=1,
+                BOTTOM=0,
+                TOP=2,
+            )
+            if order:
+                sums = [k for m in range(order - 1, -1, -1) for k in (2 * m, 2 * m + 1)]
+                begin = [parts[k] for k in sums]
+                _carry(layout, common, totals, bases, begin, sums, backwards=False)
+            kernels.forward[layout.programs](
+                **common, **final, totals=totals, bases=bases, CHUNKED=2
+            )
+        outputs.give_back()
+    if not end:
+        return []
+    return [Pair(ends[2 * m], ends[2 * m + 1]) for m in range(4)]
+
+
+def backward(
+    upstream: Sequence[Tensor | None],
+    end: Sequence[Tensor | None],
+    dt: Tensor,
+    shape: Sequence[int],
+    *,
+    order: int,
+    scheme: str,
+    sources: Sequence[Tensor | None],
+    state: Sequence[Tensor | None],
+) -> None:
+    """cascade_adjoint into buffers of the caller: sources [B, H, D], state [B, D] of float64."""
+    batch, horizon, dofs = (int(n) for n in shape)
+    pulled, pulled_stride = together(upstream)
+    outputs = Outputs(sources)
+    ends = tuple(None if g is None else g.double().contiguous() for g in end)
+    layout = grid(batch, horizon, dofs)
+    common: dict[str, Any] = {
+        "upstream": pulled,
+        "upstream_stride": pulled_stride,
+        "end": ends,
+        **_dt(dt),
+        "sources_stride": outputs.stride,
+        "batch": batch,
+        "horizon": horizon,
+        "pieces": layout.pieces,
+        "piece_rows": layout.piece_rows,
+        "ORDER": order,
+        "SCHEME": SCHEMES.index(scheme),
+        "EVEN": layout.pieces == 1 and horizon % layout.K == 0,
+        **layout.tile,
+        "WIDE": layout.wide(pulled_stride, outputs.stride),
+        **OPTIONS,
+    }
+    none: tuple[None, ...] = (None,) * 8
+    final = {"sources": outputs.places, "state": tuple(state)}
+    with on(dt):
+        if layout.pieces == 1:
+            adjoint.backward[layout.programs](
+                **common, **final, totals=none, bases=none, CHUNKED=0
+            )
+        else:
+            totals, bases = _piecewise(layout, dt), _piecewise(layout, dt)
+            adjoint.backward[layout.programs](
+                **{**common, "sources_stride": 0},
+                sources=none[:4],
+                state=none[:4],
+                totals=totals,
+                bases=none,
+                CHUNKED=1,
+            )
+            if order:
+                sums = list(range(2 * order))
+                begin = [ends[k // 2] if k % 2 == 0 else None for k in sums]
+                _carry(layout, common, totals, bases, begin, sums, backwards=True)
+            adjoint.backward[layout.programs](
+                **common, **final, totals=totals, bases=bases, CHUNKED=2
+            )
+        outputs.give_back()
+
+
+def _carry(
+    layout: Grid,
+    job: dict[str, Any],
+    totals: Sequence[Tensor],
+    bases: Sequence[Tensor],
+    begin: Sequence[Tensor | None],
+    sums: Sequence[int],
+    *,
+    backwards: bool,
+) -> None:
+    """Fill ``bases`` from the totals of all pieces; see carry.py. ``sums``: which of the flat
+    pairs are carried, in the order in which they depend on each other."""
+    group = max(1, int(layout.pieces**0.5))
+    groups = -(-layout.pieces // group)
+    start_row = job.get("START_ROW", 0)
+    steps, steps_stride, stepped = job["dt"], job["dt_stride"], job["STEPPED"]
+    apart = steps.shape[0] if stepped else 1
+    span = _spans(layout, job, start_row) if stepped else (None,) * 4
+    like = totals[0]
+    group_span = [_doubles(like, apart, groups) for _ in range(4)] if stepped else [None] * 4
+    group_sums = [_doubles(like, layout.batch * groups, layout.dofs) for _ in sums]
+    group_bases = [_doubles(like, layout.batch * groups, layout.dofs) for _ in sums]
+    given = [None if part is None else part.double().contiguous() for part in begin]
+    own_totals, own_bases = [totals[k] for k in sums], [bases[k] for k in sums]
+
+    def launch(
+        values: Sequence[Any], start: Sequence[Any], maps: Sequence[Any], count: int, each: int,
+        size: int, per: int, into: Any, passed: Any, passed_span: Any,
+    ) -> None:
+        # ``count`` values of a trajectory, each of ``each`` rows, in ``per`` groups of ``size``
+        lanes = layout.batch * per
+        carry.carried[-(-lanes // layout.N), layout.programs[1]](
+            tuple(values), tuple(start), steps, steps_stride, tuple(maps),
+            count if apart > 1 else 0,
+            into, passed, passed_span, lanes, count, each, job["horizon"] + start_row, size, per,
+            start_row,
+            SCHEME=job["SCHEME"], STEPPED=stepped, BACKWARDS=backwards, SUMS=len(sums) // 2,
+            D=layout.dofs, DP=layout.DP, N=layout.N, **OPTIONS,
+        )
+
+    none = [None] * len(sums)
+    launch(own_totals, none, span, layout.pieces, layout.piece_rows, group, groups,
+           None, tuple(group_sums), tuple(group_span) if stepped else None)
+    launch(group_sums, given, group_span, groups, layout.piece_rows * group, groups, 1,
+           tuple(group_bases), None, None)
+    launch(own_totals, group_bases, span, layout.pieces, layout.piece_rows, group, groups,
+           tuple(own_bases), None, None)
+
+
+def _spans(layout: Grid, job: dict[str, Any], start_row: int) -> tuple[Tensor, ...]:
+    """How sums grow over each piece, [b, pieces] in four parts."""
+    steps = job["dt"]
+    count = int(steps.shape[0]) * layout.pieces
+    span = tuple(_doubles(steps, int(steps.shape[0]), layout.pieces) for _ in range(4))
+    lanes = 32
+    carry.spans[(-(-count // lanes),)](
+        steps, job["dt_stride"], span, count, job["horizon"], layout.pieces, layout.piece_rows,
+        START_ROW=start_row, SCHEME=job["SCHEME"], N=lanes, K=layout.K, **OPTIONS,
+    )
+    return span
+
+
+def _piecewise(layout: Grid, like: Tensor) -> tuple[Tensor, ...]:
+    """Eight numbers for every piece and dof: four pairs, flat."""
+    return tuple(_doubles(like, layout.batch * layout.pieces, layout.dofs) for _ in range(8))
+
+
+def _doubles(like: Tensor, *shape: int) -> Tensor:
+    return torch.empty(shape, dtype=torch.float64, device=like.device)
