@@ -26,6 +26,10 @@ class Choice:
             from trajcli.kernels import native
 
             return native
+        if self.backend == "triton":
+            from trajcli.kernels import triton_ops
+
+            return triton_ops
         from trajcli.kernels import torch_ops
 
         return torch_ops
@@ -49,17 +53,29 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     name, reason = _device(device)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
+    if backend == "triton" and name == "cpu" and not interpreted():
+        raise UsageError(Fault("backend triton runs on CUDA devices", "--backend", "torch", name))
     if backend == "auto":
-        backend = "native" if name == "cpu" and "native" not in absent else "torch"
+        fastest = "native" if name == "cpu" else "triton"
+        backend = "torch" if fastest in absent else fastest
+        if backend == "torch" and name != "cpu":
+            reason += f"; backend triton is absent: {absent['triton']}"
     return Choice(backend, name, reason)
 
 
 def absent_backends() -> dict[str, str]:
     """The backends that cannot run here, each with the reason."""
-    from trajcli.kernels import native
+    from trajcli.kernels import native, triton_ops
 
-    absent = {"triton": "not part of this version of trajcli"}
-    return {"native": native.absence(), **absent} if native.absence() else absent
+    reasons = {"native": native.absence(), "triton": triton_ops.absence()}
+    if not reasons["triton"] and not cuda_devices() and not interpreted():
+        reasons["triton"] = "there is no CUDA device"
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def interpreted() -> bool:
+    """Whether Triton's kernels run in its interpreter, on the CPU: for tests."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
 def cuda_devices() -> int:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from trajcli.kernels.triton_ops.arithmetic import add, settled, times, times_pair, two_product
-from trajcli.kernels.triton_ops.cascade import steps_at
+from trajcli.kernels.triton_ops.steps import steps_at
 
 AT_ONCE = tl.constexpr(8)
 """Pieces whose totals are loaded together."""

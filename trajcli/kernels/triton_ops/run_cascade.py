@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.triton_ops import adjoint, carry
-from trajcli.kernels.triton_ops import cascade as kernels
+from trajcli.kernels.triton_ops import backward_rows, carry, forward_rows
 from trajcli.kernels.triton_ops.memory import (
     Outputs,
     flat_pairs,
@@ -70,8 +69,10 @@ def grid(batch: int, rows: int, dofs: int) -> Grid:
     warps = -(-batch // N) * -(-dofs // DP)
     if rows < _LONG or warps * 2 > _WARPS:
         return Grid(batch, dofs, 1, rows, N, DP, K)
-    pieces = _WARPS // (-(-batch * DP // _COLUMNS) * -(-dofs // DP)) if N == 1 else (
-        _WARPS * N // (batch * -(-dofs // DP))
+    pieces = (
+        _WARPS // (-(-batch * DP // _COLUMNS) * -(-dofs // DP))
+        if N == 1
+        else (_WARPS * N // (batch * -(-dofs // DP)))
     )
     piece_rows = max(_LEAST_ROWS, -(-rows // max(1, pieces)))
     piece_rows = -(-piece_rows // K) * K
@@ -132,16 +133,16 @@ def forward(
         "BOTTOM": min(wanted, default=3),
         "TOP": max(wanted, default=0),
     }
+    nothing: tuple[None, ...] = (None,) * 8
     with on(given):
         if layout.pieces == 1:
             none = (None,) * 8
-            kernels.forward[layout.programs](
+            forward_rows.forward[layout.programs](
                 **common, **final, totals=none, bases=none, CHUNKED=0
             )
         else:
             totals, bases = _piecewise(layout, given), _piecewise(layout, given)
-            nothing: tuple[None, ...] = (None,) * 8
-            kernels.forward[layout.programs](
+            forward_rows.forward[layout.programs](
                 **{**common, "out_stride": 0},
                 out=nothing[:4],
                 end=nothing,
@@ -155,7 +156,7 @@ def forward(
                 sums = [k for m in range(order - 1, -1, -1) for k in (2 * m, 2 * m + 1)]
                 begin = [parts[k] for k in sums]
                 _carry(layout, common, totals, bases, begin, sums, backwards=False)
-            kernels.forward[layout.programs](
+            forward_rows.forward[layout.programs](
                 **common, **final, totals=totals, bases=bases, CHUNKED=2
             )
         outputs.give_back()
@@ -199,15 +200,15 @@ def backward(
         **OPTIONS,
     }
     none: tuple[None, ...] = (None,) * 8
-    final = {"sources": outputs.places, "state": tuple(state)}
+    final: dict[str, Any] = {"sources": outputs.places, "state": tuple(state)}
     with on(dt):
         if layout.pieces == 1:
-            adjoint.backward[layout.programs](
+            backward_rows.backward[layout.programs](
                 **common, **final, totals=none, bases=none, CHUNKED=0
             )
         else:
             totals, bases = _piecewise(layout, dt), _piecewise(layout, dt)
-            adjoint.backward[layout.programs](
+            backward_rows.backward[layout.programs](
                 **{**common, "sources_stride": 0},
                 sources=none[:4],
                 state=none[:4],
@@ -219,7 +220,7 @@ def backward(
                 sums = list(range(2 * order))
                 begin = [ends[k // 2] if k % 2 == 0 else None for k in sums]
                 _carry(layout, common, totals, bases, begin, sums, backwards=True)
-            adjoint.backward[layout.programs](
+            backward_rows.backward[layout.programs](
                 **common, **final, totals=totals, bases=bases, CHUNKED=2
             )
         outputs.give_back()
@@ -251,27 +252,83 @@ def _carry(
     own_totals, own_bases = [totals[k] for k in sums], [bases[k] for k in sums]
 
     def launch(
-        values: Sequence[Any], start: Sequence[Any], maps: Sequence[Any], count: int, each: int,
-        size: int, per: int, into: Any, passed: Any, passed_span: Any,
+        values: Sequence[Any],
+        start: Sequence[Any],
+        maps: Sequence[Any],
+        count: int,
+        each: int,
+        size: int,
+        per: int,
+        into: Any,
+        passed: Any,
+        passed_span: Any,
     ) -> None:
         # ``count`` values of a trajectory, each of ``each`` rows, in ``per`` groups of ``size``
         lanes = layout.batch * per
         carry.carried[-(-lanes // layout.N), layout.programs[1]](
-            tuple(values), tuple(start), steps, steps_stride, tuple(maps),
+            tuple(values),
+            tuple(start),
+            steps,
+            steps_stride,
+            tuple(maps),
             count if apart > 1 else 0,
-            into, passed, passed_span, lanes, count, each, job["horizon"] + start_row, size, per,
+            into,
+            passed,
+            passed_span,
+            lanes,
+            count,
+            each,
+            job["horizon"] + start_row,
+            size,
+            per,
             start_row,
-            SCHEME=job["SCHEME"], STEPPED=stepped, BACKWARDS=backwards, SUMS=len(sums) // 2,
-            D=layout.dofs, DP=layout.DP, N=layout.N, **OPTIONS,
+            SCHEME=job["SCHEME"],
+            STEPPED=stepped,
+            BACKWARDS=backwards,
+            SUMS=len(sums) // 2,
+            D=layout.dofs,
+            DP=layout.DP,
+            N=layout.N,
+            **OPTIONS,
         )
 
     none = [None] * len(sums)
-    launch(own_totals, none, span, layout.pieces, layout.piece_rows, group, groups,
-           None, tuple(group_sums), tuple(group_span) if stepped else None)
-    launch(group_sums, given, group_span, groups, layout.piece_rows * group, groups, 1,
-           tuple(group_bases), None, None)
-    launch(own_totals, group_bases, span, layout.pieces, layout.piece_rows, group, groups,
-           tuple(own_bases), None, None)
+    launch(
+        own_totals,
+        none,
+        span,
+        layout.pieces,
+        layout.piece_rows,
+        group,
+        groups,
+        None,
+        tuple(group_sums),
+        tuple(group_span) if stepped else None,
+    )
+    launch(
+        group_sums,
+        given,
+        group_span,
+        groups,
+        layout.piece_rows * group,
+        groups,
+        1,
+        tuple(group_bases),
+        None,
+        None,
+    )
+    launch(
+        own_totals,
+        group_bases,
+        span,
+        layout.pieces,
+        layout.piece_rows,
+        group,
+        groups,
+        tuple(own_bases),
+        None,
+        None,
+    )
 
 
 def _spans(layout: Grid, job: dict[str, Any], start_row: int) -> tuple[Tensor, ...]:
@@ -281,8 +338,18 @@ def _spans(layout: Grid, job: dict[str, Any], start_row: int) -> tuple[Tensor, .
     span = tuple(_doubles(steps, int(steps.shape[0]), layout.pieces) for _ in range(4))
     lanes = 32
     carry.spans[(-(-count // lanes),)](
-        steps, job["dt_stride"], span, count, job["horizon"], layout.pieces, layout.piece_rows,
-        START_ROW=start_row, SCHEME=job["SCHEME"], N=lanes, K=layout.K, **OPTIONS,
+        steps,
+        job["dt_stride"],
+        span,
+        count,
+        job["horizon"],
+        layout.pieces,
+        layout.piece_rows,
+        START_ROW=start_row,
+        SCHEME=job["SCHEME"],
+        N=lanes,
+        K=layout.K,
+        **OPTIONS,
     )
     return span
 

@@ -119,7 +119,14 @@ def forward(
         rows = rows_of(tl.reshape(tile, [N, K, DP]), K)
         if STEPPED:
             steps = steps_at(
-                dt, trajectory, dt_stride, row_0 + first - START_ROW, horizon, trajectory < batch, N, K
+                dt,
+                trajectory,
+                dt_stride,
+                row_0 + first - START_ROW,
+                horizon,
+                trajectory < batch,
+                N,
+                K,
             )
         position = ()
         velocity = ()

@@ -1,0 +1,349 @@
+"""The band and its transpose in Triton: every output on its own, from the points around it.
+
+A program computes a tile of outputs as they lie in memory, a few trajectories by a run of flat
+(row, dof) places. Windows of a tile overlap, so all but the first load of a point come from
+cache. Row t's window begins at min(max((t + OFFSET) // STEPS − SHIFT, 0), last).
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from trajcli.kernels.triton_ops.arithmetic import (
+    add,
+    narrowed,
+    rounded,
+    times_pair,
+    two_sum,
+    widened,
+)
+
+
+@triton.jit
+def window(t, last, OFFSET: tl.constexpr, STEPS: tl.constexpr, SHIFT: tl.constexpr):
+    """Where the window of row t begins."""
+    return tl.minimum(tl.maximum((t + OFFSET) // STEPS - SHIFT, 0), last)
+
+
+@triton.jit
+def kind_of(t, first, OFFSET: tl.constexpr, STEPS: tl.constexpr, EACH: tl.constexpr):
+    """Which row of the table row t takes: its own (EACH), or by its place in the window."""
+    if EACH:
+        kind = t
+    else:
+        kind = t + OFFSET - STEPS * first
+    return kind
+
+
+@triton.jit
+def places(count, D: tl.constexpr, N: tl.constexpr, F: tl.constexpr):
+    """Trajectories [N, 1] int64 and flat places [1, F] of a program: number, of ``count`` rows."""
+    trajectory = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)[:, None]
+    number = tl.program_id(1).to(tl.int64) * F + tl.arange(0, F)[None, :]
+    return trajectory, number // D, number % D, number < count * D
+
+
+@triton.jit
+def point(
+    q,
+    d,
+    trajectory,
+    mask,
+    actions,
+    actions_stride,
+    horizon,
+    ends,
+    head: tl.constexpr,
+    tail: tl.constexpr,
+    HALO: tl.constexpr,
+    D: tl.constexpr,
+):
+    """Point q of the padded actions as a pair. HALO: it may lie before or after the actions."""
+    at = trajectory * actions_stride + (q - head) * D + d
+    if HALO:
+        inner = mask & (q >= head) & (q < head + horizon)
+        hi = widened(tl.load(actions + at, mask=inner, other=0.0))
+        lo = tl.zeros_like(hi)
+        if head > 0:
+            early = mask & (q < head)
+            at = (trajectory * head + q) * D + d
+            hi = tl.where(early, tl.load(ends[0] + at, mask=early, other=0.0), hi)
+            lo = tl.where(early, tl.load(ends[1] + at, mask=early, other=0.0), lo)
+        if tail > 0:
+            late = mask & (q >= head + horizon)
+            at = (trajectory * tail + (q - head - horizon)) * D + d
+            hi = tl.where(late, tl.load(ends[2] + at, mask=late, other=0.0), hi)
+            lo = tl.where(late, tl.load(ends[3] + at, mask=late, other=0.0), lo)
+    else:
+        hi = widened(tl.load(actions + at, mask=mask, other=0.0))
+        lo = tl.zeros_like(hi)
+    return hi, lo
+
+
+@triton.jit
+def leading_bits(a):
+    """a to its 15 leading bits: its products with differences of float32 values, and sums of a
+    few of those, are without error."""
+    scaled = 274877906945.0 * a  # 2**38 + 1
+    return scaled - (scaled - a)
+
+
+@triton.jit
+def weighed(table, at, mask, hi, lo, M: tl.constexpr, WIDTH: tl.constexpr, PAIRED: tl.constexpr):
+    """Σ_i weight_i · point_i of order M: the weights lie at table[..] + at + i.
+
+    hi, lo: the points (differences from the middle one for M > 0), of which those with a weight
+    of zero count for nothing, NaN or not. PAIRED: in pairs throughout. Else the points are
+    float32 or differences of such; weights are taken in two parts, the leading one exact.
+    """
+    sum_hi = tl.zeros_like(hi[0])
+    sum_lo = tl.zeros_like(hi[0])
+    for i in tl.static_range(WIDTH):
+        if M == 0 or i != WIDTH // 2:
+            weight_hi = tl.load(table[0] + at + i, mask=mask, other=0.0)
+            weight_lo = tl.load(table[1] + at + i, mask=mask, other=0.0)
+            used = weight_hi != 0.0
+            if PAIRED:
+                term_hi, term_lo = times_pair(weight_hi, weight_lo, hi[i], lo[i])
+                term_hi = tl.where(used, term_hi, 0.0)
+                term_lo = tl.where(used, term_lo, 0.0)
+                sum_hi, sum_lo = add(sum_hi, sum_lo, term_hi, term_lo)
+            elif M == 0:
+                sum_hi = tl.fma(weight_hi, tl.where(used, hi[i], 0.0), sum_hi)
+            else:
+                value = tl.where(used, hi[i], 0.0)
+                leading = leading_bits(weight_hi)
+                sum_hi = tl.fma(leading, value, sum_hi)
+                sum_lo = tl.fma((weight_hi - leading) + weight_lo, value, sum_lo)
+    return rounded(sum_hi, sum_lo)
+
+
+@triton.jit(do_not_specialize=["batch", "rows", "jump_at", "jump", "last"])
+def band(
+    actions,
+    actions_stride,
+    ends,
+    table,
+    table_stride,
+    start,
+    start_strides,
+    out,
+    out_stride,
+    batch,
+    horizon,
+    row_0,
+    rows,
+    jump_at,
+    jump,
+    last,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    OFFSET: tl.constexpr,
+    STEPS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    EACH: tl.constexpr,
+    SHARED: tl.constexpr,
+    HALO: tl.constexpr,
+    PAIRED: tl.constexpr,
+    START: tl.constexpr,
+    WIDTH: tl.constexpr,
+    D: tl.constexpr,
+    N: tl.constexpr,
+    F: tl.constexpr,
+):
+    """``rows`` rows of outputs from row_0 on; from number ``jump_at`` on, ``jump`` rows further.
+
+    SHARED: all rows take the same row of the table, SHIFT. START: row 0 is the start.
+    """
+    trajectory, number, d, there = places(rows, D, N, F)
+    mask = there & (trajectory < batch)
+    row = row_0 + number + tl.where(number >= jump_at, jump, 0)
+    t = row - START
+    first = window(t, last, OFFSET, STEPS, SHIFT)
+    hi = ()
+    lo = ()
+    for i in tl.static_range(WIDTH):
+        windowed = mask & (t >= 0)
+        point_hi, point_lo = point(
+            first + i,
+            d,
+            trajectory,
+            windowed,
+            actions,
+            actions_stride,
+            horizon,
+            ends,
+            HEAD,
+            TAIL,
+            HALO,
+            D,
+        )
+        hi = hi + (point_hi,)
+        lo = lo + (point_lo,)
+    apart_hi = ()
+    apart_lo = ()
+    for i in tl.static_range(WIDTH):
+        if PAIRED:
+            point_hi, point_lo = two_sum(hi[i], -hi[WIDTH // 2])
+            point_lo = point_lo + (lo[i] - lo[WIDTH // 2])
+            apart_hi = apart_hi + (point_hi,)
+            apart_lo = apart_lo + (point_lo,)
+        else:
+            apart_hi = apart_hi + (hi[i] - hi[WIDTH // 2],)
+            apart_lo = apart_lo + (lo[i],)
+    at = trajectory * table_stride
+    weighted = trajectory < batch
+    if SHARED:
+        at = at + SHIFT * (4 * WIDTH)
+    else:
+        at = at + kind_of(t, first, OFFSET, STEPS, EACH) * (4 * WIDTH)
+        weighted = mask & (t >= 0)
+    for m in tl.static_range(4):
+        if out[m] is not None:
+            if m == 0:
+                value = weighed(table, at, weighted, hi, lo, m, WIDTH, PAIRED)
+            else:
+                value = weighed(
+                    table, at + m * WIDTH, weighted, apart_hi, apart_lo, m, WIDTH, PAIRED
+                )
+            if START:
+                begin = start[m] + trajectory * start_strides[2 * m] + d * start_strides[2 * m + 1]
+                begun = tl.load(begin + t * 0, mask=mask & (t < 0), other=0.0)
+                value = tl.where(t < 0, begun, value)
+            to = out[m] + trajectory * out_stride + row * D + d
+            tl.store(to, narrowed(value, out[m].dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def pulled(
+    upstream,
+    upstream_stride,
+    table,
+    table_at,
+    weighted,
+    trajectory,
+    t,
+    d,
+    mask,
+    total,
+    AT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    D: tl.constexpr,
+):
+    """total plus what row t asks of point AT of its window."""
+    for m in tl.static_range(4):
+        if upstream[m] is not None:
+            at = table_at + m * WIDTH
+            if m > 0 and WIDTH // 2 == AT:  # the others are weighed less this one
+                weight = tl.zeros_like(tl.load(table + at, mask=weighted, other=0.0))
+                for i in tl.static_range(WIDTH):
+                    if i != WIDTH // 2:
+                        weight = weight - tl.load(table + at + i, mask=weighted, other=0.0)
+            else:
+                weight = tl.load(table + at + AT, mask=weighted, other=0.0)
+            place = upstream[m] + trajectory * upstream_stride + t * D + d
+            total = tl.fma(weight, widened(tl.load(place, mask=mask, other=0.0)), total)
+    return total
+
+
+@triton.jit(do_not_specialize=["batch", "points", "jump_at", "jump", "last", "count", "most"])
+def band_adjoint(
+    upstream,
+    upstream_stride,
+    table,
+    table_stride,
+    grads,
+    actions_stride,
+    batch,
+    horizon,
+    point_0,
+    points,
+    jump_at,
+    jump,
+    last,
+    count,
+    most,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    OFFSET: tl.constexpr,
+    STEPS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    EACH: tl.constexpr,
+    INNER: tl.constexpr,
+    WIDTH: tl.constexpr,
+    D: tl.constexpr,
+    N: tl.constexpr,
+    F: tl.constexpr,
+):
+    """Gradients of ``points`` padded points (actions, head, tail in ``grads``) from point_0 on.
+
+    A point gathers what each row of ``count`` whose window holds it asks of it, in the order of
+    the rows. INNER: points of which every window is one of STEPS rows; else there may be ``most``.
+    """
+    trajectory, number, d, there = places(points, D, N, F)
+    mask = there & (trajectory < batch)
+    q = point_0 + number + tl.where(number >= jump_at, jump, 0)
+    total = tl.zeros([N, F], tl.float64)
+    for k in tl.static_range(WIDTH):
+        first = q - (WIDTH - 1 - k)
+        begin = STEPS * (first + SHIFT) - OFFSET
+        if INNER:
+            for r in tl.static_range(STEPS):
+                t = begin + r
+                at = trajectory * table_stride
+                weighted = trajectory < batch
+                if STEPS == 1 and not EACH:
+                    at = at + SHIFT * (4 * WIDTH)
+                else:
+                    at = at + kind_of(t, first, OFFSET, STEPS, EACH) * (4 * WIDTH)
+                    weighted = mask
+                total = pulled(
+                    upstream,
+                    upstream_stride,
+                    table,
+                    at,
+                    weighted,
+                    trajectory,
+                    t,
+                    d,
+                    mask,
+                    total,
+                    WIDTH - 1 - k,
+                    WIDTH,
+                    D,
+                )
+        else:
+            end = tl.where(first == last, count, begin + STEPS)
+            begin = tl.maximum(tl.where(first == 0, 0, begin), 0)
+            for r in range(most):
+                t = begin + r
+                asks = mask & (first >= 0) & (first <= last) & (t < end) & (t < count)
+                at = trajectory * table_stride
+                at = at + kind_of(t, first, OFFSET, STEPS, EACH) * (4 * WIDTH)
+                total = pulled(
+                    upstream,
+                    upstream_stride,
+                    table,
+                    at,
+                    asks,
+                    trajectory,
+                    t,
+                    d,
+                    asks,
+                    total,
+                    WIDTH - 1 - k,
+                    WIDTH,
+                    D,
+                )
+    inner = mask & (q >= HEAD) & (q < HEAD + horizon)
+    to = grads[0] + trajectory * actions_stride + (q - HEAD) * D + d
+    tl.store(to, narrowed(total, grads[0].dtype.element_ty), mask=inner)
+    if not INNER:
+        if HEAD > 0:
+            tl.store(grads[1] + (trajectory * HEAD + q) * D + d, total, mask=mask & (q < HEAD))
+        if TAIL > 0:
+            after = q - HEAD - horizon
+            tl.store(
+                grads[2] + (trajectory * TAIL + after) * D + d, total, mask=mask & (after >= 0)
+            )
