@@ -13,12 +13,11 @@ from torch import Tensor
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import Weights
 from trajcli.kernels.triton_ops import windows as kernels
-from trajcli.kernels.triton_ops.memory import Outputs, on, rows, stride, together
+from trajcli.kernels.triton_ops.memory import Outputs, on, power_of_two, rows, stride, together
 
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 _TILE = 1024
-_CURVES = (0, 2)
-"""By how much windows may begin before their row: B-splines and plans, recordings."""
+_EDGE_TILE = 512
 
 
 @dataclass(frozen=True)
@@ -63,13 +62,11 @@ def windows(first: Any, phase: Any) -> Windows | None:
     """
     count, last = len(first), int(first[-1])
     row = np.arange(count)
-    each = bool((phase == row).all()) and count > 1
-    for shift in _CURVES:
-        offset = 0 if each or shift else int(phase[0])
-        after = np.flatnonzero(first == 1)
-        steps = int(after[0]) + offset if len(after) and not shift else 1
-        if not len(after) and not shift:
-            steps = count + offset
+    each = count > 1 and np.array_equal(phase, row)
+    later = np.flatnonzero(first > first[0])
+    for offset, shift in ((0, 0), (1, 0), (0, 2)):
+        steps = int(later[0] + offset) // int(first[0] + 1) if len(later) else count + offset
+        steps = 1 if shift else steps
         begins = np.clip((row + offset) // max(steps, 1) - shift, 0, last)
         if steps < 1 or not np.array_equal(begins, first):
             continue
@@ -87,8 +84,16 @@ def _tile(places: int) -> dict[str, int]:
     return {"N": _TILE // size, "F": size}
 
 
-def _grid(batch: int, places: int, tile: dict[str, int]) -> tuple[int, int]:
-    return -(-batch // tile["N"]), -(-places // tile["F"])
+def _layout(
+    batch: int, rows: int, dofs: int, inside: bool
+) -> tuple[tuple[int, ...], dict[str, int]]:
+    """Grid and tile: away from the ends flat places, near them a row of many trajectories."""
+    if inside:
+        tile = _tile(rows * dofs)
+        return (-(-batch // tile["N"]), -(-rows * dofs // tile["F"])), tile
+    columns = min(64, power_of_two(dofs))
+    tile = {"N": _EDGE_TILE // columns, "F": columns}
+    return (-(-batch // tile["N"]), rows, -(-dofs // columns)), tile
 
 
 def _parts(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, int]]:
@@ -125,8 +130,8 @@ def forward(
         for inside, row, count, jump_at, jump in _parts(
             begin + started, end + started, where.count + started
         ):
-            tile = _tile(count * dofs)
-            kernels.band[_grid(batch, count * dofs, tile)](
+            programs, tile = _layout(batch, count, dofs, inside)
+            kernels.band[programs](
                 given,
                 stride(given),
                 tuple(ends),
@@ -146,8 +151,9 @@ def forward(
                 HEAD=sizes[0],
                 TAIL=sizes[1],
                 **where.options,
-                SHARED=inside and where.steps == 1 and not where.each,
-                HALO=not inside,
+                SHARED=weights.table.hi.shape[0] == 1,
+                INNER=inside,
+                WIDE=_wide(where.count + 1, horizon, dofs),
                 PAIRED=paired or not inside,
                 START=int(started),
                 WIDTH=width,
@@ -179,8 +185,8 @@ def backward(
         for inside, point, count, jump_at, jump in _parts(
             begin, max(begin, end), sizes[0] + horizon + sizes[1]
         ):
-            tile = _tile(count * dofs)
-            kernels.band_adjoint[_grid(batch, count * dofs, tile)](
+            programs, tile = _layout(batch, count, dofs, inside)
+            kernels.band_adjoint[programs](
                 pulled,
                 pulled_stride,
                 table,
@@ -199,13 +205,20 @@ def backward(
                 HEAD=sizes[0],
                 TAIL=sizes[1],
                 **where.options,
+                SHARED=table.shape[0] == 1,
                 INNER=inside,
+                WIDE=_wide(where.count, horizon, dofs),
                 WIDTH=width,
                 D=dofs,
                 **tile,
                 **OPTIONS,
             )
         outputs.give_back()
+
+
+def _wide(rows: int, horizon: int, dofs: int) -> bool:
+    """Whether places within a trajectory may not fit 32 bits."""
+    return (max(rows, horizon) + 64) * dofs + _TILE > 2**31 - 1
 
 
 def _flat(pair: Pair | None) -> list[Tensor | None]:

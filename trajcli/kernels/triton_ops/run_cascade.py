@@ -65,7 +65,7 @@ def grid(batch: int, rows: int, dofs: int) -> Grid:
     """The layout of so many rows; it does not depend on the device."""
     DP = min(_COLUMNS, power_of_two(dofs))
     N = _COLUMNS // DP
-    K = 16 if DP == 1 else 8
+    K = 8
     warps = -(-batch // N) * -(-dofs // DP)
     if rows < _LONG or warps * 2 > _WARPS:
         return Grid(batch, dofs, 1, rows, N, DP, K)

@@ -123,17 +123,26 @@ def row_before(
     zero = tl.zeros_like(upstream[0])
     before = (zero, zero, zero, zero, zero, zero, zero, zero)
     for m in tl.static_range(4):
-        hi, missed = two_sum(later[2 * m], upstream[m])
-        asked = asked + (hi, later[2 * m + 1] + missed)
+        if m == 3 and ORDER < 3:  # nothing later asks for it, but the last row's end
+            asked = asked + (later[6] + upstream[3], zero)
+        else:
+            hi, missed = two_sum(later[2 * m], upstream[m])
+            asked = asked + (hi, later[2 * m + 1] + missed)
     for m in tl.static_range(3, ORDER, -1):
-        hi, lo = times_pair(step[2], step[3], asked[2 * m], asked[2 * m + 1])
+        if m == 3:
+            hi, lo = times(asked[6], step[2], step[3])
+        else:
+            hi, lo = times_pair(step[2], step[3], asked[2 * m], asked[2 * m + 1])
         sum_hi, sum_lo = add(asked[2 * m - 2], asked[2 * m - 1], hi, lo)
         asked = with_part(asked, m - 1, sum_hi, sum_lo)
         before = with_part(before, m - 1, -hi, -lo)
     for m in tl.static_range(ORDER):
         a_hi, a_lo = asked[2 * m], asked[2 * m + 1]
-        hi, lo = add(before[2 * m], before[2 * m + 1], a_hi, a_lo)
-        before = with_part(before, m, hi, lo)
+        if SCHEME == 0 or m == 0:
+            before = with_part(before, m, a_hi, a_lo)
+        else:
+            hi, lo = add(before[2 * m], before[2 * m + 1], a_hi, a_lo)
+            before = with_part(before, m, hi, lo)
         if SCHEME == 0:
             hi, lo = times(step[0], a_hi, a_lo)
             hi, lo = add(asked[2 * m + 2], asked[2 * m + 3], hi, lo)
@@ -141,7 +150,8 @@ def row_before(
         else:
             for r in tl.static_range(1, ORDER - m):
                 hi, lo = by_taylor(step, r, a_hi, a_lo)
-                hi, lo = add(before[2 * (m + r)], before[2 * (m + r) + 1], hi, lo)
+                if m > 0:
+                    hi, lo = add(before[2 * (m + r)], before[2 * (m + r) + 1], hi, lo)
                 before = with_part(before, m + r, hi, lo)
             now_hi, now_lo = step[4 + 2 * (ORDER - m)], step[5 + 2 * (ORDER - m)]
             now_hi, now_lo = times_pair(now_hi, now_lo, a_hi, a_lo)

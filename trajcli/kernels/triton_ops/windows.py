@@ -37,11 +37,63 @@ def kind_of(t, first, OFFSET: tl.constexpr, STEPS: tl.constexpr, EACH: tl.conste
 
 
 @triton.jit
-def places(count, D: tl.constexpr, N: tl.constexpr, F: tl.constexpr):
-    """Trajectories [N, 1] int64 and flat places [1, F] of a program: number, of ``count`` rows."""
+def places(
+    count,
+    INNER: tl.constexpr,
+    WIDE: tl.constexpr,
+    D: tl.constexpr,
+    N: tl.constexpr,
+    F: tl.constexpr,
+):
+    """Trajectories [N, 1] int64, number of the row, dof and whether there is such a place.
+
+    INNER: a run of flat places of ``count`` rows, [1, F], in 32 bits unless WIDE. Else one row, a
+    number, [1, F] dofs.
+    """
     trajectory = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)[:, None]
-    number = tl.program_id(1).to(tl.int64) * F + tl.arange(0, F)[None, :]
-    return trajectory, number // D, number % D, number < count * D
+    if INNER:
+        run = tl.program_id(1)
+        if WIDE:
+            run = run.to(tl.int64)
+        flat = run * F + tl.arange(0, F)[None, :]
+        number = flat // D
+        d = flat % D
+        there = flat < count * D
+    else:
+        number = tl.program_id(1) + tl.zeros([1, 1], tl.int64)
+        d = tl.program_id(2) * F + tl.arange(0, F)[None, :]
+        there = d < D
+    return trajectory, number, d, there
+
+
+@triton.jit
+def weights_at(
+    trajectory,
+    stride,
+    kind,
+    batch,
+    there,
+    SHARED: tl.constexpr,
+    ALIKE: tl.constexpr,
+    INNER: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Where the weights of rows lie in the table, and whether there are any. SHARED by all
+    trajectories and ALIKE for all rows of the tile they are numbers, read once."""
+    at = kind * (4 * WIDTH)
+    if SHARED:
+        if ALIKE or not INNER:
+            mask = tl.zeros([1, 1], tl.int32) == 0
+            at = at + tl.zeros([1, 1], tl.int64)
+        else:
+            mask = there
+    else:
+        at = at + trajectory * stride
+        if ALIKE or not INNER:
+            mask = trajectory < batch
+        else:
+            mask = there & (trajectory < batch)
+    return at, mask
 
 
 @triton.jit
@@ -144,7 +196,8 @@ def band(
     SHIFT: tl.constexpr,
     EACH: tl.constexpr,
     SHARED: tl.constexpr,
-    HALO: tl.constexpr,
+    INNER: tl.constexpr,
+    WIDE: tl.constexpr,
     PAIRED: tl.constexpr,
     START: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -154,13 +207,17 @@ def band(
 ):
     """``rows`` rows of outputs from row_0 on; from number ``jump_at`` on, ``jump`` rows further.
 
-    SHARED: all rows take the same row of the table, SHIFT. START: row 0 is the start.
+    SHARED: the table is the same for all trajectories. INNER: windows hold actions only, and
+    none is held at an end. START: row 0 is the start.
     """
-    trajectory, number, d, there = places(rows, D, N, F)
+    trajectory, number, d, there = places(rows, INNER, WIDE, D, N, F)
     mask = there & (trajectory < batch)
     row = row_0 + number + tl.where(number >= jump_at, jump, 0)
     t = row - START
-    first = window(t, last, OFFSET, STEPS, SHIFT)
+    if INNER:
+        first = (t + OFFSET) // STEPS - SHIFT
+    else:
+        first = window(t, last, OFFSET, STEPS, SHIFT)
     hi = ()
     lo = ()
     for i in tl.static_range(WIDTH):
@@ -176,7 +233,7 @@ def band(
             ends,
             HEAD,
             TAIL,
-            HALO,
+            not INNER,
             D,
         )
         hi = hi + (point_hi,)
@@ -192,13 +249,17 @@ def band(
         else:
             apart_hi = apart_hi + (hi[i] - hi[WIDTH // 2],)
             apart_lo = apart_lo + (lo[i],)
-    at = trajectory * table_stride
-    weighted = trajectory < batch
-    if SHARED:
-        at = at + SHIFT * (4 * WIDTH)
+    if INNER and STEPS == 1 and not EACH:
+        at, weighted = weights_at(
+            trajectory, table_stride, SHIFT, batch, mask, SHARED, True, INNER, WIDTH
+        )
     else:
-        at = at + kind_of(t, first, OFFSET, STEPS, EACH) * (4 * WIDTH)
-        weighted = mask & (t >= 0)
+        kind = kind_of(t, first, OFFSET, STEPS, EACH)
+        if not INNER:
+            kind = tl.maximum(kind, 0)  # the start's row has none
+        at, weighted = weights_at(
+            trajectory, table_stride, kind, batch, mask, SHARED, False, INNER, WIDTH
+        )
     for m in tl.static_range(4):
         if out[m] is not None:
             if m == 0:
@@ -207,7 +268,7 @@ def band(
                 value = weighed(
                     table, at + m * WIDTH, weighted, apart_hi, apart_lo, m, WIDTH, PAIRED
                 )
-            if START:
+            if START and not INNER:
                 begin = start[m] + trajectory * start_strides[2 * m] + d * start_strides[2 * m + 1]
                 begun = tl.load(begin + t * 0, mask=mask & (t < 0), other=0.0)
                 value = tl.where(t < 0, begun, value)
@@ -270,7 +331,9 @@ def band_adjoint(
     STEPS: tl.constexpr,
     SHIFT: tl.constexpr,
     EACH: tl.constexpr,
+    SHARED: tl.constexpr,
     INNER: tl.constexpr,
+    WIDE: tl.constexpr,
     WIDTH: tl.constexpr,
     D: tl.constexpr,
     N: tl.constexpr,
@@ -281,7 +344,7 @@ def band_adjoint(
     A point gathers what each row of ``count`` whose window holds it asks of it, in the order of
     the rows. INNER: points of which every window is one of STEPS rows; else there may be ``most``.
     """
-    trajectory, number, d, there = places(points, D, N, F)
+    trajectory, number, d, there = places(points, INNER, WIDE, D, N, F)
     mask = there & (trajectory < batch)
     q = point_0 + number + tl.where(number >= jump_at, jump, 0)
     total = tl.zeros([N, F], tl.float64)
@@ -291,13 +354,15 @@ def band_adjoint(
         if INNER:
             for r in tl.static_range(STEPS):
                 t = begin + r
-                at = trajectory * table_stride
-                weighted = trajectory < batch
                 if STEPS == 1 and not EACH:
-                    at = at + SHIFT * (4 * WIDTH)
+                    at, weighted = weights_at(
+                        trajectory, table_stride, SHIFT, batch, mask, SHARED, True, INNER, WIDTH
+                    )
                 else:
-                    at = at + kind_of(t, first, OFFSET, STEPS, EACH) * (4 * WIDTH)
-                    weighted = mask
+                    kind = kind_of(t, first, OFFSET, STEPS, EACH)
+                    at, weighted = weights_at(
+                        trajectory, table_stride, kind, batch, mask, SHARED, False, INNER, WIDTH
+                    )
                 total = pulled(
                     upstream,
                     upstream_stride,
@@ -318,15 +383,18 @@ def band_adjoint(
             begin = tl.maximum(tl.where(first == 0, 0, begin), 0)
             for r in range(most):
                 t = begin + r
-                asks = mask & (first >= 0) & (first <= last) & (t < end) & (t < count)
-                at = trajectory * table_stride
-                at = at + kind_of(t, first, OFFSET, STEPS, EACH) * (4 * WIDTH)
+                asked = (first >= 0) & (first <= last) & (t < end) & (t < count)
+                asks = mask & asked
+                kind = tl.where(asked, kind_of(t, first, OFFSET, STEPS, EACH), 0)
+                at, weighted = weights_at(
+                    trajectory, table_stride, kind, batch, mask, SHARED, False, INNER, WIDTH
+                )
                 total = pulled(
                     upstream,
                     upstream_stride,
                     table,
                     at,
-                    asks,
+                    weighted,
                     trajectory,
                     t,
                     d,
