@@ -13,9 +13,6 @@ import triton.language as tl
 from trajcli.kernels.triton_ops.arithmetic import add, settled, times, times_pair, two_product
 from trajcli.kernels.triton_ops.steps import steps_at
 
-AT_ONCE = tl.constexpr(8)
-"""Pieces whose totals are loaded together."""
-
 
 @triton.jit
 def spans(
@@ -99,6 +96,7 @@ def carried(
     D: tl.constexpr,
     DP: tl.constexpr,
     N: tl.constexpr,
+    AT_ONCE: tl.constexpr,
 ):
     """Go through the pieces of each group; a lane is a group, ``count`` of them.
 
@@ -106,7 +104,8 @@ def carried(
     [B, pieces, D] of each piece from rest; start [B, groups, D] is what each group's first piece
     is given (None: nothing); ``bases`` [B, pieces, D] gets what each piece is given, ``sums``
     [B, groups, D] what each group passes on and ``sums_span`` [b, groups] its map; the last two
-    only where wanted. A piece spans ``piece_rows`` of rows ``skipped``..``rows``.
+    only where wanted. A piece spans ``piece_rows`` of rows ``skipped``..``rows``. The
+    totals of AT_ONCE pieces are loaded together.
     """
     lane = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)[:, None]
     column = tl.program_id(1) * DP + tl.arange(0, DP)[None, :]
@@ -161,8 +160,9 @@ def carried(
                     place = (trajectory * pieces + piece) * D + column
                     tl.store(bases[2 * j] + place, carry[2 * j], mask=there)
                     tl.store(bases[2 * j + 1] + place, carry[2 * j + 1], mask=there)
-                own = 2 * (i * SUMS + j)
-                hi, lo = add(carry[2 * j], carry[2 * j + 1], loaded[own], loaded[own + 1])
+                more_hi = loaded[2 * (i * SUMS + j)]
+                more_lo = loaded[2 * (i * SUMS + j) + 1]
+                hi, lo = add(carry[2 * j], carry[2 * j + 1], more_hi, more_lo)
                 if j >= 1:
                     gain_hi, gain_lo = times_pair(
                         one_hi, one_lo, carry[2 * j - 2], carry[2 * j - 1]

@@ -75,21 +75,21 @@ def windows(first: Any, phase: Any) -> Windows | None:
     return None
 
 
-def _tile(places: int) -> dict[str, int]:
+def _tile(places: int, most: int) -> dict[str, int]:
     """Trajectories and flat places of a tile: few lanes idle, long runs."""
-    sizes = [2**k for k in range(10, 3, -1)]
+    sizes = [2**k for k in range(most.bit_length() - 1, 3, -1)]
     waste = {size: -(-places // size) * size for size in sizes}
     best = min(waste.values())
     size = next(size for size in sizes if waste[size] <= 1.05 * best)
-    return {"N": _TILE // size, "F": size}
+    return {"N": most // size, "F": size}
 
 
 def _layout(
-    batch: int, rows: int, dofs: int, inside: bool
+    batch: int, rows: int, dofs: int, inside: bool, where: Windows
 ) -> tuple[tuple[int, ...], dict[str, int]]:
     """Grid and tile: away from the ends flat places, near them a row of many trajectories."""
     if inside:
-        tile = _tile(rows * dofs)
+        tile = _tile(rows * dofs, _TILE if where.steps == 1 and not where.each else _TILE // 4)
         return (-(-batch // tile["N"]), -(-rows * dofs // tile["F"])), tile
     columns = min(64, power_of_two(dofs))
     tile = {"N": _EDGE_TILE // columns, "F": columns}
@@ -130,7 +130,7 @@ def forward(
         for inside, row, count, jump_at, jump in _parts(
             begin + started, end + started, where.count + started
         ):
-            programs, tile = _layout(batch, count, dofs, inside)
+            programs, tile = _layout(batch, count, dofs, inside, where)
             kernels.band[programs](
                 given,
                 stride(given),
@@ -185,7 +185,7 @@ def backward(
         for inside, point, count, jump_at, jump in _parts(
             begin, max(begin, end), sizes[0] + horizon + sizes[1]
         ):
-            programs, tile = _layout(batch, count, dofs, inside)
+            programs, tile = _layout(batch, count, dofs, inside, where)
             kernels.band_adjoint[programs](
                 pulled,
                 pulled_stride,

@@ -61,19 +61,18 @@ class Grid:
         return reach + self.K * self.dofs > _LARGEST_OFFSET
 
 
-def grid(batch: int, rows: int, dofs: int) -> Grid:
-    """The layout of so many rows; it does not depend on the device."""
+def grid(batch: int, rows: int, dofs: int, heavy: bool = False) -> Grid:
+    """The layout of so many rows; it does not depend on the device.
+
+    heavy: a row takes many registers (steps of its own, foh), so a tile has fewer rows.
+    """
     DP = min(_COLUMNS, power_of_two(dofs))
     N = _COLUMNS // DP
-    K = 8
+    K = 4 if heavy else 8
     warps = -(-batch // N) * -(-dofs // DP)
     if rows < _LONG or warps * 2 > _WARPS:
         return Grid(batch, dofs, 1, rows, N, DP, K)
-    pieces = (
-        _WARPS // (-(-batch * DP // _COLUMNS) * -(-dofs // DP))
-        if N == 1
-        else (_WARPS * N // (batch * -(-dofs // DP)))
-    )
+    pieces = _WARPS * N // (batch * -(-dofs // DP))
     piece_rows = max(_LEAST_ROWS, -(-rows // max(1, pieces)))
     piece_rows = -(-piece_rows // K) * K
     return Grid(batch, dofs, -(-rows // piece_rows), piece_rows, N, DP, K)
@@ -108,7 +107,8 @@ def forward(
         ends = [_doubles(given, batch, dofs) for _ in range(8)]
     wanted = [m for m in range(4) if end or out[m] is not None]
     parts, strides = flat_pairs(state)
-    layout = grid(batch, horizon + start_row, dofs)
+    heavy = scheme == "foh" or dt.shape[1] > 1
+    layout = grid(batch, horizon + start_row, dofs, heavy)
     common: dict[str, Any] = {
         "actions": given,
         "actions_stride": stride(given),
@@ -181,7 +181,8 @@ def backward(
     pulled, pulled_stride = together(upstream)
     outputs = Outputs(sources)
     ends = tuple(None if g is None else g.double().contiguous() for g in end)
-    layout = grid(batch, horizon, dofs)
+    heavy = scheme == "foh" or dt.shape[1] > 1
+    layout = grid(batch, horizon, dofs, heavy)
     common: dict[str, Any] = {
         "upstream": pulled,
         "upstream_stride": pulled_stride,
@@ -289,6 +290,7 @@ def _carry(
             D=layout.dofs,
             DP=layout.DP,
             N=layout.N,
+            AT_ONCE=4 if stepped else 8,
             **OPTIONS,
         )
 
