@@ -93,9 +93,14 @@ def leading(values: Array, count: int) -> Array:
     return values.narrow(1, 0, count) if is_torch(values) else values[:, :count]
 
 
+def zeros(like: Array) -> Array:
+    """Zeros of the same shape, to be read only: in torch one number, seen everywhere."""
+    return like.new_zeros(()).expand(like.shape) if is_torch(like) else np.zeros_like(like)
+
+
 def pair(values: Array) -> Pair:
     """Float64 values as pairs."""
-    return Pair(values, namespace(values).zeros_like(values))
+    return Pair(values, zeros(values))
 
 
 def readable(values: Array) -> bool:

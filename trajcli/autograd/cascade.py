@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from trajcli.arrays import pair
 from trajcli.autograd.folding import Tensors, batch_of, buffers, fold, like, or_zero, unfold
-from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import CascadeProgram, run_program
 from trajcli.kernels.torch_ops import action_weights
 
@@ -50,7 +50,7 @@ class Cascade(Function):
         out = buffers(shape, plan.dtype, inputs[:9])
         program = CascadeProgram(
             sources=sources,
-            state=tuple(Pair(part, torch.zeros_like(part)) for part in state),  # type: ignore[arg-type]
+            state=tuple(pair(part) for part in state),  # type: ignore[arg-type]
             dt=dt,
             order=plan.order,
             scheme=plan.scheme,

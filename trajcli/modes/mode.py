@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trajcli.arrays import concatenate, constant, leading, namespace
+from trajcli.arrays import concatenate, constant, leading, namespace, zeros
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, two_sum
 from trajcli.kernels.program import Program
@@ -173,7 +173,7 @@ def filled(parts: Parts) -> tuple[Array, Array, Array, Array]:
     position, velocity, acceleration, jerk = parts
     if position is None:
         raise ValueError("a state needs its position")
-    zero = namespace(position).zeros_like(position)
+    zero = zeros(position)
     return (
         position,
         zero if velocity is None else velocity,
