@@ -173,12 +173,12 @@ def test_gradients_are_those_of_torch_ops(mode, options, recorded):
 
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut even short trajectories."""
-    from trajcli.kernels.triton_ops import run_cascade
+    from trajcli.kernels.triton_ops import layout
 
-    monkeypatch.setattr(run_cascade, "_LONG", 16)
-    monkeypatch.setattr(run_cascade, "_WARPS", 12)
-    monkeypatch.setattr(run_cascade, "_LEAST_ROWS", 8)
-    assert run_cascade.grid(1, 100, 7).pieces > 9
+    monkeypatch.setattr(layout, "LONG", 16)
+    monkeypatch.setattr(layout, "WARPS", 12)
+    monkeypatch.setattr(layout, "LEAST_ROWS", 8)
+    assert layout.grid(1, 100, 7).pieces > 9
 
 
 @pytest.mark.parametrize("dt", ["one", "all"])

@@ -43,11 +43,9 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
         raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
-    absent = absent_backends()
-    if backend in absent:
-        raise UsageError(
-            Fault(f"backend {backend} is absent", "--backend", "torch", absent[backend])
-        )
+    why = _absence(backend)
+    if why:
+        raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
     if backend == "native" and device == "auto":
         return Choice("native", "cpu", "backend native was asked for")
     name, reason = _device(device)
@@ -56,21 +54,31 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     if backend == "triton" and name == "cpu" and not interpreted():
         raise UsageError(Fault("backend triton runs on CUDA devices", "--backend", "torch", name))
     if backend == "auto":
-        fastest = "native" if name == "cpu" else "triton"
-        backend = "torch" if fastest in absent else fastest
-        if backend == "torch" and name != "cpu":
-            reason += f"; backend triton is absent: {absent['triton']}"
+        backend = "native" if name == "cpu" else "triton"
+        why = _absence(backend)
+        if why:
+            reason += "" if name == "cpu" else f"; backend triton is absent: {why}"
+            backend = "torch"
     return Choice(backend, name, reason)
 
 
 def absent_backends() -> dict[str, str]:
     """The backends that cannot run here, each with the reason."""
+    reasons = {name: _absence(name) for name in BACKENDS}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _absence(backend: str) -> str:
+    """Why a backend cannot run here; empty where it can. Imports torch only for Triton, where
+    there is a driver."""
     from trajcli.kernels import native, triton_ops
 
-    reasons = {"native": native.absence(), "triton": triton_ops.absence()}
-    if not reasons["triton"] and not cuda_devices() and not interpreted():
-        reasons["triton"] = "there is no CUDA device"
-    return {name: reason for name, reason in reasons.items() if reason}
+    if backend == "native":
+        return native.absence()
+    if backend != "triton":
+        return ""
+    no_device = not interpreted() and not cuda_devices()
+    return triton_ops.absence() or ("there is no CUDA device" if no_device else "")
 
 
 def interpreted() -> bool:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import Weights
-from trajcli.kernels.triton_ops import windows as kernels
 from trajcli.kernels.triton_ops.memory import Outputs, on, power_of_two, rows, stride, together
+from trajcli.kernels.triton_ops.windows import band
+from trajcli.kernels.triton_ops.windows_adjoint import band_adjoint
 
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 _TILE = 1024
@@ -131,7 +132,7 @@ def forward(
             begin + started, end + started, where.count + started
         ):
             programs, tile = _layout(batch, count, dofs, inside, where)
-            kernels.band[programs](
+            band[programs](
                 given,
                 stride(given),
                 tuple(ends),
@@ -186,7 +187,7 @@ def backward(
             begin, max(begin, end), sizes[0] + horizon + sizes[1]
         ):
             programs, tile = _layout(batch, count, dofs, inside, where)
-            kernels.band_adjoint[programs](
+            band_adjoint[programs](
                 pulled,
                 pulled_stride,
                 table,

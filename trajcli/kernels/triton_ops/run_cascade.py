@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,11 +10,11 @@ from torch import Tensor
 
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.triton_ops import backward_rows, carry, forward_rows
+from trajcli.kernels.triton_ops.layout import Grid, grid
 from trajcli.kernels.triton_ops.memory import (
     Outputs,
     flat_pairs,
     on,
-    power_of_two,
     rows,
     stride,
     together,
@@ -24,58 +23,7 @@ from trajcli.kernels.triton_ops.memory import (
 SCHEMES = ("euler", "zoh", "foh")
 OPTIONS = {"num_warps": 1, "enable_fp_fusion": False}
 """A warp has 32 columns; fused multiplications and additions would spoil the pairs."""
-
-_COLUMNS = 32
-_WARPS = 2048
-"""Warps that keep a large device busy: trajectories are cut into pieces to have as many."""
-_LONG = 2048
-"""Rows from which that pays: the actions are then read twice."""
-_LEAST_ROWS = 64
-_LARGEST_OFFSET = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Grid:
-    """How a job is laid out: ``pieces`` of ``piece_rows`` per trajectory, N lanes of DP columns
-    and K rows to a tile."""
-
-    batch: int
-    dofs: int
-    pieces: int
-    piece_rows: int
-    N: int
-    DP: int
-    K: int
-
-    @property
-    def programs(self) -> tuple[int, int]:
-        return -(-self.batch * self.pieces // self.N), -(-self.dofs // self.DP)
-
-    @property
-    def tile(self) -> dict[str, int]:
-        return {"D": self.dofs, "DP": self.DP, "N": self.N, "K": self.K}
-
-    def wide(self, *strides: int) -> bool:
-        """Whether offsets within a program may not fit 32 bits."""
-        reach = self.N * (max(strides) + self.piece_rows * self.dofs)
-        return reach + self.K * self.dofs > _LARGEST_OFFSET
-
-
-def grid(batch: int, rows: int, dofs: int, heavy: bool = False) -> Grid:
-    """The layout of so many rows; it does not depend on the device.
-
-    heavy: a row takes many registers (steps of its own, foh), so a tile has fewer rows.
-    """
-    DP = min(_COLUMNS, power_of_two(dofs))
-    N = _COLUMNS // DP
-    K = 4 if heavy else 8
-    warps = -(-batch // N) * -(-dofs // DP)
-    if rows < _LONG or warps * 2 > _WARPS:
-        return Grid(batch, dofs, 1, rows, N, DP, K)
-    pieces = _WARPS * N // (batch * -(-dofs // DP))
-    piece_rows = max(_LEAST_ROWS, -(-rows // max(1, pieces)))
-    piece_rows = -(-piece_rows // K) * K
-    return Grid(batch, dofs, -(-rows // piece_rows), piece_rows, N, DP, K)
+NONE: tuple[None, ...] = (None,) * 8
 
 
 def _dt(dt: Tensor) -> dict[str, Any]:
@@ -127,38 +75,18 @@ def forward(
         "WIDE": layout.wide(stride(given), outputs.stride),
         **OPTIONS,
     }
-    final: dict[str, Any] = {
+    final = {
         "out": outputs.places,
         "end": tuple(ends),
         "BOTTOM": min(wanted, default=3),
         "TOP": max(wanted, default=0),
     }
-    nothing: tuple[None, ...] = (None,) * 8
+    totals_only = {"out": NONE[:4], "end": NONE, "out_stride": 0, "BOTTOM": 0, "TOP": 2}
+    sums = [k for m in range(order - 1, -1, -1) for k in (2 * m, 2 * m + 1)]
     with on(given):
-        if layout.pieces == 1:
-            none = (None,) * 8
-            forward_rows.forward[layout.programs](
-                **common, **final, totals=none, bases=none, CHUNKED=0
-            )
-        else:
-            totals, bases = _piecewise(layout, given), _piecewise(layout, given)
-            forward_rows.forward[layout.programs](
-                **{**common, "out_stride": 0},
-                out=nothing[:4],
-                end=nothing,
-                totals=totals,
-                bases=nothing,
-                CHUNKED=1,
-                BOTTOM=0,
-                TOP=2,
-            )
-            if order:
-                sums = [k for m in range(order - 1, -1, -1) for k in (2 * m, 2 * m + 1)]
-                begin = [parts[k] for k in sums]
-                _carry(layout, common, totals, bases, begin, sums, backwards=False)
-            forward_rows.forward[layout.programs](
-                **common, **final, totals=totals, bases=bases, CHUNKED=2
-            )
+        _launch(
+            forward_rows.forward, layout, common, final, totals_only, sums, [parts[k] for k in sums]
+        )
         outputs.give_back()
     if not end:
         return []
@@ -200,31 +128,34 @@ def backward(
         "WIDE": layout.wide(pulled_stride, outputs.stride),
         **OPTIONS,
     }
-    none: tuple[None, ...] = (None,) * 8
-    final: dict[str, Any] = {"sources": outputs.places, "state": tuple(state)}
+    final = {"sources": outputs.places, "state": tuple(state)}
+    totals_only = {"sources": NONE[:4], "state": NONE[:4], "sources_stride": 0}
+    sums = list(range(2 * order))
+    begin = [ends[k // 2] if k % 2 == 0 else None for k in sums]
     with on(dt):
-        if layout.pieces == 1:
-            backward_rows.backward[layout.programs](
-                **common, **final, totals=none, bases=none, CHUNKED=0
-            )
-        else:
-            totals, bases = _piecewise(layout, dt), _piecewise(layout, dt)
-            backward_rows.backward[layout.programs](
-                **{**common, "sources_stride": 0},
-                sources=none[:4],
-                state=none[:4],
-                totals=totals,
-                bases=none,
-                CHUNKED=1,
-            )
-            if order:
-                sums = list(range(2 * order))
-                begin = [ends[k // 2] if k % 2 == 0 else None for k in sums]
-                _carry(layout, common, totals, bases, begin, sums, backwards=True)
-            backward_rows.backward[layout.programs](
-                **common, **final, totals=totals, bases=bases, CHUNKED=2
-            )
+        _launch(backward_rows.backward, layout, common, final, totals_only, sums, begin)
         outputs.give_back()
+
+
+def _launch(
+    kernel: Any,
+    layout: Grid,
+    common: dict[str, Any],
+    final: dict[str, Any],
+    totals_only: dict[str, Any],
+    sums: Sequence[int],
+    begin: Sequence[Tensor | None],
+) -> None:
+    """One launch, or of pieces: their totals, what they pass on, and the rows."""
+    programs = layout.programs
+    if layout.pieces == 1:
+        kernel[programs](**common, **final, totals=NONE, bases=NONE, CHUNKED=0)
+        return
+    totals, bases = (_piecewise(layout, common["dt"]) for _ in range(2))
+    kernel[programs](**{**common, **totals_only}, totals=totals, bases=NONE, CHUNKED=1)
+    if sums:
+        _carry(layout, common, totals, bases, begin, sums, kernel is backward_rows.backward)
+    kernel[programs](**common, **final, totals=totals, bases=bases, CHUNKED=2)
 
 
 def _carry(
@@ -234,7 +165,6 @@ def _carry(
     bases: Sequence[Tensor],
     begin: Sequence[Tensor | None],
     sums: Sequence[int],
-    *,
     backwards: bool,
 ) -> None:
     """Fill ``bases`` from the totals of all pieces; see carry.py. ``sums``: which of the flat
