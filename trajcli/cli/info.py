@@ -49,7 +49,7 @@ def _facts() -> dict[str, Any]:
         "trajcli": __version__,
         "python": platform.python_version(),
     }
-    for package in ("torch", "numpy", "h5py", "typer", "rich", "matplotlib", "rerun-sdk"):
+    for package in ("torch", "triton", "numpy", "h5py", "typer", "rich", "matplotlib", "rerun-sdk"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -26,6 +26,10 @@ class Choice:
             from trajcli.kernels import native
 
             return native
+        if self.backend == "triton":
+            from trajcli.kernels import triton_ops
+
+            return triton_ops
         from trajcli.kernels import torch_ops
 
         return torch_ops
@@ -39,27 +43,47 @@ def choose(device: str = "auto", backend: str = "auto") -> Choice:
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
         raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
-    absent = absent_backends()
-    if backend in absent:
-        raise UsageError(
-            Fault(f"backend {backend} is absent", "--backend", "torch", absent[backend])
-        )
+    why = _absence(backend)
+    if why:
+        raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
     if backend == "native" and device == "auto":
         return Choice("native", "cpu", "backend native was asked for")
     name, reason = _device(device)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
+    if backend == "triton" and name == "cpu" and not interpreted():
+        raise UsageError(Fault("backend triton runs on CUDA devices", "--backend", "torch", name))
     if backend == "auto":
-        backend = "native" if name == "cpu" and "native" not in absent else "torch"
+        backend = "native" if name == "cpu" else "triton"
+        why = _absence(backend)
+        if why:
+            reason += "" if name == "cpu" else f"; backend triton is absent: {why}"
+            backend = "torch"
     return Choice(backend, name, reason)
 
 
 def absent_backends() -> dict[str, str]:
     """The backends that cannot run here, each with the reason."""
-    from trajcli.kernels import native
+    reasons = {name: _absence(name) for name in BACKENDS}
+    return {name: reason for name, reason in reasons.items() if reason}
 
-    absent = {"triton": "not part of this version of trajcli"}
-    return {"native": native.absence(), **absent} if native.absence() else absent
+
+def _absence(backend: str) -> str:
+    """Why a backend cannot run here; empty where it can. Imports torch only for Triton, where
+    there is a driver."""
+    from trajcli.kernels import native, triton_ops
+
+    if backend == "native":
+        return native.absence()
+    if backend != "triton":
+        return ""
+    no_device = not interpreted() and not cuda_devices()
+    return triton_ops.absence() or ("there is no CUDA device" if no_device else "")
+
+
+def interpreted() -> bool:
+    """Whether Triton's kernels run in its interpreter, on the CPU: for tests."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
 def cuda_devices() -> int:
