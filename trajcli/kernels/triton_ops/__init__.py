@@ -17,8 +17,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Any
 
 from trajcli.arrays import is_torch
@@ -32,6 +30,9 @@ OLDEST = (3, 6)
 @cache
 def absence() -> str:
     """Why these kernels cannot run here; empty where they can, given a CUDA device."""
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+
     if find_spec("triton") is None:
         return "triton is not installed; it comes with torch's CUDA builds"
     try:
