@@ -164,7 +164,7 @@ def _each_block(
             reached.done, reached.carry = done, left
             on_progress(done[0] + done[1] / rows, total)
 
-    with _worker(plan) as worker:
+    with _worker(plan, output) as worker:
         for part, block in _blocks(plan, reached.done):
             inputs = _read(part, block)
             views = _views(part, output, block)
@@ -183,9 +183,11 @@ def _each_block(
         settle(0)
 
 
-def _worker(plan: Plan) -> Worker:
-    """What computes the blocks of a plan; gradients go to a device and back on their own."""
-    device = None if plan.gradient is not None else device_for(plan.choice)
+def _worker(plan: Plan, output: Output | Padded) -> Worker:
+    """What computes the blocks of a plan; gradients go to a device and back on their own, and to
+    an output that keeps what it is given a pipeline's memory cannot be lent."""
+    alone = plan.gradient is not None or output.keeps
+    device = None if alone else device_for(plan.choice)
     if device is None:
         return InOrder(plan.choice)
     return Pipeline(device, plan.choice, plan.dtype, plan.wanted)
