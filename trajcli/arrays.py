@@ -100,9 +100,14 @@ def leading(values: Array, count: int) -> Array:
     return values if values.shape[1] == count else columns(values, 0, count)
 
 
+def zeros(like: Array) -> Array:
+    """Zeros of the same shape, to be read only: in torch one number, seen everywhere."""
+    return like.new_zeros(()).expand(like.shape) if is_torch(like) else np.zeros_like(like)
+
+
 def pair(values: Array) -> Pair:
     """Float64 values as pairs."""
-    return Pair(values, namespace(values).zeros_like(values))
+    return Pair(values, zeros(values))
 
 
 def loaded(values: Array) -> bool:

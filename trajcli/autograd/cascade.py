@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from trajcli.arrays import pair
 from trajcli.autograd.folding import Tensors, batch_of, buffers, fold, like, or_zero, unfold
-from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import CascadeProgram, run_program
 from trajcli.kernels.transpose import action_weights, cascade_gradients, dt_gradient
 from trajcli.kernels.transpose import slopes as slopes_of
@@ -51,7 +51,7 @@ class Cascade(Function):
         out = buffers(shape, plan.dtype, inputs[:9])
         program = CascadeProgram(
             sources=sources,
-            state=tuple(Pair(part, torch.zeros_like(part)) for part in state),
+            state=tuple(pair(part) for part in state),
             dt=dt,
             order=plan.order,
             scheme=plan.scheme,

@@ -29,6 +29,8 @@ def info(json: options.Json = False, quiet: options.Quiet = False) -> None:
         console.say(f"{name:<10} {version or 'not installed'}")
     for device in facts["devices"]:
         console.say(f"{'device':<10} {device['name']}: {device['what']}")
+    if facts["cuda_absent"]:
+        console.say(f"{'device':<10} cuda: absent: {facts['cuda_absent']}")
     for backend in facts["backends"]:
         state = "present" if backend["present"] else f"absent: {backend['why']}"
         state += f", {backend['runs_on']}" if "runs_on" in backend else ""
@@ -42,26 +44,26 @@ def _facts() -> dict[str, Any]:
     from importlib.metadata import PackageNotFoundError, version
 
     from trajcli import __version__
-    from trajcli.kernels import native
-    from trajcli.kernels.choose import BACKENDS, absent_backends, cuda_devices
+    from trajcli.kernels import cuda, native
+    from trajcli.kernels.choose import BACKENDS, absent_backends, preferred
 
     versions: dict[str, str | None] = {
         "trajcli": __version__,
         "python": platform.python_version(),
     }
-    for package in ("torch", "numpy", "h5py", "typer", "rich", "matplotlib", "rerun-sdk"):
+    for package in ("torch", "triton", "numpy", "h5py", "typer", "rich", "matplotlib", "rerun-sdk"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = None
     devices = [{"name": "cpu", "what": f"{os.cpu_count()} cores, {platform.machine()}"}]
-    count = cuda_devices()
+    count = cuda.count()
     if count:
         import torch
 
         for index in range(count):
             found = torch.cuda.get_device_properties(index)
-            what = f"{found.name}, {found.total_memory / 1e9:.0f} GB"
+            what = f"{found.name}, {found.total_memory / 1e9:.0f} GB; {preferred(f'cuda:{index}')}"
             devices.append({"name": f"cuda:{index}", "what": what})
     absent = absent_backends()
     backends = [
@@ -70,4 +72,5 @@ def _facts() -> dict[str, Any]:
     ]
     if not native.absence():
         backends[0]["runs_on"] = f"{native.instruction_set()}, {native.threads()} threads"
-    return {"versions": versions, "devices": devices, "backends": backends}
+    facts = {"versions": versions, "devices": devices, "backends": backends}
+    return {**facts, "cuda_absent": "" if count else cuda.absence()}

@@ -102,6 +102,8 @@ class _Filling:
 class CompressedOutput(Hdf5Output):
     """The same file with its streamed variables in compressed chunks."""
 
+    keeps = True
+
     def __init__(
         self,
         path: Path,

@@ -46,6 +46,8 @@ class Output(ABC):
 
     copies = 1
     """How often the values lie on the disk while they are written."""
+    keeps = False
+    """Whether it goes on reading what it was given to write."""
 
     def __init__(
         self,

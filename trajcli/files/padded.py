@@ -47,6 +47,7 @@ class Padded:
 
     def __init__(self, output: Output) -> None:
         self._output = output
+        self.keeps = output.keeps
         self.done = output.done
         self.carried = output.carried
         self._variables = {v.name: v for v in output.schema.variables}

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.arrays import is_torch, to_torch
 from trajcli.errors import Fault, UsageError
 from trajcli.inputs import Inputs
 from trajcli.jobs.request import Request
@@ -101,8 +102,11 @@ def _check(
 def _kernel_rows(
     mode: str, dofs: int, backend: str, elements: int, rounds: int
 ) -> list[dict[str, Any]]:
-    """Forward and adjoint of a mode in one backend, each against the copies of its round."""
-    if backend != "native":  # each of its steps is a pass over memory, some hundred of them
+    """Forward and adjoint of a mode in one backend, each against the copies of its round.
+
+    Triton on the first CUDA device, the others on the CPU.
+    """
+    if backend == "torch":  # each of its steps is a pass over memory, some hundred of them
         elements = min(elements, max(_SLOW_ELEMENTS, HORIZON * dofs))
     batch = elements // (HORIZON * dofs)
     random = np.random.default_rng(0)
@@ -116,22 +120,24 @@ def _kernel_rows(
     )
     rows = inputs.mode.rows(HORIZON, False)
     out = [np.zeros((batch, rows, dofs), np.float32) for _ in PARTS]
-    choice = Choice(backend, "cpu", "bench")
-    program = inputs.program(None if backend == "native" else "cpu")
-    places = out if backend == "native" else _as_tensors(out)
+    choice = Choice(backend, "cuda" if backend == "triton" else "cpu", "bench")
+    program = inputs.program(None if backend == "native" else choice.device)
+    places = out if backend == "native" else _as_tensors(out, choice.device)
     pull = _adjoint(program, choice, places, actions)
-    copies = _Copies(actions)
+    copies = _DeviceCopies(actions) if backend == "triton" else _Copies(actions)
+    timed = _timed_on_device if backend == "triton" else _timed
     found: dict[str, list[tuple[float, float]]] = {"forward": [], "adjoint": []}
     for _ in range(rounds + 1):
-        floor = _timed(copies)
-        forward = _timed(lambda: run_program(program, choice.kernels, places))
+        floor = timed(copies)
+        forward = timed(lambda: run_program(program, choice.kernels, places))
         found["forward"].append((forward, floor))
-        found["adjoint"].append((_timed(pull), floor))
+        found["adjoint"].append((timed(pull), floor))
     return [
         {
             "mode": mode,
             "dofs": dofs,
             "backend": backend,
+            "device": choice.device,
             "direction": direction,
             "seconds": statistics.median(t for t, _ in times[1:]),
             "copies": statistics.median(t / floor for t, floor in times[1:]),
@@ -141,10 +147,10 @@ def _kernel_rows(
     ]
 
 
-def _as_tensors(arrays: Sequence[Any]) -> list[Any]:
+def _as_tensors(arrays: Sequence[Any], device: str) -> list[Any]:
     import torch
 
-    return [torch.from_numpy(array) for array in arrays]
+    return [torch.from_numpy(array).to(device) for array in arrays]
 
 
 def _adjoint(
@@ -156,23 +162,40 @@ def _adjoint(
         inner = [g[:, 1:] if program.start is not None else g for g in upstream]
         head, tail = (None if part is None else part.hi for part in (program.head, program.tail))
         given, weights = program.actions, program.weights
-        if choice.backend != "native":
+        if choice.backend == "torch":
             return lambda: kernels.band_adjoint(inner, given, head, tail, weights, of_table=False)
-        grad = np.empty(given.shape, np.float32)
+        grad = _like(given, np.empty(given.shape, np.float32))
         return lambda: kernels.band_adjoint(
             inner, given, head, tail, weights, of_table=False, into=grad
         )
     inner = [g[:, 1:] if program.start_row else g for g in upstream]
     none, options = (None,) * 4, {"order": program.order, "scheme": program.scheme}
     shape = tuple(program.sources[program.order].shape)  # type: ignore[union-attr]
-    if choice.backend != "native":
+    if choice.backend == "torch":
         return lambda: kernels.cascade_adjoint(inner, none, program.dt, shape, **options)
     sources: list[Any] = [None] * 4
-    sources[program.order] = np.empty(actions.shape, np.float32)
-    state = [np.empty((shape[0], shape[2])) for _ in PARTS]
+    sources[program.order] = _like(program.dt, np.empty(actions.shape, np.float32))
+    state = [_like(program.dt, np.empty((shape[0], shape[2]))) for _ in PARTS]
     return lambda: kernels.adjoint_into(
         inner, none, program.dt, shape, **options, sources=sources, state=state
     )
+
+
+def _like(given: Any, array: Any) -> Any:
+    """The array where and as what ``given`` is."""
+    return to_torch(array, str(given.device)) if is_torch(given) else array
+
+
+class _DeviceCopies:
+    """The same floor on a CUDA device."""
+
+    def __init__(self, values: Any) -> None:
+        self._values = to_torch(values, "cuda")
+        self._out = [self._values.clone() for _ in PARTS]
+
+    def __call__(self) -> None:
+        for out in self._out:
+            out.copy_(self._values)
 
 
 class _Copies:
@@ -241,4 +264,14 @@ def _copy_file(source: Path, target: Path) -> None:
 def _timed(what: Callable[[], object]) -> float:
     began = time.perf_counter()
     what()
+    return time.perf_counter() - began
+
+
+def _timed_on_device(what: Callable[[], object]) -> float:
+    import torch
+
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    what()
+    torch.cuda.synchronize()
     return time.perf_counter() - began

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,16 +27,21 @@ from trajcli.jobs.places import Files, Place, find_actions
 from trajcli.jobs.recorded import prepared
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice, choose
+from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.central import Central
 from trajcli.modes.stretch import PIECE
 from trajcli.trajectory import DTYPES, output_dtype
 
-_BYTES_PER_ELEMENT = {"native": 96, "torch": 512}
+_BYTES_PER_ELEMENT = {"native": 96, "torch": 512, "triton": 256, "torch on a device": 768}
 """Working memory for each action: a block in, four out, and two blocks at once; torch keeps some
-60 float64 on the way."""
-_BLOCK_ELEMENTS = {"native": 1 << 20, "torch": 1 << 17}
+60 float64 on the way. A device's pipeline has three blocks in pinned memory, of which there may
+be twice what was asked for, and as much on the device."""
+_BLOCK_ELEMENTS = {"native": 1 << 20, "torch": 1 << 17, "triton": 1 << 23}
+_BLOCK_ELEMENTS["torch on a device"] = 1 << 22
 """More gains nothing, or leaves the processor's caches and runs slower."""
+_SHARE_OF_FREE = 0.8
+"""Of a device's free memory, what blocks are to take."""
 _BYTES_PER_ROW = 64
 """For each row of a trajectory, whatever its dofs: where its window is, its time."""
 _BYTES_PER_STEP = 192
@@ -133,7 +139,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     check = Gathering()
     mode = check.attempt(lambda: make_mode(request.mode, **request.options))
     wanted = check.attempt(lambda: _wanted(request.write))
-    choice = check.attempt(lambda: choose(request.device, request.backend))
+    choice = check.attempt(lambda: choose(request.device, request.backend, 0))
     check.attempt(lambda: _require_choice("--dtype", request.dtype or "float64", DTYPES))
     check.attempt(
         lambda: _require_choice("--repeated-times", request.repeated_times, ("error", "drop"))
@@ -160,9 +166,12 @@ def make_plan(request: Request, files: Files) -> Plan:
     longest = max(range(len(founds)), key=lambda k: all_inputs[k].horizon)
     found, inputs = founds[longest][1], all_inputs[longest]
     dtype = request.dtype or output_dtype(_widest([each.batch for _, each in founds]))
-    kind = "torch" if gradient is not None else choice.backend
+    if request.device == "auto":
+        actions = sum(math.prod(each.actions.shape) for each in all_inputs)
+        choice = choose(request.device, request.backend, actions)
+    kind, memory = _room(choice, gradient, request.memory)
     whole = gradient is not None or bool(request.smooth)
-    size = _size(inputs, kind, request.memory, whole)
+    size = _size(inputs, kind, memory, whole)
     needed = 0 if not whole else inputs.rows * inputs.actions.shape[2] * _BYTES_PER_ELEMENT[kind]
     plan = Plan(
         batch=found.batch,
@@ -185,9 +194,19 @@ def make_plan(request: Request, files: Files) -> Plan:
         smooth=tuple(request.smooth),
         better=_better_than_commands(places[0], mode),
     )
-    return (
-        plan if len(founds) == 1 else _in_parts(plan, request, places, founds, kind, files.paths())
-    )
+    if len(founds) == 1:
+        return plan
+    return _in_parts(plan, request, places, founds, (kind, memory), files.paths())
+
+
+def _room(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str, int]:
+    """What a block's memory is counted for, and how much there is: on a device no more than most
+    of what is free there."""
+    kind = "torch" if gradient is not None else choice.backend
+    if choice.device == "cpu":
+        return ("torch" if kind == "triton" else kind), memory
+    kind = "torch on a device" if kind == "torch" else kind
+    return kind, min(memory, int(_SHARE_OF_FREE * free_bytes(choice.device)))
 
 
 def _better_than_commands(place: Place, mode: Mode) -> str | None:
@@ -215,14 +234,14 @@ def _in_parts(
     request: Request,
     places: Sequence[Place],
     founds: Sequence[tuple[Any, Found]],
-    kind: str,
+    room: tuple[str, int],
     paths: Sequence[str],
 ) -> Plan:
     """The plan for each length, and the schema that all of them fill."""
     mode, first, parts = plan.inputs.mode, 0, []
     for k, (numbers, found) in enumerate(founds):
         inputs = found.inputs(mode)
-        size = _size(inputs, kind, request.memory, bool(request.smooth))
+        size = _size(inputs, *room, bool(request.smooth))
         parts.append(
             replace(plan, batch=found.batch, inputs=inputs, size=size, prefix=f"{k}/", first=first)
         )

@@ -6,34 +6,32 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from trajcli.checks import largest
-from trajcli.errors import Fault, Stopped, raise_if_any
+from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
 from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.padded import Padded
-from trajcli.files.schema import QUANTITIES
-from trajcli.input_checks import value_faults
 from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
+from trajcli.jobs.halving import halved
+from trajcli.jobs.job import Job
+from trajcli.jobs.pipeline import InOrder, Pipeline, Worker, device_for
 from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.shrinking import Sizes, guarded
+from trajcli.kernels.device import Lost, NoRoom
 from trajcli.modes import PARTS
-from trajcli.recordings import smooth
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
-
-_LIMITS = {"float32": 1e38, "float64": 1e307}
-"""Below these no result overflows."""
 
 Progress = Callable[[float, int], None]
 """Called with trajectories done, of the last one maybe a part, and all of them."""
@@ -71,17 +69,21 @@ def run(
             report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
             sink = Padded(output) if plan.schema.scatter else output
             with discarding(output), guarded(files.paths()) as sizes:
-                overflowed = _compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
+                reached = _compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
                 sizes.require_all()
                 output.finish()
     finally:
         files.close()
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + plan.schema.nbytes
-    if overflowed:
+    if reached.halved:
+        times = f"halved {reached.halved} times" if reached.halved > 1 else "halved"
+        note = f"blocks were {times}: memory on {plan.choice.device} was short"
+        report["notes"] = [*report["notes"], note]
+    if reached.bad:
         report["notes"] = [
             *report["notes"],
-            f"{overflowed} results are too large for {plan.dtype} or not finite",
+            f"{reached.bad} results are too large for {plan.dtype} or not finite",
         ]
     if plan.better is not None and plan.peak.value is not None and plan.peak.value <= 1.0:
         quantity = PARTS[plan.inputs.mode.derivatives_of]
@@ -93,6 +95,17 @@ def run(
     return {**report, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
+@dataclass
+class _Reached:
+    """How far a run is: results that are not finite, trajectories and rows of the next one that
+    are done, what these leave for the rows after them, and how often blocks had to be halved."""
+
+    bad: int
+    done: tuple[int, int]
+    carry: Carry
+    halved: int = 0
+
+
 def _compute(
     plan: Plan,
     output: Output | Padded,
@@ -100,51 +113,84 @@ def _compute(
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
-) -> int:
-    """Every block from file to file; returns how many results are not finite.
-
-    Blocks are read, and their places in the output made ready, while those before are computed
-    and written by another thread: one at a time, or two where they need no memory of their own.
-    """
-    total, rows = plan.total, plan.inputs.rows
-    bad, done = int(output.carried.get("bad", 0)), output.done
-    carry = Carry.of(output.carried) if done[1] else Carry()
+) -> _Reached:
+    """Every block from file to file, in smaller ones where a device has no room for whole ones."""
+    carry = Carry.of(output.carried) if output.done[1] else Carry()
+    reached = _Reached(int(output.carried.get("bad", 0)), output.done, carry)
     if plan.gradient is not None:
         plan.gradient.carry_on(output.carried)
-    ahead: deque[tuple[tuple[int, int], Future[int]]] = deque()
+    while True:
+        try:
+            _each_block(plan, output, sizes, allow_nonfinite, stop, on_progress, reached)
+            break
+        except NoRoom as short:
+            smaller = halved(plan)
+            if smaller is None:
+                raise _no_room(plan, output, short, reached) from None
+            plan, reached.halved = smaller, reached.halved + 1
+        except Lost as lost:
+            came = f"the loss of {plan.choice.device} ({lost})"
+            raise _stopped(plan, output, came, reached) from None
+    for name, row, array in plan.gradient.finish() if plan.gradient else ():
+        output.write(name, row, array)
+    return reached
+
+
+def _each_block(
+    plan: Plan,
+    output: Output | Padded,
+    sizes: Sizes,
+    allow_nonfinite: bool,
+    stop: Callable[[], str | None],
+    on_progress: Progress,
+    reached: _Reached,
+) -> None:
+    """The blocks that are left.
+
+    Blocks are read, and their places in the output made ready, while those before are computed
+    and written by other threads: one at a time, or two where they need no memory of their own,
+    or as many as a device's pipeline holds.
+    """
+    total, rows, carry = plan.total, plan.inputs.rows, reached.carry
+    ahead: deque[tuple[tuple[int, int], Carry, Future[int]]] = deque()
 
     def settle(most: int) -> None:
         """Wait until no more than so many blocks are on their way."""
-        nonlocal bad, done
         while len(ahead) > most:
-            reached, result = ahead.popleft()
-            bad += result.result()
+            done, left, result = ahead.popleft()
+            reached.bad += result.result()
             sizes.require_pages()
             output.settle()
-            done = reached
+            reached.done, reached.carry = done, left
             on_progress(done[0] + done[1] / rows, total)
 
-    with ThreadPoolExecutor(1) as worker:
-        for part, block in _blocks(plan, done):
+    with _worker(plan, output) as worker:
+        for part, block in _blocks(plan, reached.done):
             inputs = _read(part, block)
             views = _views(part, output, block)
-            settle(0 if views is None else 1)
+            settle(worker.ahead if views is None else 1)
             came = stop()
             if came is not None:
                 settle(0)
-                left = {"bad": np.array(bad), **(carry.arrays() if done[1] else {})}
-                raise _stopped(plan, output, came, done, left)
+                raise _stopped(plan, output, came, reached)
             if block.rows[0] == 0:
                 carry = Carry()
-            job = (part, output, block, inputs, views, carry, allow_nonfinite)
             rows, first = part.inputs.rows, part.first
             whole = block.rows[1] == rows
-            reached = (first + block.end, 0) if whole else (first + block.begin, block.rows[1])
-            ahead.append((reached, worker.submit(_run_block, *job)))
+            done = (first + block.end, 0) if whole else (first + block.begin, block.rows[1])
+            job = Job(part, output, block, inputs, views, carry, allow_nonfinite)
+            ahead.append((done, carry, worker.submit(job)))
         settle(0)
-    for name, row, array in plan.gradient.finish() if plan.gradient else ():
-        output.write(name, row, array)
-    return bad
+
+
+def _worker(plan: Plan, output: Output | Padded) -> Worker:
+    """What computes the blocks of a plan; gradients go to a device and back on their own, and to
+    an output that keeps what it is given a pipeline's memory cannot be lent."""
+    alone = plan.gradient is not None or output.keeps
+    device = None if alone else device_for(plan.choice)
+    if device is None:
+        return InOrder(plan.choice)
+    return Pipeline(device, plan.choice, plan.dtype, plan.wanted)
 
 
 def _blocks(plan: Plan, done: tuple[int, int]) -> Iterator[tuple[Plan, Block]]:
@@ -186,56 +232,11 @@ def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] 
     return found
 
 
-def _run_block(
-    plan: Plan,
-    output: Output | Padded,
-    block: Block,
-    inputs: Inputs,
-    views: dict[str, Any] | None,
-    carry: Carry,
-    allow_nonfinite: bool,
-) -> int:
-    """Check, compute and write one block; returns how many results are not finite."""
-    raise_if_any(_located_faults(block, inputs, allow_nonfinite))
-    if plan.better is not None and inputs.actions.size:
-        plan.peak.value = max(plan.peak.value or 0.0, largest(inputs.actions))
-    bounded = inputs.stays_below(_LIMITS[plan.dtype], carry)
-    bad, (begin, step) = 0, (block.begin, block.rows[0])
-    for name, row, array in _results(plan, inputs, begin, views, carry):
-        if name in plan.smooth:
-            array[...] = smooth(array)
-        if not (bounded and name in QUANTITIES):
-            bad += array.size - int(np.isfinite(array).sum())
-        if views is None or name not in views:
-            output.write(plan.prefix + name, row, array, step)
-    time = next(v for v in plan.schema.variables if v.name.endswith("time"))
-    if plan.prefix:
-        times = inputs.row_times(carry)
-        output.write(f"{plan.prefix}time", begin, times[[0] * len(inputs.actions)]
-                     if len(times) == 1 else times, step)  # fmt: skip
-    elif len(time.shape) == 2:
-        output.write("time", begin, inputs.row_times(carry), step)
-    elif begin == 0:  # times that all share are written with the first
-        output.write("time", step, inputs.row_times(carry)[0])
-    return bad
-
-
-def _located_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
-    """What is wrong with the values of a block, each named where it lies."""
-    faults = value_faults(inputs, allow_nonfinite)
-    if not faults or block.part.origin is None:
-        return faults
-    found: list[Fault] = []
-    for k in range(len(inputs.actions)):
-        where, number = block.part.origin(block.local + k)
-        found += value_faults(inputs.only(k, {"actions": where}, number), allow_nonfinite)
-    return found or faults
-
-
-def _stopped(
-    plan: Plan, output: Output | Padded, came: str, done: tuple[int, int], left: Mapping[str, Any]
-) -> Stopped:
-    """The end of a run that a signal stopped; what is done is kept, and what to go on from."""
+def _stopped(plan: Plan, output: Output | Padded, came: str, reached: _Reached) -> Stopped:
+    """The end of a run that a signal or a lost device stopped; what is done is kept, and what to
+    go on from."""
+    done = reached.done
+    left = {"bad": np.array(reached.bad), **(reached.carry.arrays() if done[1] else {})}
     sums = {} if plan.gradient is None else plan.gradient.carried()
     output.keep(done, {**left, **sums})
     rows = f" and {done[1]} rows of the next" if done[1] else ""
@@ -244,19 +245,13 @@ def _stopped(
     return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
 
 
-def _results(
-    plan: Plan, block: Inputs, begin: int, views: dict[str, Any] | None, carry: Carry
-) -> Iterator[tuple[str, int, Any]]:
-    """What a block gives: name, first row, values."""
-    if plan.gradient is None:
-        results = block.compute(plan.choice, plan.dtype, plan.wanted, views, carry)
-        yield from ((name, begin, values) for name, values in results.items())
-        return
-    for name, row, values in plan.gradient.block(
-        block, plan.inputs, begin, plan.choice, plan.dtype
-    ):
-        if name not in QUANTITIES or name in plan.wanted:
-            yield name, row, values
+def _no_room(plan: Plan, output: Output | Padded, short: NoRoom, reached: _Reached) -> TrajcliError:
+    """The end of a run whose smallest blocks do not fit a device."""
+    if reached.done != (0, 0):
+        return _stopped(plan, output, f"a lack of memory on {plan.choice.device}", reached)
+    hint = "--device cpu, or wait until others have left the device"
+    what = "no room for the smallest block"
+    return UsageError(Fault(what, f"--device {plan.choice.device}", "", str(short), hint))
 
 
 @contextmanager

@@ -11,6 +11,16 @@ from trajcli.errors import Fault, UsageError
 
 BACKENDS = ("native", "triton", "torch")
 
+START_UP_SECONDS = 3.0
+"""What a CUDA device costs before it computes: torch takes 1.3 to 2.5 s to import (2 shared x86-64
+cores, torch 2.13, 2026-11-21), and the rest is allowed for the device's context and for loading
+compiled kernels; benchmarks/gpu.py measures all of it on a device."""
+ACTIONS_PER_SECOND = {"native": 1e8, "torch": 2e6}
+"""What the CPU does meanwhile, from file to file: 35 million float32 actions in 0.3 to 0.5 s with
+the compiled kernels on the same 2 cores, and torch's 45 to 560 ns for each (benchmarks/README)."""
+LEAST_CAPABILITY = (8, 0)
+"""What Triton's kernels are compiled for: a device with bfloat16 and enough registers."""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -26,69 +36,137 @@ class Choice:
             from trajcli.kernels import native
 
             return native
+        if self.backend == "triton":
+            from trajcli.kernels import triton_ops
+
+            return triton_ops
         from trajcli.kernels import torch_ops
 
         return torch_ops
 
 
-def choose(device: str = "auto", backend: str = "auto") -> Choice:
+def choose(device: str = "auto", backend: str = "auto", actions: int | None = None) -> Choice:
     """Pick device and backend.
 
+    actions: how many a job from file to file has; a CUDA device must then be free to use, and is
+    picked only where that many pay for its start. torch is imported only for a CUDA device.
     Raises UsageError for a device that is not there or a backend this version has not.
     """
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
         raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
-    absent = absent_backends()
-    if backend in absent:
-        raise UsageError(
-            Fault(f"backend {backend} is absent", "--backend", "torch", absent[backend])
-        )
+    why = "" if backend == "auto" else _absence(backend)
+    if why:
+        raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
     if backend == "native" and device == "auto":
         return Choice("native", "cpu", "backend native was asked for")
-    name, reason = _device(device)
+    name, reason = _device(device, backend, actions)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
-    if backend == "auto":
-        backend = "native" if name == "cpu" and "native" not in absent else "torch"
+    if backend == "triton" and name == "cpu" and not interpreted():
+        raise UsageError(Fault("backend triton runs on CUDA devices", "--backend", "torch", name))
+    if backend == "auto" and name == "cpu":
+        backend = _cpu_backend()
+    elif backend == "auto":
+        backend, because = _device_backend(name)
+        reason += f"; {because}"
     return Choice(backend, name, reason)
 
 
 def absent_backends() -> dict[str, str]:
     """The backends that cannot run here, each with the reason."""
+    reasons = {name: _absence(name) for name in BACKENDS}
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def preferred(device: str) -> str:
+    """Which backend ``auto`` takes on a CUDA device and why, in a few words."""
+    backend, because = _device_backend(device)
+    return f"{backend} is preferred, {because}"
+
+
+def interpreted() -> bool:
+    """Whether Triton's kernels run in its interpreter, on the CPU: for tests."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
+
+
+def _absence(backend: str) -> str:
+    """Why a backend cannot run here; empty where it can. Imports torch only for Triton, where
+    there is a driver."""
+    if backend == "native":
+        from trajcli.kernels import native
+
+        return native.absence()
+    if backend != "triton":
+        return ""
+    from trajcli.kernels import cuda, triton_ops
+
+    return triton_ops.absence() or ("" if interpreted() else cuda.absence())
+
+
+def _cpu_backend() -> str:
     from trajcli.kernels import native
 
-    absent = {"triton": "not part of this version of trajcli"}
-    return {"native": native.absence(), **absent} if native.absence() else absent
+    return "torch" if native.absence() else "native"
 
 
-def cuda_devices() -> int:
-    """How many CUDA devices torch can use; torch is not asked where there is no driver."""
-    if not any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")):
-        return 0
-    import torch
+def _device_backend(name: str) -> tuple[str, str]:
+    """The backend of a CUDA device, and why."""
+    from trajcli.kernels import cuda, triton_ops
 
-    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+    why = triton_ops.absence()
+    if why:
+        return "torch", f"backend triton is absent: {why}"
+    found, least = (
+        ".".join(map(str, version)) for version in (cuda.capability(name), LEAST_CAPABILITY)
+    )
+    if cuda.capability(name) < LEAST_CAPABILITY:
+        return "torch", f"backend triton needs compute capability {least}, this has {found}"
+    return "triton", f"compiled for compute capability {found}"
 
 
-def _device(asked: str) -> tuple[str, str]:
+def _device(asked: str, backend: str, actions: int | None) -> tuple[str, str]:
+    """The device, and why."""
+    from trajcli.kernels import cuda
+
     if asked == "cpu":
         return "cpu", "asked for"
-    count = cuda_devices()
     if asked == "auto":
-        if count:
-            return "cuda:0", "a CUDA device is present"
-        return "cpu", "no CUDA device is present"
+        return _by_size(backend, actions)
     kind, _, index = asked.partition(":")
     if kind != "cuda" or not (index == "" or re.fullmatch("[0-9]+", index)):
         raise UsageError(
             Fault("unknown device", "--device", "auto, cpu, cuda or cuda:N", repr(asked))
         )
+    where, hint, count = f"--device {asked}", "--device cpu runs anywhere", cuda.count()
     if int(index or 0) >= count:
-        hint = "--device cpu runs anywhere"
-        raise UsageError(
-            Fault(
-                "no such device", f"--device {asked}", f"one of {count} CUDA devices", asked, hint
-            )
-        )
-    return f"cuda:{int(index or 0)}", "asked for"
+        expected = f"one of {count} CUDA devices" if count else "a CUDA device"
+        found = asked if count else cuda.absence()
+        raise UsageError(Fault("no such device", where, expected, found, hint))
+    name = f"cuda:{int(index or 0)}"
+    trouble = "" if actions is None else cuda.trouble(name)
+    if trouble:
+        raise UsageError(Fault("the device is busy or broken", where, "one free", trouble, hint))
+    return name, "asked for"
+
+
+def _by_size(backend: str, actions: int | None) -> tuple[str, str]:
+    """The device of ``auto``: a CUDA device where there is one and the job pays for its start."""
+    from trajcli.kernels import cuda
+
+    if not cuda.driver():
+        return "cpu", "no CUDA device is present"
+    rate = ACTIONS_PER_SECOND["torch" if backend == "torch" else _cpu_backend()]
+    least = START_UP_SECONDS * rate
+    if actions is not None and actions < least and backend != "triton":
+        few = f"{actions:,} actions take it less than the {START_UP_SECONDS:g} s"
+        return "cpu", f"{few} a CUDA device takes to start"
+    why = cuda.absence()
+    if why:
+        return "cpu", f"no CUDA device is present: {why}"
+    if actions is None:
+        return "cuda:0", "a CUDA device is present"
+    why = cuda.trouble("cuda:0")
+    if why:
+        return "cpu", f"cuda:0 is busy or broken: {why}"
+    return "cuda:0", f"{actions:,} actions pay for its start"

@@ -1,0 +1,283 @@
+"""The Triton kernels on a CUDA device: right first, then as a share of its copy bandwidth.
+
+    python benchmarks/gpu.py [--quick] [--modes acceleration,central] [--json gpu.json]
+
+Needs torch with CUDA, triton and numpy; trajcli need not be installed. Every mode, forward and
+adjoint, float32: outputs and gradients of a few trajectories are compared with torch_ops; then each
+kernel is captured in a CUDA graph and its replays timed. The bytes a kernel must move are each
+input read once and each output written once; the share is that over the time, over what a
+device-to-device copy moves (bytes read and written). "torch" is the time of torch_ops per action,
+on fewer trajectories, over that of Triton.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from trajcli.inputs import Inputs
+from trajcli.kernels import torch_ops, triton_ops
+from trajcli.kernels.program import BandProgram, run_program
+from trajcli.modes import make_mode
+
+MODES: list[tuple[str, dict[str, Any]]] = [
+    ("clique", {}),
+    ("velocity", {}),
+    ("acceleration", {}),
+    ("jerk", {}),
+    ("jerk", {"scheme": "foh"}),
+    ("central", {}),
+    ("bspline", {"degree": 3}),
+    ("bspline", {"degree": 5}),
+    ("teleport", {}),
+]
+HORIZONS = (16, 32, 100, 1000)
+DOFS = (1, 6, 7, 14, 32)
+LANES = 1_000_000
+"""B · D, at least."""
+LONG = (1, 10_000_000, 7)
+CHECKED = 37
+"""Trajectories that are compared."""
+FEW = 4_000_000
+"""Actions torch_ops is timed with; its passes over memory need many times the space."""
+DEVICE = "cuda"
+
+
+@dataclass
+class Job:
+    """A mode on random actions of a shape, with buffers to compute into."""
+
+    mode: str
+    options: dict[str, Any]
+    shape: tuple[int, int, int]
+
+    def __post_init__(self) -> None:
+        B, H, D = self.shape
+        mode = make_mode(self.mode, **self.options)
+        self.actions = torch.randn(self.shape, device=DEVICE)
+        inputs = Inputs(
+            mode=mode,
+            actions=self.actions,
+            start={"position": torch.randn(1, D, device=DEVICE)},
+            goal={},
+            dt=torch.tensor(0.02, device=DEVICE),
+        )
+        self.program: Any = inputs.program(DEVICE)
+        self.out = [torch.empty(B, mode.rows(H, False), D, device=DEVICE) for _ in range(4)]
+        self.grad = torch.empty(self.shape, device=DEVICE)
+
+    @property
+    def bytes_moved(self) -> int:
+        return int(4 * self.actions.numel() + sum(4 * buffer.numel() for buffer in self.out))
+
+    def forward(self, kernels: Any) -> None:
+        run_program(self.program, kernels, self.out)
+
+    def adjoint(self, kernels: Any) -> list[torch.Tensor]:
+        """Gradients of the actions (and whatever comes with them), upstream in the outputs."""
+        program, upstream = self.program, [g[:, 1:] for g in self.out]
+        if isinstance(program, BandProgram):
+            head, tail = (None if p is None else p.hi for p in (program.head, program.tail))
+            into = {"into": self.grad} if kernels is triton_ops else {}
+            found = kernels.band_adjoint(
+                upstream, program.actions, head, tail, program.weights, of_table=False, **into
+            )
+            return [g for g in found if g is not None]
+        none: list[Any] = [None] * 4
+        options = {"order": program.order, "scheme": program.scheme}
+        if kernels is triton_ops:
+            sources, state = list(none), list(none)
+            sources[program.order] = self.grad
+            triton_ops.adjoint_into(
+                upstream, none, program.dt, self.shape, **options, sources=sources, state=state
+            )
+            return [self.grad]
+        wanted = [m == program.order for m in range(4)]
+        found, _ = kernels.cascade_adjoint(
+            upstream, none, program.dt, self.shape, **options, wanted=wanted
+        )
+        return [found[program.order]]
+
+
+def check(mode: str, options: dict[str, Any], dofs: int, horizon: int) -> dict[str, float]:
+    """Largest differences from torch_ops: outputs in ulp of float32 (beyond 1e-12 of the largest
+    value along the trajectory), gradients over their largest value."""
+    job = Job(mode, options, (CHECKED, horizon, dofs))
+    job.forward(triton_ops)
+    found = [x.clone() for x in job.out]
+    job.forward(torch_ops)
+    worst = 0.0
+    for a, b in zip(found, job.out, strict=True):
+        far = (a.double() - b.double()).abs()
+        far = far - 1e-12 * b.double().abs().amax(1, keepdim=True)
+        ulp = torch.nextafter(b.abs(), torch.full_like(b, torch.inf)).double() - b.abs().double()
+        worst = max(worst, float((far / ulp).max()))
+        if not torch.isfinite(a).all():
+            worst = float("inf")
+    for g in job.out:
+        g.normal_()
+    one, two = (job.adjoint(kernels) for kernels in (triton_ops, torch_ops))
+    error = max(
+        float((a.double() - b.double()).abs().max() / b.abs().max().clamp(min=1e-30))
+        for a, b in zip(one, two, strict=True)
+        if b.numel()
+    )
+    return {"ulp": worst, "gradient": error}
+
+
+def timed(what: Callable[[], object], rounds: int) -> float:
+    """Median seconds of a replay of the captured launches."""
+    for _ in range(3):
+        what()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        what()
+    return _median(graph.replay, rounds)
+
+
+def _median(what: Callable[[], object], rounds: int) -> float:
+    what()
+    seconds = []
+    for _ in range(rounds):
+        begin, end = (_event() for _ in range(2))
+        begin.record()
+        what()
+        end.record()
+        end.synchronize()
+        seconds.append(float(begin.elapsed_time(end)) / 1e3)
+    return statistics.median(seconds)
+
+
+def _event() -> Any:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def copy_bandwidth(rounds: int) -> float:
+    """Bytes read and written per second by a device-to-device copy."""
+    count = min(1 << 30, torch.cuda.mem_get_info()[0] // 16)
+    source = torch.randn(count, device=DEVICE)
+    target = torch.empty_like(source)
+    return 8 * count / timed(lambda: target.copy_(source), rounds)
+
+
+def measure(
+    mode: str, options: dict[str, Any], shape: tuple[int, int, int], copy: float, rounds: int
+) -> list[dict[str, Any]]:
+    """A row for forward and one for adjoint."""
+    job = Job(mode, options, shape)
+    B, H, D = shape
+    few = Job(mode, options, (max(1, FEW // (H * D)), min(H, FEW // D), D))
+    rows = []
+    for direction in ("forward", "adjoint"):
+        seconds = timed(lambda d=direction: getattr(job, d)(triton_ops), rounds)  # type: ignore[misc]
+        slow = _median(lambda d=direction: getattr(few, d)(torch_ops), 3)  # type: ignore[misc]
+        per_action = seconds / job.actions.numel()
+        rows.append(
+            {
+                "mode": mode,
+                **options,
+                "direction": direction,
+                "batch": B,
+                "horizon": H,
+                "dofs": D,
+                "seconds": seconds,
+                "gb_per_s": job.bytes_moved / seconds / 1e9,
+                "of_copy": job.bytes_moved / seconds / copy,
+                "over_torch": slow / few.actions.numel() / per_action,
+            }
+        )
+    return rows
+
+
+def name_of(row: dict[str, Any]) -> str:
+    return " ".join(str(row[key]) for key in ("mode", "scheme", "degree") if key in row)
+
+
+def device_facts(copy: float) -> dict[str, Any]:
+    import triton
+
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "python": platform.python_version(),
+        "date": date.today().isoformat(),
+        "copy_gb_per_s": copy / 1e9,
+    }
+
+
+def check_all(cases: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Every mode in four shapes, one of them cut into pieces; prints what is wrong."""
+    found = []
+    for mode, options in cases:
+        for dofs, horizon in ((1, 17), (7, 100), (32, 33), (7, 5000)):
+            row = {"mode": mode, **options, "dofs": dofs, "horizon": horizon}
+            row.update(check(mode, options, dofs, horizon))
+            row["right"] = row["ulp"] <= 2.0 and row["gradient"] <= 2e-7
+            found.append(row)
+            if not row["right"]:
+                print("WRONG", row, flush=True)
+    wrong = sum(not row["right"] for row in found)
+    print(f"{len(found)} comparisons with torch_ops, {wrong} wrong", flush=True)
+    return found
+
+
+def say(row: dict[str, Any]) -> None:
+    print(
+        f"{name_of(row):<16}{row['direction']:<9}{row['batch']:>9}{row['horizon']:>9}"
+        f"{row['dofs']:>4}{1e3 * row['seconds']:>9.3f}{row['gb_per_s']:>7.0f}"
+        f"{row['of_copy']:>9.0%}{row['over_torch']:>6.1f}x",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--modes", default="", help="names, separated by commas; default all")
+    parser.add_argument("--quick", action="store_true", help="H 16 and 100, D 1, 7 and 32")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--json", type=Path, default=Path("gpu.json"))
+    arguments = parser.parse_args()
+    if triton_ops.absence() or not torch.cuda.is_available():
+        sys.exit(triton_ops.absence() or "torch sees no CUDA device")
+    names = arguments.modes.split(",") if arguments.modes else dict(MODES)
+    cases = [case for case in MODES if case[0] in names]
+    horizons, dofs = ((16, 100), (1, 7, 32)) if arguments.quick else (HORIZONS, DOFS)
+    copy = copy_bandwidth(arguments.rounds)
+    report: dict[str, Any] = device_facts(copy)
+    print(f"{report['device']}, torch {report['torch']}, triton {report['triton']}")
+    print(f"device-to-device copy: {copy / 1e9:.0f} GB/s, read and written", flush=True)
+    report["checks"], report["rows"] = check_all(cases), []
+    print(f"{'mode':<25}{'B':>9}{'H':>9}{'D':>4}{'ms':>9}{'GB/s':>7}{'of copy':>9}{'torch':>7}")
+    shapes = [(-(-LANES // D), H, D) for H in horizons for D in dofs]
+    for mode, options in cases:
+        for shape in [*shapes, LONG]:
+            try:
+                rows = measure(mode, options, shape, copy, arguments.rounds)
+            except torch.cuda.OutOfMemoryError:
+                print(f"{mode:<16}{shape}: out of memory", flush=True)
+                continue
+            report["rows"] += rows
+            for row in rows:
+                say(row)
+            arguments.json.write_text(json.dumps(report, indent=1))
+            torch.cuda.empty_cache()
+    arguments.json.write_text(json.dumps(report, indent=1))
+    sys.exit(0 if all(row["right"] for row in report["checks"]) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,343 @@
+"""A run through a device's pipeline gives the bytes of a run without, whatever happens on the way.
+
+The device here is the CPU behind lanes that are threads, so that work overlaps as it does on
+streams; it can be short of memory, or be lost, at any point.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+from trajcli.errors import InputError, Stopped, UsageError
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
+from trajcli.kernels import cuda
+from trajcli.kernels.choose import choose
+from trajcli.kernels.device import Lost, NoRoom
+
+BATCH, HORIZON, DOFS = 23, 150, 3
+
+
+class ThreadMark:
+    """Reached when the lane's thread comes to it; ``error``: what went wrong until then."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.error: BaseException | None = None
+
+    def wait(self) -> None:
+        assert self.reached.wait(20)
+        if self.error is not None:
+            raise self.error
+
+
+class ThreadLane:
+    """Work done by a thread, some of it late."""
+
+    def __init__(self, device: ThreadDevice, delay: float) -> None:
+        self._device, self._delay = device, delay
+        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._error: BaseException | None = None
+        self.busy = False
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        with torch.inference_mode():
+            while (work := self._work.get()) is not None:
+                try:
+                    work()
+                except BaseException as error:
+                    self._error = self._error or error
+
+    def do(self, work: Callable[[], None]) -> None:
+        def step() -> None:
+            if self._error is None:
+                self.busy = True
+                time.sleep(self._delay)
+                self._device.happens("work")
+                work()
+                self.busy = False
+
+        self._work.put(step)
+
+    def after(self, mark: ThreadMark) -> None:
+        self._work.put(mark.wait)
+
+    def mark(self) -> ThreadMark:
+        mark = ThreadMark()
+
+        def reach() -> None:
+            mark.error = self._error
+            mark.reached.set()
+
+        self._work.put(reach)
+        return mark
+
+    def close(self) -> None:
+        self._work.put(None)
+
+
+class ThreadDevice:
+    """The CPU; ``faults``: what to raise at the n-th piece of work or asking for memory."""
+
+    name = "cpu"
+
+    def __init__(self, faults: dict[tuple[str, int], BaseException] | None = None) -> None:
+        self._faults = faults or {}
+        self._counts = {"work": 0, "memory": 0}
+        self._lock = threading.Lock()
+        self.lanes: list[ThreadLane] = []
+        self.largest = 0
+
+    def happens(self, what: str) -> None:
+        with self._lock:
+            self._counts[what] += 1
+            fault = self._faults.get((what, self._counts[what]))
+        if fault is not None:
+            raise fault
+
+    def pinned(self, count: int) -> Any:
+        return torch.full((count,), 255, dtype=torch.uint8)  # a NaN where nothing is written
+
+    def memory(self, count: int) -> Any:
+        self.happens("memory")
+        self.largest = max(self.largest, count)
+        return self.pinned(count)
+
+    def lane(self) -> ThreadLane:
+        self.lanes.append(ThreadLane(self, (0.0, 0.002, 0.001)[len(self.lanes) % 3]))
+        return self.lanes[-1]
+
+    def release(self) -> None:
+        pass
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ThreadDevice]]:
+    """Have runs of this process go through such a device."""
+    made: list[ThreadDevice] = []
+
+    def install(faults: dict[tuple[str, int], BaseException] | None = None) -> ThreadDevice:
+        made.append(ThreadDevice(faults))
+        monkeypatch.setattr("trajcli.jobs.run.device_for", lambda choice: made[-1])
+        return made[-1]
+
+    yield install
+    for device in made:
+        for lane in device.lanes:
+            lane.close()
+            lane.thread.join(20)
+            assert not lane.thread.is_alive()
+
+
+@pytest.fixture
+def request_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
+    """A job of many blocks."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    actions = random.standard_normal((BATCH, HORIZON, DOFS))
+    np.save("actions.npy", actions.astype("f4"))
+    np.save("halves.npy", actions.astype(">f2"))
+    np.save("counts.npy", (100 * actions).astype("i2"))
+    np.save("each.npy", random.uniform(0.01, 0.1, (BATCH, 1)))
+    np.save("all.npy", random.uniform(0.01, 0.1, (BATCH, HORIZON)))
+    np.save("index.npy", random.integers(0, 4, BATCH))
+    np.save("states.npy", random.standard_normal((4, DOFS)))
+    with h5py.File("lengths.h5", "w") as file:
+        for k, rows in enumerate((70, 40, 70, 90, 40)):
+            file[f"demo_{k}/actions"] = actions[k, :rows]
+    return Request(
+        sources=["actions.npy"],
+        out=Path("out.h5"),
+        dt="0.02",
+        start="zero",
+        backend="torch",
+        memory=1 << 20,
+    )
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "jerk": {"mode": "jerk"},
+    "a dt each": {"dt": "each.npy", "options": {"scheme": "foh"}},
+    "a dt for every step": {"dt": "all.npy", "mode": "velocity"},
+    "states by index": {"start": "states.npy", "start_index": "index.npy"},
+    "central": {"mode": "central"},
+    "recording": {"mode": "central", "start": "first"},
+    "recorded clique": {"mode": "clique", "start": "first"},
+    "bspline": {"mode": "bspline"},
+    "half precision": {"sources": ["halves.npy"]},
+    "whole numbers": {"sources": ["counts.npy"], "mode": "jerk"},
+    "float64": {"dtype": "float64"},
+    "one quantity": {"write": ("velocity",)},
+    "smooth": {"smooth": ("jerk",), "memory": 1 << 21},
+    "compressed": {"compress": 1},
+    "different lengths": {"sources": ["lengths.h5:*/actions"]},
+    "padded": {"sources": ["lengths.h5:*/actions"], "pack": True},
+    "one block": {"memory": 1 << 28},
+    "rows": {"mode": "jerk", "memory": 1 << 16},
+    "rows, a dt for every step": {"dt": "all.npy", "memory": 1 << 17},
+    "rows of bands": {"mode": "central", "memory": 1 << 17},
+}
+
+
+def bytes_of(request: Request) -> bytes:
+    run(request)
+    found = request.out.read_bytes()
+    request.out.unlink()
+    return found
+
+
+@pytest.mark.parametrize("options", CASES.values(), ids=CASES)
+def test_the_pipeline_writes_the_same_bytes(request_, use, options):
+    asked = replace(request_, **options)
+    want = bytes_of(asked)
+    use()
+    assert bytes_of(asked) == want
+
+
+@pytest.mark.parametrize("memory", [1 << 17, 1 << 20], ids=["rows", "trajectories"])
+@pytest.mark.parametrize(
+    ("what", "number"), [("memory", 1), ("memory", 4), ("work", 2), ("work", 21)]
+)
+def test_where_memory_is_short_blocks_are_halved_and_the_run_goes_on(
+    request_, use, memory, what, number
+):
+    asked = replace(request_, mode="jerk", dt="all.npy", memory=memory)
+    want = bytes_of(asked)
+    use({(what, number): NoRoom("out of memory")})
+    report = run(asked)
+    assert asked.out.read_bytes() == want
+    assert report["notes"] == ["blocks were halved: memory on cpu was short"]
+
+
+def test_blocks_are_halved_as_often_as_needed(request_, use):
+    asked = replace(request_, memory=1 << 28)
+    want = bytes_of(asked)
+    device = use()
+    room = 4 * 4 * 4 * (HORIZON + 1) * DOFS  # of four trajectories
+
+    def memory(count: int) -> Any:
+        if count > room:
+            raise NoRoom("out of memory")
+        return device.pinned(count)
+
+    device.memory = memory  # type: ignore[method-assign]
+    report = run(asked)
+    assert asked.out.read_bytes() == want
+    assert report["notes"] == ["blocks were halved 3 times: memory on cpu was short"]
+
+
+def test_no_room_for_the_smallest_block_is_one_message(request_, use):
+    device = use()
+
+    def memory(count: int) -> Any:
+        raise NoRoom("CUDA out of memory, 3 bytes free")
+
+    device.memory = memory  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="3 bytes free"):
+        run(request_)
+    assert not [path for path in Path().iterdir() if "out" in path.name]
+
+
+@pytest.mark.parametrize("memory", [1 << 17, 1 << 20], ids=["rows", "trajectories"])
+@pytest.mark.parametrize("number", [1, 14, 30])
+def test_a_device_lost_on_the_way_leaves_a_run_to_resume(request_, use, memory, number):
+    asked = replace(request_, mode="jerk", dt="all.npy", memory=memory)
+    want = bytes_of(asked)
+    use({("work", number): Lost("unspecified launch failure")})
+    with pytest.raises(Stopped, match=r"loss of cpu .*launch failure(?s:.*)--resume") as stopped:
+        run(asked)
+    assert stopped.value.exit_code == 75
+    assert not asked.out.exists()
+    use()
+    report = run(replace(asked, resume=True))
+    assert asked.out.read_bytes() == want
+    assert (report["resumed_after"] > 0) == (number > 10)
+
+
+def test_a_signal_between_blocks_leaves_a_run_to_resume(request_, use):
+    import os
+    import signal
+
+    asked = replace(request_, mode="jerk", memory=1 << 17)
+    want = bytes_of(asked)
+    use()
+    with pytest.raises(Stopped):
+        run(asked, on_progress=lambda done, total: os.kill(os.getpid(), signal.SIGTERM))
+    assert 0 < run(replace(asked, resume=True))["resumed_after"] < BATCH
+    assert asked.out.read_bytes() == want
+
+
+def test_wrong_values_are_named_and_nothing_is_left(request_, use):
+    actions = np.load("actions.npy")
+    actions[20, 5, 1] = np.nan
+    np.save("actions.npy", actions)
+    use()
+    with pytest.raises(InputError, match="trajectory 20, step 5, dof 1"):
+        run(request_)
+    assert not [path for path in Path().iterdir() if "out" in path.name]
+
+
+def test_memory_on_the_way_is_bounded_by_the_slots(request_, use):
+    device = use()
+    run(replace(request_, memory=1 << 18))
+    assert 0 < 2 * 3 * device.largest <= 1 << 18
+
+
+def test_blocks_are_computed_while_those_before_are_copied_and_written(request_, use):
+    """A lane for each way and one to compute, each busy before the one after it is done."""
+    device = use()
+    at_once: set[int] = set()
+    happens = device.happens
+
+    def look(what: str) -> None:
+        at_once.add(sum(lane.busy for lane in device.lanes))
+        happens(what)
+
+    device.happens = look  # type: ignore[method-assign]
+    run(request_)
+    assert len(device.lanes) == 3
+    assert max(at_once) > 1
+
+
+def test_auto_takes_the_cpu_for_a_job_that_does_not_pay_for_a_devices_start(monkeypatch):
+    monkeypatch.setattr(cuda, "driver", lambda: True)
+    monkeypatch.setattr(cuda, "absence", lambda: "")
+    monkeypatch.setattr(cuda, "count", lambda: 2)
+    monkeypatch.setattr(cuda, "trouble", lambda name: "")
+    monkeypatch.setattr(cuda, "capability", lambda name: (9, 0))
+    small, large = choose(actions=10_000), choose(actions=10**10)
+    assert small.device == "cpu"
+    assert "10,000 actions take it less than the 3 s" in small.reason
+    assert large.device == "cuda:0"
+    assert "10,000,000,000 actions pay for its start" in large.reason
+    assert choose("cuda:1", "torch").device == "cuda:1"
+
+
+def test_a_device_that_is_absent_busy_or_old_is_said(monkeypatch):
+    with pytest.raises(UsageError, match=r"driver|CUDA"):
+        choose("cuda", actions=0) if not cuda.count() else choose("cuda:99", actions=0)
+    monkeypatch.setattr(cuda, "driver", lambda: True)
+    monkeypatch.setattr(cuda, "absence", lambda: "")
+    monkeypatch.setattr(cuda, "count", lambda: 1)
+    monkeypatch.setattr(cuda, "trouble", lambda name: "all CUDA-capable devices are busy")
+    with pytest.raises(UsageError, match=r"busy or broken(?s:.*)devices are busy"):
+        choose("cuda", actions=0)
+    assert "cuda:0 is busy" in choose(actions=10**10).reason
+    monkeypatch.setattr(cuda, "trouble", lambda name: "")
+    monkeypatch.setattr(cuda, "capability", lambda name: (7, 5))
+    old = choose("cuda", actions=0)
+    assert old.backend == "torch"
+    assert "triton" in old.reason

@@ -1,0 +1,155 @@
+"""Compile the Triton kernels of a few jobs for compute capability 9.0 and say what came out.
+
+    python tests/kernels/compile_for_hopper.py
+
+No device is needed: the launches of run_cascade and run_band are stopped once they are compiled.
+Prints a JSON list: job, kernel, bytes spilled, and the widths in bytes of its global loads and
+stores of float32 and of more at once. For test_triton_compiled.py, in a process of its own: it
+stands in for Triton's driver.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import get_ptxas
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+from trajcli.inputs import Inputs
+from trajcli.kernels.program import BandProgram
+from trajcli.kernels.triton_ops import run_band, run_cascade
+from trajcli.modes import make_mode
+
+TARGET = GPUTarget("cuda", 90, 32)
+ONE, ALL = "one dt", "a dt for every step"
+JOBS: list[tuple[str, dict[str, Any], tuple[int, int, int], str]] = [
+    ("clique", {}, (64, 96, 7), ONE),
+    ("acceleration", {}, (64, 96, 1), ONE),
+    ("acceleration", {}, (64, 100, 7), ONE),
+    ("acceleration", {}, (64, 96, 32), ONE),
+    ("jerk", {"scheme": "zoh"}, (64, 96, 6), ONE),
+    ("central", {}, (64, 96, 7), ONE),
+    ("central", {}, (64, 96, 32), ONE),
+    ("bspline", {"degree": 5}, (64, 96, 32), ONE),
+    ("acceleration", {}, (1, 100_000, 7), ONE),
+    ("jerk", {"scheme": "foh"}, (1, 100_000, 7), ALL),
+    ("central", {}, (64, 96, 7), ALL),
+    ("bspline", {"degree": 4, "steps": 3}, (64, 96, 7), ONE),
+]
+
+
+class NoDevice:
+    """As much of Triton's driver as compiling asks for."""
+
+    def get_current_target(self) -> GPUTarget:
+        return TARGET
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+
+compiled: list[Any] = []
+_run = JITFunction.run
+
+
+def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+    compiled.append(_run(self, *arguments, grid=grid, warmup=True, **options))
+    return compiled[-1]
+
+
+def launch(mode: str, options: dict[str, Any], shape: tuple[int, int, int], steps: str) -> None:
+    """All kernels of a job, forward and adjoint, float32."""
+    B, H, D = shape
+    inputs = Inputs(
+        mode=make_mode(mode, **options),
+        actions=torch.randn(shape),
+        start={"position": torch.zeros(1, D)},
+        goal={},
+        dt=torch.tensor(0.02) if steps == ONE else torch.full((B, H), 0.02),
+    )
+    program: Any = inputs.program("cpu")
+    rows = inputs.mode.rows(H, False)
+    out = [torch.empty(B, rows, D) for _ in range(4)]
+    upstream = [torch.empty(B, rows - 1, D) for _ in range(4)]
+    if isinstance(program, BandProgram):
+        where = run_band.windows(program.weights.first, program.weights.phase)
+        assert where is not None
+        run_band.forward(
+            program.actions,
+            program.head,
+            program.tail,
+            program.weights,
+            where,
+            start=program.start,
+            out=out,
+        )
+        ends = [torch.empty_like(part.hi) for part in (program.head, program.tail) if part]
+        grads = [torch.empty(shape), *ends]
+        run_band.backward(upstream, program.weights, where, grads=grads)
+        return
+    order, scheme = program.order, program.scheme
+    run_cascade.forward(
+        program.sources[order],
+        program.state,
+        program.dt,
+        order=order,
+        scheme=scheme,
+        start_row=program.start_row,
+        out=out,
+        end=False,
+    )
+    sources: list[Any] = [None] * 4
+    sources[order] = torch.empty(shape)
+    none: list[Any] = [None] * 4
+    run_cascade.backward(
+        upstream, none, program.dt, shape, order=order, scheme=scheme, sources=sources, state=none
+    )
+
+
+def spilled(ptx: str) -> int:
+    """Bytes of registers stored to memory and loaded back, by ptxas -v."""
+    with tempfile.TemporaryDirectory() as place:
+        source = Path(place) / "kernel.ptx"
+        source.write_text(ptx)
+        command = [get_ptxas(TARGET.arch).path, "-v", "-arch=sm_90a", str(source), "-o", os.devnull]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    return sum(map(int, re.findall(r"(\d+) bytes spill", said)))
+
+
+def widths(ptx: str, what: str) -> list[int]:
+    """Bytes per thread of the global loads or stores of 32-bit numbers."""
+    found = re.findall(rf"{what}\.global(?:\.\w+::\w+|\.L\w+)*(?:\.v(\d))?\.b32", ptx)
+    return sorted({4 * int(count or 1) for count in found})
+
+
+def main() -> None:
+    driver.set_active(NoDevice())
+    JITFunction.run = compile_only
+    report = []
+    for job in JOBS:
+        compiled.clear()
+        launch(*job)
+        for kernel in compiled:
+            ptx = kernel.asm["ptx"]
+            row: dict[str, Any] = {"job": job, "kernel": kernel.metadata.name}
+            row["spilled"] = spilled(ptx)
+            row["loads"], row["stores"] = widths(ptx, "ld"), widths(ptx, "st")
+            report.append(row)
+    json.dump(report, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
