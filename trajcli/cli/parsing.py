@@ -40,6 +40,13 @@ def split_names(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
+def parse_shard(text: str | None) -> bool:
+    """Whether the share is to be found in the environment."""
+    if text not in (None, "auto"):
+        raise UsageError(Fault("not a share", "--shard", "auto", repr(text)))
+    return text == "auto"
+
+
 def parse_numbers(text: str | None, option: str) -> tuple[int, ...]:
     """3,5 → (3, 5)."""
     parts = split_names(text)

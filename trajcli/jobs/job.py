@@ -10,9 +10,8 @@ import numpy as np
 
 from trajcli.checks import largest
 from trajcli.errors import Fault, raise_if_any
-from trajcli.files.outputs import Output
-from trajcli.files.padded import Padded
 from trajcli.files.schema import QUANTITIES
+from trajcli.files.sink import Sink
 from trajcli.input_checks import value_faults
 from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
@@ -33,7 +32,7 @@ class Job:
     """
 
     plan: Plan
-    output: Output | Padded
+    output: Sink
     block: Block
     inputs: Inputs
     views: dict[str, Any] | None
@@ -70,7 +69,7 @@ class Job:
                          if len(times) == 1 else times, step)  # fmt: skip
         elif len(time.shape) == 2:
             output.write("time", begin, inputs.row_times(carry), step)
-        elif begin == 0:  # times that all share are written with the first
+        elif begin == plan.begin:  # times that all share are written with the first
             output.write("time", step, inputs.row_times(carry)[0])
         return bad
 

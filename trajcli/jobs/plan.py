@@ -82,6 +82,9 @@ class Plan:
     prefix: str = ""
     first: int = 0
     total: int = 0
+    begin: int = 0
+    end: int | None = None
+    """Which of its trajectories are done, where not all are."""
     source: str = ""
     """What the data are called, where the batch is only a share of them."""
     smooth: Sequence[str] = ()
@@ -137,9 +140,10 @@ def make_plan(request: Request, files: Files) -> Plan:
     Raises every fault that can be found without reading all values.
     """
     check = Gathering()
+    local = 0 if request.share is None else request.share.local
     mode = check.attempt(lambda: make_mode(request.mode, **request.options))
     wanted = check.attempt(lambda: _wanted(request.write))
-    choice = check.attempt(lambda: choose(request.device, request.backend, 0))
+    choice = check.attempt(lambda: choose(request.device, request.backend, 0, local))
     check.attempt(lambda: _require_choice("--dtype", request.dtype or "float64", DTYPES))
     check.attempt(
         lambda: _require_choice("--repeated-times", request.repeated_times, ("error", "drop"))
@@ -168,7 +172,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     dtype = request.dtype or output_dtype(_widest([each.batch for _, each in founds]))
     if request.device == "auto":
         actions = sum(math.prod(each.actions.shape) for each in all_inputs)
-        choice = choose(request.device, request.backend, actions)
+        choice = choose(request.device, request.backend, actions, local)
     kind, memory = _room(choice, gradient, request.memory)
     whole = gradient is not None or bool(request.smooth)
     size = _size(inputs, kind, memory, whole)

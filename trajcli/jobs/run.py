@@ -17,8 +17,9 @@ import numpy as np
 
 from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
 from trajcli.files.mapping import populate
-from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.files.outputs import discarding, open_output
 from trajcli.files.padded import Padded
+from trajcli.files.sink import Sink
 from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
 from trajcli.jobs.halving import halved
@@ -31,7 +32,7 @@ from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.kernels.device import Lost, NoRoom
 from trajcli.modes import PARTS
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 Progress = Callable[[float, int], None]
 """Called with trajectories done, of the last one maybe a part, and all of them."""
@@ -50,7 +51,7 @@ def run(
     began = time.perf_counter()
     files = Files(request.allow_external, request.untrusted)
     try:
-        with _signals() as stop:
+        with signals() as stop:
             plan = make_plan(request, files)
             on_plan(plan)
             report = {**plan.describe(), "out": str(request.out), "dry_run": dry}
@@ -69,7 +70,7 @@ def run(
             report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
             sink = Padded(output) if plan.schema.scatter else output
             with discarding(output), guarded(files.paths()) as sizes:
-                reached = _compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
+                reached = compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
                 sizes.require_all()
                 output.finish()
     finally:
@@ -96,7 +97,7 @@ def run(
 
 
 @dataclass
-class _Reached:
+class Reached:
     """How far a run is: results that are not finite, trajectories and rows of the next one that
     are done, what these leave for the rows after them, and how often blocks had to be halved."""
 
@@ -106,17 +107,17 @@ class _Reached:
     halved: int = 0
 
 
-def _compute(
+def compute(
     plan: Plan,
-    output: Output | Padded,
+    output: Sink,
     sizes: Sizes,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
-) -> _Reached:
+) -> Reached:
     """Every block from file to file, in smaller ones where a device has no room for whole ones."""
     carry = Carry.of(output.carried) if output.done[1] else Carry()
-    reached = _Reached(int(output.carried.get("bad", 0)), output.done, carry)
+    reached = Reached(int(output.carried.get("bad", 0)), output.done, carry)
     if plan.gradient is not None:
         plan.gradient.carry_on(output.carried)
     while True:
@@ -138,12 +139,12 @@ def _compute(
 
 def _each_block(
     plan: Plan,
-    output: Output | Padded,
+    output: Sink,
     sizes: Sizes,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
-    reached: _Reached,
+    reached: Reached,
 ) -> None:
     """The blocks that are left.
 
@@ -183,7 +184,7 @@ def _each_block(
         settle(0)
 
 
-def _worker(plan: Plan, output: Output | Padded) -> Worker:
+def _worker(plan: Plan, output: Sink) -> Worker:
     """What computes the blocks of a plan; gradients go to a device and back on their own, and to
     an output that keeps what it is given a pipeline's memory cannot be lent."""
     alone = plan.gradient is not None or output.keeps
@@ -199,7 +200,7 @@ def _blocks(plan: Plan, done: tuple[int, int]) -> Iterator[tuple[Plan, Block]]:
         left = max(0, done[0] - part.first)
         rows = done[1] if done[0] >= part.first else 0
         if left < part.batch.shape[0] or not part.batch.shape[0]:
-            for block in part.batch.blocks(part.size, part.inputs.rows, (left, rows)):
+            for block in part.batch.blocks(part.size, part.inputs.rows, (left, rows), part.end):
                 yield part, block
 
 
@@ -218,7 +219,7 @@ def _read(plan: Plan, block: Block) -> Inputs:
     )
 
 
-def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] | None:
+def _views(plan: Plan, output: Sink, block: Block) -> dict[str, Any] | None:
     """Where in the output the kernels can put a block themselves; None where they cannot."""
     if plan.gradient is not None or plan.choice.backend != "native":
         return None
@@ -232,7 +233,7 @@ def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] 
     return found
 
 
-def _stopped(plan: Plan, output: Output | Padded, came: str, reached: _Reached) -> Stopped:
+def _stopped(plan: Plan, output: Sink, came: str, reached: Reached) -> Stopped:
     """The end of a run that a signal or a lost device stopped; what is done is kept, and what to
     go on from."""
     done = reached.done
@@ -245,7 +246,7 @@ def _stopped(plan: Plan, output: Output | Padded, came: str, reached: _Reached) 
     return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
 
 
-def _no_room(plan: Plan, output: Output | Padded, short: NoRoom, reached: _Reached) -> TrajcliError:
+def _no_room(plan: Plan, output: Sink, short: NoRoom, reached: Reached) -> TrajcliError:
     """The end of a run whose smallest blocks do not fit a device."""
     if reached.done != (0, 0):
         return _stopped(plan, output, f"a lack of memory on {plan.choice.device}", reached)
@@ -255,7 +256,7 @@ def _no_room(plan: Plan, output: Output | Padded, short: NoRoom, reached: _Reach
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[], str | None]]:
+def signals() -> Iterator[Callable[[], str | None]]:
     """Turn signals into an answer to ask for between blocks: the name of one that came."""
     came: list[str] = []
 

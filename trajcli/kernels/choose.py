@@ -45,12 +45,16 @@ class Choice:
         return torch_ops
 
 
-def choose(device: str = "auto", backend: str = "auto", actions: int | None = None) -> Choice:
+def choose(
+    device: str = "auto", backend: str = "auto", actions: int | None = None, local: int = 0
+) -> Choice:
     """Pick device and backend.
 
     actions: how many a job from file to file has; a CUDA device must then be free to use, and is
-    picked only where that many pay for its start. torch is imported only for a CUDA device.
-    Raises UsageError for a device that is not there or a backend this version has not.
+    picked only where that many pay for its start. local: the number of this process on its
+    machine; where ``device`` names no device, processes take them in turn. torch is imported only
+    for a CUDA device. Raises UsageError for a device that is not there or a backend this version
+    has not.
     """
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
@@ -60,7 +64,7 @@ def choose(device: str = "auto", backend: str = "auto", actions: int | None = No
         raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
     if backend == "native" and device == "auto":
         return Choice("native", "cpu", "backend native was asked for")
-    name, reason = _device(device, backend, actions)
+    name, reason = _device(device, backend, actions, local)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
@@ -125,14 +129,14 @@ def _device_backend(name: str) -> tuple[str, str]:
     return "triton", f"compiled for compute capability {found}"
 
 
-def _device(asked: str, backend: str, actions: int | None) -> tuple[str, str]:
+def _device(asked: str, backend: str, actions: int | None, local: int) -> tuple[str, str]:
     """The device, and why."""
     from trajcli.kernels import cuda
 
     if asked == "cpu":
         return "cpu", "asked for"
     if asked == "auto":
-        return _by_size(backend, actions)
+        return _by_size(backend, actions, local)
     kind, _, index = asked.partition(":")
     if kind != "cuda" or not (index == "" or re.fullmatch("[0-9]+", index)):
         raise UsageError(
@@ -143,14 +147,14 @@ def _device(asked: str, backend: str, actions: int | None) -> tuple[str, str]:
         expected = f"one of {count} CUDA devices" if count else "a CUDA device"
         found = asked if count else cuda.absence()
         raise UsageError(Fault("no such device", where, expected, found, hint))
-    name = f"cuda:{int(index or 0)}"
+    name = f"cuda:{int(index) if index else local % count}"
     trouble = "" if actions is None else cuda.trouble(name)
     if trouble:
         raise UsageError(Fault("the device is busy or broken", where, "one free", trouble, hint))
     return name, "asked for"
 
 
-def _by_size(backend: str, actions: int | None) -> tuple[str, str]:
+def _by_size(backend: str, actions: int | None, local: int) -> tuple[str, str]:
     """The device of ``auto``: a CUDA device where there is one and the job pays for its start."""
     from trajcli.kernels import cuda
 
@@ -164,9 +168,10 @@ def _by_size(backend: str, actions: int | None) -> tuple[str, str]:
     why = cuda.absence()
     if why:
         return "cpu", f"no CUDA device is present: {why}"
+    name = f"cuda:{local % cuda.count()}"
     if actions is None:
-        return "cuda:0", "a CUDA device is present"
-    why = cuda.trouble("cuda:0")
+        return name, "a CUDA device is present"
+    why = cuda.trouble(name)
     if why:
-        return "cpu", f"cuda:0 is busy or broken: {why}"
-    return "cuda:0", f"{actions:,} actions pay for its start"
+        return "cpu", f"{name} is busy or broken: {why}"
+    return name, f"{actions:,} actions pay for its start"
