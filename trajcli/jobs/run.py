@@ -16,7 +16,6 @@ import numpy as np
 
 from trajcli.checks import largest
 from trajcli.errors import Fault, Stopped, raise_if_any
-from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.padded import Padded
 from trajcli.files.schema import QUANTITIES
@@ -180,8 +179,7 @@ def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] 
         return None
     trajectories, rows = slice(block.begin, block.end), slice(*block.rows)
     found = {name: view[trajectories, rows] for name, view in views.items()}
-    for part in found.values():
-        populate(part)
+    output.populate(found.values())
     return found
 
 
