@@ -18,6 +18,11 @@ import numpy as np
 
 _ENTRY = struct.Struct("<QQII16x")
 _MESSAGE = struct.Struct("<HHB3x")
+_HEAP = struct.Struct("<5s3xQQQ")
+_NODE = struct.Struct("<5sBH")
+_CHILD = struct.Struct("<Q8x")
+_FIRST = struct.pack("<HH", 17, 16)
+"""How the message of a symbol table begins."""
 _WINDOW = 4096
 _MOST_BLOCKS, _LARGEST_BLOCK = 64, 1 << 20
 _LARGEST_HEAP, _LONGEST_NAME = 64 << 20, 4096
@@ -52,13 +57,13 @@ class Early:
 
     def names(self, header: int) -> dict[str, int | None]:
         """What is in a group: the address of every object; None for soft links."""
-        table = next((body for kind, body in self._messages(header) if kind == _TABLE), None)
-        if table is None:
-            raise NotEarly
-        tree, heap = struct.unpack_from("<QQ", table)
-        head = self._at(heap, 32)
-        size, _, place = struct.unpack_from("<QQQ", head, 8)
-        if head[:5] != b"HEAP\0" or size > _LARGEST_HEAP:
+        head = self._at(header, 40)
+        body = head[24:]
+        if head[16:20] != _FIRST:  # as HDF5 writes it; others may have it further back
+            body = next((each for kind, each in self._messages(header) if kind == _TABLE), b"")
+        tree, heap = struct.unpack("<QQ", body)
+        mark, size, _, place = _HEAP.unpack(self._at(heap, 32))
+        if mark != b"HEAP\0" or size > _LARGEST_HEAP:
             raise NotEarly
         text = self._at(place, size)
         found: dict[str, int | None] = {}
@@ -96,15 +101,14 @@ class Early:
     def _at(self, place: int, size: int) -> bytes:
         """So many bytes of the file."""
         begin = place - self._begin
-        if 0 <= begin and begin + size <= len(self._window):
-            return self._window[begin : begin + size]
-        if place + size > self._size:
-            raise NotEarly
-        self._begin = place
-        self._window = os.pread(self._descriptor, max(size, _WINDOW), place)
-        if len(self._window) < size:
-            raise NotEarly
-        return self._window[:size]
+        if begin < 0 or begin + size > len(self._window):
+            if place + size > self._size:
+                raise NotEarly
+            self._begin, begin = place, 0
+            self._window = os.pread(self._descriptor, max(size, _WINDOW), place)
+            if len(self._window) < size:
+                raise NotEarly
+        return self._window[begin : begin + size]
 
     def _messages(self, header: int) -> Iterator[tuple[int, bytes]]:
         """Kinds and bodies of an object's messages."""
@@ -132,21 +136,20 @@ class Early:
         nodes: list[tuple[int, int | None]] = [(tree, None)]
         left = self._size // _ENTRY.size  # entries there can be: a tree may lead in a circle
         for address, above in nodes:
-            mark, level, used = struct.unpack("<5sBH", self._at(address, 8))
+            mark, level, used = _NODE.unpack(self._at(address, 8))
             if mark != b"TREE\0" or used > self._widths[0]:
                 raise NotEarly
             if above is not None and level != above - 1:
                 raise NotEarly
             body = self._at(address + 32, 16 * used)
-            children = [child for child, _ in struct.iter_unpack("<QQ", body)]
             left -= used
-            if level:
-                nodes += [(child, level) for child in children]
-                continue
-            for child in children:
-                mark, count = struct.unpack("<6sH", self._at(child, 8))
+            for (child,) in _CHILD.iter_unpack(body):
+                if level:
+                    nodes.append((child, level))
+                    continue
+                mark, _, count = _NODE.unpack(self._at(child, 8))
                 left -= count
-                if mark[:5] != b"SNOD\x01" or count > self._widths[1] or left < 0:
+                if mark != b"SNOD\x01" or count > self._widths[1] or left < 0:
                     raise NotEarly
                 yield self._at(child + 8, _ENTRY.size * count)
 

@@ -58,6 +58,16 @@ class Lean:
         self._tables[name] = found
         return found
 
+    def lacks(self, name: str) -> bool:
+        """Whether the file surely holds nothing of this name."""
+        above, _, last = name.rpartition("/")
+        try:
+            return self._early is not None and last not in self._table(above)
+        except KeyError:  # of a group above
+            return True
+        except hdf5_early.ODD:
+            return False
+
     def _early_dataset(self, name: str, where: str) -> StoredArray | None:
         """A dataset by the file's bytes; None where they are not just as expected."""
         if self._early is None:

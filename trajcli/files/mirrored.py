@@ -19,7 +19,7 @@ from trajcli.files.hdf5_model import Model, dataset_messages, scale_attributes
 from trajcli.files.mapping import map_writable, populate
 from trajcli.files.outputs import Hdf5Output
 from trajcli.files.placing import reserve
-from trajcli.files.schema import Schema, Variable
+from trajcli.files.schema import Schema
 
 _PAGE = 4096
 _AHEAD = 4 << 20
@@ -37,10 +37,9 @@ class MirroredOutput(Hdf5Output):
         descriptor = self._open_at(self._hidden)
         file = _File(self.schema)
         os.ftruncate(descriptor, 0)  # a killed run may have left more
+        reserve(descriptor, 0, file.end)
         for address, data in file.pieces():
             self._put(descriptor, data, address)
-        begin = min(file.offsets.values(), default=0)
-        reserve(descriptor, begin, file.end - begin)
         self._places = {name: (descriptor, offset) for name, offset in file.offsets.items()}
 
     def view(self, name: str) -> Any:
