@@ -33,6 +33,9 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 _LIMITS = {"float32": 1e38, "float64": 1e307}
 """Below these no result overflows."""
 
+_SMALL = 1 << 16
+"""Actions that are done sooner than another thread takes them over."""
+
 Progress = Callable[[float, int], None]
 """Called with trajectories done, of the last one maybe a part, and all of them."""
 
@@ -138,11 +141,22 @@ def _compute(
             rows, first = part.inputs.rows, part.first
             whole = block.rows[1] == rows
             reached = (first + block.end, 0) if whole else (first + block.begin, block.rows[1])
-            ahead.append((reached, worker.submit(_run_block, *job)))
+            if views is not None and inputs.actions.size < _SMALL:
+                settle(0)
+                ahead.append((reached, _at_once(_run_block, *job)))
+            else:
+                ahead.append((reached, worker.submit(_run_block, *job)))
         settle(0)
     for name, row, array in plan.gradient.finish() if plan.gradient else ():
         output.write(name, row, array)
     return bad
+
+
+def _at_once(function: Callable[..., int], *given: Any) -> Future[int]:
+    """The result of a call that is done here and now."""
+    result: Future[int] = Future()
+    result.set_result(function(*given))
+    return result
 
 
 def _blocks(plan: Plan, done: tuple[int, int]) -> Iterator[tuple[Plan, Block]]:
