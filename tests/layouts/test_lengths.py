@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import h5netcdf
@@ -189,6 +191,48 @@ def test_groups_open_by_name_in_xarray_h5netcdf_and_h5py(trajcli, folder, joints
 
 
 LENGTH_10 = writers.LENGTHS[10]
+
+
+def test_types_are_those_that_hdf5_itself_writes(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    with h5py.File("in.h5", "r+") as file:
+        file["joint_names"] = [f"joint_{i}" for i in range(7)]
+    assert trajcli("integrate in.h5 --units rad -o out.h5").code == 0
+    text = h5py.h5t.py_create(h5py.string_dtype(), logical=True)
+    with h5py.File("out.h5") as file:
+        one = file["data/demo_3"]
+        for item in (file, one["jerk"], one["time"]):
+            texts = [name for name in item.attrs if name not in ("CLASS", "NAME")]
+            texts = [name for name in texts if isinstance(item.attrs[name], str)]
+            assert texts
+            for name in texts:
+                assert item.attrs.get_id(name).get_type().equal(text)
+        assert file["dof"].id.get_type().equal(text)
+        for name, kind in (("jerk", h5py.h5t.IEEE_F64LE), ("time", h5py.h5t.IEEE_F64LE)):
+            assert one[name].id.get_type().equal(kind)
+        assert h5py.h5ds.is_scale(one["time"].id)
+        assert one["jerk"].dims[1][0] == one["dof"]
+
+
+@pytest.mark.parametrize("pack", ["", "--pack"])
+def test_other_programs_list_what_was_written(trajcli, folder, pack):
+    """HDF5's and netCDF's own tools, where they are installed."""
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert trajcli(f"integrate in.h5 --units rad -o out.h5 {pack}").code == 0
+    group = "" if pack else "/data/demo_10"
+    if not (shutil.which("h5dump") and shutil.which("ncdump")):
+        pytest.skip("h5dump and ncdump are not installed")
+    told = subprocess.run(["h5dump", "-H", "out.h5"], capture_output=True, text=True, check=True)
+    assert "unknown" not in told.stdout
+    assert told.stderr == ""
+    told = subprocess.run(["h5dump", "-y", "-d", f"{group}/time", "out.h5"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert "0, 0.05, 0.1, 0.15" in told.stdout
+    told = subprocess.run(["ncdump", "-h", "out.h5"], capture_output=True, text=True, check=True)
+    axes = "trajectory, time, dof" if pack else "time, dof"
+    assert f"double jerk({axes}) ;" in told.stdout
+    assert 'string jerk:units = "rad/s^3" ;' in told.stdout
+    assert f"time = {61 if pack else LENGTH_10 + 1} ;" in told.stdout
 
 
 def test_a_padded_output_opens_by_name_too(trajcli, folder):
