@@ -247,6 +247,66 @@ def test_a_padded_output_opens_by_name_too(trajcli, folder):
         np.testing.assert_allclose(found["time"], 0.05 * np.arange(61))
 
 
+def test_padding_is_not_taken_for_values(trajcli, folder):
+    given = writers.demos()
+    writers.robomimic(Path("in.h5"), given)
+    stamps = [
+        np.cumsum(np.random.default_rng(i).uniform(0.1, 0.2, n)) for i, n in enumerate((9, 6))
+    ]
+    wide = np.full((2, 9, 7), np.nan)
+    for i, times in enumerate(stamps):
+        wide[i, : len(times)] = given[i]["position"][: len(times)]
+    times = np.array([np.pad(t, (0, 9 - len(t)), constant_values=np.nan) for t in stamps])
+    np.savez("log.npz", actions=wide, times=times, lengths=[9, 6])
+    for line, last in (
+        ("in.h5", 18),
+        ("log.npz --start first --mode central", 5),
+    ):
+        assert trajcli(f"integrate {line} --pack -o out.h5 --overwrite").code == 0
+        result = trajcli("check out.h5")
+        assert result.code == 0, result.out
+        (state,) = trajcli("inspect out.h5 --index 1 --json").document["states"]
+        with h5py.File("out.h5") as file:
+            assert state["end"]["velocity"] == file["velocity"][1, last].tolist()
+        assert trajcli("export out.h5 --index 1 -o one.csv --overwrite").code == 0
+        rows = Path("one.csv").read_text().splitlines()
+        assert len(rows) == 1 + last + 1
+        assert "nan" not in rows[-1]
+        with h5py.File("out.h5", "r+") as file:
+            file["velocity"][1, last, 3] = np.nan
+        result = trajcli("check out.h5 --json")
+        assert result.code == 1
+        (bad,) = [check for check in result.document["checks"] if check["passed"] is False]
+        assert (bad["dataset"], bad["count"]) == ("velocity", 1)
+        assert bad["at"] == {"trajectory": 1, "row": last, "dof": 3}
+
+
+def test_many_groups_are_told_of_in_few_lines_and_a_bad_one_by_name(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert trajcli("integrate in.h5 -o out.h5").code == 0
+    result = trajcli("check out.h5")
+    assert result.code == 0
+    assert len(result.out.splitlines()) < 14
+    assert "72 checks passed" in result.out
+    shape = f"{min(writers.LENGTHS) + 1}..{max(writers.LENGTHS) + 1}"
+    assert f"12 of {shape}×7" in trajcli("inspect out.h5").out
+    with h5py.File("out.h5", "r+") as file:
+        file["data/demo_7/jerk"][3, 0] += 1
+    result = trajcli("check out.h5")
+    assert result.code == 1
+    assert "1 of 72 checks failed" in result.out
+    assert "data/demo_7/jerk" in result.out
+
+
+def test_what_was_smoothed_is_not_held_against_the_mode(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    line = "integrate in.h5:obs/robot0_joint_pos --start first --mode central --smooth jerk"
+    assert trajcli(f"{line} -o out.h5").code == 0
+    result = trajcli("check out.h5")
+    assert result.code == 0
+    assert "not checked: smoothed are jerk" in result.out
+
+
 def test_what_different_lengths_cannot_do_is_refused_with_a_way_out(trajcli, folder):
     writers.robomimic(Path("in.h5"), GIVEN)
     for more, told in (("-o out.npz", "--pack"), ("-o out", "--pack"),

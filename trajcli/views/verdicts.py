@@ -257,10 +257,10 @@ def _time(motions: Motions, law: Law | None, numbers: Sequence[int] | None) -> I
     uniform = float(step) if law is not None and isinstance(step, (float, np.floating)) else None
     own = stamps.ndim == 2 and stamps.shape[0] > 1
     chosen = (range(motions.shape[0]) if numbers is None else numbers) if own else [0]
-    rows = motions.shape[1]
     first: str = ""
     what, bad = "", 0
     for number in chosen:
+        rows = motions.rows(number) if own else motions.shape[1]
         for begin in range(0, max(rows - 1, 1), _BLOCK):
             end = min(begin + _BLOCK + 1, rows)
             gaps, slack = motions.steps.gaps(number, number + 1, begin, end)
