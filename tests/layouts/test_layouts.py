@@ -281,6 +281,57 @@ def test_larger_actions_and_recorded_positions_are_not_warned_of(trajcli, folder
         assert WARNING not in result.err
 
 
+def test_positions_to_go_to_that_are_read_as_something_else_are_told(trajcli, folder):
+    given = writers.demos(scale=3.0)
+    told = "are as a rule joint positions to go to"
+    writers.aloha(Path("episode_0.hdf5"), given[0])
+    writers.maniskill(Path("t.h5"), given, "pd_joint_pos")
+    writers.maniskill(Path("delta.h5"), given, "pd_joint_delta_pos")
+    line = "--start zero --dt 0.02 -o out.h5 --overwrite"
+    for source in ("episode_0.hdf5", "t.h5"):
+        assert told in trajcli(f"integrate {source} {line}").err
+        assert told not in trajcli(f"integrate {source} --mode clique {line}").err
+    recorded = "integrate episode_0.hdf5:observations/qpos --mode velocity"
+    for quiet in ("integrate delta.h5", recorded):
+        result = trajcli(f"{quiet} {line}")
+        assert result.code == 0, result.err
+        assert told not in result.err
+
+
+def test_files_in_the_order_of_the_alphabet_are_told(trajcli, folder):
+    for i, demo in enumerate(GIVEN):
+        writers.aloha(Path(f"episode_{i}.hdf5"), demo)
+    line = "--mode clique --rate 50 -o out.h5 --overwrite"
+    by_shell = " ".join(sorted(path.name for path in Path().glob("episode_*.hdf5")))
+    result = trajcli(f"integrate {by_shell} {line}")
+    assert "in the order given, episode_11.hdf5 before episode_2.hdf5" in result.err
+    natural = " ".join(f"episode_{i}.hdf5" for i in range(12))
+    for good in ("episode_*.hdf5", natural, "episode_3.hdf5 episode_10.hdf5 episode_1.hdf5"):
+        assert "order given" not in trajcli(f"integrate {good} {line}").err
+
+
+def test_steps_that_no_robot_takes_are_told(trajcli, folder):
+    stamps = np.cumsum(np.full(30, 10_000_000)) + 1_700_000_000_000_000_000
+    np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps)
+    line = "integrate log.npz --start first --mode clique -o out.h5 --overwrite"
+    assert "log.npz:times: steps of 1e+07, taken as seconds" in trajcli(line).err
+    np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps * 1e-9)
+    assert "taken as seconds" not in trajcli(line).err
+
+
+@pytest.mark.parametrize("family", [*WRITERS, *WITHOUT_DT])
+@pytest.mark.parametrize("pack", ["", "--pack"])
+def test_what_was_written_holds_and_is_the_same_computed_again(trajcli, folder, family, pack):
+    write, *_ = {**WRITERS, **WITHOUT_DT}[family]
+    write(Path("in.h5"), GIVEN)
+    assert trajcli(f"integrate in.h5 --start zero --dt 0.05 -o out.h5 {pack}").code == 0
+    result = trajcli("diff out.h5 --recompute")
+    assert result.code == 0, result.err + result.out
+    assert "equal" in result.out
+    result = trajcli("check out.h5")
+    assert result.code == 0 or pack, result.out  # padding is NaN
+
+
 def test_positions_to_go_to_and_plain_arrays_are_not_warned_of(trajcli, folder):
     given = writers.demos(scale=0.5)
     writers.aloha(Path("episode_0.hdf5"), given[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import h5netcdf
@@ -191,6 +193,48 @@ def test_groups_open_by_name_in_xarray_h5netcdf_and_h5py(trajcli, folder, joints
 LENGTH_10 = writers.LENGTHS[10]
 
 
+def test_types_are_those_that_hdf5_itself_writes(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    with h5py.File("in.h5", "r+") as file:
+        file["joint_names"] = [f"joint_{i}" for i in range(7)]
+    assert trajcli("integrate in.h5 --units rad -o out.h5").code == 0
+    text = h5py.h5t.py_create(h5py.string_dtype(), logical=True)
+    with h5py.File("out.h5") as file:
+        one = file["data/demo_3"]
+        for item in (file, one["jerk"], one["time"]):
+            texts = [name for name in item.attrs if name not in ("CLASS", "NAME")]
+            texts = [name for name in texts if isinstance(item.attrs[name], str)]
+            assert texts
+            for name in texts:
+                assert item.attrs.get_id(name).get_type().equal(text)
+        assert file["dof"].id.get_type().equal(text)
+        for name, kind in (("jerk", h5py.h5t.IEEE_F64LE), ("time", h5py.h5t.IEEE_F64LE)):
+            assert one[name].id.get_type().equal(kind)
+        assert h5py.h5ds.is_scale(one["time"].id)
+        assert one["jerk"].dims[1][0] == one["dof"]
+
+
+@pytest.mark.parametrize("pack", ["", "--pack"])
+def test_other_programs_list_what_was_written(trajcli, folder, pack):
+    """HDF5's and netCDF's own tools, where they are installed."""
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert trajcli(f"integrate in.h5 --units rad -o out.h5 {pack}").code == 0
+    group = "" if pack else "/data/demo_10"
+    if not (shutil.which("h5dump") and shutil.which("ncdump")):
+        pytest.skip("h5dump and ncdump are not installed")
+    told = subprocess.run(["h5dump", "-H", "out.h5"], capture_output=True, text=True, check=True)
+    assert "unknown" not in told.stdout
+    assert told.stderr == ""
+    told = subprocess.run(["h5dump", "-y", "-d", f"{group}/time", "out.h5"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    assert "0, 0.05, 0.1, 0.15" in told.stdout
+    told = subprocess.run(["ncdump", "-h", "out.h5"], capture_output=True, text=True, check=True)
+    axes = "trajectory, time, dof" if pack else "time, dof"
+    assert f"double jerk({axes}) ;" in told.stdout
+    assert 'string jerk:units = "rad/s^3" ;' in told.stdout
+    assert f"time = {61 if pack else LENGTH_10 + 1} ;" in told.stdout
+
+
 def test_a_padded_output_opens_by_name_too(trajcli, folder):
     writers.robomimic(Path("in.h5"), GIVEN)
     assert trajcli("integrate in.h5 --pack -o out.h5").code == 0
@@ -201,6 +245,66 @@ def test_a_padded_output_opens_by_name_too(trajcli, folder):
         assert np.isnan(found["jerk"][1, 19:]).all()
         assert np.isfinite(found["jerk"][1, :19]).all()
         np.testing.assert_allclose(found["time"], 0.05 * np.arange(61))
+
+
+def test_padding_is_not_taken_for_values(trajcli, folder):
+    given = writers.demos()
+    writers.robomimic(Path("in.h5"), given)
+    stamps = [
+        np.cumsum(np.random.default_rng(i).uniform(0.1, 0.2, n)) for i, n in enumerate((9, 6))
+    ]
+    wide = np.full((2, 9, 7), np.nan)
+    for i, times in enumerate(stamps):
+        wide[i, : len(times)] = given[i]["position"][: len(times)]
+    times = np.array([np.pad(t, (0, 9 - len(t)), constant_values=np.nan) for t in stamps])
+    np.savez("log.npz", actions=wide, times=times, lengths=[9, 6])
+    for line, last in (
+        ("in.h5", 18),
+        ("log.npz --start first --mode central", 5),
+    ):
+        assert trajcli(f"integrate {line} --pack -o out.h5 --overwrite").code == 0
+        result = trajcli("check out.h5")
+        assert result.code == 0, result.out
+        (state,) = trajcli("inspect out.h5 --index 1 --json").document["states"]
+        with h5py.File("out.h5") as file:
+            assert state["end"]["velocity"] == file["velocity"][1, last].tolist()
+        assert trajcli("export out.h5 --index 1 -o one.csv --overwrite").code == 0
+        rows = Path("one.csv").read_text().splitlines()
+        assert len(rows) == 1 + last + 1
+        assert "nan" not in rows[-1]
+        with h5py.File("out.h5", "r+") as file:
+            file["velocity"][1, last, 3] = np.nan
+        result = trajcli("check out.h5 --json")
+        assert result.code == 1
+        (bad,) = [check for check in result.document["checks"] if check["passed"] is False]
+        assert (bad["dataset"], bad["count"]) == ("velocity", 1)
+        assert bad["at"] == {"trajectory": 1, "row": last, "dof": 3}
+
+
+def test_many_groups_are_told_of_in_few_lines_and_a_bad_one_by_name(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert trajcli("integrate in.h5 -o out.h5").code == 0
+    result = trajcli("check out.h5")
+    assert result.code == 0
+    assert len(result.out.splitlines()) < 14
+    assert "72 checks passed" in result.out
+    shape = f"{min(writers.LENGTHS) + 1}..{max(writers.LENGTHS) + 1}"
+    assert f"12 of {shape}×7" in trajcli("inspect out.h5").out
+    with h5py.File("out.h5", "r+") as file:
+        file["data/demo_7/jerk"][3, 0] += 1
+    result = trajcli("check out.h5")
+    assert result.code == 1
+    assert "1 of 72 checks failed" in result.out
+    assert "data/demo_7/jerk" in result.out
+
+
+def test_what_was_smoothed_is_not_held_against_the_mode(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    line = "integrate in.h5:obs/robot0_joint_pos --start first --mode central --smooth jerk"
+    assert trajcli(f"{line} -o out.h5").code == 0
+    result = trajcli("check out.h5")
+    assert result.code == 0
+    assert "not checked: smoothed are jerk" in result.out
 
 
 def test_what_different_lengths_cannot_do_is_refused_with_a_way_out(trajcli, folder):
@@ -235,3 +339,11 @@ def test_the_same_run_gives_the_same_bytes_whatever_the_memory(trajcli, folder):
     for k, memory in enumerate(("20kB", "1GB")):
         assert trajcli(f"integrate in.h5 -o out{k}.h5 --memory {memory}").code == 0
     assert Path("out0.h5").read_bytes() == Path("out1.h5").read_bytes()
+
+
+def test_what_a_killed_run_has_left_does_not_show(trajcli, folder):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert trajcli("integrate in.h5 -o clean.h5").code == 0
+    Path(".out.h5.trajcli-part").write_bytes(b"\xff" * 3_000_000)
+    assert trajcli("integrate in.h5 -o out.h5").code == 0
+    assert Path("out.h5").read_bytes() == Path("clean.h5").read_bytes()

@@ -73,8 +73,9 @@ class Hdf5File(ArrayFile):
                 found.append(prefix + name)
 
     def get(self, name: str) -> StoredArray | None:
-        plain = self._lean.dataset(name.strip("/"), f"{self.path}:/{name.strip('/')}")
-        if plain is not None:
+        own = name.strip("/")
+        plain = self._lean.dataset(own, f"{self.path}:/{own}")
+        if plain is not None or self._lean.lacks(own):
             return plain
         try:
             item = self._resolve(name)

@@ -43,8 +43,8 @@ def datatype(kind: np.dtype[Any]) -> bytes:
     return struct.pack("<BBBBIHH", 0x10, signed, 0, 0, size, 0, 8 * size)
 
 
-TEXT = struct.pack("<BBBBI", 0x19, 0x01, 0x01, 0, 16) + struct.pack("<BBBBI", 0x13, 0x10, 0, 0, 1)
-"""Strings of any length, UTF-8."""
+TEXT = struct.pack("<BBBBI", 0x19, 0x01, 0x01, 0, 16) + datatype(np.dtype("u1"))
+"""Strings of any length, UTF-8: HDF5 takes them for lists of bytes."""
 REFERENCES = struct.pack("<BBBBI", 0x19, 0, 0, 0, 16) + struct.pack("<BBBBI", 0x17, 0, 0, 0, 8)
 """Lists of references to objects."""
 

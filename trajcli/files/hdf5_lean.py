@@ -1,11 +1,13 @@
-"""Datasets of an HDF5 file looked up by the thousand: h5py's low-level calls, and few of them.
+"""Datasets of an HDF5 file looked up by the thousand.
 
-Only the plain case: numbers in this very file, reached by hard links alone. For everything else
-the answer is None, and the careful way is gone.
+Straight from the file's bytes where it is of HDF5's earliest form, else by few of h5py's
+low-level calls. Only the plain case: numbers in this very file, reached by hard links alone. For
+everything else the answer is None, and the careful way is gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
+from trajcli.files import hdf5_early
 from trajcli.files.arrays import NUMERIC_KINDS, StoredArray, unreadable
 from trajcli.files.mapping import is_safe, part_of
 
+_MOST_TABLES = 8
 _NOT_PLAIN = (OSError, RuntimeError, ValueError, KeyError, TypeError)
 
 
@@ -32,6 +36,50 @@ class Lean:
         self._size = os.path.getsize(path)
         self._whole: Any = None
         self._mappable = not file.userblock_size and self._size > 0 and is_safe(path)
+        self._early: hdf5_early.Early | None = None
+        self._tables: dict[str, dict[str, int | None]] = {}
+        if self._mappable:
+            with contextlib.suppress(*hdf5_early.ODD):
+                self._early = hdf5_early.Early(file.id.get_vfd_handle())
+                self._numbers = hdf5_early.types(h5py)
+
+    def _table(self, name: str) -> dict[str, int | None]:
+        """The objects in a group, by the file's bytes; raises ``ODD``. The last few are kept."""
+        assert self._early is not None
+        found = self._tables.pop(name, None)
+        if found is None:
+            above, _, last = name.rpartition("/")
+            header = self._table(above)[last] if name else self._early.root
+            if header is None:
+                raise hdf5_early.NotEarly
+            found = self._early.names(header)
+            if len(self._tables) >= _MOST_TABLES:
+                del self._tables[next(iter(self._tables))]
+        self._tables[name] = found
+        return found
+
+    def lacks(self, name: str) -> bool:
+        """Whether the file surely holds nothing of this name."""
+        above, _, last = name.rpartition("/")
+        try:
+            return self._early is not None and last not in self._table(above)
+        except KeyError:  # of a group above
+            return True
+        except hdf5_early.ODD:
+            return False
+
+    def _early_dataset(self, name: str, where: str) -> StoredArray | None:
+        """A dataset by the file's bytes; None where they are not just as expected."""
+        if self._early is None:
+            return None
+        above, _, last = name.rpartition("/")
+        try:
+            header = self._table(above)[last]
+            if header is None:
+                return None
+            return self._array(*self._early.dataset(header, self._numbers), name, where)
+        except hdf5_early.ODD:
+            return None
 
     def group(self, name: str) -> Any:
         """A group reached by hard links, by its low-level name; None where there is none such."""
@@ -71,6 +119,9 @@ class Lean:
 
     def children(self, name: str) -> list[str] | None:
         """The names in a group; None where it is not a plain one."""
+        if self._early is not None:
+            with contextlib.suppress(*hdf5_early.ODD):
+                return list(self._table(name))
         above, _, last = name.rpartition("/")
         parent = self.group(above)  # not kept: there may be thousands
         raw = last.encode()
@@ -83,6 +134,9 @@ class Lean:
 
     def dataset(self, name: str, where: str) -> StoredArray | None:
         """A dataset of numbers whose values lie in the file as they are; None for any other."""
+        early = self._early_dataset(name, where)
+        if early is not None:
+            return early
         above, between, last = _split(name)
         parent = self.group(above)
         if parent is None or (between and between not in self._hard_links(above, parent)):
@@ -104,6 +158,12 @@ class Lean:
         size = math.prod(shape) * kind.itemsize
         if not (self._mappable and shape and 0 < size <= self._size - offset):
             return None
+        return self._array(shape, kind, offset, name, where)
+
+    def _array(
+        self, shape: tuple[int, ...], kind: np.dtype[Any], offset: int, name: str, where: str
+    ) -> StoredArray:
+        """Values in one piece, whose place is known."""
         if self._whole is None:
             self._whole = np.memmap(self._path, np.uint8, "r")
         values: Any = np.ndarray(shape, kind, self._whole, offset)

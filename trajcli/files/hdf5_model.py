@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from trajcli.files.schema import Schema, Variable
 
 _TAG = 0xF9D7C5E3
 """Marks the places in the model of a group where each group has a number of its own."""
+_AT_ONCE = 256
+"""Groups that are filled in together: they fit in a processor's cache."""
 
 
 def dataset_messages(kind: bytes, shape: Sequence[int], address: int, size: int) -> hdf5.Messages:
@@ -56,42 +58,50 @@ class Model:
         """Bytes of the heap of so many groups."""
         return hdf5.collection_size(groups * len(self._heap))
 
-    def groups(self, begin: int, collections: Any, offsets: Mapping[str, int]) -> bytes:
-        """The bytes of all groups, the first at ``begin``."""
+    def groups(
+        self, begin: int, collections: Any, offsets: Mapping[str, int]
+    ) -> Iterator[tuple[int, Any]]:
+        """Address and bytes of some groups, and the next, the first at ``begin``."""
         counts = [len(group) for group in self._schema.groups]
-        total = sum(counts)
-        block = np.tile(np.frombuffer(self._bytes, np.uint8), (total, 1))
-        starts = begin + self.size * np.arange(total)
         classes = np.repeat(np.arange(len(counts)), counts)
         within = np.concatenate([np.arange(n) for n in counts]) if counts else np.zeros(0, int)
         heaps = np.repeat([at for at, _ in collections], [n for _, n in collections])
         numbers = np.concatenate([np.arange(n) for _, n in collections])
-        for place, mark in self._fields:
-            kind, *what = self._marks[mark]
-            if kind == "address":
-                values = starts + what[0]
-            elif kind == "heap":
-                values = heaps
-                index = numbers * self.objects + what[0]
-                block[:, place + 8 : place + 12] = _bytes_of(index, "<u4")
-            else:
-                values = self._of_class(kind, what, offsets, classes, within)
-            block[:, place : place + 8] = _bytes_of(values, "<u8")
-        return block.tobytes()
+        tables = {mark: self._by_class(self._marks[mark], offsets) for _, mark in self._fields}
+        for first in range(0, len(classes), _AT_ONCE):
+            some = slice(first, first + _AT_ONCE)
+            count = len(classes[some])
+            block = np.tile(np.frombuffer(self._bytes, np.uint8), (count, 1))
+            starts = begin + self.size * (first + np.arange(count))
+            for place, mark in self._fields:
+                kind, *what = self._marks[mark]
+                if kind == "address":
+                    values = starts + what[0]
+                elif kind == "heap":
+                    values = heaps[some]
+                    index = numbers[some] * self.objects + what[0]
+                    block[:, place + 8 : place + 12] = _bytes_of(index, "<u4")
+                else:
+                    values, step = (table[classes[some]] for table in tables[mark])
+                    values = values + step * within[some]
+                block[:, place : place + 8] = _bytes_of(values, "<u8")
+            yield begin + self.size * first, block
 
-    def _of_class(
-        self, kind: str, what: Any, offsets: Mapping[str, Any], classes: Any, within: Any
-    ) -> Any:
-        """Extents, places and sizes of values, by the class that a trajectory is of."""
-        name = what[0]
-        having = [self._named(k, name) for k in range(len(self._schema.groups))]
+    def _by_class(self, mark: tuple[Any, ...], offsets: Mapping[str, int]) -> tuple[Any, Any]:
+        """Extents, sizes and places of values by length: of the first trajectory, and how much
+        more of each that follows."""
+        kind, name = mark[0], str(mark[1]) if len(mark) > 1 else ""
+        count = len(self._schema.groups)
+        still = np.zeros(count, int)
+        if kind in ("address", "heap"):
+            return still, still
+        having = [self._named(k, name) for k in range(count)]
         if kind == "extent":
-            return np.array([v.shape[1 + what[1]] for v in having])[classes]
+            return np.array([v.shape[1 + mark[2]] for v in having]), still
         sizes = np.array([v.nbytes // max(1, v.shape[0]) for v in having])
         if kind == "size":
-            return sizes[classes]
-        firsts = np.array([offsets[v.name] for v in having])
-        return firsts[classes] + sizes[classes] * within
+            return sizes, still
+        return np.array([offsets[v.name] for v in having]), sizes
 
     def _named(self, k: int, name: str) -> Variable:
         return self._by_name[f"{k}/{name}"]

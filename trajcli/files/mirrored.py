@@ -6,9 +6,9 @@ together; each group's datasets point at its share.
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,13 @@ import numpy as np
 from trajcli.errors import Fault, OutputError
 from trajcli.files import hdf5_format as hdf5
 from trajcli.files.hdf5_model import Model, dataset_messages, scale_attributes
-from trajcli.files.mapping import map_writable
+from trajcli.files.mapping import map_writable, populate
 from trajcli.files.outputs import Hdf5Output
 from trajcli.files.placing import reserve
-from trajcli.files.schema import Schema, Variable
+from trajcli.files.schema import Schema
 
 _PAGE = 4096
+_AHEAD = 4 << 20
 
 _Text = tuple[str, str]
 
@@ -29,16 +30,16 @@ _Text = tuple[str, str]
 class MirroredOutput(Hdf5Output):
     """Schema.groups[k] names the trajectories that variables k/NAME hold, one after the other."""
 
-    @cached_property
-    def _by_name(self) -> dict[str, Variable]:
-        return {variable.name: variable for variable in self.schema.variables}
+    _ready = (0, 0)
+    """Where the mapped file is ready to be written, of small parts."""
 
     def _prepare(self) -> None:
         descriptor = self._open_at(self._hidden)
         file = _File(self.schema)
-        self._put(descriptor, file.data(), 0)
-        begin = min(file.offsets.values(), default=0)
-        reserve(descriptor, begin, file.end - begin)
+        os.ftruncate(descriptor, 0)  # a killed run may have left more
+        reserve(descriptor, 0, file.end)
+        for address, data in file.pieces():
+            self._put(descriptor, data, address)
         self._places = {name: (descriptor, offset) for name, offset in file.offsets.items()}
 
     def view(self, name: str) -> Any:
@@ -51,11 +52,19 @@ class MirroredOutput(Hdf5Output):
             return None
         return np.ndarray(variable.shape, variable.dtype, whole, self._places[name][1])
 
+    def populate(self, parts: Iterable[Any]) -> None:
+        """Small parts follow each other in the file: what lies ahead is made ready with them."""
+        whole = self._views[""]
+        for part in parts:
+            begin = part.ctypes.data - whole.ctypes.data
+            if part.nbytes >= _AHEAD:
+                populate(part)
+            elif not self._ready[0] <= begin <= begin + part.nbytes <= self._ready[1]:
+                self._ready = (begin, min(begin + _AHEAD, len(whole)))
+                populate(whole[slice(*self._ready)])
+
     def _end(self) -> int:
         return max(at + self._variable(name).nbytes for name, (_, at) in self._places.items())
-
-    def _variable(self, name: str) -> Variable:
-        return self._by_name[name]
 
 
 class _File:
@@ -82,16 +91,16 @@ class _File:
             self.end = begin + variable.nbytes
             begin = self.end + (-self.end % 64)
         block = hdf5.superblock(self._root, self._table.tree, self._table.heap, self.end)
-        self._pieces += [(0, block), (leaves, model.groups(leaves, collections, self.offsets))]
-        self._pieces += model.heaps(leaves, collections)
+        self._pieces.append((0, block))
         self._finish_texts()
+        self._leaves = (model, leaves, collections)
 
-    def data(self) -> bytes:
-        """The bytes up to the first value."""
-        whole = bytearray(max(address + len(data) for address, data in self._pieces))
-        for address, data in self._pieces:
-            whole[address : address + len(data)] = data
-        return bytes(whole)
+    def pieces(self) -> Iterator[tuple[int, Any]]:
+        """Addresses and bytes of all that comes before the first value."""
+        yield from self._pieces
+        model, leaves, collections = self._leaves
+        yield from model.groups(leaves, collections, self.offsets)
+        yield from model.heaps(leaves, collections)
 
     def _count_texts(self) -> int:
         """The size of the heap for the texts of root and dof; there are as many as are added."""

@@ -11,14 +11,15 @@ import contextlib
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, OutputError, Stopped
-from trajcli.files.mapping import map_writable
+from trajcli.files.mapping import map_writable, populate
 from trajcli.files.placing import (
     PROVENANCE,
     locked,
@@ -151,7 +152,7 @@ class Output(ABC):
 
     def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
         """Rows of a variable, from ``row`` on; of each row all, or steps from ``step`` on."""
-        variable = next(v for v in self.schema.variables if v.name == name)
+        variable = self._variable(name)
         values: Any = np.ascontiguousarray(block, dtype=variable.dtype)
         per_row = int(np.prod(variable.shape[1:], dtype=object)) * variable.dtype.itemsize
         at = self._places[name][1] + row * per_row
@@ -178,12 +179,24 @@ class Output(ABC):
     def view(self, name: str) -> Any:
         """A variable as memory to compute into; None where it has to be written."""
         if name not in self._views:
-            variable = next(v for v in self.schema.variables if v.name == name)
+            variable = self._variable(name)
             descriptor, offset = self._places[name]
             self._views[name] = map_writable(
                 descriptor, self._hidden, variable.dtype, offset, variable.shape
             )
         return self._views[name]
+
+    def populate(self, parts: Iterable[Any]) -> None:
+        """Make ready what is about to be computed into, parts of views."""
+        for part in parts:
+            populate(part)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Variable]:
+        return {variable.name: variable for variable in self.schema.variables}
+
+    def _variable(self, name: str) -> Variable:
+        return self._by_name[name]
 
     def finish(self) -> None:
         """Complete the output and give it its name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -71,6 +71,9 @@ class Padded:
     def view(self, name: str) -> Any:
         """Nothing is computed in place."""
         return None
+
+    def populate(self, parts: Iterable[Any]) -> None:
+        """Nothing is computed in place."""
 
     def settle(self) -> None:
         """See :class:`Output`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +84,10 @@ class Portion:
         """See :class:`Output`; to be asked for rows and trajectories."""
         view = self._output.view(name.removeprefix(self._prefix))
         return None if view is None else _Shifted(view, self._begin)
+
+    def populate(self, parts: Iterable[Any]) -> None:
+        """See :class:`Output`."""
+        self._output.populate(parts)
 
     def settle(self) -> None:
         """See :class:`Output`."""

@@ -28,6 +28,10 @@ RECORDED_START = "the recording's first row"
 """What the attribute ``start`` of an output says where the actions were a recording."""
 
 
+RECORDED_ROW = "first row of each"
+"""What it says where the start was looked up in what was recorded beside the actions."""
+
+
 def unit_of(quantity: str, positions: str) -> str:
     """The unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
     return positions + _PER_SECOND[quantity]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 
@@ -18,6 +18,9 @@ class Sink(Protocol):
 
     def view(self, name: str) -> Any:
         """A variable as memory to compute into; None where it has to be written."""
+
+    def populate(self, parts: Iterable[Any]) -> None:
+        """Make ready what is about to be computed into, parts of views."""
 
     def settle(self) -> None:
         """What the thread that reads has to do between two blocks."""

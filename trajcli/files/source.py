@@ -11,6 +11,8 @@ _NAMED = re.compile(
     r"(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz|parquet))(?P<rest>:.*|@.*)?", re.IGNORECASE | re.DOTALL
 )
 
+_DIGITS = re.compile(r"(\d+)")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -59,5 +61,5 @@ def expand_files(source: Source) -> list[Source]:
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts demo_2 before demo_10."""
-    parts = re.split(r"(\d+)", text)
+    parts = _DIGITS.split(text)
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]

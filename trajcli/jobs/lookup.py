@@ -10,7 +10,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import StoredArray, text_of
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
 from trajcli.jobs.batch import gliding
 from trajcli.jobs.places import Files, Place
@@ -100,7 +100,7 @@ def _recorded_start(places: Sequence[Place]) -> tuple[dict[str, Any], str]:
             table[part] = np.stack(rows)
         if table:
             names = ", ".join(name for name, _ in zip(pair, table, strict=False))
-            return table, f"{places[0].file.path}: first row of each {names}"
+            return table, f"{places[0].file.path}: {RECORDED_ROW} {names}"
     return {}, "none"
 
 
@@ -258,7 +258,7 @@ def _same_step(a: Sequence[Any], b: Sequence[Any]) -> bool:
 def _dt_of(place: Place) -> tuple[Any, Any, str, dict[str, str]]:
     """What a file says of its own steps: dt, time stamps, or an attribute."""
     if place.times is not None:
-        return None, place.times, f"time stamps beside {place.name}", {"times": place.name}
+        return None, place.times, f"time stamps {place.times_name}", {"times": place.times_name}
     stored = place.find("dt")
     if stored is not None:
         return _steps(stored), None, stored.where, {"dt": stored.where}

@@ -35,6 +35,9 @@ from trajcli.modes import PARTS
 SLOTS = 3
 """One copied in and computed, one copied back, one written."""
 
+_SMALL = 1 << 16
+"""Actions that are done sooner than another thread takes them over."""
+
 State = Sequence[Pair] | None
 
 
@@ -102,13 +105,16 @@ class Worker(Protocol):
 
 
 class InOrder:
-    """One block after the other, by another thread."""
+    """One block after the other, by another thread; small ones that need no memory of their own
+    by the one that brings them."""
 
     ahead = 0
 
     def __init__(self, choice: Choice) -> None:
         self._choice = choice
         self._thread = ThreadPoolExecutor(1)
+        self._last: Future[int] = Future()
+        self._last.set_result(0)
 
     def __enter__(self) -> InOrder:
         return self
@@ -118,7 +124,13 @@ class InOrder:
 
     def submit(self, job: Job) -> Future[int]:
         """See :class:`Worker`."""
-        return self._thread.submit(self._run, job)
+        if job.views is None or job.inputs.actions.size >= _SMALL:
+            self._last = self._thread.submit(self._run, job)
+            return self._last
+        self._last.result()
+        done: Future[int] = Future()
+        done.set_result(self._run(job))
+        return done
 
     def _run(self, job: Job) -> int:
         bounded = job.check()

@@ -69,6 +69,7 @@ class Place:
     """What the array is called within its trajectory."""
     times: Any = None
     """The time stamps of its rows, where they have been looked up."""
+    times_name: str = ""
 
     @property
     def commands(self) -> bool:

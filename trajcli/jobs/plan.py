@@ -17,6 +17,7 @@ from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch, Size
+from trajcli.jobs.doubts import doubts
 from trajcli.jobs.found import Found
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
 from trajcli.jobs.lengths import find_all
@@ -193,6 +194,7 @@ def make_plan(request: Request, files: Files) -> Plan:
             *preparing,
             *dict.fromkeys(note for _, each in founds for note in each.notes),
             *_notes(found.batch, dtype, needed, request.memory),
+            *doubts(request.sources, places, inputs),
         ],
         total=sum(len(numbers) for numbers, _ in founds),
         smooth=tuple(request.smooth),

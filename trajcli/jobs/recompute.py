@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray
 from trajcli.files.opening import open_arrays
-from trajcli.files.schema import QUANTITIES, RECORDED_START
+from trajcli.files.schema import QUANTITIES, RECORDED_ROW, RECORDED_START
 from trajcli.files.source import parse_source
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 
 _OPTIONS = ("scheme", "ends", "frames", "convention", "degree", "steps")
+_SHARE = re.compile(r" \((\S+: )?rows \d+ to \d+\)$", re.MULTILINE)
+"""Behind a source, which of its rows are one trajectory: all of them are computed again."""
 _ORDERS = {"clique": 0, "velocity": 1, "acceleration": 2, "jerk": 3, "central": 0, "teleport": 0}
 
 
@@ -70,14 +73,14 @@ def _with(request: Request, **values: Any) -> Request:
 
 def _recorded(file: ArrayFile, attributes: Mapping[str, Any]) -> tuple[list[str], str]:
     """The sources that an output names, a line each, or why there are none."""
-    told = str(attributes.get("source", ""))
+    told = _SHARE.sub("", str(attributes.get("source", "")))
     if not told:
         return [], "it names no source"
     found = {source: _located(file, source) for source in told.split("\n")}
     lacking = next((source for source, place in found.items() if place is None), None)
     if lacking is not None:
         return [], f"{lacking} is neither beside it nor in this folder"
-    return [place for place in map(found.get, told.split("\n")) if place], ""
+    return [place for place in found.values() if place], ""
 
 
 def _located(file: ArrayFile, told: str) -> str | None:
@@ -94,7 +97,8 @@ def _request(
     file: ArrayFile, attributes: Mapping[str, Any], sources: list[str], out: Path, given: bool
 ) -> Request:
     """The job whose output the file is."""
-    wanted = [name for name in QUANTITIES if file.get(name) is not None]
+    arrays = {name.rpartition("/")[2]: name for name in file.names()}
+    wanted = [name for name in QUANTITIES if name in arrays]
     if not wanted:
         expected = f"any of {', '.join(QUANTITIES)}"
         raise InputError(Fault("nothing to compare", str(file.path), expected))
@@ -116,7 +120,11 @@ def _request(
         start_index=f"{file.path}:start_index" if index is not None and start else None,
         goal=_goal(file, attributes, sources, given),
         write=wanted,
-        dtype=str(file.require(wanted[0]).dtype.newbyteorder("=")),
+        wrap_dofs=tuple(int(d) for d in str(attributes.get("wrap_dofs", "")).split(",") if d),
+        max_gap=_plain(attributes.get("max_gap")),
+        smooth=tuple(name for name in str(attributes.get("smooth", "")).split(",") if name),
+        pack="lengths" in arrays,
+        dtype=str(file.require(arrays[wanted[0]]).dtype.newbyteorder("=")),
         device="cpu",
         allow_nonfinite=True,
     )
@@ -143,7 +151,7 @@ def _start(file: ArrayFile, attributes: Mapping[str, Any], given: bool) -> str |
         return "zero"
     if told == RECORDED_START:
         return "first"
-    beside = told in ("none", "each input's own") or given
+    beside = told in ("none", "each input's own") or RECORDED_ROW in told or given
     if beside and not _is_file(told):
         return None
     found = _located(file, told)
@@ -197,6 +205,7 @@ def _from_itself(
     names = [name for name in QUANTITIES if file.get(name) is not None]
     own = QUANTITIES[_ORDERS.get(mode, 0)]
     reasons[own not in names or "position" not in names] = f"it lacks {own} or position"
+    reasons[not names] = "it has a group for each trajectory"
     reason = next((text for applies, text in reasons.items() if applies), "")
     stored = {name: file.require(name) for name in names}
     if not reason and any(array.ndim != 3 for array in stored.values()):

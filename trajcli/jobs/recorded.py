@@ -87,7 +87,7 @@ def _split(
     found: list[Place] = []
     left_out = dropped = 0
     for place in places:
-        stamps = _stamps(request, files, place)
+        stamps, named = _stamps(request, files, place)
         kept = np.arange(len(stamps))
         if request.repeated_times == "drop":
             kept = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
@@ -101,7 +101,8 @@ def _split(
             rows = kept[begin:end]
             member = Member(f"{name}/piece_{k}" if len(fitting) > 1 else name)
             array = _chosen(place.array, rows)
-            found.append(replace(place, array=array, member=member, times=stamps[rows]))
+            own = {"array": array, "member": member, "times": stamps[rows], "times_name": named}
+            found.append(replace(place, **own))
     if not found:
         what = f"no piece of {least} rows between gaps"
         raise InputError(Fault(what, places[0].name, hint="a larger --max-gap"))
@@ -119,8 +120,8 @@ def _own_name(place: Place) -> str:
     return place.groups[0].rstrip("/") or Path(place.file.path).stem
 
 
-def _stamps(request: Request, files: Files, place: Place) -> Any:
-    """The time stamps of a recording's rows."""
+def _stamps(request: Request, files: Files, place: Place) -> tuple[Any, str]:
+    """The time stamps of a recording's rows, and what they are called."""
     shape = place.array.shape
     if len(shape) == 3 and shape[0] != 1:
         what = "several recordings in one array"
@@ -134,7 +135,7 @@ def _stamps(request: Request, files: Files, place: Place) -> Any:
     if len(stamps) != shape[-2]:
         expected, found = f"[{shape[-2]}], one per row", describe(stored.shape)
         raise InputError(Fault("wrong number of time stamps", stored.where, expected, found))
-    return stamps
+    return stamps, stored.where
 
 
 def _chosen(array: StoredArray, rows: Any) -> StoredArray:

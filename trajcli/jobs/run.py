@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
-from trajcli.files.mapping import populate
 from trajcli.files.outputs import discarding, open_output
 from trajcli.files.padded import Padded
 from trajcli.files.sink import Sink
@@ -228,8 +227,7 @@ def _views(plan: Plan, output: Sink, block: Block) -> dict[str, Any] | None:
         return None
     trajectories, rows = slice(block.begin, block.end), slice(*block.rows)
     found = {name: view[trajectories, rows] for name, view in views.items()}
-    for part in found.values():
-        populate(part)
+    output.populate(found.values())
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,8 @@ from trajcli.views.selection import select
 
 _ALIKE = 4
 """So many datasets with names that differ in numbers alone are shown as one."""
+_MOST_SHAPES = 2000
+"""So many of them are asked for their shapes."""
 _LEAST_BYTES = 1 << 20
 """Of each dataset at least so much is looked at."""
 
@@ -141,7 +144,8 @@ def describe_datasets(
                     raise
                 reports.append({"name": name, "unreadable": str(error.faults[0])})
         if found:
-            joined = found[0] if len(members) == 1 else _joined(found, len(members), scans)
+            alone = len(members) == 1
+            joined = found[0] if alone else _joined(found, _shapes(file, members), members, scans)
             reports.append({"name": pattern or source.path.name, **joined})
     return reports
 
@@ -218,17 +222,30 @@ def _dof(extent: Extent, dof: int, motions: Motions | None) -> dict[str, Any]:
     return {**found, "at": {"trajectory": at[0], "row": at[1], "time": when}}
 
 
-def _joined(found: Sequence[Mapping[str, Any]], count: int, scans: Scans) -> dict[str, Any]:
-    """Datasets alike as one: how many, the shapes seen, the range of those looked at."""
-    scans.sampled |= len(found) < count
+def _shapes(file: ArrayFile, members: Sequence[str]) -> list[tuple[int, ...]]:
+    """The shapes of datasets; of very many, of some."""
+    shapes = []
+    for name in members[:: 1 + len(members) // _MOST_SHAPES]:
+        with contextlib.suppress(InputError):
+            shapes.append(file.require(name).shape)
+    return shapes
+
+
+def _joined(
+    found: Sequence[Mapping[str, Any]],
+    shapes: Sequence[tuple[int, ...]],
+    members: Sequence[str],
+    scans: Scans,
+) -> dict[str, Any]:
+    """Datasets alike as one: how many, their shapes, the range of those looked at."""
+    scans.sampled |= len(found) < len(members)
     lows = [one["min"] for one in found if one.get("min") is not None]
     highs = [one["max"] for one in found if one.get("max") is not None]
-    shapes = np.array(
-        [one["shape"] for one in found if len(one["shape"]) == len(found[0]["shape"])]
-    )
-    low, high = shapes.min(0).tolist(), shapes.max(0).tolist()
+    first = found[0]["shape"]
+    sizes = np.array([first, *(shape for shape in shapes if len(shape) == len(first))])
+    low, high = sizes.min(0).tolist(), sizes.max(0).tolist()
     return {
-        "count": count,
+        "count": len(members),
         "looked_at": len(found),
         "shape": [a if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)],
         "dtype": found[0]["dtype"],

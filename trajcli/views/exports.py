@@ -67,7 +67,7 @@ def tracks_of(
     tracks = []
     for number in chosen:
         motions, own = found.at(number)
-        begin, end = rows_of(rows, motions.shape[1])
+        begin, end = rows_of(rows, motions.rows(own))
         dofs = list(select(dof, motions.shape[2], "--dof", motions.dofs))
         tracks.append(Track(found.name(number), motions, own, begin, end, dofs))
     if not tracks:

@@ -16,15 +16,16 @@ def judgement(name: str, verdicts: Sequence[Verdict], screen: Screen) -> Iterato
     columns += [("failing", "right"), ("worst", "left")] if failed else []
     rows = []
     for verdict in verdicts:
-        row = [verdict.check, verdict.dataset, _word(verdict), verdict.found]
+        more = f" and {verdict.alike - 1} more" if verdict.alike > 1 else ""
+        row = [verdict.check, verdict.dataset + more, _word(verdict), verdict.found]
         rows.append(row + ([str(verdict.count or ""), verdict.where] if failed else []))
     yield from table(columns, rows, screen)
     yield ""
-    made = sum(verdict.passed is not None for verdict in verdicts)
+    made = sum(verdict.alike for verdict in verdicts if verdict.passed is not None)
     if failed:
         yield screen.alarming(f"{shown(name)}: {len(failed)} of {made} checks failed")
     else:
-        left = len(verdicts) - made
+        left = sum(verdict.alike for verdict in verdicts) - made
         more = f", {left} could not be made" if left else ""
         yield f"{shown(name)}: {made} checks passed{more}"
 

@@ -47,6 +47,29 @@ class Motions:
         actions = all(name in ACTIONS for name in self.arrays)
         return find_steps(self.file, self.groups, batch, rows, actions)
 
+    @cached_property
+    def lengths(self) -> Any:
+        """Of arrays padded to one length, how many rows each trajectory has; None of others."""
+        batch, rows, _ = self.shape
+        try:
+            stored = self.file.get(f"{self.group}lengths")
+        except InputError:
+            return None
+        if stored is None or stored.shape != (batch,) or stored.dtype.kind not in "iu":
+            return None
+        found = np.asarray(stored.read()).astype(np.int64)
+        return found if ((found >= 0) & (found <= rows)).all() else None
+
+    def rows(self, number: int) -> int:
+        """The rows of a trajectory, without padding."""
+        return self.shape[1] if self.lengths is None else int(self.lengths[number])
+
+    def padding(self, begin: int, end: int, first: int, last: int) -> Any:
+        """Which of the rows first..last of trajectories begin..end are padding; None: none."""
+        if self.lengths is None:
+            return None
+        return np.arange(first, last) >= self.lengths[begin:end, None]
+
     @property
     def groups(self) -> list[str]:
         """Where companions are looked for: beside the arrays, above them, in the root."""

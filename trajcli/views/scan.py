@@ -56,15 +56,26 @@ class Extent:
         none = np.full(dofs, np.inf)
         return Extent(none, -none, np.full(dofs, -1.0), [None] * dofs, beyond=[0] * dofs)
 
-    def see(self, values: Any, trajectory: int, row: int, bounds: Bounds | None = None) -> None:
-        """Take in values [b, n, D] that begin at a trajectory and row."""
+    def see(
+        self,
+        values: Any,
+        trajectory: int,
+        row: int,
+        bounds: Bounds | None = None,
+        padding: Any = None,
+    ) -> None:
+        """Take in values [b, n, D] that begin at a trajectory and row; of padding [b, n] none."""
+        if padding is not None:
+            values = np.where(padding[:, :, None], np.nan, values)
         if not values.size:
             return
         bad = ~np.isfinite(values)
         magnitude = np.abs(values)
         low = high = values
         if bad.any():
-            self._see_bad(values, bad, trajectory, row)
+            self._see_bad(
+                values, bad if padding is None else bad & ~padding[:, :, None], trajectory, row
+            )
             magnitude = np.where(bad, -1.0, magnitude)
             low, high = np.where(bad, np.inf, values), np.where(bad, -np.inf, values)
         dofs = values.shape[2]
@@ -80,8 +91,8 @@ class Extent:
             self._see_beyond(values, trajectory, row, bounds)
 
     def _see_bad(self, values: Any, bad: Any, trajectory: int, row: int) -> None:
-        self.nan += int(np.isnan(values).sum())
-        self.inf += int(np.isinf(values).sum())
+        self.nan += int(np.isnan(values[bad]).sum())
+        self.inf += int(np.isinf(values[bad]).sum())
         if len(self.places) < _PLACES:
             for b, t, d in np.argwhere(bad)[: _PLACES - len(self.places)].tolist():
                 self.places.append((trajectory + b, row + t, d))
@@ -147,7 +158,8 @@ def scan(
     batch, rows, dofs = motions.shape
     extents = {name: Extent.empty(dofs) for name in motions.arrays}
     law = law_of(motions.attributes) if set(motions.arrays) & set(QUANTITIES) else None
-    relation = Relation(law) if law else None
+    # what was smoothed is no longer what the mode gave
+    relation = Relation(law) if law and not motions.attributes.get("smooth") else None
     each = max(1, motions.nbytes // max(1, batch))
     numbers = range(batch) if chosen is None else chosen
     sampled = not full and each * len(numbers) > budget
@@ -160,9 +172,10 @@ def scan(
         begin, end, first, last = span
         core = _core(first, last, rows)
         values = {name: _read(stored, span) for name, stored in motions.arrays.items()}
+        padding = motions.padding(begin, end, first + core[0], first + core[1])
         for name, array in values.items():
             limits = (bounds or {}).get(name)
-            extents[name].see(array[:, core[0] : core[1]], begin, first + core[0], limits)
+            extents[name].see(array[:, slice(*core)], begin, first + core[0], limits, padding)
         if relation is not None:
             _see_relation(relation, motions, values, span)
         looked += (end - begin) * (core[1] - core[0])

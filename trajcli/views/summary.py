@@ -109,7 +109,7 @@ def _states(found: Trajectories, number: int, wish: Wish) -> dict[str, Any]:
     """The first and last row of a trajectory."""
     main, own = found.at(number)
     dofs = dofs_of(main, wish)
-    rows = main.shape[1]
+    rows = main.rows(own)
     ends = {"start": (0, 1), "end": (rows - 1, rows)}
     state = {
         end: {name: main.read(name, own, *span)[0][dofs].tolist() for name in main.arrays}
@@ -126,7 +126,7 @@ def _listed(found: Trajectories, chosen: Sequence[int], wish: Wish) -> list[dict
     for number in chosen if wish.index else chosen[:1]:
         main, own = found.at(number)
         dofs = dofs_of(main, wish)
-        begin, end = rows_of(wish.rows, main.shape[1])
+        begin, end = rows_of(wish.rows, main.rows(own))
         end = min(end, begin + left)
         left -= end - begin
         times = main.steps.times(own, begin, end).tolist() if main.steps else None

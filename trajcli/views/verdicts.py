@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _BLOCK = 1 << 18
 
 @dataclass(frozen=True)
 class Verdict:
-    """One check: passed, failed, or (None) could not be made, and why."""
+    """One check: passed, failed, or (None) could not be made, and why; ``alike``: of how many."""
 
     check: str
     dataset: str
@@ -34,6 +34,7 @@ class Verdict:
     where: str = ""
     count: int = 0
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    alike: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """The same, for JSON."""
@@ -43,6 +44,7 @@ class Verdict:
             "found": self.found,
             "where": self.where,
             "count": self.count,
+            "alike": self.alike,
             **self.numbers,
         }
 
@@ -161,6 +163,9 @@ def _at(place: Place) -> dict[str, Any]:
 def _relation(motions: Motions, relation: Relation | None, law: Law) -> Verdict:
     what = f"relation ({law.name})"
     group = motions.group.rstrip("/") or "all"
+    smoothed = str(motions.attributes.get("smooth", ""))
+    if relation is None and smoothed:
+        return Verdict(what, group, None, f"not checked: smoothed are {smoothed}")
     if relation is None:
         orders = ", ".join(motions.arrays)
         return Verdict(what, group, None, f"not checked: it needs more than {orders} in these rows")
@@ -252,10 +257,10 @@ def _time(motions: Motions, law: Law | None, numbers: Sequence[int] | None) -> I
     uniform = float(step) if law is not None and isinstance(step, (float, np.floating)) else None
     own = stamps.ndim == 2 and stamps.shape[0] > 1
     chosen = (range(motions.shape[0]) if numbers is None else numbers) if own else [0]
-    rows = motions.shape[1]
     first: str = ""
     what, bad = "", 0
     for number in chosen:
+        rows = motions.rows(number) if own else motions.shape[1]
         for begin in range(0, max(rows - 1, 1), _BLOCK):
             end = min(begin + _BLOCK + 1, rows)
             gaps, slack = motions.steps.gaps(number, number + 1, begin, end)
@@ -298,14 +303,16 @@ def _limit(motions: Motions, name: str, extent: Extent, bounds: Bounds) -> Verdi
 
 
 def _joined(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Checks that passed in many groups alike are told once."""
-    found: list[Verdict] = []
-    alike: dict[tuple[str, str], int] = {}
-    for verdict in verdicts:
-        key = (verdict.check, verdict.dataset.rpartition("/")[2])
-        if verdict.passed and "/" in verdict.dataset:
-            alike[key] = alike.get(key, 0) + 1
-            if alike[key] > 1:
-                continue
-        found.append(verdict)
-    return found
+    """Checks of many groups that came out alike are told once, the closest call of them."""
+    found: dict[tuple[Any, ...], Verdict] = {}
+    for number, verdict in enumerate(verdicts):
+        array = verdict.dataset.rpartition("/")[2]
+        own = array if array in (*QUANTITIES, *ACTIONS, "time") else ""
+        key: tuple[Any, ...] = (verdict.check, own, verdict.passed or verdict.found)
+        if verdict.passed is False or "/" not in verdict.dataset:
+            key = (number,)
+        first = found.get(key, verdict)
+        closest = max(first, verdict, key=lambda v: float(v.numbers.get("times_rounding", 0.0)))
+        alike = first.alike + 1 if key in found else 1
+        found[key] = replace(closest, alike=alike)
+    return list(found.values())

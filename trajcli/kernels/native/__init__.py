@@ -533,7 +533,12 @@ def _is_plain(array: Array) -> bool:
 
 
 def _kind(array: Array) -> str:
-    return str(array.dtype).removeprefix("torch.")
+    return _name(array.dtype)
+
+
+@cache
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _is_double(array: Array) -> int:
@@ -583,7 +588,8 @@ def _empty(like: Array, shape: tuple[int, ...]) -> Any:
 def _address(array: Array | None) -> int | None:
     if array is None or _size(array) == 0:
         return None
-    return int(array.data_ptr() if is_torch(array) else array.ctypes.data)
+    # array.ctypes.data takes several times as long
+    return int(array.data_ptr() if is_torch(array) else array.__array_interface__["data"][0])
 
 
 def _addresses(arrays: Sequence[Array | None]) -> Any:
