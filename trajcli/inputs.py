@@ -275,7 +275,7 @@ class Inputs:
             kind = str(index.dtype).removeprefix("torch.")
             found = f"{kind} {describe(index.shape)}"
             return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
-        if not _loaded(index):
+        if not (_loaded(index) and readable(index)):
             return []
         values = to_numpy(index)
         bad = np.flatnonzero((values < 0) | (values >= count))
@@ -520,6 +520,13 @@ def _placed(values: Array, device: str | None, whole: bool = False) -> Array:
     return to_torch(values, device, whole)
 
 
+def _whole(index: Array, device: str | None) -> Array:
+    """Rows to take, int64; those of a device stay there."""
+    if is_torch(index) and device is not None:
+        return index.to(device).long()
+    return _placed(to_numpy(index).astype(np.int64), device, whole=True)
+
+
 def _loaded(values: Array) -> bool:
     """Whether the values are in memory, not only stored in a file."""
     return isinstance(values, np.ndarray) or is_torch(values)
@@ -563,6 +570,6 @@ def _gathered(
         if values.shape[0] == 1:
             values = repeated(float64(values), batch)
         elif index is not None:
-            values = values[_placed(to_numpy(index).astype(np.int64), device, whole=True)]
+            values = values[_whole(index, device)]
         found.append(float64(values))
     return found
