@@ -1,34 +1,42 @@
 """The Triton kernels on a CUDA device: right first, then as a share of its copy bandwidth.
 
     python benchmarks/gpu.py [--quick] [--modes acceleration,central] [--json gpu.json]
+    python benchmarks/gpu.py --dry    # no device: every step on tiny shapes, in the interpreter
 
-Needs torch with CUDA, triton and numpy; trajcli need not be installed. Every mode, forward and
-adjoint, float32: outputs and gradients of a few trajectories are compared with torch_ops; then each
-kernel is captured in a CUDA graph and its replays timed. The bytes a kernel must move are each
-input read once and each output written once; the share is that over the time, over what a
-device-to-device copy moves (bytes read and written). "torch" is the time of torch_ops per action,
-on fewer trajectories, over that of Triton.
+Needs torch with CUDA, triton and numpy; trajcli need not be installed. First what starting costs,
+with Triton's cache empty and full, and a file to a file by way of the device (gpu_files.py). Then
+every mode, forward and adjoint, float32: the kernels are compiled by a process for each mode,
+outputs and gradients of a few trajectories compared with torch_ops, and each kernel captured in a
+CUDA graph and its replays timed. The bytes a kernel must move are each input read once and each
+output written once; the share is that over the time, over what a device-to-device copy moves
+(bytes read and written). "torch" is the time of torch_ops per action, on fewer trajectories, over
+that of Triton. What is not measured when --seconds are over is said.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import statistics
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+os.environ["TRITON_INTERPRET"] = "1" if "--dry" in sys.argv else "0"  # read with its import
+
+import torch
+from gpu_files import file_to_file, start_up
 
 from trajcli.inputs import Inputs
-from trajcli.kernels import torch_ops, triton_ops
+from trajcli.kernels import cuda, torch_ops, triton_ops
 from trajcli.kernels.program import BandProgram, run_program
 from trajcli.modes import make_mode
 
@@ -52,7 +60,14 @@ CHECKED = 37
 """Trajectories that are compared."""
 FEW = 4_000_000
 """Actions torch_ops is timed with; its passes over memory need many times the space."""
+ELEMENTS = 35_000_000
+"""Actions of the file."""
+ROOT = Path(__file__).resolve().parent.parent
+DRY = "--dry" in sys.argv
 DEVICE = "cuda"
+if DRY:
+    HORIZONS, DOFS, LANES, LONG, CHECKED, DEVICE = (9,), (1, 7), 14, (1, 33, 7), 3, "cpu"
+    ELEMENTS = 70_000
 
 
 @dataclass
@@ -139,6 +154,8 @@ def check(mode: str, options: dict[str, Any], dofs: int, horizon: int) -> dict[s
 
 def timed(what: Callable[[], object], rounds: int) -> float:
     """Median seconds of a replay of the captured launches."""
+    if DRY:
+        return _median(what, 1)
     for _ in range(3):
         what()
     torch.cuda.synchronize()
@@ -151,6 +168,10 @@ def timed(what: Callable[[], object], rounds: int) -> float:
 def _median(what: Callable[[], object], rounds: int) -> float:
     what()
     seconds = []
+    if DRY:
+        began = time.perf_counter()
+        what()
+        return time.perf_counter() - began
     for _ in range(rounds):
         begin, end = (_event() for _ in range(2))
         begin.record()
@@ -167,7 +188,7 @@ def _event() -> Any:
 
 def copy_bandwidth(rounds: int) -> float:
     """Bytes read and written per second by a device-to-device copy."""
-    count = min(1 << 30, torch.cuda.mem_get_info()[0] // 16)
+    count = 1 << 20 if DRY else min(1 << 30, torch.cuda.mem_get_info()[0] // 16)
     source = torch.randn(count, device=DEVICE)
     target = torch.empty_like(source)
     return 8 * count / timed(lambda: target.copy_(source), rounds)
@@ -210,7 +231,9 @@ def device_facts(copy: float) -> dict[str, Any]:
     import triton
 
     return {
-        "device": torch.cuda.get_device_name(),
+        "device": "none: the interpreter, figures mean nothing"
+        if DRY
+        else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "triton": triton.__version__,
         "python": platform.python_version(),
@@ -223,7 +246,7 @@ def check_all(cases: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any
     """Every mode in four shapes, one of them cut into pieces; prints what is wrong."""
     found = []
     for mode, options in cases:
-        for dofs, horizon in ((1, 17), (7, 100), (32, 33), (7, 5000)):
+        for dofs, horizon in ((1, 17), (7, 100), (32, 33), (7, 5000))[: 1 if DRY else 4]:
             row = {"mode": mode, **options, "dofs": dofs, "horizon": horizon}
             row.update(check(mode, options, dofs, horizon))
             row["right"] = row["ulp"] <= 2.0 and row["gradient"] <= 2e-7
@@ -244,38 +267,117 @@ def say(row: dict[str, Any]) -> None:
     )
 
 
-def main() -> None:
+def compile_all(cases: Sequence[tuple[str, dict[str, Any]]], shapes: Sequence[Any]) -> None:
+    """Have every kernel compiled, with few trajectories: they are the same for many."""
+    for mode, options in cases:
+        for shape in [*((min(64, B), H, D) for B, H, D in shapes), LONG]:
+            job = Job(mode, options, shape)
+            job.forward(triton_ops)
+            job.adjoint(triton_ops)
+    if not DRY:
+        torch.cuda.synchronize()
+
+
+def compile_by_processes(arguments: argparse.Namespace, names: Sequence[str]) -> float:
+    """The same by a process for each mode; seconds for all. Compiled kernels stay on disk."""
+    began = time.perf_counter()
+    quick = ["--quick"] if arguments.quick else []
+    command = [sys.executable, __file__, "--compile", *quick]
+    running = [subprocess.Popen([*command, "--modes", name]) for name in names]
+    for process in running:
+        process.wait()
+    return time.perf_counter() - began
+
+
+def measure_all(
+    cases: Sequence[tuple[str, dict[str, Any]]],
+    shapes: Sequence[tuple[int, int, int]],
+    copy: float,
+    rounds: int,
+    until: float,
+) -> list[dict[str, Any]]:
+    """Every mode and shape while there is time; prints a line for each."""
+    print(f"{'mode':<25}{'B':>9}{'H':>9}{'D':>4}{'ms':>9}{'GB/s':>7}{'of copy':>9}{'torch':>7}")
+    found: list[dict[str, Any]] = []
+    for mode, options in cases:
+        for shape in [*shapes, LONG]:
+            if time.perf_counter() > until:
+                print(f"{mode} {options} {shape}: not measured, out of time", flush=True)
+                continue
+            try:
+                rows = measure(mode, options, shape, copy, rounds)
+            except torch.cuda.OutOfMemoryError:
+                print(f"{mode} {options} {shape}: out of memory", flush=True)
+                continue
+            found += rows
+            for row in rows:
+                say(row)
+            if not DRY:
+                torch.cuda.empty_cache()
+    return found
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures the targets are for: worst and median shares, by length and direction."""
+    found: dict[str, Any] = {}
+    for long in (False, True):
+        for direction in ("forward", "adjoint"):
+            some = [
+                row for row in rows if row["direction"] == direction and (row["batch"] == 1) == long
+            ]
+            if some:
+                shares = [row["of_copy"] for row in some]
+                found[f"{'one long' if long else 'many'}, {direction}"] = {
+                    "least_of_copy": min(shares),
+                    "median_of_copy": statistics.median(shares),
+                    "least_over_torch": min(row["over_torch"] for row in some),
+                }
+    return found
+
+
+def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--modes", default="", help="names, separated by commas; default all")
     parser.add_argument("--quick", action="store_true", help="H 16 and 100, D 1, 7 and 32")
+    parser.add_argument("--dry", action="store_true", help="tiny shapes, without a device")
+    parser.add_argument("--compile", action="store_true", help="compile the kernels and stop")
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=420, help="for all of it, about")
     parser.add_argument("--json", type=Path, default=Path("gpu.json"))
-    arguments = parser.parse_args()
-    if triton_ops.absence() or not torch.cuda.is_available():
-        sys.exit(triton_ops.absence() or "torch sees no CUDA device")
-    names = arguments.modes.split(",") if arguments.modes else dict(MODES)
+    return parser.parse_args()
+
+
+def main() -> None:
+    began, arguments = time.perf_counter(), options_of()
+    absent = triton_ops.absence() or ("" if DRY else cuda.absence())
+    if absent:
+        sys.exit(f"{absent}; --dry runs without a device")
+    names = arguments.modes.split(",") if arguments.modes else list(dict(MODES))
     cases = [case for case in MODES if case[0] in names]
-    horizons, dofs = ((16, 100), (1, 7, 32)) if arguments.quick else (HORIZONS, DOFS)
+    horizons, dofs = ((16, 100), (1, 7, 32)) if arguments.quick and not DRY else (HORIZONS, DOFS)
+    shapes = [(-(-LANES // D), H, D) for H in horizons for D in dofs]
+    if arguments.compile:
+        compile_all(cases, shapes)
+        return
     copy = copy_bandwidth(arguments.rounds)
     report: dict[str, Any] = device_facts(copy)
     print(f"{report['device']}, torch {report['torch']}, triton {report['triton']}")
     print(f"device-to-device copy: {copy / 1e9:.0f} GB/s, read and written", flush=True)
-    report["checks"], report["rows"] = check_all(cases), []
-    print(f"{'mode':<25}{'B':>9}{'H':>9}{'D':>4}{'ms':>9}{'GB/s':>7}{'of copy':>9}{'torch':>7}")
-    shapes = [(-(-LANES // D), H, D) for H in horizons for D in dofs]
-    for mode, options in cases:
-        for shape in [*shapes, LONG]:
-            try:
-                rows = measure(mode, options, shape, copy, arguments.rounds)
-            except torch.cuda.OutOfMemoryError:
-                print(f"{mode:<16}{shape}: out of memory", flush=True)
-                continue
-            report["rows"] += rows
-            for row in rows:
-                say(row)
-            arguments.json.write_text(json.dumps(report, indent=1))
-            torch.cuda.empty_cache()
+    report["start_up"] = start_up(ROOT, DRY)
+    print("start:", json.dumps(report["start_up"]), flush=True)
+    report["file"] = file_to_file(ELEMENTS, DEVICE, 3)
+    print("file to file:", json.dumps(report["file"]), flush=True)
+    if not DRY:
+        report["compile_seconds"] = compile_by_processes(arguments, names)
+        print(f"all kernels compiled in {report['compile_seconds']:.0f} s", flush=True)
+    report["checks"] = check_all(cases)
+    until = began + arguments.seconds
+    report["rows"] = measure_all(cases, shapes, copy, arguments.rounds, until)
+    report["summary"] = summary(report["rows"])
+    report["seconds"] = time.perf_counter() - began
     arguments.json.write_text(json.dumps(report, indent=1))
+    print(json.dumps(report["summary"], indent=1))
+    print(f"{report['seconds']:.0f} s in all; {arguments.json}")
     sys.exit(0 if all(row["right"] for row in report["checks"]) else 1)
 
 

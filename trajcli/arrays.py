@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def float64(values: Array) -> Array:
 def constant(values: Any, like: Array) -> Array:
     """float64 constants in the library and on the device of ``like``."""
     array = np.asarray(values, dtype=np.float64)
-    return namespace(like).as_tensor(array, device=like.device) if is_torch(like) else array
+    return _sent(array, like.device) if is_torch(like) else array
 
 
 def constant_pair(values: Any, like: Array) -> Pair:
@@ -116,11 +117,14 @@ def loaded(values: Array) -> bool:
 
 
 def readable(values: Array) -> bool:
-    """Whether the values can be looked at: not inside vmap, grad and their like."""
+    """Whether the values can be looked at: not inside vmap, grad and their like, nor while a CUDA
+    graph is captured."""
     if not is_torch(values):
         return True
+    if values.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing():
+        return False
     try:
-        to_numpy(values)
+        values.data_ptr() if values.is_cuda else to_numpy(values)
     except RuntimeError:
         return False
     return True
@@ -151,4 +155,34 @@ def to_torch(values: Array, device: str, whole: bool = False) -> Any:
     if (native.dtype.kind in "iu" and not whole) or native.dtype.itemsize > 8:
         native = native.astype(np.float64)
     native = native.astype(native.dtype.newbyteorder("="), copy=not native.flags.writeable)
-    return torch.from_numpy(np.ascontiguousarray(native)).to(device)
+    return _sent(np.ascontiguousarray(native), torch.device(device))
+
+
+_FEW_BYTES = 1 << 16
+_captured: list[Any] = []
+"""What CUDA graphs copy from whenever they are replayed."""
+
+
+def _sent(array: Any, device: Any) -> Any:
+    """A NumPy array as a tensor on a device.
+
+    Sending makes the host wait and cannot be captured in a CUDA graph. So what is small, as dt and
+    tables of weights are, is sent once and copied there from then on.
+    """
+    import torch
+
+    if device.type != "cuda" or array.nbytes > _FEW_BYTES:
+        return torch.from_numpy(array).to(device)
+    kept = _kept(array.tobytes(), array.dtype.str, array.shape, str(device))
+    if torch.cuda.is_current_stream_capturing():
+        _captured.append(kept)
+    return kept.clone()
+
+
+@lru_cache(maxsize=256)
+def _kept(data: bytes, kind: str, shape: tuple[int, ...], device: str) -> Any:
+    import torch
+
+    array = np.frombuffer(data, kind).reshape(shape).copy()
+    with torch.inference_mode(False):  # so that autograd can use it, too
+        return torch.from_numpy(array).to(device)

@@ -207,7 +207,7 @@ def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[F
         kind = str(index.dtype).removeprefix("torch.")
         found = f"{kind} {describe(index.shape)}"
         return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
-    if not loaded(index):
+    if not (loaded(index) and readable(index)):
         return []
     values = to_numpy(index)
     bad = np.flatnonzero((values < 0) | (values >= count))

@@ -13,6 +13,7 @@ from trajcli.arrays import (
     concatenate,
     differences,
     float64,
+    is_torch,
     loaded,
     repeated,
     to_numpy,
@@ -325,6 +326,13 @@ def _placed(values: Array, device: str | None, whole: bool = False) -> Array:
     return to_torch(values, device, whole)
 
 
+def _whole(index: Array, device: str | None) -> Array:
+    """Rows to take, int64; those of a device stay there."""
+    if is_torch(index) and device is not None:
+        return index.to(device).long()
+    return _placed(to_numpy(index).astype(np.int64), device, whole=True)
+
+
 def _rows(values: Array, begin: int, end: int) -> Array:
     return values[begin:end] if loaded(values) else values.read_rows(begin, end)
 
@@ -356,6 +364,6 @@ def _gathered(
         if values.shape[0] == 1:
             values = repeated(float64(values), batch)
         elif index is not None:
-            values = values[_placed(to_numpy(index).astype(np.int64), device, whole=True)]
+            values = values[_whole(index, device)]
         found.append(float64(values))
     return found

@@ -100,6 +100,10 @@ def integrate(
     Raises InputError, with every fault found, for shapes that do not match, dt that is not
     positive and finite, and NaN or Inf in the input unless ``allow_nonfinite``; UsageError for
     unknown modes and options. Formulas: README, "Modes".
+
+    On a CUDA device the work is done on the current stream. The host waits for it only to check
+    values: not with ``allow_nonfinite`` and dt and times in NumPy, and not while a CUDA graph is
+    captured (after one call to warm up), when values cannot be checked.
     """
     options = {
         "scheme": scheme,
