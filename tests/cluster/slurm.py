@@ -12,7 +12,17 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel")
+PROGRAMS = (
+    "setpriv",
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "srun",
+    "squeue",
+    "scontrol",
+    "scancel",
+)
 PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 CPUS = 4
 """More than the machine may have: tasks wait for files and each other, not for processors."""
