@@ -23,7 +23,6 @@ PROGRAMS = (
     "scontrol",
     "scancel",
 )
-PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
 CPUS = 4
 """More than the machine may have: tasks wait for files and each other, not for processors."""
 
@@ -53,6 +52,7 @@ MpiDefault=none
 SlurmdParameters=config_overrides
 SchedulerType=sched/builtin
 SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0
+DependencyParameters=kill_invalid_depend
 ReturnToService=2
 KillWait=5
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} State=UNKNOWN
@@ -64,9 +64,14 @@ FINISHED = (
 )  # fmt: skip
 
 
+def _path(environ: Mapping[str, str]) -> str:
+    """Where programs are, daemons too."""
+    return os.pathsep.join((environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))
+
+
 def absence() -> str:
     """Why there can be none here; "" where there can."""
-    missing = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    missing = [name for name in PROGRAMS if shutil.which(name, path=_path(os.environ)) is None]
     if missing:
         return f"no Slurm: {', '.join(missing)} not installed (slurm-wlm, munge)"
     return "" if os.geteuid() == 0 else "Slurm's daemons have to be started by root"
@@ -78,7 +83,8 @@ class Slurm:
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self.folder = folder
         clean = {k: v for k, v in environ.items() if not k.startswith(("SLURM", "SBATCH"))}
-        self.environ = {**clean, "PATH": PATH, "SLURM_CONF": str(folder / "slurm.conf")}
+        own = {"PATH": _path(environ), "SLURM_CONF": str(folder / "slurm.conf")}
+        self.environ = {**clean, **own}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def start(self, timeout: float = 60) -> None:
@@ -117,7 +123,7 @@ class Slurm:
                 os.kill(number, signal.SIGKILL)
 
     def run(
-        self, *command: str, cwd: Path | None = None, timeout: float = 30
+        self, *command: str, cwd: Path | None = None, timeout: float = 90
     ) -> subprocess.CompletedProcess[str]:
         """A command that talks to this Slurm; raises RuntimeError where it hangs."""
         try:

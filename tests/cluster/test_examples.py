@@ -118,7 +118,7 @@ def test_what_status_prints_submits_what_is_missing(cluster, shell, folder, whol
     cluster.wait(cluster.submit(folder, "--array=0-2,4-6", *command))
     state = shell("trajcli", "status", "out.h5", check=False)
     assert state.returncode == 1
-    line = re.search(r"sbatch (--array=\S+)", state.stdout)
+    line = re.search(r"^(--array=\S+)$", state.stdout, re.MULTILINE)
     assert line[1] == "--array=3,7"
     refused = shell("trajcli", "merge", "out.h5.parts", "-o", "out.h5", check=False)
     assert refused.returncode == 2
