@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cluster.slurm import Slurm, absence
+from journeys.conftest import _no_variables, trajcli  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = ("SLURM", "SBATCH", "OMPI", "PMI", "PMIX", "TORCHELASTIC", "TRAJCLI")

@@ -10,6 +10,8 @@ import typer
 
 COMMANDS = (
     "integrate",
+    "status",
+    "merge",
     "inspect",
     "plot",
     "check",

@@ -1,5 +1,6 @@
 """trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -9,6 +10,7 @@ from trajcli.cli.console import Console, Progress, bytes_text
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
+    from trajcli.jobs.request import Request
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -71,19 +73,22 @@ def integrate(
     allow_nonfinite: options.AllowNonfinite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
+    shard_index: options.ShardIndex = None,
+    num_shards: options.NumShards = None,
+    shard: options.Shard = None,
     dry_run: options.DryRun = False,
     no_progress: options.NoProgress = False,
     config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
-) -> None:
+) -> int:
     """Integrate actions and a start state into trajectories.
 
     SOURCE holds actions [B, H, D] (or [H, D]): B trajectories of H actions for D dofs. OUT gets
     position, velocity, acceleration and jerk [B, T, D]. `trajcli modes` lists the modes.
     """
     from trajcli.jobs.request import Request
-    from trajcli.jobs.run import run
+    from trajcli.jobs.share import find_share
 
     console = Console(json, quiet)
     start_parts = (start_position, start_velocity, start_acceleration, start_jerk)
@@ -133,22 +138,34 @@ def integrate(
         allow_nonfinite=allow_nonfinite,
         allow_external=allow_external,
         untrusted=untrusted,
+        share=find_share(shard_index, num_shards, options.parse_shard(shard), os.environ),
     )
+    if request.share is not None:
+        from trajcli.cli.share import integrate_share
+
+        return integrate_share(request, console, not (no_progress or quiet), dry_run)
+    return _integrate_whole(request, console, not (no_progress or quiet), dry_run)
+
+
+def _integrate_whole(request: "Request", console: Console, shown: bool, dry_run: bool) -> int:
+    """The run in one piece."""
+    from trajcli.jobs.run import run
 
     def planned(plan: "Plan") -> None:
         process.settle()
-        _say_plan(console, plan.describe())
+        say_plan(console, plan.describe())
 
-    with Progress(shown=not (no_progress or quiet)) as progress:
+    with Progress(shown=shown) as progress:
         report = run(request, planned, progress, dry_run)
     for note in report["notes"]:
         console.warn(note)
     if dry_run:
         size = bytes_text(report["bytes_written"])
-        console.say(f"dry run: would write {size} to {out}; nothing was written")
+        console.say(f"dry run: would write {size} to {request.out}; nothing was written")
     else:
         console.say(_last_line(report))
     console.document(report)
+    return 0
 
 
 def _given(parts: tuple[str | None, ...]) -> dict[str, str]:
@@ -156,7 +173,8 @@ def _given(parts: tuple[str | None, ...]) -> dict[str, str]:
     return {name: text for name, text in zip(names, parts, strict=True) if text is not None}
 
 
-def _say_plan(console: Console, plan: dict[str, Any]) -> None:
+def say_plan(console: Console, plan: dict[str, Any]) -> None:
+    """The first line of a run."""
     shape = plan["shape"]
     given = " ".join(f"{name}={value}" for name, value in plan["options"].items())
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"

@@ -108,6 +108,13 @@ def split_names(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
+def parse_shard(text: str | None) -> bool:
+    """Whether the share is to be found in the environment."""
+    if text not in (None, "auto"):
+        raise UsageError(Fault("not a share", "--shard", "auto", repr(text)))
+    return text == "auto"
+
+
 def parse_numbers(text: str | None, option: str) -> tuple[int, ...]:
     """3,5 → (3, 5)."""
     parts = split_names(text)
@@ -452,6 +459,31 @@ Untrusted = Annotated[
 DryRun = Annotated[bool, _run_option("--dry-run", help="Say what would be done, and stop.")]
 NoProgress = Annotated[bool, _run_option("--no-progress", help="No progress bar or lines.")]
 
+_share_option = _panel("Many machines: a share of the run each, into OUT.parts")
+
+ShardIndex = Annotated[
+    int | None,
+    _share_option(
+        "--shard-index",
+        metavar="I",
+        help="Do share I of N, from 0 on; trajcli status and merge go on from there. What is done "
+        "is skipped and what was stopped goes on, --resume or not; --overwrite replaces only parts "
+        "that other options made; --compress is for merge.",
+    ),
+]
+NumShards = Annotated[
+    int | None,
+    _share_option("--num-shards", metavar="N", help="How many shares; may differ next time."),
+]
+Shard = Annotated[
+    str | None,
+    _share_option(
+        "--shard",
+        metavar="auto",
+        help="auto: share and GPU as torchrun, a Slurm array, srun or mpirun number this process.",
+    ),
+]
+
 _look_option = _panel("What is looked at")
 
 Index = Annotated[
@@ -498,6 +530,26 @@ Full = Annotated[
     bool, _look_option("--full", help="Look at all values of a large file, not at a sample.")
 ]
 
+Parts = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PART...",
+        help="OUT.parts, or part files in it, or several such folders of one run.",
+        show_default=False,
+    ),
+]
+Divided = Annotated[
+    Path,
+    typer.Argument(metavar="OUT", help="OUT of the run, or OUT.parts.", show_default=False),
+]
+Virtual = Annotated[
+    bool,
+    _output_option(
+        "--virtual",
+        help="OUT.h5 points at the parts, which must stay beside it; a part that is gone reads as "
+        "NaN.",
+    ),
+]
 FirstSource = Annotated[
     str,
     typer.Argument(

@@ -13,6 +13,7 @@ from trajcli.errors import Fault, OutputError
 
 PROVENANCE = "trajcli.json"
 """In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
+BUSY = "another run is writing this OUT"
 
 
 def output_family(path: Path) -> str:
@@ -126,9 +127,7 @@ def locked(hidden: Path, path: Path, folder: bool | None = None) -> int:
         except BlockingIOError:
             os.close(descriptor)
             found = "it holds " + hidden.name
-            raise OutputError(
-                Fault("another run is writing this OUT", str(path), "one writer", found)
-            ) from None
+            raise OutputError(Fault(BUSY, str(path), "one writer", found)) from None
         except OSError:
             return descriptor  # a file system without locks
         with contextlib.suppress(OSError):

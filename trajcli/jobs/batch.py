@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -80,7 +83,12 @@ class Batch:
         """[B, H, D]."""
         _, horizon, dofs = self.parts[0].shape
         rows = horizon if self.kept is None else len(self.kept)
-        return sum(part.shape[0] for part in self.parts), rows, dofs
+        return self.offsets[-1], rows, dofs
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """The number of the first trajectory of each part, and of all."""
+        return [0, *accumulate(part.shape[0] for part in self.parts)]
 
     @property
     def ndim(self) -> int:
@@ -113,21 +121,27 @@ class Batch:
             ]
         return list(dict.fromkeys(found))
 
-    def blocks(self, size: Size, rows: int, done: Range = (0, 0)) -> Iterator[Block]:
+    def blocks(
+        self, size: Size, rows: int, done: Range = (0, 0), stop: int | None = None
+    ) -> Iterator[Block]:
         """Blocks of one dataset each, in order; of ``rows`` rows where they are whole.
 
-        ``done``: trajectories done, and rows of the next one.
+        ``done``: trajectories done, and rows of the next one. ``stop``: where to end.
         """
-        offset = 0
-        for part in self.parts:
-            count = part.shape[0]
+        total = self.offsets[-1]
+        stop = total if stop is None else stop
+        first = max(bisect_right(self.offsets, done[0]) - 1, 0) if total else 0
+        for k in range(first, len(self.parts)):
+            part, offset = self.parts[k], self.offsets[k]
+            if total and offset >= stop:
+                return
+            count = min(part.shape[0], stop - offset)
             firsts = range(max(done[0] - offset, 0), count, size.trajectories)
-            for local in firsts if self.shape[0] else (0,):  # no trajectories: rows have times yet
+            for local in firsts if total else (0,):  # no trajectories: rows have times yet
                 end = min(local + size.trajectories, count)
                 begun = done[1] if offset + local == done[0] else 0
                 for span in _spans(begun, rows, size):
                     yield Block(offset + local, offset + end, span, local, part)
-            offset += count
 
     def read(self, block: Block, actions: Range) -> Any:
         """Some of the actions of a block's trajectories."""

@@ -75,6 +75,9 @@ class Plan:
     prefix: str = ""
     first: int = 0
     total: int = 0
+    begin: int = 0
+    end: int | None = None
+    """Which of its trajectories are done, where not all are."""
     source: str = ""
     """What the data are called, where the batch is only a share of them."""
     smooth: Sequence[str] = ()

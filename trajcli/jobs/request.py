@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trajcli.files.schema import QUANTITIES
+from trajcli.jobs.share import Share
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,11 @@ class Request:
     allow_nonfinite: bool = False
     allow_external: bool = False
     untrusted: bool = False
+    share: Share | None = None
 
     def identity(self, files: Sequence[str]) -> str:
         """All that decides what is computed: the options, and the inputs as they are now."""
-        free = ("out", "overwrite", "resume", "durable", "memory", "device", "backend")
+        free = ("out", "overwrite", "resume", "durable", "memory", "device", "backend", "share")
         options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in free}
         inputs = [(os.path.realpath(p), os.stat(p).st_size, os.stat(p).st_mtime_ns) for p in files]
         return json.dumps([options, sorted(inputs)], default=str, sort_keys=True)

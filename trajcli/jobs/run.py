@@ -19,6 +19,7 @@ from trajcli.errors import Fault, Stopped, raise_if_any
 from trajcli.files.mapping import populate
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.padded import Padded
+from trajcli.files.portion import Portion
 from trajcli.files.schema import QUANTITIES
 from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
@@ -29,7 +30,7 @@ from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.modes import PARTS
 from trajcli.recordings import smooth
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 _LIMITS = {"float32": 1e38, "float64": 1e307}
 """Below these no result overflows."""
@@ -51,7 +52,7 @@ def run(
     began = time.perf_counter()
     files = Files(request.allow_external, request.untrusted)
     try:
-        with _signals() as stop:
+        with signals() as stop:
             plan = make_plan(request, files)
             on_plan(plan)
             report = {**plan.describe(), "out": str(request.out), "dry_run": dry}
@@ -70,7 +71,7 @@ def run(
             report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
             sink = Padded(output) if plan.schema.scatter else output
             with discarding(output), guarded(files.paths()) as sizes:
-                overflowed = _compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
+                overflowed = compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
                 sizes.require_all()
                 output.finish()
     finally:
@@ -92,9 +93,9 @@ def run(
     return {**report, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
-def _compute(
+def compute(
     plan: Plan,
-    output: Output | Padded,
+    output: Output | Padded | Portion,
     sizes: Sizes,
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
@@ -152,7 +153,7 @@ def _blocks(plan: Plan, done: tuple[int, int]) -> Iterator[tuple[Plan, Block]]:
         left = max(0, done[0] - part.first)
         rows = done[1] if done[0] >= part.first else 0
         if left < part.batch.shape[0] or not part.batch.shape[0]:
-            for block in part.batch.blocks(part.size, part.inputs.rows, (left, rows)):
+            for block in part.batch.blocks(part.size, part.inputs.rows, (left, rows), part.end):
                 yield part, block
 
 
@@ -171,7 +172,7 @@ def _read(plan: Plan, block: Block) -> Inputs:
     )
 
 
-def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] | None:
+def _views(plan: Plan, output: Output | Padded | Portion, block: Block) -> dict[str, Any] | None:
     """Where in the output the kernels can put a block themselves; None where they cannot."""
     if plan.gradient is not None or plan.choice.backend != "native":
         return None
@@ -187,7 +188,7 @@ def _views(plan: Plan, output: Output | Padded, block: Block) -> dict[str, Any] 
 
 def _run_block(
     plan: Plan,
-    output: Output | Padded,
+    output: Output | Padded | Portion,
     block: Block,
     inputs: Inputs,
     views: dict[str, Any] | None,
@@ -214,7 +215,7 @@ def _run_block(
                      if len(times) == 1 else times, step)  # fmt: skip
     elif len(time.shape) == 2:
         output.write("time", begin, inputs.row_times(carry), step)
-    elif begin == 0:  # times that all share are written with the first
+    elif begin == plan.begin:  # times that all share are written with the first
         output.write("time", step, inputs.row_times(carry)[0])
     return bad
 
@@ -232,7 +233,11 @@ def _value_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[F
 
 
 def _stopped(
-    plan: Plan, output: Output | Padded, came: str, done: tuple[int, int], left: Mapping[str, Any]
+    plan: Plan,
+    output: Output | Padded | Portion,
+    came: str,
+    done: tuple[int, int],
+    left: Mapping[str, Any],
 ) -> Stopped:
     """The end of a run that a signal stopped; what is done is kept, and what to go on from."""
     sums = {} if plan.gradient is None else plan.gradient.carried()
@@ -259,7 +264,7 @@ def _results(
 
 
 @contextmanager
-def _signals() -> Iterator[Callable[[], str | None]]:
+def signals() -> Iterator[Callable[[], str | None]]:
     """Turn signals into an answer to ask for between blocks: the name of one that came."""
     came: list[str] = []
 

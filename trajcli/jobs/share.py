@@ -119,7 +119,7 @@ def _given(index: int | None, number: int | None) -> Share | None:
             Fault("no such share", "--shard-index", f"0 to {number - 1}, as there are {number}",
                   str(index))
         )  # fmt: skip
-    return Share(index, number, index, f"--shard-index {index} of --num-shards {number}")
+    return Share(index, number, index, "--shard-index, --num-shards")
 
 
 def _require_some(number: int) -> None:

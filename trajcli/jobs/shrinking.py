@@ -8,7 +8,7 @@ a file has become shorter. Without the compiled kernels there is no guard.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from trajcli.errors import Fault, InputError, raise_if_any
@@ -29,10 +29,11 @@ class Sizes:
             hint = "another program writes an input or the output"
             raise InputError(Fault("pages of a mapped file were gone", hint=hint))
 
-    def require_all(self) -> None:
-        """Raise InputError for the files that are shorter now."""
+    def require_all(self, paths: Iterable[str] | None = None) -> None:
+        """Raise InputError for the files, of these or of all, that are shorter now."""
         faults = []
-        for path, before in self._before.items():
+        for path in self._before if paths is None else paths:
+            before = self._before[path]
             try:
                 now = os.stat(path)
             except OSError:
