@@ -21,7 +21,7 @@ Block = Any
 """numpy.ndarray"""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class StoredArray:
     """An array that lies in a file: its shape and type are known, its values are read on demand.
 
@@ -95,10 +95,18 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
 class ArrayFile(ABC):
     """An open file of named arrays. Close it, or use it in a ``with`` statement."""
 
-    def __init__(self, path: Path, family: str) -> None:
-        self.path = path
+    __slots__ = ("_path", "family", "outside")  # there may be very many
+
+    def __init__(self, path: Path | str, family: str) -> None:
+        self._path = path
         self.family = family
-        self.outside: list[str] = []  # other files that reading this one led to
+        self.outside: list[str] = []
+        """Other files that reading this one led to."""
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self._path if isinstance(self._path, Path) else Path(self._path)
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -120,6 +128,10 @@ class ArrayFile(ABC):
         prefix = f"{group.strip('/')}/" if group.strip("/") else ""
         inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
         return list(dict.fromkeys(name.split("/")[0] for name in inside))
+
+    def places(self) -> Mapping[str, int]:
+        """Of the datasets whose numbers lie in the file as they are, in one piece, where."""
+        return {}
 
     def dof_names(self) -> list[str] | None:
         """Names of the joints, where the format keeps them apart from its datasets."""

@@ -114,6 +114,17 @@ class Hdf5File(ArrayFile):
         except _FAULTS:
             return False
 
+    def places(self) -> Mapping[str, int]:
+        found = {}
+        for name in self.names() if not self._file.userblock_size else ():
+            item = self._resolve(name)
+            outside = item.is_virtual or item.external or item.chunks
+            if not outside and item.dtype.kind in NUMERIC_KINDS and item.size:
+                offset = item.id.get_offset()
+                if offset is not None:
+                    found[name] = int(offset)
+        return found
+
     def close(self) -> None:
         self._file.close()
 

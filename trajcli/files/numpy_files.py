@@ -65,6 +65,10 @@ class NpyFile(ArrayFile):
             read_steps=self._read_steps,
         )
 
+    def places(self) -> Mapping[str, int]:
+        plain = self._array.flags.c_contiguous and self._array.size
+        return {"": int(self._array.offset)} if plain else {}
+
     def _read_rows(self, start: int, stop: int) -> Any:
         return self._read(slice(start, stop))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,13 +49,22 @@ def parse_source(text: str, attributes: bool = False) -> Source:
 
 def expand_files(source: Source) -> list[Source]:
     """One source per file where FILE is a glob that the shell did not expand."""
+    return list(each_file(source))
+
+
+def each_file(source: Source) -> Iterator[Source]:
+    """The same one by one: there may be very many."""
     text = str(source.path)
     if os.path.exists(source.path) or not set(text) & set("*?["):
-        return [source]
+        yield source
+        return
     import glob
 
     paths = sorted(glob.glob(text), key=natural_key)
-    return [Source(Path(path), source.dataset, source.attribute) for path in paths] or [source]
+    for path in paths:
+        yield Source(Path(path), source.dataset, source.attribute)
+    if not paths:
+        yield source
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:

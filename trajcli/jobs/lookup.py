@@ -66,21 +66,23 @@ def _state_from(files: Files, role: str, given: str) -> dict[str, Any]:
 
 def _state_beside(role: str, places: Sequence[Place]) -> dict[str, Any]:
     """The state stored with the actions; of many datasets, one after the other."""
-    tables = []
-    for place in places:
-        found = {part: place.find(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES}
-        tables.append({part: values for part, values in found.items() if values is not None})
-    if len(places) == 1 or not any(tables):
-        return tables[0]
-    joined = {}
+    joined: dict[str, Any] = {}
     for part in QUANTITIES:
-        having = [place for place, table in zip(places, tables, strict=True) if part in table]
-        if having and len(having) < len(places):
-            lacking = next(p for p, t in zip(places, tables, strict=True) if part not in t)
-            what = f"{role} {part} in some of the inputs only"
-            raise InputError(Fault(what, lacking.array.where, f"as in {having[0].array.where}"))
-        if having:
-            blocks = [_one_per_trajectory(t[part], p) for p, t in zip(places, tables, strict=True)]
+        blocks, having, lacking = [], None, None
+        for place in places:
+            values = place.find(f"{role}/{part}", f"{role}_{part}")
+            if values is None:
+                lacking = lacking or place
+            elif len(places) == 1:
+                joined[part] = values
+            else:
+                having = having or place
+                blocks.append(_one_per_trajectory(values, place))
+            if having and lacking:
+                what = f"{role} {part} in some of the inputs only"
+                where, expected = lacking.array.where, f"as in {having.array.where}"
+                raise InputError(Fault(what, where, expected))
+        if blocks:
             joined[part] = np.concatenate(blocks)
     return joined
 
@@ -115,14 +117,15 @@ def _first_row(place: Place, name: str, dofs: tuple[int, ...]) -> Any:
 
 
 def _one_per_trajectory(values: StoredArray, place: Place) -> Any:
-    states = np.atleast_2d(values.read())
+    states = values.read()
+    states = states if states.ndim > 1 else np.atleast_2d(states)
     count = place.array.shape[0] if place.array.ndim == 3 else 1
     if len(states) not in (1, count):
         expected = f"{count}, one per trajectory of {place.name}, or one for all"
         raise InputError(
             Fault("states and trajectories differ", values.where, expected, str(len(states)))
         )
-    return np.broadcast_to(states, (count, states.shape[1])) if len(states) == 1 else states
+    return states if len(states) == count else np.broadcast_to(states, (count, states.shape[1]))
 
 
 def _states(values: Any) -> Any:
@@ -185,7 +188,7 @@ def _given_dt(files: Files, text: str) -> tuple[Any, Any, str, dict[str, str]]:
 def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
     found = _dt_of_each(places)
     first = found[0]
-    if len(found) == 1 or all(_same_step(first, other) for other in found):
+    if len(found) == 1 or all(other is first or _same_step(first, other) for other in found):
         return first
     stamps = [
         _own_stamps(times, place) for (_, times, *_), place in zip(found, places, strict=True)
@@ -215,10 +218,11 @@ def _dt_of_each(places: Sequence[Place]) -> list[_Found]:
         if key in shared:
             found.append(shared[key])
             continue
-        found.append(_dt_of(place))
-        inside = place.member is not None and f":/{place.member.group}" in found[-1][2]
+        own = _dt_of(place)
+        inside = place.member is not None and f":/{place.member.group}" in own[2]
         if place.layout is not None and place.times is None and not inside:
-            shared[key] = found[-1]
+            shared[key] = own
+        found.append(found[0] if found and _same_step(found[0], own) else own)
     return found
 
 

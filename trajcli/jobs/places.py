@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files.alike import AlikeFile, Kinds
 from trajcli.files.arrays import ArrayFile, StoredArray
 from trajcli.files.layouts import Layout, Member, layout_of
 from trajcli.files.opening import open_arrays
-from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.source import Source, each_file, parse_source
 
 
 class Files:
@@ -20,9 +22,12 @@ class Files:
         self._options = (allow_external, untrusted)
         self._open: dict[str, ArrayFile] = {}
         self._layouts: dict[str, Layout | None] = {}
+        self._kinds = Kinds()
 
     def layout(self, file: ArrayFile, wanted: str | None = None) -> Layout | None:
         """The layout of an open file, looked up once."""
+        if isinstance(file, AlikeFile):
+            return None
         key = str(file.path)
         if key not in self._layouts:
             self._layouts[key] = layout_of(file, wanted)
@@ -32,8 +37,19 @@ class Files:
         """The open file of a source."""
         key = str(source.path)
         if key not in self._open:
-            self._open[key] = open_arrays(source.path, *self._options)
+            self._open[key] = self._opened(source.path)
         return self._open[key]
+
+    def _opened(self, path: Path) -> ArrayFile:
+        """A file; of many small ones that are alike only the first is really opened."""
+        if not self._open or self._options[1]:
+            return open_arrays(path, *self._options)
+        found, data = self._kinds.like(path)
+        if found is None:
+            found = open_arrays(path, *self._options)
+            if data and self.layout(found) is None:
+                self._kinds.add(found, data)
+        return found
 
     def paths(self) -> list[str]:
         """Every file that was opened, also those that a file led to."""
@@ -56,7 +72,7 @@ class Files:
             file.close()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """A dataset of actions and where its companions are looked for: its group, then the root."""
 
@@ -83,6 +99,9 @@ class Place:
 
     def find(self, *names: str) -> StoredArray | None:
         """The first of these datasets there is, near the actions first."""
+        if isinstance(self.file, AlikeFile):
+            name = self.file.first_of(self.groups, names)
+            return None if name is None else self.file.require(name).require_numeric()
         for group in self.groups:
             near = self._near(group)
             for name in names:
@@ -124,7 +143,7 @@ def find_actions(
         raise UsageError(Fault("no SOURCE", "SOURCE", "one or more of FILE[:DATASET]", "none"))
     places = []
     for text in sources:
-        for source in expand_files(parse_source(text)):
+        for source in each_file(parse_source(text)):
             file = files.open(source)
             family = files.layout(file, layout)
             if family is None and filter_key is not None:

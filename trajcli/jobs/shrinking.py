@@ -20,7 +20,7 @@ class Sizes:
     """The sizes that files had when they were opened."""
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self._before = {path: os.stat(path) for path in paths}
+        self._before = {path: _identity(path) for path in paths}
 
     def require_pages(self) -> None:
         """Raise InputError where pages were gone when they were needed."""
@@ -35,12 +35,18 @@ class Sizes:
         for path in self._before if paths is None else paths:
             before = self._before[path]
             try:
-                now = os.stat(path)
+                now = _identity(path)
             except OSError:
                 continue  # a file without a name can still be read
-            if os.path.samestat(before, now) and now.st_size < before.st_size:
-                faults.append(shortened(path, before.st_size, now.st_size))
+            if now[:2] == before[:2] and now[2] < before[2]:
+                faults.append(shortened(path, before[2], now[2]))
         raise_if_any(faults)
+
+
+def _identity(path: str) -> tuple[int, int, int]:
+    """Device, inode and size of a file."""
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size
 
 
 @contextmanager

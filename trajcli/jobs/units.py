@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
-LEAST_BYTES = 16 << 20
-"""Of a unit: less gains nothing, and is lost in opening files."""
+LEAST_BYTES = 64 << 10
+_USUAL_BYTES = 64 << 20
+"""Of a unit; a part takes some 4 ms beside what is written to it."""
+_USUAL_UNITS = 1 << 10
+"""Less data are cut into smaller units, so that many shares have some."""
 _MOST_UNITS = 1 << 16
 _PER_FOLDER = 1000
 """Large folders are slow on the file systems of clusters."""
@@ -91,7 +94,8 @@ class Division:
     @cached_property
     def _steps(self) -> list[int]:
         """How many trajectories of each length go together."""
-        target = max(self.least, self.total // _MOST_UNITS)
+        usual = min(_USUAL_BYTES, max(self.least, self.total // _USUAL_UNITS))
+        target = max(usual, self.total // _MOST_UNITS)
         return [max(1, target // max(1, each)) for _, each in self.lengths]
 
     @cached_property
