@@ -137,7 +137,8 @@ def test_the_readme_on_slurm(slurm, shell, folder, whole):
     (part,) = (folder / "out.h5.parts").glob("*/*.h5")
     part.unlink()
     shell("trajcli", "status", "out.h5", check=False)
-    slurm.wait(slurm.run("sh", "-ec", again, cwd=folder).stdout.split()[-1])
+    job = slurm.run("sh", "-ec", again, cwd=folder).stdout.split()[-1]
+    assert set(slurm.wait(job).values()) == {"COMPLETED"}, log(folder)
     shell("trajcli", "status", "out.h5")
     assert len(list(folder.glob("share-*.log"))) == 8
 
