@@ -157,14 +157,16 @@ def bytes_text(count: float) -> str:
 def _print(text: str, stream: str) -> None:
     """Print a line; a reader that has gone, or was never there, is no reason to stop a run.
 
-    What the stream's encoding has no letters for is written as an escape.
+    What the stream's encoding has no letters for is written as an escape. The end of the line goes
+    with it, as other processes may write to the same file.
     """
     file = getattr(sys, stream)
     if file is None:
         return
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
-        print(text.encode(encoding, "backslashreplace").decode(encoding), file=file, flush=True)
+        file.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        file.flush()
     except (OSError, ValueError):
         setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as we do
 

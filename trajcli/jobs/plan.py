@@ -150,7 +150,8 @@ def make_plan(request: Request, files: Files) -> Plan:
         lambda: _require_choice("--repeated-times", request.repeated_times, ("error", "drop"))
     )
     gradient = check.attempt(lambda: find_gradient(request, files))
-    check.attempt(lambda: refuse_output(request.out, request.overwrite))
+    may_be_there = request.overwrite or request.share is not None  # shares leave OUT to merge
+    check.attempt(lambda: refuse_output(request.out, may_be_there))
     given = check.attempt(
         lambda: find_actions(files, request.sources, request.layout, request.filter_key)
     )

@@ -28,6 +28,8 @@ from trajcli.jobs.units import Division, Unit
 
 FORMAT = 1
 RUN = "run.json"
+_AS_STARTED = {"shares": 1, "tasks": 1}
+"""What may be otherwise each time."""
 _READ_BYTES = 1 << 22
 
 DONE, FAILED, RUNNING, MISSING, OTHER = "done", "failed", "running", "missing", "other"
@@ -93,6 +95,11 @@ class Folder:
         """The number of shares of the last time."""
         return int(self.run["shares"])
 
+    @property
+    def tasks(self) -> int:
+        """How many of them one task of a Slurm array stood for."""
+        return int(self.run["tasks"])
+
     def part(self, unit: Unit) -> Path:
         """The part of a unit."""
         return self.path / unit.folder / f"{unit.name}.h5"
@@ -117,8 +124,8 @@ class Folder:
         there = read_json(path)
         if there is None:
             there = {}
-        if {**there, "shares": 0} == {**document, "shares": 0}:
-            if there["shares"] != document["shares"]:
+        if {**there, **_AS_STARTED} == {**document, **_AS_STARTED}:
+            if there != document:
                 write_json(path, document, durable)
             return
         if not replace:

@@ -156,6 +156,7 @@ class _Job:
         self.document: dict[str, Any] = {
             "format": FORMAT,
             "shares": request.share.number,
+            "tasks": request.share.tasks,
             "terms": terms.as_dict(),
             "division": {
                 "lengths": [list(each) for each in self._division.lengths],

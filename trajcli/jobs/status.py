@@ -43,7 +43,7 @@ def status(out: Path) -> dict[str, Any]:
         "trajectories": ranges,
         "running_shares": _shares(division.share_of, found[RUNNING], shares),
         "missing_shares": (missing := _shares(division.share_of, left, shares)),
-        "array": as_ranges(missing),
+        "array": as_ranges(sorted({share // folder.tasks for share in missing})),
         "failed": failed,
         "notes": whys,
     }
