@@ -14,6 +14,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class Early:
         self._descriptor = descriptor
         self._size = os.fstat(descriptor).st_size
         self._begin, self._window = 0, b""
+        self._like: Alike | None = None
         block = self.at(0, 96)
         if block[:9] != b"\x89HDF\r\n\x1a\n\0" or block[13:15] != b"\x08\x08":
             raise NotEarly
@@ -104,6 +106,10 @@ class Early:
 
         known: the types that datatype messages stand for.
         """
+        if self._like is not None:
+            alike = self._like.read(self.at(header, self._like.size))
+            if alike is not None:
+                return self._inside(*alike)
         found = dict(self.messages(header))
         require_usual(found)
         space, layout = found[DATASPACE], found[LAYOUT]
@@ -112,6 +118,15 @@ class Early:
         shape = shape_of(space)
         place, size = struct.unpack_from("<QQ", layout, 2)
         dtype = known[found[DATATYPE]]
+        if self._like is None and _CONTINUED not in found:
+            whole = 16 + struct.unpack("<8xI", self.at(header, 12))[0]
+            self._like = Alike.of(self.at(header, whole), dtype)
+        return self._inside(shape, dtype, place, size)
+
+    def _inside(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], place: int, size: int
+    ) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+        """The same without the size, which must be right and in the file."""
         if not shape or size != math.prod(shape) * dtype.itemsize:
             raise NotEarly
         if not 0 < size <= self._size - place:  # values in another file have no place here
@@ -200,11 +215,53 @@ def shape_of(space: bytes) -> tuple[int, ...]:
     if version != 1 or limited > 1:
         raise NotEarly
     shape: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", space, 8)
-    if limited:
-        most = struct.unpack_from(f"<{rank}Q", space, 8 + 8 * rank)
-        if any(n > limit for n, limit in zip(shape, most, strict=True)):
-            raise NotEarly
+    most = struct.unpack_from(f"<{rank}Q", space, 8 + 8 * rank) if limited else shape
+    if most != shape and any(n > limit for n, limit in zip(shape, most, strict=True)):
+        raise NotEarly
     return shape
+
+
+@dataclass(frozen=True)
+class Alike:
+    """A dataset's header, to know those that differ from it in extents and place alone.
+
+    ``extents`` and ``place`` say where these are; ``rest`` is all else.
+    """
+
+    size: int
+    dtype: np.dtype[Any]
+    rank: int
+    extents: slice
+    place: int
+    rest: bytes
+
+    @staticmethod
+    def of(data: bytes, dtype: np.dtype[Any]) -> Alike:
+        """That of a dataset whose header this is, all in one piece."""
+        rank, extents, place, at = 0, slice(0), 0, 16
+        while at < len(data):
+            kind, size, _ = _MESSAGE.unpack_from(data, at)
+            at += 8
+            if kind == DATASPACE:
+                rank = data[at + 1]
+                extents = slice(at + 8, at + 8 + 8 * rank * (1 + data[at + 2]))
+            elif kind == LAYOUT:
+                place = at + 2
+            at += size
+        rest = data[: extents.start] + data[extents.stop : place] + data[place + 16 :]
+        return Alike(len(data), dtype, rank, extents, place, rest)
+
+    def read(self, data: bytes) -> tuple[tuple[int, ...], np.dtype[Any], int, int] | None:
+        """Shape, type, place and size of another; None where more than these differ."""
+        extents, place = self.extents, self.place
+        if data[: extents.start] + data[extents.stop : place] + data[place + 16 :] != self.rest:
+            return None
+        numbers = struct.unpack(f"<{(extents.stop - extents.start) // 8}Q", data[extents])
+        shape = numbers[: self.rank]
+        if numbers[self.rank :] not in ((), shape):
+            return None
+        begin, size = struct.unpack_from("<QQ", data, place)
+        return shape, self.dtype, begin, size
 
 
 def types(h5py: Any) -> dict[bytes, np.dtype[Any]]:
