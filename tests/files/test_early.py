@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from layouts import writers
 
+from trajcli.errors import InputError
 from trajcli.files.hdf5 import Hdf5File
+from trajcli.files.hdf5_chunks import find_chunks
 from trajcli.files.hdf5_early import ODD, Early, types
 
 RANDOM = np.random.default_rng(11)
@@ -67,6 +69,70 @@ def test_other_datasets_are_left_to_hdf5(tmp_path, monkeypatch, options):
         file.create_dataset("x", shape=(5, 3), **{"dtype": "f4", **options})[...] = 1
     with early(Path("in.h5")) as found, pytest.raises(ODD):
         found.dataset(found.names(found.root)["x"], TYPES)
+
+
+PACKED = [
+    {"compression": "gzip"},
+    {"compression": "gzip", "shuffle": True, "chunks": (4, 2)},
+    {"shuffle": True, "chunks": (7, 3)},
+    {"chunks": (3, 3)},
+    {"chunks": True, "maxshape": (None, 3)},
+    {"chunks": (64, 3), "maxshape": (None, 3), "compression": 9},
+]
+LEFT = [
+    {"chunks": (4, 2), "fletcher32": True},
+    {"compression": "lzf"},
+    {"chunks": (1, 1)},
+    {"dtype": "i4", "scaleoffset": 0},
+]
+
+
+@pytest.mark.parametrize("options", PACKED + LEFT)
+@pytest.mark.parametrize("kind", ["<f4", ">f8"])
+def test_chunks_are_unpacked_as_hdf5_does(tmp_path, options, kind):
+    values = RANDOM.integers(0, 9, (30, 3)).astype(options.get("dtype", kind))
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file.create_dataset("data/x", data=values, **options)
+    with Hdf5File(tmp_path / "in.h5") as file, early(tmp_path / "in.h5") as straight:
+        found = file.require("data/x")
+        np.testing.assert_array_equal(found.read(), values)
+        np.testing.assert_array_equal(found.read_rows(5, 17), values[5:17])
+        np.testing.assert_array_equal(found.read_rows(28, 99), values[28:99])
+        np.testing.assert_array_equal(found.read_part(3, 9, 1, 2), values[3:9, 1:2])
+        careful = file._found("data/x")
+        assert (found.shape, found.dtype, found.storage) == (
+            careful.shape, careful.dtype, careful.storage,
+        )  # fmt: skip
+        header = straight.names(straight.names(straight.root)["data"])["x"]
+        if options in LEFT:
+            with pytest.raises(ODD):
+                find_chunks(straight, header, TYPES)
+        else:
+            whole = find_chunks(straight, header, TYPES).read(straight.at, 0, 30)
+            np.testing.assert_array_equal(whole, values)
+
+
+def test_chunks_that_were_never_written_are_left_to_hdf5(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        holes = file.create_dataset("x", (40, 2), "f4", chunks=(10, 2), fillvalue=7.0)
+        holes[10:20] = 1.0
+    with Hdf5File(tmp_path / "in.h5") as file, pytest.raises(InputError, match="never written"):
+        file.require("x")
+
+
+def test_damaged_chunks_are_an_error_with_hdf5s_words(tmp_path):
+    values = RANDOM.standard_normal((200, 7))
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        packed = file.create_dataset("x", data=values, compression="gzip", chunks=(200, 7))
+        place, size = packed.id.get_chunk_info(0).byte_offset, packed.id.get_chunk_info(0).size
+    data = bytearray((tmp_path / "in.h5").read_bytes())
+    data[place + size // 2 : place + size // 2 + 40] = bytes(40)
+    (tmp_path / "in.h5").write_bytes(data)
+    with (
+        Hdf5File(tmp_path / "in.h5") as file,
+        pytest.raises(InputError, match="cannot be read"),
+    ):
+        file.require("x").read()
 
 
 @pytest.mark.parametrize("options", [{"libver": "latest"}, {"userblock_size": 512},

@@ -41,7 +41,7 @@ class Hdf5File(ArrayFile):
         self._children: dict[str, list[str]] = {}
         try:
             self._file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=_CHUNK_CACHE)
-            self._lean = Lean(h5py, self._file, path)
+            self._lean = Lean(h5py, self._file, path, self._by_hdf5)
         except _FAULTS as error:
             raise InputError(_unreadable(path, error)) from None
 
@@ -77,6 +77,16 @@ class Hdf5File(ArrayFile):
         plain = self._lean.dataset(own, f"{self.path}:/{own}")
         if plain is not None or self._lean.lacks(own):
             return plain
+        return self._found(name)
+
+    def _by_hdf5(self, name: str) -> StoredArray:
+        """A dataset that is there, by HDF5 alone."""
+        found = self._found(name)
+        if found is None:
+            raise InputError(self.missing(name))
+        return found
+
+    def _found(self, name: str) -> StoredArray | None:
         try:
             item = self._resolve(name)
             if not isinstance(item, self._h5.Dataset):

@@ -19,6 +19,7 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files import hdf5_early
 from trajcli.files.arrays import NUMERIC_KINDS, StoredArray, unreadable
+from trajcli.files.hdf5_chunks import Chunked, find_chunks
 from trajcli.files.mapping import is_safe, part_of
 
 _MOST_TABLES = 8
@@ -26,10 +27,12 @@ _NOT_PLAIN = (OSError, RuntimeError, ValueError, KeyError, TypeError)
 
 
 class Lean:
-    """The plain datasets of an open file."""
+    """The plain datasets of an open file; ``careful`` finds one as HDF5 does."""
 
-    def __init__(self, h5py: Any, file: Any, path: Path) -> None:
-        self._h5, self._path = h5py, path
+    def __init__(
+        self, h5py: Any, file: Any, path: Path, careful: Callable[[str], StoredArray]
+    ) -> None:
+        self._h5, self._path, self._careful = h5py, path, careful
         self._groups: dict[str, Any] = {"": h5py.h5g.open(file.id, b"/")}
         self._links: dict[str, set[str]] = {}
         self._types: list[tuple[Any, np.dtype[Any]]] = []
@@ -77,9 +80,25 @@ class Lean:
             header = self._table(above)[last]
             if header is None:
                 return None
-            return self._array(*self._early.dataset(header, self._numbers), name, where)
+            with contextlib.suppress(hdf5_early.NotEarly):
+                return self._array(*self._early.dataset(header, self._numbers), name, where)
+            return self._chunked(find_chunks(self._early, header, self._numbers), name, where)
         except hdf5_early.ODD:
             return None
+
+    def _chunked(self, chunks: Chunked, name: str, where: str) -> StoredArray:
+        """A small chunked dataset; what cannot be unpacked here HDF5 is asked for."""
+
+        def read_rows(start: int, stop: int) -> Any:
+            assert self._early is not None
+            start, stop, _ = slice(start, stop).indices(chunks.shape[0])
+            try:
+                return chunks.read(self._early.at, start, max(start, stop))
+            except hdf5_early.ODD:
+                return self._careful(name).read_rows(start, stop)
+
+        attributes = Attributes(self._read_attributes, name)
+        return StoredArray(where, chunks.shape, chunks.dtype, read_rows, attributes, chunks.storage)
 
     def group(self, name: str) -> Any:
         """A group reached by hard links, by its low-level name; None where there is none such."""
