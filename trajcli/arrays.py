@@ -100,9 +100,16 @@ def leading(values: Array, count: int) -> Array:
     return values if values.shape[1] == count else columns(values, 0, count)
 
 
+def zeros_like(values: Array) -> Array:
+    """Zeros of the shape and type of ``values``; of NumPy, one zero seen from everywhere."""
+    if is_torch(values):
+        return sys.modules["torch"].zeros_like(values)
+    return np.broadcast_to(np.zeros((), values.dtype), values.shape)
+
+
 def pair(values: Array) -> Pair:
     """Float64 values as pairs."""
-    return Pair(values, namespace(values).zeros_like(values))
+    return Pair(values, zeros_like(values))
 
 
 def readable(values: Array) -> bool:
@@ -129,6 +136,18 @@ def repeated(values: Array, count: int) -> Array:
     if is_torch(values):
         return values.expand(count, -1)
     return np.broadcast_to(values, (count, values.shape[1]))
+
+
+def is_repeated(values: Array) -> bool:
+    """Whether all rows are one and the same in memory: see :func:`repeated`. Of NumPy only."""
+    return not is_torch(values) and (values.shape[0] == 1 or values.strides[0] == 0)
+
+
+def held_for(values: Array, count: int) -> Array:
+    """[B, 1, D] as [B, count, D]; of NumPy without a copy."""
+    if is_torch(values):
+        return concatenate([values] * count, 1)
+    return np.broadcast_to(values, (len(values), count, values.shape[2]))
 
 
 def to_torch(values: Array, device: str, whole: bool = False) -> Any:

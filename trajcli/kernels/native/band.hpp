@@ -286,12 +286,14 @@ private:
     bool evenly() const { return job_.unit && sizeof(In) == sizeof(float) && sizeof(Out) == sizeof(float); }
 
     bool any_low(std::int64_t b) const {
-        auto any = [&](const double* lo, std::int64_t count) {
+        auto any = [&](const double* lo, std::int64_t points, std::int64_t stride, std::int64_t row) {
             bool found = false;
-            for (std::int64_t i = 0; i < count; i++) found |= lo[b * count + i] != 0.0;
+            for (std::int64_t t = 0; lo && t < points; t++)
+                for (std::int64_t d = 0; d < job_.dofs; d++) found |= lo[b * stride + t * row + d] != 0.0;
             return found;
         };
-        return any(job_.head_lo, job_.head * job_.dofs) || any(job_.tail_lo, job_.tail * job_.dofs);
+        return any(job_.head_lo, job_.head, job_.head_stride, job_.head_row) ||
+               any(job_.tail_lo, job_.tail, job_.tail_stride, job_.tail_row);
     }
 
     // Points begin.. of the padded sequence, side by side; those of head and tail with low parts.
@@ -305,13 +307,14 @@ private:
         if (!padded) return;
         std::memset(lo_.data(), 0, count * D * sizeof(double));
         auto copy = [&](std::int64_t point, const double* hi, const double* lo, std::int64_t at) {
-            std::memcpy(hi_.data() + (point - begin) * D, hi + at * D, D * sizeof(double));
-            std::memcpy(lo_.data() + (point - begin) * D, lo + at * D, D * sizeof(double));
+            std::memcpy(hi_.data() + (point - begin) * D, hi + at, D * sizeof(double));
+            if (lo) std::memcpy(lo_.data() + (point - begin) * D, lo + at, D * sizeof(double));
         };
         for (std::int64_t point = begin; point < job_.head && point < end; point++)
-            copy(point, job_.head_hi, job_.head_lo, b * job_.head + point);
+            copy(point, job_.head_hi, job_.head_lo, b * job_.head_stride + point * job_.head_row);
         for (std::int64_t point = begin > last ? begin : last; point < end; point++)
-            copy(point, job_.tail_hi, job_.tail_lo, b * job_.tail + point - last);
+            copy(point, job_.tail_hi, job_.tail_lo,
+                 b * job_.tail_stride + (point - last) * job_.tail_row);
     }
 
     void tile(std::int64_t b, std::int64_t row, std::int64_t count, bool padded, bool low) {
