@@ -102,8 +102,10 @@ def leading(values: Array, count: int) -> Array:
 
 
 def zeros(like: Array) -> Array:
-    """Zeros of the same shape, to be read only: in torch one number, seen everywhere."""
-    return like.new_zeros(()).expand(like.shape) if is_torch(like) else np.zeros_like(like)
+    """Zeros of the same shape and type, to be read only: one number, seen from everywhere."""
+    if is_torch(like):
+        return like.new_zeros(()).expand(like.shape)
+    return np.broadcast_to(np.zeros((), like.dtype), like.shape)
 
 
 def pair(values: Array) -> Pair:
@@ -143,6 +145,18 @@ def repeated(values: Array, count: int) -> Array:
     if is_torch(values):
         return values.expand(count, -1)
     return np.broadcast_to(values, (count, values.shape[1]))
+
+
+def is_repeated(values: Array) -> bool:
+    """Whether all rows are one and the same in memory: see :func:`repeated`. Of NumPy only."""
+    return not is_torch(values) and (values.shape[0] == 1 or values.strides[0] == 0)
+
+
+def held_for(values: Array, count: int) -> Array:
+    """[B, 1, D] as [B, count, D]; of NumPy without a copy."""
+    if is_torch(values):
+        return concatenate([values] * count, 1)
+    return np.broadcast_to(values, (len(values), count, values.shape[2]))
 
 
 def to_torch(values: Array, device: str, whole: bool = False) -> Any:

@@ -362,8 +362,9 @@ def _gathered(
             continue
         values = _placed(parts[name], device)
         if values.shape[0] == 1:
-            values = repeated(float64(values), batch)
-        elif index is not None:
+            found.append(repeated(float64(values), batch))
+            continue
+        if index is not None:
             values = values[_whole(index, device)]
         found.append(float64(values))
     return found

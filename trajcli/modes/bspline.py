@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import concatenate, float64, pair
+from trajcli.arrays import float64, held_for, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import BandProgram
@@ -105,8 +105,7 @@ class BSpline(Mode):
             tail = self._points(goal, dt, when)
             actions = actions[:, :-1]
         elif stretch.closes:
-            last = float64(actions[:, -1, None])
-            tail = pair(concatenate([last] * self.degree, 1))
+            tail = pair(held_for(float64(actions[:, -1, None]), self.degree))
         row, segment = self._windows(stretch.rows, stretch.horizon)
         before = 0 if stretch.opens else stretch.actions[0] + self.degree + 1
         copied = self.convention == "standard" and stretch.rows[0] == 0

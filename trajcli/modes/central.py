@@ -14,6 +14,7 @@ from trajcli.arrays import (
     constant,
     differentiable,
     float64,
+    held_for,
     leading,
     namespace,
     pair,
@@ -257,8 +258,7 @@ class Central(FramedMode):
         if actions.shape[1] == 0:  # frames curobo drops the only action: the start row alone
             return actions, pair(float64(actions))
         if self.ends != "goal":
-            last = float64(actions[:, -1, None])
-            return actions, pair(concatenate([last] * held, 1))
+            return actions, pair(held_for(float64(actions[:, -1, None]), held))
         assert goal[0] is not None
         actions, tail = replace_last(actions, goal[0], held + 1)
         return actions, pair(tail)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from trajcli.arrays import concatenate, zeros
+from trajcli.arrays import concatenate, held_for, zeros
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Program
@@ -219,4 +219,4 @@ def filled(parts: Parts) -> tuple[Array, Array, Array, Array]:
 
 def replace_last(actions: Array, points: Array, copies: int) -> tuple[Array, Array]:
     """The actions but the last, and points [B, D] held for ``copies`` rows in its place."""
-    return actions[:, :-1], concatenate([points[:, None]] * copies, 1)
+    return actions[:, :-1], held_for(points[:, None], copies)

@@ -12,7 +12,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from trajcli.arrays import constant, constant_pair, differentiable, pair, settled, stack
+from trajcli.arrays import (
+    constant,
+    constant_pair,
+    differentiable,
+    is_repeated,
+    pair,
+    settled,
+    stack,
+)
 from trajcli.kernels.pairs import Array, Pair, power
 from trajcli.kernels.program import Evenly, Weights
 from trajcli.modes.mode import Parts
@@ -68,6 +76,11 @@ def state_points(
 
     h = factor·dt, dt [b, 1]; parts [B, D]; a point i for each row of coefficients: [B, n, D].
     """
+    given = [part for part in parts if part is not None]
+    if len(dt) == 1 < len(given[0]) and all(is_repeated(part) for part in given):
+        one = state_points([p if p is None else p[:1] for p in parts], dt, coefficients, factor)
+        shape = len(given[0]), *one.hi.shape[1:]
+        return Pair(np.broadcast_to(one.hi, shape), np.broadcast_to(one.lo, shape))
     present = [(m, part[:, None]) for m, part in enumerate(parts) if part is not None]
     columns = constant_pair([[[c] for c in row] for row in coefficients], dt)  # [n, 4, 1]
     step = spacing(dt, factor)

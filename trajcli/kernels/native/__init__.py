@@ -16,11 +16,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajcli.arrays import is_torch
+from trajcli.arrays import is_repeated, is_torch
 from trajcli.kernels.native.differences import on_differences
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Weights
@@ -92,9 +92,13 @@ class _Band(ctypes.Structure):
         ("head_hi", _Pointer),
         ("head_lo", _Pointer),
         ("head", _Int),
+        ("head_stride", _Int),
+        ("head_row", _Int),
         ("tail_hi", _Pointer),
         ("tail_lo", _Pointer),
         ("tail", _Int),
+        ("tail_stride", _Int),
+        ("tail_row", _Int),
         ("table_hi", _Pointer),
         ("table_lo", _Pointer),
         ("table_stride", _Int),
@@ -212,7 +216,7 @@ def cascade(
     keep = _Kept()
     actions = keep.rows(sources[order])
     batch, horizon, dofs = actions.shape
-    parts = [(keep.doubles(part.hi), keep.doubles(part.lo)) for part in state]
+    parts, state_stride = keep.states([x for part in state for x in (part.hi, part.lo)])
     ends = [tuple(_empty(part.hi, (batch, dofs)) for _ in range(2)) for part in state if end]
     steps = keep.doubles(dt)
     places, stride, kind = keep.outputs(out)
@@ -223,9 +227,9 @@ def cascade(
         actions=_address(actions),
         actions_stride=_stride(actions),
         actions_type=_is_double(actions),
-        state_hi=_addresses([hi for hi, _ in parts]),
-        state_lo=_addresses([lo for _, lo in parts]),
-        state_stride=dofs,
+        state_hi=_addresses(parts[::2]),
+        state_lo=_addresses(parts[1::2]),
+        state_stride=state_stride,
         dt=_address(steps),
         dt_trajectory_stride=steps.shape[1] if steps.shape[0] > 1 else 0,
         dt_step_stride=1 if steps.shape[1] > 1 else 0,
@@ -326,10 +330,8 @@ def band(
     keep = _Kept()
     given = keep.rows(actions)
     batch, horizon, dofs = given.shape
-    ends = [
-        (None, None) if part is None else (keep.doubles(part.hi), keep.doubles(part.lo))
-        for part in (head, tail)
-    ]
+    before, after = keep.points(head), keep.points(tail)
+    copied, copied_stride = keep.states(start or [])
     table = keep.doubles(weights.table.hi), keep.doubles(weights.table.lo)
     places, stride, kind = keep.outputs(out)
     first, phase = keep.integers(weights.first), keep.integers(weights.phase)
@@ -344,12 +346,16 @@ def band(
         actions=_address(given),
         actions_stride=_stride(given),
         actions_type=_is_double(given),
-        head_hi=_address(ends[0][0]),
-        head_lo=_address(ends[0][1]),
-        head=0 if head is None else head.hi.shape[1],
-        tail_hi=_address(ends[1][0]),
-        tail_lo=_address(ends[1][1]),
-        tail=0 if tail is None else tail.hi.shape[1],
+        head_hi=_address(before.hi),
+        head_lo=_address(before.lo),
+        head=before.points,
+        head_stride=before.stride,
+        head_row=before.row,
+        tail_hi=_address(after.hi),
+        tail_lo=_address(after.lo),
+        tail=after.points,
+        tail_stride=after.stride,
+        tail_row=after.row,
         table_hi=_address(table[0]),
         table_lo=_address(table[1]),
         table_stride=_size(table[0][0]) if table[0].shape[0] > 1 else 0,
@@ -361,8 +367,8 @@ def band(
         scale_stride=0 if scale is None or len(scale) == 1 else 4,
         first=_address(first),
         phase=_address(phase),
-        start=_addresses([keep.doubles(part) for part in start] if start else [None] * 4),
-        start_stride=dofs,
+        start=_addresses(copied or [None] * 4),
+        start_stride=copied_stride,
         out=_addresses(places),
         out_stride=stride,
         out_type=kind,
@@ -427,6 +433,16 @@ def band_adjoint(
     return grad, grad_head, grad_tail, None
 
 
+class _Points(NamedTuple):
+    """Points [B, points, D] and how far apart they lie; lo is None where it is zero."""
+
+    hi: Any
+    lo: Any
+    points: int
+    stride: int
+    row: int
+
+
 class _Kept:
     """Arrays the kernels read and write, in the layout they want, alive while they run."""
 
@@ -448,6 +464,33 @@ class _Kept:
         """Contiguous float64."""
         wide = array.double() if is_torch(array) else np.asarray(array, dtype=np.float64)
         return self._keep(_contiguous(wide))
+
+    def states(self, parts: Sequence[Array]) -> tuple[list[Any], int]:
+        """[B, D] each; and from trajectory to trajectory: 0 where all have the same."""
+        if parts and all(is_repeated(part) for part in parts):
+            return [self.doubles(part[:1]) for part in parts], 0
+        return [self.doubles(part) for part in parts], parts[0].shape[1] if parts else 0
+
+    def points(self, part: Pair | None) -> _Points:
+        """Points before or after the actions."""
+        if part is None:
+            return _Points(None, None, 0, 0, 0)
+        hi, lo = part.hi, part.lo
+        _, count, dofs = hi.shape
+        if is_torch(hi) or is_torch(lo):
+            return _Points(self.doubles(hi), self.doubles(lo), count, count * dofs, dofs)
+        low = bool(np.any(lo)) if not any(lo.strides) else True
+        same = is_repeated(hi) and (not low or is_repeated(lo))
+        held = count > 1 and hi.strides[1] == 0 and not low
+        kept = (slice(1 if same else None), slice(1 if held else None))
+        rows = 1 if held else count
+        return _Points(
+            self.doubles(hi[kept]),
+            self.doubles(lo[kept]) if low else None,
+            count,
+            0 if same else rows * dofs,
+            0 if held else dofs,
+        )
 
     def integers(self, values: Any) -> Any:
         """Contiguous int64."""

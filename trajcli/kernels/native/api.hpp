@@ -43,11 +43,11 @@ struct trajcli_band {
     const void* actions;            // [B, H, D], rows and dofs contiguous
     std::int64_t actions_stride, actions_type;
     const double* head_hi;          // [B, head, D]
-    const double* head_lo;
-    std::int64_t head;
+    const double* head_lo;          // or null: zero
+    std::int64_t head, head_stride, head_row;  // points, from trajectory to trajectory, from row to row
     const double* tail_hi;          // [B, tail, D]
     const double* tail_lo;
-    std::int64_t tail;
+    std::int64_t tail, tail_stride, tail_row;
     const double* table_hi;         // [b, P, 4, width]
     const double* table_lo;
     std::int64_t table_stride;      // 0: one table for all trajectories

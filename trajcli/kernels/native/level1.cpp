@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #if defined(__SSE2__)
@@ -18,4 +19,7 @@
 #include "interleave.hpp"
 #include "uniform.hpp"
 #include "uniform_run.hpp"
+#include "evenly.hpp"
+#include "slide.hpp"
 #include "band.hpp"
+#include "band_adjoint.hpp"

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <immintrin.h>
 #include <new>
+#include <type_traits>
 #include <utility>
 #include <vector>
 #pragma GCC push_options
@@ -20,6 +21,9 @@
 #include "interleave.hpp"
 #include "uniform.hpp"
 #include "uniform_run.hpp"
+#include "evenly.hpp"
+#include "slide.hpp"
 #include "band.hpp"
+#include "band_adjoint.hpp"
 #pragma GCC pop_options
 #endif

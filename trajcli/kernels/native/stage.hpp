@@ -55,7 +55,7 @@ class Stage {
 public:
     // capacity: elements that may be added between two calls of ``added``
     Stage(std::int64_t capacity, bool streaming)
-        : buffer_(capacity + full + LINE / sizeof(Out) + W), streaming_(streaming) {}
+        : buffer_(capacity + full + LINE / sizeof(Out) + 2 * W), streaming_(streaming) {}
 
     // From here on rows go to another place; those that wait are written.
     void aim(Out* to) {
@@ -70,6 +70,25 @@ public:
     void added(std::int64_t count) {
         count_ += count;
         if (count_ >= full) drain(false);
+    }
+
+    // Rows as they are: whole lines go straight from where they lie.
+    void pass(const Out* from, std::int64_t count) {
+        constexpr std::int64_t line = LINE / sizeof(Out);
+        if (streaming_) {
+            std::int64_t ahead = -(reinterpret_cast<std::uintptr_t>(to_ + count_) / sizeof(Out)) & (line - 1);
+            if (ahead > count) ahead = count;
+            std::memcpy(room(), from, ahead * sizeof(Out));
+            added(ahead), from += ahead, count -= ahead;
+            if (count < line) return keep(from, count);
+            drain(false);
+            for (; count >= line; count -= line, from += line, to_ += line) stream_line(to_, from);
+            keep(from, count);
+        } else {
+            drain(true);
+            std::memcpy(to_, from, count * sizeof(Out));
+            to_ += count;
+        }
     }
 
     // Write what waits: whole lines, or all.
@@ -98,6 +117,11 @@ public:
     }
 
 private:
+    void keep(const Out* from, std::int64_t count) {
+        std::memcpy(room(), from, count * sizeof(Out));
+        count_ += count;
+    }
+
     static constexpr std::int64_t full = 512;
     std::vector<Out> buffer_;
     bool streaming_;

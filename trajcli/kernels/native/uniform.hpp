@@ -178,7 +178,7 @@ struct UniformForward {
 
     template <class Out>
     static inline void scale_row(const Quiet e[3], std::int64_t k, const Line& line,
-                                 const Powers& powers, const Vec in[4], std::int64_t at,
+                                 const Powers& powers, const Vec[4], std::int64_t at,
                                  Out* const out[4], int) {
         for (int m = 0; m < ORDER; m++) {
             if (!out[m]) continue;
@@ -189,7 +189,6 @@ struct UniformForward {
             x = multiply_add(powers.dt[n].hi, e[n - 1], x);
             store(out[m] + at, n == 1 ? x + line.low : x);
         }
-        if (out[ORDER]) store(out[ORDER] + at, quiet(in[ORDER]));
         for (int n = 1; n <= BEFORE; n++)
             if (out[ORDER + n]) store(out[ORDER + n] + at, powers.inverse[n] * e[SUMS + n - 1]);
     }

@@ -154,10 +154,11 @@ private:
             } else {
                 tile.in[m] = from(m, first), tile.in_row[m] = dofs_;
             }
+            if (passes(m)) continue;
             if (job_.out[m] && group_ == 1) {
                 Stage<Out>& stage = stages_[m][0];
                 stage.aim(place(m, 0, first ? first + job_.copied : 0));
-                if (first == 0) copy_state(m, stage);
+                if (first == 0) copy_state(m, 0, stage);
                 rooms[m] = stage.room();
             } else if (job_.out[m]) {
                 rooms[m] = shared_[m].data();
@@ -180,17 +181,33 @@ private:
             compute_tile<Kernel>(carried_[c], part, powers_, out, room_.data());
         }
         for (int m = 0; m < 4; m++) {
-            if (!job_.out[m]) continue;
-            if (group_ == 1)
+            if (passes(m))
+                pass(m, first, count);
+            else if (job_.out[m] && group_ == 1)
                 stages_[m][0].added(count * dofs_);
-            else
+            else if (job_.out[m])
                 hand_out(m, first, count);
         }
     }
 
-    void copy_state(int m, Stage<Out>& stage) {
+    // The actions are an output too, as they are.
+    bool passes(int m) const { return !Kernel::backwards && m == Kernel::ORDER && job_.out[m]; }
+
+    void pass(int m, std::int64_t first, std::int64_t count) {
+        if constexpr (sizeof(Out) == sizeof(float)) {
+            const bool one = stages_[m].size() == 1;
+            for (std::int64_t g = 0; g < active_; g++) {
+                Stage<Out>& stage = stages_[m][one ? 0 : g];
+                stage.aim(place(m, g, first ? first + job_.copied : 0));
+                if (first == 0) copy_state(m, g, stage);
+                stage.pass(from(m, first) + g * job_.in_stride, count * dofs_);
+            }
+        }
+    }
+
+    void copy_state(int m, std::int64_t g, Stage<Out>& stage) {
         if (!job_.copied) return;
-        const double* state = job_.begin_hi[m] + first_ * job_.begin_stride;
+        const double* state = job_.begin_hi[m] + (first_ + g) * job_.begin_stride;
         for (std::int64_t d = 0; d < dofs_; d++) stage.room()[d] = static_cast<Out>(state[d]);
         stage.added(dofs_);
     }

@@ -9,6 +9,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // within the compiler's own headers
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
 namespace TRAJCLI_LEVEL {
