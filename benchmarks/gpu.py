@@ -51,8 +51,8 @@ MODES: list[tuple[str, dict[str, Any]]] = [
     ("bspline", {"degree": 5}),
     ("teleport", {}),
 ]
-HORIZONS = (16, 32, 100, 1000)
-DOFS = (1, 6, 7, 14, 32)
+HORIZONS: tuple[int, ...] = (16, 32, 100, 1000)
+DOFS: tuple[int, ...] = (1, 6, 7, 14, 32)
 LANES = 1_000_000
 """B · D, at least."""
 LONG = (1, 10_000_000, 7)

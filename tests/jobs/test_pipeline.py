@@ -341,3 +341,37 @@ def test_a_device_that_is_absent_busy_or_old_is_said(monkeypatch):
     old = choose("cuda", actions=0)
     assert old.backend == "torch"
     assert "triton" in old.reason
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), NoRoom),
+        (RuntimeError("CUDA error: out of memory\nmore"), NoRoom),
+        (RuntimeError("CUDA error: unspecified launch failure\nmore"), Lost),
+        (RuntimeError("shapes differ"), RuntimeError),
+        (ValueError("CUDA"), ValueError),
+    ],
+)
+def test_errors_of_cuda_are_told_apart(error, kind):
+    with pytest.raises(kind) as found, cuda.judged():
+        raise error
+    assert "more" not in str(found.value)
+
+
+def test_gradients_that_do_not_fit_are_computed_in_smaller_blocks(request_, monkeypatch):
+    asked = replace(request_, cost="jerk", memory=1 << 28)
+    want = bytes_of(asked)
+    from trajcli.kernels import torch_ops
+
+    plain = torch_ops.cascade
+
+    def cramped(sources: Any, *more: Any, **options: Any) -> Any:
+        if sources[options["order"]].shape[0] > 6:
+            raise NoRoom("out of memory")
+        return plain(sources, *more, **options)
+
+    monkeypatch.setattr(torch_ops, "cascade", cramped)
+    report = run(asked)
+    assert asked.out.read_bytes() == want
+    assert report["notes"] == ["blocks were halved 2 times: memory on cpu was short"]

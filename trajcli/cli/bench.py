@@ -57,15 +57,17 @@ def _say(console: Console, report: dict[str, Any]) -> None:
         (
             row["mode"],
             str(row["dofs"]),
-            row["backend"],
+            row["backend"] if row["device"] == "cpu" else f"{row['backend']}, {row['device']}",
             row["direction"],
             f"{row['ns_per_element']:.2f}",
             f"{row['copies']:.2f}",
+            f"{row['of_copy']:.0%}",
         )
         for row in report["kernels"]
     ]
     columns = [("mode", "left"), ("dofs", "right"), ("backend", "left"), ("direction", "left")]
-    console.table([*columns, ("ns/element", "right"), ("copies", "right")], rows)
+    figures = [("ns/element", "right"), ("copies", "right"), ("of copy", "right")]
+    console.table([*columns, *figures], rows)
     file = report["file"]
     console.say(
         f"file to file, mode acceleration: {bytes_text(file['bytes_written'])} in "

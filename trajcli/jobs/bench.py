@@ -1,7 +1,8 @@
 """What this machine can do: plain copies, every mode beside them, and a file to a file.
 
 The measure of a kernel is the time of plain copies that read and write as many arrays: one array
-of actions copied to four others. Everything is run in turns, so that a busy machine is busy for
+of actions copied to four others; and what it must move, each array once, as a share of what those
+copies move in its time. Everything is run in turns, so that a busy machine is busy for
 all of them; the figures are medians over the rounds, ratios those of the same round.
 """
 
@@ -24,7 +25,8 @@ from trajcli.errors import Fault, UsageError
 from trajcli.inputs import Inputs
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
-from trajcli.kernels.choose import BACKENDS, Choice, absent_backends
+from trajcli.kernels import cuda
+from trajcli.kernels.choose import Choice, absent_backends
 from trajcli.kernels.native import threads
 from trajcli.kernels.program import BandProgram, Program, run_program
 from trajcli.modes import PARTS, make_mode
@@ -58,13 +60,12 @@ def bench(
     Raises UsageError for modes that are unknown and numbers that are not positive.
     """
     _check(elements, dofs, modes, rounds, folder)
-    present = [name for name in BACKENDS if name not in absent_backends()]
     kernels = []
     for count in dofs:
         for mode in modes:
-            for backend in present:
-                on_step(f"{mode}, {count} dofs, {backend}")
-                kernels += _kernel_rows(mode, count, backend, elements, rounds)
+            for choice in _choices():
+                on_step(f"{mode}, {count} dofs, {choice.backend} on {choice.device}")
+                kernels += _kernel_rows(mode, count, choice, elements, rounds)
     on_step("file to file")
     return {
         "elements": elements,
@@ -99,13 +100,20 @@ def _check(
         raise UsageError(*faults)
 
 
-def _kernel_rows(
-    mode: str, dofs: int, backend: str, elements: int, rounds: int
-) -> list[dict[str, Any]]:
-    """Forward and adjoint of a mode in one backend, each against the copies of its round.
+def _choices() -> list[Choice]:
+    """Every backend on the CPU, and on the first CUDA device where there is one."""
+    absent = absent_backends()
+    places = [("native", "cpu"), ("torch", "cpu")]
+    if cuda.count():
+        places += [("triton", "cuda"), ("torch", "cuda")]
+    return [Choice(name, device, "bench") for name, device in places if name not in absent]
 
-    Triton on the first CUDA device, the others on the CPU.
-    """
+
+def _kernel_rows(
+    mode: str, dofs: int, choice: Choice, elements: int, rounds: int
+) -> list[dict[str, Any]]:
+    """Forward and adjoint of a mode in one backend, each against the copies of its round."""
+    backend = choice.backend
     if backend == "torch":  # each of its steps is a pass over memory, some hundred of them
         elements = min(elements, max(_SLOW_ELEMENTS, HORIZON * dofs))
     batch = elements // (HORIZON * dofs)
@@ -120,18 +128,22 @@ def _kernel_rows(
     )
     rows = inputs.mode.rows(HORIZON, False)
     out = [np.zeros((batch, rows, dofs), np.float32) for _ in PARTS]
-    choice = Choice(backend, "cuda" if backend == "triton" else "cpu", "bench")
     program = inputs.program(None if backend == "native" else choice.device)
     places = out if backend == "native" else _as_tensors(out, choice.device)
     pull = _adjoint(program, choice, places, actions)
-    copies = _DeviceCopies(actions) if backend == "triton" else _Copies(actions)
-    timed = _timed_on_device if backend == "triton" else _timed
+    forward: Callable[[], object] = lambda: run_program(program, choice.kernels, places)  # noqa: E731
+    copies: Callable[[], object] = _Copies(actions)
+    timed = _timed
+    if choice.device != "cpu":
+        timed, copies = _timed_on_device, _replayed(_DeviceCopies(actions))
+        if backend == "triton":  # torch_ops sends its tables, which no graph can
+            forward, pull = _replayed(forward), _replayed(pull)
     found: dict[str, list[tuple[float, float]]] = {"forward": [], "adjoint": []}
     for _ in range(rounds + 1):
         floor = timed(copies)
-        forward = timed(lambda: run_program(program, choice.kernels, places))
-        found["forward"].append((forward, floor))
+        found["forward"].append((timed(forward), floor))
         found["adjoint"].append((timed(pull), floor))
+    moved = (actions.nbytes + sum(array.nbytes for array in out)) / (8 * actions.nbytes)
     return [
         {
             "mode": mode,
@@ -141,6 +153,7 @@ def _kernel_rows(
             "direction": direction,
             "seconds": statistics.median(t for t, _ in times[1:]),
             "copies": statistics.median(t / floor for t, floor in times[1:]),
+            "of_copy": statistics.median(moved * floor / t for t, floor in times[1:]),
             "ns_per_element": 1e9 * statistics.median(t for t, _ in times[1:]) / actions.size,
         }
         for direction, times in found.items()
@@ -270,8 +283,24 @@ def _timed(what: Callable[[], object]) -> float:
 def _timed_on_device(what: Callable[[], object]) -> float:
     import torch
 
-    torch.cuda.synchronize()
-    began = time.perf_counter()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    begin.record()
     what()
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) / 1e3
+
+
+def _replayed(what: Callable[[], object]) -> Callable[[], object]:
+    """The launches of a call alone: captured in a CUDA graph, which the host starts at once."""
+    import torch
+
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(stream):
+        what()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        what()
+    replay: Callable[[], object] = graph.replay
+    return replay

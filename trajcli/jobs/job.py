@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,17 +51,21 @@ class Job:
         """Compute it: name, first row, values."""
         return _results(self.plan, self.inputs, self.block.begin, self.views, self.carry)
 
-    def write(self, results: Iterable[tuple[str, int, Any]], bounded: bool) -> int:
-        """Write results and times; returns how many are not finite."""
+    def write(
+        self,
+        results: Iterable[tuple[str, int, Any]],
+        bounded: bool,
+        each: Callable[..., Iterable[int]] = map,
+    ) -> int:
+        """Write results and times; returns how many are not finite. ``each``: as map, which may
+        write several at a time."""
         plan, inputs, output, carry = self.plan, self.inputs, self.output, self.carry
-        bad, (begin, step) = 0, (self.block.begin, self.block.rows[0])
-        for name, row, array in results:
-            if name in plan.smooth:
-                array[...] = smooth(array)
-            if not (bounded and name in QUANTITIES):
-                bad += array.size - int(np.isfinite(array).sum())
-            if self.views is None or name not in self.views:
-                output.write(plan.prefix + name, row, array, step)
+        begin, step = self.block.begin, self.block.rows[0]
+
+        def one(result: tuple[str, int, Any]) -> int:
+            return self._write_one(*result, bounded)
+
+        bad = sum(each(one, results))
         time = next(v for v in plan.schema.variables if v.name.endswith("time"))
         if plan.prefix:
             times = inputs.row_times(carry)
@@ -71,6 +75,15 @@ class Job:
             output.write("time", begin, inputs.row_times(carry), step)
         elif begin == plan.begin:  # times that all share are written with the first
             output.write("time", step, inputs.row_times(carry)[0])
+        return bad
+
+    def _write_one(self, name: str, row: int, array: Any, bounded: bool) -> int:
+        if name in self.plan.smooth:
+            array[...] = smooth(array)
+        known = bounded and name in QUANTITIES
+        bad = 0 if known else array.size - int(np.isfinite(array).sum())
+        if self.views is None or name not in self.views:
+            self.output.write(self.plan.prefix + name, row, array, self.block.rows[0])
         return bad
 
 

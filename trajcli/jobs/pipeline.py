@@ -163,6 +163,7 @@ class Pipeline:
             self._free.put(Slot(device))
         self._begin = ThreadPoolExecutor(1)
         self._end = ThreadPoolExecutor(1)
+        self._writers = ThreadPoolExecutor(len(PARTS))
         self._failed: BaseException | None = None
         self._carry: Carry | None = None
         self._state: dict[str, State] = {}
@@ -182,6 +183,7 @@ class Pipeline:
             self._failed = self._failed or error
         self._begin.shutdown()
         self._end.shutdown()
+        self._writers.shutdown()
         for lane in self._lanes:
             with suppress(NoRoom, Lost):
                 lane.mark().wait()
@@ -250,7 +252,7 @@ class Pipeline:
         state = slot.state and [Pair(to_numpy(p.hi), to_numpy(p.lo)) for p in slot.state]
         begin = job.block.begin
         results = ((name, begin, values) for name, values in computed.results.items())
-        bad = job.write(results, computed.bounded)
+        bad = job.write(results, computed.bounded, self._writers.map)
         job.carry.state = state
         slot.clear()
         self._free.put(slot)

@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from trajcli.kernels.device import Lost, NoRoom
@@ -19,6 +20,7 @@ def driver() -> bool:
     return any(os.path.exists(path) for path in _DRIVERS)
 
 
+@cache
 def absence() -> str:
     """What is missing for CUDA; empty where a device is there. Imports torch only for a driver."""
     if not driver():

@@ -45,6 +45,10 @@ class Grid:
 def grid(batch: int, rows: int, dofs: int, heavy: bool = False) -> Grid:
     """The layout of so many rows; it does not depend on the device.
 
+    It depends on the number of trajectories: where few are long, they are cut into pieces. Sums
+    are carried to 106 bits either way and rounded once, so that the pieces change a float32 only
+    where a sum lies within 2^-80 or so of the middle between two.
+
     heavy: a row takes many registers (steps of its own, foh), so a tile has fewer rows.
     """
     DP = min(COLUMNS, power_of_two(dofs))
