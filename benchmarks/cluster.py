@@ -69,8 +69,8 @@ def write_many(kind: str, count: int) -> None:
         places: list[tuple[int, int]] = [(first.stat().st_size - 240, 60)]
     else:
         with h5py.File(first, "w") as file:
-            for name, size in (("actions", (20, 3)), ("start/position", (3,))):
-                file[name] = np.zeros(size, "f4")
+            for name, shape in (("actions", (20, 3)), ("start/position", (3,))):
+                file[name] = np.zeros(shape, "f4")
             file["dt"] = 0.02
         with h5py.File(first) as file:
             actions, position = file["actions"], file["start/position"]
