@@ -282,7 +282,7 @@ class _Job:
             self._require_unchanged(paths)
             output.finish()
         record = {"state": DONE, "part": path.name, "bytes": path.stat().st_size,
-                  "crc32": checksum(path), "bad": bad, **self._members(unit)}  # fmt: skip
+                  "checksum": checksum(path), "bad": bad, **self._members(unit)}  # fmt: skip
         self.folder.write_record(unit, inputs, record, self._request.durable)
         account.done += 1
         account.bad += bad
