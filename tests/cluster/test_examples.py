@@ -154,12 +154,17 @@ def test_an_array_of_steps_is_submitted_again_by_its_tasks(cluster, shell, folde
     shell("trajcli", "status", "out.h5")
 
 
-LONG = range(10, 510)
+LONG = range(10, 410)
 """Lengths that take seconds, a few milliseconds each."""
 
 
-@pytest.mark.parametrize("script", ["array", "srun"])
-@pytest.mark.parametrize("way", ["warned", "queued again", "cancelled"])
+WAYS = [
+    ("array", "warned"), ("srun", "warned"), ("array", "queued again"),
+    ("array", "cancelled"), ("srun", "cancelled"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "way"), WAYS)
 def test_a_job_that_does_not_come_to_its_end_goes_on_later(
     cluster, shell, folder, whole, script, way
 ):
