@@ -91,9 +91,18 @@ RUNS: dict[str, Any] = {
     ) if np.save("steps.npy", np.random.default_rng(1).uniform(0.1, 0.2, (BATCH, 50))) is None
     else None,
     "gradients": gradients,
+    "gradients of a shared dt and of states by index": lambda: replace(packed(), cost="jerk"),
+    "gradients of shared steps": lambda: replace(
+        packed(), cost="jerk+velocity", dt="shared.npy", mode="central", start="zero"
+    ) if np.save("shared.npy", np.random.default_rng(1).uniform(0.01, 0.1, 30)) is None
+    else None,
+    "gradients of one trajectory": lambda: replace(one_long(), sources=["one.npy"], cost="jerk")
+    if np.save("one.npy", np.random.default_rng(7).standard_normal((1, 30, 3))) is None
+    else None,
+    "gradients by torch": lambda: replace(packed(), cost="jerk", backend="torch"),
     "compressed": lambda: replace(packed(), compress=3),
     "compressed, long": lambda: replace(one_long(), compress=1),
-    "compressed gradients": lambda: replace(gradients(), compress=1),
+    "compressed gradients": lambda: replace(gradients(), compress=1, wrt=("dt", "actions")),
     "npz": lambda: replace(packed(), out=Path("out.npz")),
     "a folder": lambda: replace(packed(), out=Path("out")),
     "padded npz": lambda: replace(unequal(), pack=True, out=Path("out.npz")),
@@ -103,6 +112,10 @@ RUNS: dict[str, Any] = {
     if np.save("none.npy", np.zeros((0, 10, 3))) is None
     else None,
 }  # fmt: skip
+
+
+SINGLE = ("no trajectories", "gradients of one trajectory")
+"""Those of one unit."""
 
 
 def share(request: Request, index: int, number: int, **more: Any) -> dict[str, Any]:
@@ -136,7 +149,7 @@ def test_the_parts_of_a_run_join_to_the_bytes_of_the_run_in_one_piece(name, monk
     for index in (2, 0, 1):
         report = share(request, index, 3)
         assert report["exit_code"] == 0
-    assert status(request.out)["units"]["all"] > (0 if name == "no trajectories" else 1)
+    assert status(request.out)["units"]["all"] > (0 if name in SINGLE else 1)
     assert status(request.out)["complete"]
     merge([parts(request)], request.out)
     assert contents(request.out) == want
@@ -292,9 +305,14 @@ def test_parts_of_two_runs_are_not_joined():
         merge([Path("first.parts"), parts(request)], request.out)
 
 
-def test_gradients_that_are_sums_over_all_trajectories_are_refused():
-    with pytest.raises(UsageError, match="sums over all trajectories"):
-        share(replace(packed(), cost="jerk"), 0, 2)
+def test_gradients_of_goals_with_an_index_are_refused():
+    request = replace(packed(), mode="central", options={"ends": "goal"}, cost="jerk")
+    with np.load("in.npz") as given:
+        index = given["start_index"]
+        np.savez("in.npz", **given, goal_position=given["start_position"], goal_index=index)
+    with pytest.raises(UsageError, match="goals with an index"):
+        share(request, 0, 2)
+    share(replace(request, wrt=("actions", "start")), 0, 2)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -316,7 +334,8 @@ def test_a_signal_ends_a_share_between_blocks_and_the_same_command_goes_on(monke
     assert contents(request.out) == want
 
 
-VIRTUAL = ["one file", "steps of their own", "unequal, padded", "own steps, padded", "gradients"]
+VIRTUAL = ["one file", "steps of their own", "unequal, padded", "own steps, padded", "gradients",
+           "gradients of a shared dt and of states by index"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VIRTUAL)

@@ -317,7 +317,7 @@ class _Job:
     def _plan_of(self, unit: Unit) -> Plan:
         """The plan of the unit's trajectories alone."""
         part = self._plan.each()[unit.length]
-        gradient = part.gradient and replace(part.gradient, totals={})
+        gradient = part.gradient and replace(part.gradient, totals={}, apart=True)
         return replace(part, begin=unit.begin, end=unit.end, gradient=gradient)
 
     def _members(self, unit: Unit) -> dict[str, Any]:
@@ -346,13 +346,14 @@ def _read_by(plan: Plan, unit: Unit) -> int:
 def _refuse(request: Request, plan: Plan) -> None:
     """What cannot be divided."""
     output_family(request.out)
+    indexed = plan.inputs.goal_index is not None
     summed = [
         variable.name
         for variable in plan.schema.streamed
-        if variable.name.startswith("grad/") and variable.dims[:1] != ("trajectory",)
+        if variable.summed and variable.name.startswith("grad/goal") and indexed
     ]
     if summed:
-        expected = "gradients of which every trajectory has its own"
-        hint = "--wrt actions, or a start and dt for every trajectory"
-        what = "sums over all trajectories are not divided"
+        expected = "a goal for every trajectory, or one for all"
+        hint = "--wrt without goal"
+        what = "gradients of goals with an index are not divided"
         raise UsageError(Fault(what, "--shard-index", expected, ", ".join(summed), hint))
