@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from itertools import pairwise
@@ -415,3 +416,34 @@ def test_a_part_says_what_the_whole_says_and_is_checked_like_it(trajcli):
         assert trajcli("check", part).code == 0
     record = json.loads(next(parts(request).rglob("0*.json")).read_text())
     assert record["terms"]["options"] == {"--backend": "native"}
+
+
+def test_progress_is_a_line_with_time_share_units_and_speed(trajcli, monkeypatch):
+    monkeypatch.setattr("trajcli.cli.share.SECONDS_BETWEEN_LINES", 0.0)
+    packed()
+    line = "integrate in.npz -o out.h5 --shard-index 1 --num-shards 2"
+    result = trajcli(line)
+    pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ share 1/2 units \d+\.\d/\d+ \d+\.\d{3} GB/s"
+    lines = result.err.splitlines()
+    assert lines
+    assert all(re.fullmatch(pattern, line) for line in lines)
+    assert result.out.splitlines()[0] == "share 1 of 2 (--shard-index, --num-shards)"
+    assert "units: " in result.out.splitlines()[-1]
+    shutil.rmtree(parts(packed()))
+    assert trajcli(f"{line} --no-progress").err == ""
+
+
+def test_each_share_of_a_machine_has_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setattr("trajcli.jobs.sharded.cuda_devices", lambda: 4)
+    asked: list[str] = []
+
+    def choose(device: str, backend: str) -> Any:
+        asked.append(device)
+        raise UsageError("no GPU here")
+
+    monkeypatch.setattr("trajcli.jobs.plan.choose", choose)
+    for device in ("auto", "cuda", "cpu", "cuda:3"):
+        request = replace(packed(), device=device, share=Share(9, 16, local=5))
+        with pytest.raises(InputError, match="no GPU here"):
+            run_share(request)
+    assert asked == ["cuda:1", "cuda:1", "cpu", "cuda:3"]
