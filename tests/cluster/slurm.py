@@ -34,7 +34,7 @@ SlurmdPort={ports[1]}
 AuthType=auth/munge
 CredType=cred/munge
 # how long a job waits that is queued again, too
-AuthInfo=socket={folder}/munge.socket,cred_expire=5
+AuthInfo=socket={folder}/munge.socket,cred_expire=10
 SlurmUser=root
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool

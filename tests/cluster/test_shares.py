@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from itertools import pairwise
@@ -91,9 +92,18 @@ RUNS: dict[str, Any] = {
     ) if np.save("steps.npy", np.random.default_rng(1).uniform(0.1, 0.2, (BATCH, 50))) is None
     else None,
     "gradients": gradients,
+    "gradients of a shared dt and of states by index": lambda: replace(packed(), cost="jerk"),
+    "gradients of shared steps": lambda: replace(
+        packed(), cost="jerk+velocity", dt="shared.npy", mode="central", start="zero"
+    ) if np.save("shared.npy", np.random.default_rng(1).uniform(0.01, 0.1, 30)) is None
+    else None,
+    "gradients of one trajectory": lambda: replace(one_long(), sources=["one.npy"], cost="jerk")
+    if np.save("one.npy", np.random.default_rng(7).standard_normal((1, 30, 3))) is None
+    else None,
+    "gradients by torch": lambda: replace(packed(), cost="jerk", backend="torch"),
     "compressed": lambda: replace(packed(), compress=3),
     "compressed, long": lambda: replace(one_long(), compress=1),
-    "compressed gradients": lambda: replace(gradients(), compress=1),
+    "compressed gradients": lambda: replace(gradients(), compress=1, wrt=("dt", "actions")),
     "npz": lambda: replace(packed(), out=Path("out.npz")),
     "a folder": lambda: replace(packed(), out=Path("out")),
     "padded npz": lambda: replace(unequal(), pack=True, out=Path("out.npz")),
@@ -103,6 +113,10 @@ RUNS: dict[str, Any] = {
     if np.save("none.npy", np.zeros((0, 10, 3))) is None
     else None,
 }  # fmt: skip
+
+
+SINGLE = ("no trajectories", "gradients of one trajectory")
+"""Those of one unit."""
 
 
 def share(request: Request, index: int, number: int, **more: Any) -> dict[str, Any]:
@@ -136,7 +150,7 @@ def test_the_parts_of_a_run_join_to_the_bytes_of_the_run_in_one_piece(name, monk
     for index in (2, 0, 1):
         report = share(request, index, 3)
         assert report["exit_code"] == 0
-    assert status(request.out)["units"]["all"] > (0 if name == "no trajectories" else 1)
+    assert status(request.out)["units"]["all"] > (0 if name in SINGLE else 1)
     assert status(request.out)["complete"]
     merge([parts(request)], request.out)
     assert contents(request.out) == want
@@ -292,9 +306,14 @@ def test_parts_of_two_runs_are_not_joined():
         merge([Path("first.parts"), parts(request)], request.out)
 
 
-def test_gradients_that_are_sums_over_all_trajectories_are_refused():
-    with pytest.raises(UsageError, match="sums over all trajectories"):
-        share(replace(packed(), cost="jerk"), 0, 2)
+def test_gradients_of_goals_with_an_index_are_refused():
+    request = replace(packed(), mode="central", options={"ends": "goal"}, cost="jerk")
+    with np.load("in.npz") as given:
+        index = given["start_index"]
+        np.savez("in.npz", **given, goal_position=given["start_position"], goal_index=index)
+    with pytest.raises(UsageError, match="goals with an index"):
+        share(request, 0, 2)
+    share(replace(request, wrt=("actions", "start")), 0, 2)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -316,7 +335,8 @@ def test_a_signal_ends_a_share_between_blocks_and_the_same_command_goes_on(monke
     assert contents(request.out) == want
 
 
-VIRTUAL = ["one file", "steps of their own", "unequal, padded", "own steps, padded", "gradients"]
+VIRTUAL = ["one file", "steps of their own", "unequal, padded", "own steps, padded", "gradients",
+           "gradients of a shared dt and of states by index"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", VIRTUAL)
@@ -396,3 +416,34 @@ def test_a_part_says_what_the_whole_says_and_is_checked_like_it(trajcli):
         assert trajcli("check", part).code == 0
     record = json.loads(next(parts(request).rglob("0*.json")).read_text())
     assert record["terms"]["options"] == {"--backend": "native"}
+
+
+def test_progress_is_a_line_with_time_share_units_and_speed(trajcli, monkeypatch):
+    monkeypatch.setattr("trajcli.cli.share.SECONDS_BETWEEN_LINES", 0.0)
+    packed()
+    line = "integrate in.npz -o out.h5 --shard-index 1 --num-shards 2"
+    result = trajcli(line)
+    pattern = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ share 1/2 units \d+\.\d/\d+ \d+\.\d{3} GB/s"
+    lines = result.err.splitlines()
+    assert lines
+    assert all(re.fullmatch(pattern, line) for line in lines)
+    assert result.out.splitlines()[0] == "share 1 of 2 (--shard-index, --num-shards)"
+    assert "units: " in result.out.splitlines()[-1]
+    shutil.rmtree(parts(packed()))
+    assert trajcli(f"{line} --no-progress").err == ""
+
+
+def test_each_share_of_a_machine_has_a_gpu_of_its_own(monkeypatch):
+    monkeypatch.setattr("trajcli.jobs.sharded.cuda_devices", lambda: 4)
+    asked: list[str] = []
+
+    def choose(device: str, backend: str) -> Any:
+        asked.append(device)
+        raise UsageError("no GPU here")
+
+    monkeypatch.setattr("trajcli.jobs.plan.choose", choose)
+    for device in ("auto", "cuda", "cpu", "cuda:3"):
+        request = replace(packed(), device=device, share=Share(9, 16, local=5))
+        with pytest.raises(InputError, match="no GPU here"):
+            run_share(request)
+    assert asked == ["cuda:1", "cuda:1", "cpu", "cuda:3"]

@@ -12,9 +12,12 @@ from trajcli.cli.console import SECONDS_BETWEEN_LINES, Console, bytes_text
 from trajcli.cli.integrate import say_plan
 
 if TYPE_CHECKING:
+    from trajcli.jobs.account import Account
     from trajcli.jobs.plan import Plan
     from trajcli.jobs.request import Request
-    from trajcli.jobs.sharded import Account
+
+
+_SHOWN = 20
 
 
 def integrate_share(request: Request, console: Console, shown: bool, dry_run: bool) -> int:
@@ -38,8 +41,11 @@ def integrate_share(request: Request, console: Console, shown: bool, dry_run: bo
         console.warn(f"{why}; done again")
     for note in report["notes"]:
         console.warn(note)
-    for failed in report["units"]["failed"]:
-        console.warn(_failed_line(failed))
+    failed = report["units"]["failed"]
+    for each in failed[:_SHOWN]:
+        console.warn(_failed_line(each))
+    if len(failed) > _SHOWN:
+        console.warn(f"{len(failed) - _SHOWN} more units refused; trajcli status lists them")
     if not dry_run and report["units"]["mine"]:
         console.say(_last_line(report))
     console.document(report)

@@ -118,7 +118,9 @@ class CompressedOutput(Hdf5Output):
     ) -> None:
         self._level = level
         self._pool = ThreadPoolExecutor(threads)
-        self._filling = {v.name: _Filling(v, k) for k, v in enumerate(schema.streamed) if v.nbytes}
+        self._filling = {
+            v.name: _Filling(v, k) for k, v in enumerate(schema.streamed) if v.shape and v.nbytes
+        }
         self._fresh: list[tuple[_Key, _Packed]] = []
         self._packed: deque[_Packed] = deque()
         self._file: Any = None

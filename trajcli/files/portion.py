@@ -18,7 +18,9 @@ def portion_schema(whole: Schema, prefix: str, begin: int, end: int, rows: int) 
     """
     variables = []
     for variable in _of_length(whole, prefix, rows):
-        if variable.dims[:1] == ("trajectory",):
+        if variable.summed:
+            variable = variable.apart(end - begin)
+        elif variable.dims[:1] == ("trajectory",):
             shape = (end - begin, *variable.shape[1:])
             values = _rows(variable.values, begin, end)
             variable = replace(variable, shape=shape, values=values)

@@ -56,6 +56,18 @@ class Variable:
         """Size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def summed(self) -> bool:
+        """Whether it is a gradient of what trajectories share, summed over them."""
+        return self.name.startswith("grad/") and self.dims[:1] != ("trajectory",)
+
+    def apart(self, batch: int) -> Variable:
+        """Of a summed gradient, what each of so many trajectories adds to it."""
+        per_state = self.dims[-1:] == ("dof",)  # [states, D]: a trajectory adds to one of them
+        dims, shape = (self.dims[1:], self.shape[1:]) if per_state else (self.dims, self.shape)
+        kind = np.dtype("float64")
+        return replace(self, dims=("trajectory", *dims), shape=(batch, *shape), dtype=kind)
+
 
 @dataclass(frozen=True)
 class Schema:

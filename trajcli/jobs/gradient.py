@@ -35,13 +35,15 @@ class Gradient:
 
     One of ``upstream`` (gradients of the outputs [B, T, D], by name) and ``cost`` (weights of
     sums of squares). ``wrt`` names what gradients are wanted of; ``factor`` multiplies them.
+    ``apart``: what trajectories share is not summed, but given for each of them.
     """
 
     upstream: Mapping[str, StoredArray]
     cost: Mapping[str, float]
     wrt: Sequence[str]
     factor: float
-    totals: dict[str, _Total] = field(default_factory=dict)
+    totals: dict[str, Total] = field(default_factory=dict)
+    apart: bool = False
 
     def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
         """What is written: grad/actions, grad/start_position, …, grad/dt, and cost."""
@@ -111,7 +113,7 @@ class Gradient:
         """Take up the sums of a run that was stopped."""
         for name, parts in carried.items():
             if name.startswith(_SUM):
-                self.totals[name.removeprefix(_SUM)] = _Total.of(parts)
+                self.totals[name.removeprefix(_SUM)] = Total.of(parts)
 
     def finish(self) -> Iterator[tuple[str, int, Any]]:
         """What was summed over all trajectories."""
@@ -123,7 +125,11 @@ class Gradient:
         if len(shape) == 2 and shape[0] == whole.actions.shape[0] and shape[0] != 1:
             yield "grad/dt", begin, values
             return
-        self.totals.setdefault("grad/dt", _Total(shape)).add(values.reshape(len(values), *shape))
+        values = values.reshape(len(values), *shape)
+        if self.apart:
+            yield "grad/dt", begin, values
+        else:
+            self.totals.setdefault("grad/dt", Total(shape)).add(values)
 
     def _states(
         self, name: str, values: Any, inputs: Inputs, whole: Inputs, begin: int
@@ -131,18 +137,15 @@ class Gradient:
         role, _, part = name.removeprefix("grad/").partition("_")
         count = int(getattr(whole, role)[part].shape[0])
         index = getattr(inputs, f"{role}_index")
-        if index is None and count == whole.actions.shape[0] and count != 1:
+        own = index is None and count == whole.actions.shape[0] and count != 1
+        if own or self.apart:
             yield name, begin, values
             return
-        total = self.totals.setdefault(name, _Total((count, values.shape[1])))
-        if count == 1 or index is None:
-            total.add(values[:, None])
-        else:
-            for state in np.unique(index):
-                total.add(values[np.asarray(index) == state], int(state))
+        total = self.totals.setdefault(name, Total((count, values.shape[1])))
+        total.add_states(values, None if count == 1 else index)
 
 
-class _Total:
+class Total:
     """A sum over trajectories in their order, with the error of each addition carried along."""
 
     def __init__(self, shape: Sequence[int]) -> None:
@@ -158,14 +161,22 @@ class _Total:
         errors = np.cumsum(np.concatenate([np.asarray(self._lo[at])[None], missed]), 0)
         self._hi[at], self._lo[at] = sums[-1], errors[-1]
 
+    def add_states(self, values: Any, index: Any) -> None:
+        """Add values [n, D] of trajectories to the state of each; without an index to the one."""
+        if index is None:
+            self.add(values[:, None])
+            return
+        for state in np.unique(index):
+            self.add(values[np.asarray(index) == state], int(state))
+
     def parts(self) -> Any:
         """The sum and its error."""
         return np.stack([self._hi, self._lo])
 
     @staticmethod
-    def of(parts: Any) -> _Total:
+    def of(parts: Any) -> Total:
         """A sum that goes on."""
-        total = _Total(parts.shape[1:])
+        total = Total(parts.shape[1:])
         total._hi, total._lo = parts[0].copy(), parts[1].copy()
         return total
 

@@ -18,6 +18,8 @@ from trajcli.files.placing import output_family, refuse_input, refuse_output
 from trajcli.files.schema import Schema
 from trajcli.files.sink import Sink
 from trajcli.files.virtual import Pointed, VirtualOutput
+from trajcli.jobs.gradient import Total
+from trajcli.jobs.outline import variable_of
 from trajcli.jobs.pieces import Piece, Pieces, gather
 from trajcli.jobs.run import signals
 from trajcli.jobs.shrinking import guarded
@@ -53,6 +55,7 @@ def merge(
     with signals() as stop, discarding(output):
         if virtual:
             _copy_times(pieces, output)
+            _write_sums(pieces, output)
         else:
             _copy(pieces, output, stop, on_progress)
         output.finish()
@@ -119,6 +122,25 @@ def _copy(
             sizes.require_pages()
             sizes.require_all()
         on_progress(number, len(pieces.each))
+    _write_sums(pieces, output)
+
+
+def _write_sums(pieces: Pieces, output: Output) -> None:
+    """Gradients of what trajectories share, from those of each, as a run adds them up."""
+    for variable in output.schema.streamed:
+        if not variable.summed:
+            continue
+        total = Total(variable.shape)
+        indexed = any(each.name == "start_index" for each in output.schema.variables)
+        for piece in pieces.each:
+            values = piece.read(variable.name)
+            if variable.dims[-1:] != ("dof",):
+                total.add(values)
+            elif variable.shape[0] > 1 and indexed and variable.name.startswith("grad/start"):
+                total.add_states(values, piece.read("start_index"))
+            else:
+                total.add_states(values, None)
+        output.write(variable.name, 0, total.value())
 
 
 class _Part:
@@ -154,7 +176,8 @@ def _variables(pieces: Pieces, unit: Unit) -> Iterator[tuple[str, np.dtype[Any],
     """What a part must hold of what is copied: name, type and shape."""
     prefix, rows = pieces.prefix(unit), pieces.rows[unit.length]
     for each in pieces.variables(unit.length):
-        if each["given"]:
+        variable = variable_of(each)
+        if each["given"] or variable.summed:
             continue
         name = each["name"].removeprefix(prefix)
         dims, shape = each["dims"], each["shape"]

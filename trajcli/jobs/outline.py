@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,17 +33,16 @@ def _variable(variable: Variable) -> dict[str, Any]:
     }
 
 
+def variable_of(each: Mapping[str, Any]) -> Variable:
+    """A variable again, without its values."""
+    dims, shape = tuple(each["dims"]), tuple(each["shape"])
+    return Variable(each["name"], dims, shape, np.dtype(each["dtype"]), each["attributes"])
+
+
 def schema_of(values: Mapping[str, Any], given: Mapping[str, Any]) -> Schema:
     """The schema again; ``given``: values of the variables that are not streamed."""
     variables = [
-        Variable(
-            each["name"],
-            tuple(each["dims"]),
-            tuple(each["shape"]),
-            np.dtype(each["dtype"]),
-            each["attributes"],
-            given[each["name"]] if each["given"] else None,
-        )
+        replace(variable_of(each), values=given[each["name"]] if each["given"] else None)
         for each in values["variables"]
     ]
     attributes = {name: _value(kind, value) for name, kind, value in values["attributes"]}

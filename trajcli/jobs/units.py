@@ -15,8 +15,8 @@ from itertools import accumulate
 
 LEAST_BYTES = 64 << 10
 _USUAL_BYTES = 64 << 20
-"""Of a unit; a part takes some 4 ms beside what is written to it."""
-_USUAL_UNITS = 1 << 10
+"""Of a unit; a part takes some 5 ms beside what is written to it."""
+_USUAL_UNITS = 1 << 7
 """Less data are cut into smaller units, so that many shares have some."""
 _MOST_UNITS = 1 << 16
 _PER_FOLDER = 1000
