@@ -154,7 +154,7 @@ class Lean:
     def dataset(self, name: str, where: str) -> StoredArray | None:
         """A dataset of numbers whose values lie in the file as they are; None for any other."""
         early = self._early_dataset(name, where)
-        if early is not None:
+        if early is not None or self.lacks(name):
             return early
         above, between, last = _split(name)
         parent = self.group(above)
