@@ -374,6 +374,19 @@ def test_positions_to_go_to_and_plain_arrays_are_not_warned_of(trajcli, folder):
 
 
 @pytest.mark.parametrize("family", WRITERS)
+def test_an_output_does_not_depend_on_where_its_input_lies(trajcli, folder, family):
+    write, *_ = WRITERS[family]
+    written = []
+    for place in ("here", "else/where"):
+        Path(place).mkdir(parents=True)
+        write(Path(place, "in.h5"), GIVEN)
+        assert trajcli(f"integrate {place}/in.h5 -o out.h5 --overwrite").code == 0
+        written.append(Path("out.h5").read_bytes())
+    assert written[0] == written[1]
+    assert b"here" not in written[0]
+
+
+@pytest.mark.parametrize("family", WRITERS)
 def test_inspect_names_the_family_and_its_dt(trajcli, folder, family):
     write, _, source, dt = WRITERS[family]
     write(Path("in.h5"), GIVEN)

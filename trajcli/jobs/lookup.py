@@ -314,4 +314,5 @@ def joint_names(place: Place) -> list[str] | None:
                 continue
             if stored is not None and stored.dtype.kind in "SUO" and stored.shape == (dofs,):
                 return [text_of(value) for value in stored.read()]
-    return None
+    told = place.layout.dof_names(place.array_name) if place.layout is not None else None
+    return told if told is not None and len(told) == dofs else None
