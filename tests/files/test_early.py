@@ -220,3 +220,13 @@ def test_bytes_that_are_wrong_give_names_or_nothing(tmp_path):
         except ODD:
             pass
     assert found_some > 100
+
+
+def test_a_closed_file_gives_no_values_of_another(tmp_path):
+    for name, value in (("in", 1.0), ("other", 2.0)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=np.full((30, 3), value), compression="gzip")
+    with Hdf5File(tmp_path / "in.h5") as file:
+        found = file.require("x")
+    with h5py.File(tmp_path / "other.h5"), pytest.raises(InputError):
+        found.read()

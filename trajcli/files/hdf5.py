@@ -126,6 +126,7 @@ class Hdf5File(ArrayFile):
             return False
 
     def close(self) -> None:
+        self._lean.close()
         self._file.close()
 
     def _resolve(self, name: str, depth: int = 0) -> Any:

@@ -145,6 +145,10 @@ class Early:
                 raise NotEarly
         return self._window[begin : begin + size]
 
+    def close(self) -> None:
+        """Read no more: the number of the open file may soon be another's."""
+        self._descriptor, self._window = -1, b""
+
     def require(self, place: int, size: int) -> None:
         """Raise NotEarly where so many bytes are not in the file."""
         if place + size > self._size:
