@@ -17,6 +17,7 @@ from trajcli.errors import InputError
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_chunks import find_chunks
 from trajcli.files.hdf5_early import ODD, Early, types
+from trajcli.files.source import in_natural_order, natural_key
 
 RANDOM = np.random.default_rng(11)
 TYPES = types(h5py)
@@ -220,3 +221,23 @@ def test_bytes_that_are_wrong_give_names_or_nothing(tmp_path):
         except ODD:
             pass
     assert found_some > 100
+
+
+@pytest.mark.parametrize(
+    "names",
+    [[], ["a"], ["demo_10", "demo_9", "demo_100"], ["demo_10", "demo_9", "mask"],
+     ["7", "12", "3"], ["v2_demo_10", "v2_demo_9"], ["1_2", "1_10"], ["demo_1", "demo_01", "demo_"],
+     ["x12", "x2", "y1"]],
+)  # fmt: skip
+def test_names_alike_are_sorted_as_all_others(names):
+    assert in_natural_order(names) == sorted(names, key=natural_key)
+
+
+def test_a_closed_file_gives_no_values_of_another(tmp_path):
+    for name, value in (("in", 1.0), ("other", 2.0)):
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file.create_dataset("x", data=np.full((30, 3), value), compression="gzip")
+    with Hdf5File(tmp_path / "in.h5") as file:
+        found = file.require("x")
+    with h5py.File(tmp_path / "other.h5"), pytest.raises(InputError):
+        found.read()

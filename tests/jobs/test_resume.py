@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -201,3 +202,26 @@ def test_one_writer_at_a_time_also_when_resuming(request_):
             run(replace(request_, resume=True))
 
     run(request_, on_progress=second)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+@pytest.mark.parametrize("memory", [1 << 15, 1 << 20])
+def test_trajectories_of_different_length_are_resumed_to_the_same_bytes(request_, pack, memory):
+    random = np.random.default_rng(4)
+    lengths = [30, 900, 7, 30, 411, 7, 899, 30, 12, 5000]
+    with h5py.File("demos.h5", "w") as file:
+        for i, length in enumerate(lengths):
+            file[f"data/demo_{i}/actions"] = random.standard_normal((length, 3)).astype("f4")
+            file[f"data/demo_{i}/dt"] = random.uniform(0.01, 0.1)
+    asked = replace(request_, sources=["demos.h5"], dt=None, pack=pack, memory=memory)
+    run(asked)
+    want = contents(Path("out.h5"))
+    asked = replace(asked, overwrite=True)
+    for share in (0.2, 0.6, 0.85):
+        with pytest.raises(Stopped, match="--resume"):
+            run(replace(asked, resume=share > 0.2), on_progress=stop_at(share))
+        assert contents(Path("out.h5")) == want
+    assert run(replace(asked, resume=True))["resumed_after"] > 0.8 * len(lengths)
+    assert contents(Path("out.h5")) == want
+    left = sorted(p.name for p in Path().iterdir())
+    assert left == ["actions.npy", "demos.h5", "dt.npy", "out.h5"]

@@ -310,6 +310,34 @@ def test_files_in_the_order_of_the_alphabet_are_told(trajcli, folder):
         assert "order given" not in trajcli(f"integrate {good} {line}").err
 
 
+def test_files_of_different_rates_keep_their_own_and_say_so(trajcli, folder):
+    for name, rate in (("left", 20), ("right", 10)):
+        writers.robomimic(Path(f"{name}.h5"), GIVEN)
+        with h5py.File(f"{name}.h5", "r+") as file:
+            text = f'{{"env_kwargs": {{"control_freq": {rate}}}}}'
+            file["data"].attrs["env_args"] = text
+    result = trajcli("integrate left.h5 right.h5 --start zero -o out.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["dt"] == "varies"
+    source = "1/left.h5:/data@env_args env_kwargs.control_freq = 1/20 Hz and 1 more"
+    assert result.document["dt_source"] == f"the inputs, each its own: {source}"
+    assert source in result.err
+    with h5py.File("out.h5") as file:
+        for name, dt in (("left", 0.05), ("right", 0.1)):
+            same(file[f"{name}/data/demo_10"], by_hand(GIVEN[10]["actions"], dt), "f8")
+    assert trajcli("diff out.h5 --recompute").code == 0
+
+
+def test_rows_of_single_numbers_are_told_as_such(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for i in range(3):
+            file[f"data/demo_{i}/actions"] = np.zeros(5 + i)
+    result = trajcli("integrate in.h5 --rate 20 --start zero -o out.h5")
+    assert result.code == 2
+    assert "in.h5:/data/demo_1/actions: wrong number of dimensions" in result.err
+    assert "[H, D] for one trajectory" in result.err
+
+
 def test_steps_that_no_robot_takes_are_told(trajcli, folder):
     stamps = np.cumsum(np.full(30, 10_000_000)) + 1_700_000_000_000_000_000
     np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps)
@@ -343,6 +371,19 @@ def test_positions_to_go_to_and_plain_arrays_are_not_warned_of(trajcli, folder):
     assert WARNING in trajcli(f"integrate t.h5 --mode velocity {line}").err
     np.save("small.npy", given[0]["actions"])
     assert WARNING not in trajcli(f"integrate small.npy {line}").err
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_an_output_does_not_depend_on_where_its_input_lies(trajcli, folder, family):
+    write, *_ = WRITERS[family]
+    written = []
+    for place in ("here", "else/where"):
+        Path(place).mkdir(parents=True)
+        write(Path(place, "in.h5"), GIVEN)
+        assert trajcli(f"integrate {place}/in.h5 -o out.h5 --overwrite").code == 0
+        written.append(Path("out.h5").read_bytes())
+    assert written[0] == written[1]
+    assert b"here" not in written[0]
 
 
 @pytest.mark.parametrize("family", WRITERS)

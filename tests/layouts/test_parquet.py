@@ -83,6 +83,29 @@ def test_every_episode_is_integrated_at_its_own_length_with_the_rate_of_the_data
             same(file[f"episode_{i}"], expected, "f4")
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_dofs_are_called_as_in_the_info_and_folders_leave_no_trace(trajcli, folder, nested):
+    motors = [f"motor_{i}.pos" for i in range(7)]
+    written = []
+    for place in ("here", "elsewhere/there"):
+        version_3(Path(place))
+        told = json.loads(Path(place, "meta/info.json").read_text())
+        told["features"] = {"action": {"names": {"motors": motors} if nested else motors},
+                            "observation.state": {"names": ["too", "few"]}}  # fmt: skip
+        Path(place, "meta/info.json").write_text(json.dumps(told))
+        line = f"integrate {place}/data/chunk-000/file-000.parquet"
+        assert trajcli(f"{line} --mode clique -o out.h5 --overwrite").code == 0
+        written.append(Path("out.h5").read_bytes())
+        result = trajcli(f"{line} --mode clique -o {place}/meta/info.json --overwrite")
+        assert result.code == 2
+        assert trajcli(f"{line}:observation.state --start first --mode clique -o s.h5 "
+                       "--overwrite").code == 0  # fmt: skip
+    assert written[0] == written[1]
+    with h5py.File("out.h5") as file:
+        assert [name.decode() for name in file["dof"]] == motors
+        assert file.attrs["dt_source"] == "1/info.json fps = 1/30 Hz"
+
+
 @pytest.mark.parametrize("write", [version_2, version_3])
 @pytest.mark.parametrize("option", ["", "--untrusted", "--memory 20kB"])
 def test_recorded_states_are_a_column_by_name(trajcli, folder, write, option):

@@ -13,7 +13,7 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, StoredArray, unreadable
 from trajcli.files.hdf5_lean import Lean
 from trajcli.files.mapping import map_array, part_of
-from trajcli.files.source import natural_key
+from trajcli.files.source import in_natural_order, natural_key
 
 _EXPANSION_LIMIT = 1100
 """No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
@@ -116,7 +116,7 @@ class Hdf5File(ArrayFile):
                     names = [name.decode("utf-8", "replace") for name in inside]
             except _FAULTS as error:
                 raise InputError(_unreadable(f"{self.path}:/{key}", error)) from None
-            self._children[key] = sorted(names, key=natural_key)
+            self._children[key] = in_natural_order(names)
         return self._children[key]
 
     def has_group(self, name: str) -> bool:
@@ -137,6 +137,7 @@ class Hdf5File(ArrayFile):
         return found
 
     def close(self) -> None:
+        self._lean.close()
         self._file.close()
 
     def _resolve(self, name: str, depth: int = 0) -> Any:

@@ -23,7 +23,7 @@ _ENTRY = struct.Struct("<QQII16x")
 _MESSAGE = struct.Struct("<HHB3x")
 _HEAP = struct.Struct("<5s3xQQQ")
 _NODE = struct.Struct("<5sBH")
-_WINDOW = 4096
+_WINDOW = 8192
 _MOST_BLOCKS, _LARGEST_BLOCK = 64, 1 << 20
 _LARGEST_HEAP, _LONGEST_NAME = 64 << 20, 4096
 _MOST_FREE, _NO_MORE = 1024, 1
@@ -144,6 +144,10 @@ class Early:
             if len(self._window) < size:
                 raise NotEarly
         return self._window[begin : begin + size]
+
+    def close(self) -> None:
+        """Read no more: the number of the open file may soon be another's."""
+        self._descriptor, self._window = -1, b""
 
     def require(self, place: int, size: int) -> None:
         """Raise NotEarly where so many bytes are not in the file."""

@@ -46,6 +46,11 @@ class Lean:
                 self._early = hdf5_early.Early(file.id.get_vfd_handle())
                 self._numbers = hdf5_early.types(h5py)
 
+    def close(self) -> None:
+        """What has not been read cannot be read any more."""
+        if self._early is not None:
+            self._early.close()
+
     def _table(self, name: str) -> dict[str, int | None]:
         """The objects in a group, by the file's bytes; raises ``ODD``. The last few are kept."""
         assert self._early is not None
@@ -154,7 +159,7 @@ class Lean:
     def dataset(self, name: str, where: str) -> StoredArray | None:
         """A dataset of numbers whose values lie in the file as they are; None for any other."""
         early = self._early_dataset(name, where)
-        if early is not None:
+        if early is not None or self.lacks(name):
             return early
         above, between, last = _split(name)
         parent = self.group(above)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,3 +74,13 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts demo_2 before demo_10."""
     parts = _DIGITS.split(text)
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
+
+
+def in_natural_order(names: Sequence[str]) -> list[str]:
+    """Names as :func:`natural_key` sorts them; those of thousands of demos alike at once."""
+    first, last = min(names, default=""), max(names, default="")  # what these share, all do
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    common = len("".join(a for a, _ in same).rstrip("0123456789"))
+    if all(name[common:].isdecimal() for name in names):
+        return sorted(names, key=lambda name: int(name[common:]))
+    return sorted(names, key=natural_key)

@@ -60,15 +60,21 @@ def _require_dofs(places: Sequence[Place]) -> None:
     """All trajectories of a run move the same dofs."""
     first = places[0]
     faults = [
+        Fault("wrong number of dimensions", place.name, "[B, H, D], or [H, D] for one trajectory",
+              describe(place.array.shape))
+        for place in places
+        if place.array.ndim not in (2, 3)
+    ]  # fmt: skip
+    faults = faults or [
         Fault(
             "trajectories of different dofs in one run",
             place.name,
             f"D = {first.array.shape[-1]}, as in {first.name}",
-            f"D = {place.array.shape[-1]}" if place.array.ndim > 1 else describe(place.array.shape),
+            f"D = {place.array.shape[-1]}",
             "run them one at a time",
         )
         for place in places
-        if place.array.ndim not in (2, 3) or place.array.shape[-1] != first.array.shape[-1]
+        if place.array.shape[-1] != first.array.shape[-1]
     ]
     if faults:
         raise InputError(*faults[:5])

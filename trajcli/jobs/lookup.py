@@ -203,7 +203,14 @@ def _dt_beside(places: Sequence[Place]) -> tuple[Any, Any, str, dict[str, str]]:
         what = "inputs with different steps"
         hint = "--dt, --rate or --times for all, or run them one at a time"
         raise InputError(Fault(what, where, "one dt per file, or the same steps", hint=hint))
-    return np.concatenate(known), None, "the inputs, each its own", {"dt": "dt of the inputs"}
+    told = own_sources([source for *_, source, _ in found])
+    return np.concatenate(known), None, told, {"dt": "dt of the inputs"}
+
+
+def own_sources(sources: Sequence[str]) -> str:
+    """Where the steps of some inputs come from, in a line."""
+    first, *more = dict.fromkeys(sources)
+    return f"the inputs, each its own: {first} and {len(more)} more" if more else first
 
 
 _Found = tuple[Any, Any, str, dict[str, str]]
@@ -311,4 +318,5 @@ def joint_names(place: Place) -> list[str] | None:
                 continue
             if stored is not None and stored.dtype.kind in "SUO" and stored.shape == (dofs,):
                 return [text_of(value) for value in stored.read()]
-    return None
+    told = place.layout.dof_names(place.array_name) if place.layout is not None else None
+    return told if told is not None and len(told) == dofs else None

@@ -45,7 +45,8 @@ def refuse_unequal(request: Request, lengths: int) -> None:
         faults.append(Fault(what, str(request.out), "OUT.h5", request.out.suffix, hint))
     if request.compress is not None:
         what = "trajectories of different length are not compressed"
-        faults.append(Fault(what, "--compress", "one length", f"{lengths} lengths"))
+        hint = f"h5repack -f SHUF -f GZIP=4 {request.out} PACKED.h5 packs it afterwards"
+        faults.append(Fault(what, "--compress", "one length", f"{lengths} lengths", hint))
     if faults:
         raise UsageError(*faults)
 

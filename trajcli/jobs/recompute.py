@@ -138,6 +138,8 @@ def _steps(
     if not isinstance(dt, str):
         return repr(float(dt)), None
     told = str(attributes.get("dt_source", ""))
+    if told.startswith("the inputs"):
+        return None, None
     stamps = told.removeprefix("time stamps ")
     where = _located(file, stamps)
     if given or where is None:

@@ -19,7 +19,7 @@ from trajcli.files.placing import output_family, refuse_input
 from trajcli.files.schema import QUANTITIES, Schema, Variable, rows_schema, trajectory_values
 from trajcli.files.source import expand_files, parse_source
 from trajcli.jobs.lengths import group_names
-from trajcli.jobs.lookup import find_dt, joint_names
+from trajcli.jobs.lookup import find_dt, joint_names, own_sources
 from trajcli.jobs.places import Files, Place, find_actions
 
 _STATES = tuple(
@@ -104,7 +104,7 @@ def find_tracks(request: RowsRequest, files: Files) -> Tracks:
         names=names,
         dtypes={name: np.result_type(*(g[name].array.dtype for g in groups)) for name in names},
         dofs=dofs.pop(),
-        dt_source=sources[0] if len(set(sources)) == 1 else "the inputs, each its own",
+        dt_source=own_sources(sources),
         source=first.name if len(places) == 1 else f"{first.name} and {len(places) - 1} more",
         joint_names=joint_names(first),
         units={n: str(a.attributes["units"]) for n, a in arrays.items() if "units" in a.attributes},

@@ -102,6 +102,10 @@ class Layout(ABC):
         """Look dt up."""
         return None
 
+    def dof_names(self, name: str) -> list[str] | None:
+        """What the dofs of an array are called, where the family says so outside of it."""
+        return None
+
     @cached_property
     def names_in_first(self) -> list[str]:
         """What lies in the first trajectory; the others are taken to have the same."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile
+from trajcli.files.arrays import ArrayFile, text_of
 from trajcli.files.layouts.layout import (
     Layout,
     Member,
     Names,
     Pairs,
     Step,
+    found_at,
     from_rate,
     read_json_file,
 )
@@ -62,8 +65,25 @@ class LeRobot(Layout):
         return stored.read() if stored is not None else np.arange(len(index))
 
     def find_step(self) -> Step | None:
-        for folder in list(self.file.path.resolve().parents)[:4]:
-            path = folder / "meta" / "info.json"
-            if path.is_file():
-                return from_rate(read_json_file(path).get("fps"), f"{path} fps")
-        return None
+        return from_rate(self._info.get("fps"), f"{self._info_path} fps")
+
+    def dof_names(self, name: str) -> list[str] | None:
+        names = found_at(self._info, "features", name, "names")
+        if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
+            (names,) = names.values()
+        texts = isinstance(names, list) and all(isinstance(each, str) for each in names)
+        return [text_of(each) for each in names] if texts else None
+
+    @cached_property
+    def _info_path(self) -> Path | None:
+        folders = list(self.file.path.resolve().parents)[:4]
+        paths = (folder / "meta" / "info.json" for folder in folders)
+        return next((path for path in paths if path.is_file()), None)
+
+    @cached_property
+    def _info(self) -> dict[str, Any]:
+        """What holds for all episodes; empty where it is not where it belongs."""
+        if self._info_path is None:
+            return {}
+        self.file.outside.append(str(self._info_path))
+        return read_json_file(self._info_path)

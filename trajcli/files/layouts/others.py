@@ -58,6 +58,8 @@ class ManiSkill(GroupLayout):
         super().__init__(file)
         self._beside = file.path.with_suffix(".json")
         self._table = read_json_file(self._beside)
+        if self._table:
+            file.outside.append(str(self._beside))
         mode = found_at(self._table, "env_info", "env_kwargs", "control_mode")
         self.commands_positions = mode == "pd_joint_pos"
 
