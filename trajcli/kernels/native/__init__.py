@@ -22,6 +22,7 @@ import numpy as np
 
 from trajcli.arrays import is_repeated, is_torch
 from trajcli.kernels.native.differences import on_differences
+from trajcli.kernels.native.windows import narrowed
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Weights
 
@@ -327,7 +328,7 @@ def band(
         from trajcli.kernels import torch_ops
 
         return torch_ops.band(actions, head, tail, weights, start=start, out=out)
-    keep = _Kept()
+    keep, weights = _Kept(), narrowed(weights)
     given = keep.rows(actions)
     batch, horizon, dofs = given.shape
     before, after = keep.points(head), keep.points(tail)
@@ -400,7 +401,7 @@ def band_adjoint(
         from trajcli.kernels import torch_ops
 
         return torch_ops.band_adjoint(upstream, actions, head, tail, weights, of_table=of_table)
-    keep = _Kept()
+    keep, weights = _Kept(), narrowed(weights)
     batch, horizon, dofs = actions.shape
     sizes = [0 if part is None else part.shape[1] for part in (head, tail)]
     grad = _empty(actions, (batch, horizon, dofs)) if into is None else into
