@@ -32,6 +32,7 @@ CASES = {
     "central of curobo": {"mode": "central", "convention": "curobo"},
     "bspline": {"mode": "bspline", "degree": 4, "steps": 3},
     "bspline to a goal": {"mode": "bspline", "degree": 5, "steps": 2, "ends": "goal"},
+    "bspline at knots": {"mode": "bspline", "degree": 5},
     "teleport": {"mode": "teleport"},
 }
 EVERY_CASE = pytest.mark.parametrize("case", CASES)
@@ -61,6 +62,25 @@ def compute(
 
 def assert_same_bits(one: Any, two: Any, part: str = "") -> None:
     np.testing.assert_array_equal(np.asarray(one), np.asarray(two), err_msg=part)
+
+
+@pytest.mark.parametrize("moving", [False, True], ids=["at rest", "moving"])
+@pytest.mark.parametrize("dofs", [1, 2, 3, 7, 14, 17])
+@EVERY_CASE
+def test_a_start_that_all_share_gives_the_bits_of_one_for_each(
+    case: str, dofs: int, moving: bool
+) -> None:
+    options = dict(CASES[case])
+    if options.get("ends") == "goal":
+        options["goal"] = State(np.ones((1, dofs)))
+    actions = RNG.normal(size=(19, H, dofs)).astype(np.float32)
+    parts = RNG.normal(size=(4, 1, dofs))[: 4 if moving else 1]
+    shared = trajcli.integrate(actions, State(*parts), 0.04, **options)
+    each = trajcli.integrate(actions, State(*np.repeat(parts, 19, 1)), 0.04, **options)
+    alone = trajcli.integrate(actions[3:4], State(*parts), 0.04, **options)
+    for part in PARTS:
+        assert_same_bits(getattr(shared, part), getattr(each, part), part)
+        assert_same_bits(getattr(shared, part)[3:4], getattr(alone, part), part)
 
 
 @pytest.mark.parametrize("dt", [0.04, STEPS], ids=["one step", "own steps"])

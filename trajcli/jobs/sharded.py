@@ -27,7 +27,6 @@ from trajcli.jobs.records import (
 )
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import compute, signals
-from trajcli.jobs.share import Share
 from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.jobs.terms import Stamps, Terms, stamps
 from trajcli.jobs.units import LEAST_BYTES, Division, Unit

@@ -97,7 +97,7 @@ template <class In, class Out>
 class BandRun {
 public:
     BandRun(const trajcli_band& job, bool streaming)
-        : job_(job), together_(stretches(job, false)), apart_(stretches(job, true)) {
+        : job_(job), streaming_(streaming), together_(stretches(job, false)), apart_(stretches(job, true)) {
         rows_ = TILE / job.dofs;
         if (rows_ < 1) rows_ = 1;
         std::int64_t points = (rows_ + job.width) * job.dofs + W;
@@ -107,34 +107,66 @@ public:
     }
 
     void trajectories(std::int64_t begin, std::int64_t end) {
-        for (std::int64_t b = begin; b < end; b++) {
-            for (int m = 0; m < 4; m++) {
-                if (!job_.out[m]) continue;
-                Stage<Out>& stage = stages_[m][0];
-                stage.aim(static_cast<Out*>(job_.out[m]) + b * job_.out_stride);
-                if (!job_.start[0]) continue;
-                const double* from = job_.start[m] + b * job_.start_stride;
-                for (std::int64_t d = 0; d < job_.dofs; d++)
-                    stage.room()[d] = static_cast<Out>(from[d]);
-                stage.added(job_.dofs);
-            }
-            // what lies outside the data needs no care where its low parts are zero
-            const bool plain = evenly() && !any_low(b);
-            for (const Stretch& stretch : plain ? together_ : apart_)
-                for (std::int64_t done = 0; done < stretch.count; done += rows_) {
-                    std::int64_t left = stretch.count - done;
-                    tile(b, stretch.row + done, left < rows_ ? left : rows_, stretch.padded,
-                         stretch.padded && !plain);
-                }
-        }
+        if (!in_groups(begin, end))
+            for (std::int64_t b = begin; b < end; b++) alone(b);
         for (auto& stages : stages_)
             for (auto& stage : stages) stage.drain(true);
     }
 
 private:
+    void alone(std::int64_t b) {
+        for (int m = 0; m < 4; m++) {
+            if (!job_.out[m]) continue;
+            Stage<Out>& stage = stages_[m][0];
+            stage.aim(static_cast<Out*>(job_.out[m]) + b * job_.out_stride);
+            if (!job_.start[0]) continue;
+            const double* from = job_.start[m] + b * job_.start_stride;
+            for (std::int64_t d = 0; d < job_.dofs; d++)
+                stage.room()[d] = static_cast<Out>(from[d]);
+            stage.added(job_.dofs);
+        }
+        // what lies outside the data needs no care where its low parts are zero
+        const bool plain = evenly() && !any_low(b);
+        for (const Stretch& stretch : plain ? together_ : apart_)
+            for (std::int64_t done = 0; done < stretch.count; done += rows_) {
+                std::int64_t left = stretch.count - done;
+                tile(b, stretch.row + done, left < rows_ ? left : rows_, stretch.padded,
+                     stretch.padded && !plain);
+            }
+    }
+
+    // Few dofs, side by side; false, and nothing done, where they are not few or do not fit.
+    bool in_groups(std::int64_t begin, std::int64_t end) {
+#if defined(TRAJCLI_AVX512)
+        if constexpr (sizeof(In) == sizeof(float) && sizeof(Out) == sizeof(float))
+            if (evenly())
+                return in_groups_of<4>(begin, end) || in_groups_of<5>(begin, end) ||
+                       in_groups_of<6>(begin, end);
+#endif
+        return false;
+    }
+
+#if defined(TRAJCLI_AVX512)
+    template <int WIDTH>
+    bool in_groups_of(std::int64_t begin, std::int64_t end) {
+        if (!BandGroups<WIDTH>::suit(job_)) return false;
+        BandGroups<WIDTH> groups(job_, streaming_);
+        for (std::int64_t b = begin; b < end; b += groups.size()) {
+            const std::int64_t next = b + groups.size();
+            bool plain = next <= end;
+            for (std::int64_t k = b; plain && k < next; k++) plain = !any_low(k);
+            if (plain && groups.compute(b)) continue;
+            for (std::int64_t k = b; k < next && k < end; k++) alone(k);
+        }
+        groups.finish();
+        return true;
+    }
+#endif
+
     static constexpr std::int64_t TILE = 1536;
 
     const trajcli_band& job_;
+    bool streaming_;
     std::vector<Stretch> together_, apart_;
     std::int64_t rows_;
     std::vector<double> hi_, lo_;

@@ -83,6 +83,12 @@ extern "C" {
 // The highest instruction set of this machine that the kernels have code for.
 int trajcli_level() { return highest(); }
 
+// Bytes of what the kernels are asked with: others come from sources of another day.
+std::int64_t trajcli_bytes() {
+    return sizeof(trajcli_cascade) + sizeof(trajcli_cascade_adjoint) + sizeof(trajcli_band) +
+           sizeof(trajcli_band_adjoint);
+}
+
 int trajcli_run_cascade(const trajcli_cascade* job, int level, int streaming, std::int64_t threads) {
     (void)level;
     return run<trajcli_cascade>(TRAJCLI_PICK(level, cascade), *job, streaming, threads);

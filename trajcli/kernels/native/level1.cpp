@@ -21,5 +21,6 @@
 #include "uniform_run.hpp"
 #include "evenly.hpp"
 #include "slide.hpp"
+#include "band_groups.hpp"
 #include "band.hpp"
 #include "band_adjoint.hpp"

@@ -23,6 +23,7 @@
 #include "uniform_run.hpp"
 #include "evenly.hpp"
 #include "slide.hpp"
+#include "band_groups.hpp"
 #include "band.hpp"
 #include "band_adjoint.hpp"
 #pragma GCC pop_options

@@ -1,0 +1,71 @@
+"""Windows no wider than their weights."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajcli.arrays import namespace
+from trajcli.kernels.pairs import Array, Pair
+from trajcli.kernels.program import Evenly, Weights
+
+Kind = tuple[tuple[Fraction, ...], ...]
+"""Weights of one kind of window: [order][point]."""
+
+
+class _Narrow(NamedTuple):
+    """What is left; for each kind, how many points before are cut off and which it is now."""
+
+    kinds: tuple[Kind, ...]
+    cut: tuple[int, ...]
+    place: tuple[int, ...]
+
+
+def narrowed(weights: Weights) -> Weights:
+    """The same weights without points at the ends that count in no order, and each kind once.
+
+    At a knot a B-spline of degree 5 has five points of six, and the end of a segment is the
+    beginning of the next.
+    """
+    if weights.evenly is None:
+        return weights
+    found = _narrow(weights.evenly.unit)
+    if found is None:
+        return weights
+    phase = np.asarray(weights.phase)
+    return Weights(
+        Pair(*(_columns(part, found) for part in (weights.table.hi, weights.table.lo))),
+        np.asarray(weights.first) + np.array(found.cut)[phase],
+        np.array(found.place)[phase],
+        Evenly(found.kinds, weights.evenly.spacing),
+    )
+
+
+@lru_cache(maxsize=32)
+def _narrow(unit: tuple[Kind, ...]) -> _Narrow | None:
+    """None where nothing can be left out."""
+    width = len(unit[0][0])
+    counting = [[i for i in range(width) if any(row[i] for row in kind)] or [0] for kind in unit]
+    needed = max(points[-1] - points[0] + 1 for points in counting)
+    cut = tuple(min(points[0], width - needed) for points in counting)
+    cuts = [
+        tuple(row[begin : begin + needed] for row in kind)
+        for kind, begin in zip(unit, cut, strict=True)
+    ]
+    kinds = tuple(dict.fromkeys(cuts))
+    if needed == width and len(kinds) == len(unit):
+        return None
+    return _Narrow(kinds, cut, tuple(kinds.index(kind) for kind in cuts))
+
+
+def _columns(table: Array, found: _Narrow) -> Any:
+    """[b, P, 4, W] of the kinds and points that are left."""
+    width = len(found.kinds[0][0])
+    kept = []
+    for k in range(len(found.kinds)):
+        kind = found.place.index(k)
+        kept.append(table[:, kind, :, found.cut[kind] : found.cut[kind] + width])
+    return namespace(table).stack(kept, 1)
