@@ -32,7 +32,7 @@ from trajcli.modes import make_mode
 
 TARGET = GPUTarget("cuda", 90, 32)
 ONE, ALL = "one dt", "a dt for every step"
-JOBS: list[tuple[str, dict[str, Any], tuple[int, int, int], str]] = [
+JOBS: list[tuple[Any, ...]] = [
     ("clique", {}, (64, 96, 7), ONE),
     ("acceleration", {}, (64, 96, 1), ONE),
     ("acceleration", {}, (64, 100, 7), ONE),
@@ -45,6 +45,10 @@ JOBS: list[tuple[str, dict[str, Any], tuple[int, int, int], str]] = [
     ("jerk", {"scheme": "foh"}, (1, 100_000, 7), ALL),
     ("central", {}, (64, 96, 7), ALL),
     ("bspline", {"degree": 4, "steps": 3}, (64, 96, 7), ONE),
+    ("acceleration", {}, (64, 96, 7), ONE, torch.bfloat16),
+    ("jerk", {"scheme": "foh"}, (64, 96, 7), ALL, torch.float64),
+    ("central", {}, (64, 96, 7), ONE, torch.float16),
+    ("bspline", {"degree": 5}, (64, 96, 7), ONE, torch.float64),
 ]
 
 
@@ -70,20 +74,26 @@ def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options:
     return compiled[-1]
 
 
-def launch(mode: str, options: dict[str, Any], shape: tuple[int, int, int], steps: str) -> None:
-    """All kernels of a job, forward and adjoint, float32."""
+def launch(
+    mode: str,
+    options: dict[str, Any],
+    shape: tuple[int, int, int],
+    steps: str,
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """All kernels of a job, forward and adjoint."""
     B, H, D = shape
     inputs = Inputs(
         mode=make_mode(mode, **options),
-        actions=torch.randn(shape),
+        actions=torch.randn(shape).to(dtype),
         start={"position": torch.zeros(1, D)},
         goal={},
         dt=torch.tensor(0.02) if steps == ONE else torch.full((B, H), 0.02),
     )
     program: Any = inputs.program("cpu")
     rows = inputs.mode.rows(H, False)
-    out = [torch.empty(B, rows, D) for _ in range(4)]
-    upstream = [torch.empty(B, rows - 1, D) for _ in range(4)]
+    out = [torch.empty(B, rows, D, dtype=dtype) for _ in range(4)]
+    upstream = [torch.empty(B, rows - 1, D, dtype=dtype) for _ in range(4)]
     if isinstance(program, BandProgram):
         where = run_band.windows(program.weights.first, program.weights.phase)
         assert where is not None
@@ -97,7 +107,7 @@ def launch(mode: str, options: dict[str, Any], shape: tuple[int, int, int], step
             out=out,
         )
         ends = [torch.empty_like(part.hi) for part in (program.head, program.tail) if part]
-        grads = [torch.empty(shape), *ends]
+        grads = [torch.empty(shape, dtype=dtype), *ends]
         run_band.backward(upstream, program.weights, where, grads=grads)
         return
     order, scheme = program.order, program.scheme
@@ -112,7 +122,7 @@ def launch(mode: str, options: dict[str, Any], shape: tuple[int, int, int], step
         end=False,
     )
     sources: list[Any] = [None] * 4
-    sources[order] = torch.empty(shape)
+    sources[order] = torch.empty(shape, dtype=dtype)
     none: list[Any] = [None] * 4
     run_cascade.backward(
         upstream, none, program.dt, shape, order=order, scheme=scheme, sources=sources, state=none
@@ -144,7 +154,10 @@ def main() -> None:
         launch(*job)
         for kernel in compiled:
             ptx = kernel.asm["ptx"]
-            row: dict[str, Any] = {"job": job, "kernel": kernel.metadata.name}
+            row: dict[str, Any] = {
+                "job": [*job[:4], *map(str, job[4:])],
+                "kernel": kernel.metadata.name,
+            }
             row["spilled"] = spilled(ptx)
             row["loads"], row["stores"] = widths(ptx, "ld"), widths(ptx, "st")
             report.append(row)

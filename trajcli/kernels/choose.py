@@ -12,9 +12,9 @@ from trajcli.errors import Fault, UsageError
 BACKENDS = ("native", "triton", "torch")
 
 START_UP_SECONDS = 3.0
-"""What a CUDA device costs before it computes: torch takes 1.3 to 2.5 s to import (2 shared x86-64
-cores, torch 2.13, 2026-11-21), and the rest is allowed for the device's context and for loading
-compiled kernels; benchmarks/gpu.py measures all of it on a device."""
+"""What a CUDA device is taken to cost before it computes. Importing torch took 1.1 s (torch 2.13
+for the CPU, 2 shared x86-64 cores, 2026-11-21); the rest is an allowance for the device's context
+and for loading compiled kernels, not measured yet: benchmarks/gpu.py measures it on a device."""
 ACTIONS_PER_SECOND = {"native": 1e8, "torch": 2e6}
 """What the CPU does meanwhile, from file to file: 35 million float32 actions in 0.3 to 0.5 s with
 the compiled kernels on the same 2 cores, and torch's 45 to 560 ns for each (benchmarks/README)."""

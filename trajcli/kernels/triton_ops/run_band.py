@@ -18,7 +18,7 @@ from trajcli.kernels.triton_ops.windows_adjoint import band_adjoint
 
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 _TILE = 1024
-_EDGE_TILE = 512
+_EDGE_TILE = 256
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,19 @@ def _tile(places: int, most: int) -> dict[str, int]:
 
 
 def _layout(
-    batch: int, rows: int, dofs: int, inside: bool, where: Windows
+    batch: int, rows: int, dofs: int, inside: bool, where: Windows, paired: bool = False
 ) -> tuple[tuple[int, ...], dict[str, int]]:
-    """Grid and tile: away from the ends flat places, near them a row of many trajectories."""
+    """Grid and tile: away from the ends flat places, near them a row of many trajectories.
+
+    Fewer places where each takes many registers: weights of its own, or ``paired`` points.
+    """
     if inside:
-        tile = _tile(rows * dofs, _TILE if where.steps == 1 and not where.each else _TILE // 4)
+        few = paired or where.each or where.steps != 1
+        tile = _tile(rows * dofs, _TILE // 4 if few else _TILE)
         return (-(-batch // tile["N"]), -(-rows * dofs // tile["F"])), tile
     columns = min(64, power_of_two(dofs))
-    tile = {"N": _EDGE_TILE // columns, "F": columns}
+    most = _EDGE_TILE if dofs % 4 else 2 * _EDGE_TILE  # 16 bytes a thread where rows are aligned
+    tile = {"N": most // columns, "F": columns}
     return (-(-batch // tile["N"]), rows, -(-dofs // columns)), tile
 
 
@@ -131,7 +136,7 @@ def forward(
         for inside, row, count, jump_at, jump in _parts(
             begin + started, end + started, where.count + started
         ):
-            programs, tile = _layout(batch, count, dofs, inside, where)
+            programs, tile = _layout(batch, count, dofs, inside, where, paired)
             band[programs](
                 given,
                 stride(given),
