@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import h5py
@@ -104,3 +105,51 @@ def test_a_missing_or_empty_file_among_many_is_named(opened):
     Path("empty.h5").touch()
     with pytest.raises(ValueError, match=r"empty\.h5"):
         opened("empty.h5")
+
+
+def test_many_numbers_of_files_alike_are_each_their_own(opened):
+    for k in range(3):
+        with h5py.File(f"in_{k}.h5", "w") as file:
+            for n in range(20):
+                file[f"number_{n}"] = RANDOM.standard_normal()
+                file[f"none_{n}"] = np.zeros((0, 3))
+    found = opened("in_0.h5", "in_1.h5", "in_2.h5")[2]
+    assert isinstance(found, AlikeFile)
+    with h5py.File("in_2.h5") as file:
+        for name in file:
+            np.testing.assert_array_equal(found.require(name).read(), file[name][()])
+
+
+@pytest.mark.parametrize("shape", [(4, 2000, 5), (9000, 5), (4, 9, 3, 2)])
+@pytest.mark.parametrize("ending", ["h5", "npy"])
+def test_large_files_alike_are_read_a_part_at_a_time(opened, ending, shape):
+    names, values = [f"in_{k}.{ending}" for k in range(3)], []
+    for name in names:
+        values.append(RANDOM.standard_normal(shape))
+        if ending == "npy":
+            np.save(name, values[-1])
+        else:
+            with h5py.File(name, "w") as file:
+                file["actions"] = values[-1]
+    found = opened(*names)[2]
+    assert isinstance(found, AlikeFile)
+    stored = found.require("actions" if ending == "h5" else "")
+    np.testing.assert_array_equal(stored.read(), values[2])
+    np.testing.assert_array_equal(stored.read_rows(1, 3), values[2][1:3])
+    np.testing.assert_array_equal(stored.read_part(1, 3, 2, 4), values[2][1:3, 2:4])
+    assert stored.read_part(2, 2, 0, 4).shape == (0, 4, *shape[2:])
+    assert stored.read_rows(3, 3).shape == (0, *shape[1:])
+
+
+def test_more_files_than_a_process_may_have_open_at_first_are_opened(opened):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    names = [f"in_{k}.h5" for k in range(300)]
+    for k, name in enumerate(names):
+        write(name, steps=2 + k)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        assert [file.require("actions").shape[0] for file in opened(*names)] == [
+            2 + k for k in range(300)
+        ]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,12 +1,13 @@
-"""Small files by the thousand that differ in their values alone.
+"""Files by the thousand that differ in their values alone.
 
-Opening an HDF5 file takes a millisecond, and keeps it open. Where all bytes of a small file but
-the values of its plain datasets are those of another, it holds the same datasets at the same
-places: then only one of them is opened, and of the others the values are read.
+Opening an HDF5 file takes a millisecond, and keeps it open. Where all bytes of a file but the
+values of its plain datasets are those of another, it holds the same datasets at the same places:
+then only one of them is opened, and of the others the values are read.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,15 @@ from trajcli.files.arrays import ArrayFile, StoredArray, unreadable
 from trajcli.files.mapping import shortened
 
 _SMALL_BYTES = 1 << 16
+"""Of a file that is read in one go, and of what is compared of any."""
 _TINY_BYTES, _MOST_TINY = 64, 8
 """Values of so few bytes, such as a dt or a start, are kept; they are asked for at once."""
 _MOST_KINDS = 128
 """Each keeps a file open."""
+
+
+_Take = Callable[[int, int], bytes]
+"""Bytes begin..end of a file."""
 
 
 @dataclass
@@ -38,9 +44,9 @@ class _Kind:
     arrays: dict[str, StoredArray | None] = field(default_factory=dict)
     held: dict[str, Any] = field(default_factory=dict)
 
-    def covers(self, data: bytes) -> bool:
-        """Whether these bytes differ from the file in values alone."""
-        return all(data[a:b] == own for (a, b), own in zip(self.spans, self.rest, strict=True))
+    def covers(self, take: _Take) -> bool:
+        """Whether a file of these bytes differs from this one in values alone."""
+        return all(take(a, b) == own for (a, b), own in zip(self.spans, self.rest, strict=True))
 
     def get(self, name: str) -> StoredArray | None:
         """The dataset of the file itself."""
@@ -70,11 +76,11 @@ class AlikeFile(ArrayFile):
 
     __slots__ = ("_kind", "_tiny")
 
-    def __init__(self, path: Path, kind: _Kind, data: bytes) -> None:
+    def __init__(self, path: Path, kind: _Kind, take: _Take) -> None:
         super().__init__(os.fspath(path), kind.file.family)
         self._kind = kind
         self._tiny = b"".join(
-            data[at : at + size]
+            take(at, at + size)
             for at, size in ((kind.places[name], size) for name, size in kind.tiny.items())
         )
 
@@ -91,8 +97,9 @@ class AlikeFile(ArrayFile):
         if key in self._kind.tiny:
             values = _Held(self._held(key), stored.shape, stored.dtype)
         where = f"{path}:/{key}" if key else path
+        steps = values.steps if stored.ndim > 2 and isinstance(values, _Values) else None
         return StoredArray(
-            where, stored.shape, stored.dtype, values, stored.attributes, stored.storage
+            where, stored.shape, stored.dtype, values, stored.attributes, stored.storage, steps
         )
 
     def _held(self, key: str) -> bytes:
@@ -127,47 +134,59 @@ class Kinds:
         self._by_size: dict[int, list[_Kind]] = {}
         self._count = 0
 
-    def like(self, path: Path) -> tuple[ArrayFile | None, bytes]:
-        """The file, where it is like one met before; and its bytes, where it is small."""
+    def like(self, path: Path) -> ArrayFile | None:
+        """The file, where it is like one met before."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         except OSError:
-            return None, b""  # opening it in the usual way says why
+            return None  # opening it in the usual way says why
         try:
             size = os.fstat(descriptor).st_size
-            data = os.read(descriptor, size) if size <= _SMALL_BYTES else b""
+            kinds = self._by_size.get(size)
+            if kinds is None:
+                return None
+            take = _taker(descriptor, size)
+            kind = next((kind for kind in kinds if kind.covers(take)), None)
+            return None if kind is None else AlikeFile(path, kind, take)
         except OSError:
-            return None, b""
+            return None
         finally:
             os.close(descriptor)
-        for kind in self._by_size.get(len(data), ()):
-            if kind.covers(data):
-                return AlikeFile(path, kind, data), data
-        return None, data
 
-    def add(self, file: ArrayFile, data: bytes) -> None:
-        """Remember a file of these bytes, where others may be like it."""
-        if not data or self._count >= _MOST_KINDS:
+    def add(self, file: ArrayFile) -> None:
+        """Remember an open file, where others may be like it."""
+        if self._count >= _MOST_KINDS:
             return
         try:
             places = file.places()
             arrays = {name: file.require(name) for name in places}
-        except InputError:
+            size = os.path.getsize(file.path)
+        except (InputError, OSError):
             return
         spans, begin = [], 0
-        for at, size in sorted((at, arrays[name].nbytes) for name, at in places.items()):
+        for at, length in sorted((at, arrays[name].nbytes) for name, at in places.items()):
             if at < begin:
                 return
             spans.append((begin, at))
-            begin = at + size
-        if not places or begin > len(data):
+            begin = at + length
+        spans.append((begin, size))
+        if not places or begin > size or sum(b - a for a, b in spans) > _SMALL_BYTES:
             return
-        spans.append((begin, len(data)))
-        rest = tuple(data[a:b] for a, b in spans)
+        with open(file.path, "rb") as opened:
+            take = _taker(opened.fileno(), size)
+            rest = tuple(take(a, b) for a, b in spans)
         tiny = {name: array.nbytes for name, array in arrays.items() if array.nbytes <= _TINY_BYTES}
         kind = _Kind(file, places, rest, tuple(spans), tiny if len(tiny) <= _MOST_TINY else {})
-        self._by_size.setdefault(len(data), []).append(kind)
+        self._by_size.setdefault(size, []).append(kind)
         self._count += 1
+
+
+def _taker(descriptor: int, size: int) -> _Take:
+    """How bytes are taken from an open file: of a small one from all of them."""
+    if size > _SMALL_BYTES:
+        return lambda begin, end: os.pread(descriptor, end - begin, begin)
+    data = os.pread(descriptor, size, 0)
+    return lambda begin, end: data[begin:end]
 
 
 def _renamed(stored: StoredArray, of: ArrayFile, path: Path) -> StoredArray:
@@ -185,20 +204,43 @@ class _Values:
     dtype: np.dtype[Any]
 
     def __call__(self, start: int, stop: int) -> Any:
-        values: Any = np.empty(self.shape, self.dtype)
-        view = memoryview(values.reshape(-1).view(np.uint8))
+        if not self.shape:
+            return self._read([0], ())[0]
+        rows = len(range(*slice(start, stop).indices(self.shape[0])))
+        return self._read([start * self._each(1)], (rows, *self.shape[1:]))[0]
+
+    def steps(self, start: int, stop: int, first: int, last: int) -> Any:
+        """Rows start..stop, of these first..last along the second axis."""
+        begin = first * self._each(2)
+        places = [row * self._each(1) + begin for row in range(start, stop)]
+        return self._read(places, (last - first, *self.shape[2:]))
+
+    def _each(self, axis: int) -> int:
+        """Bytes of an entry along an axis, counted from 1."""
+        return math.prod(self.shape[axis:]) * self.dtype.itemsize
+
+    def _read(self, places: Sequence[int], shape: tuple[int, ...]) -> Any:
+        """Arrays that lie in these places after the first value."""
+        values: Any = np.empty((len(places), *shape), self.dtype)
+        flat: Any = values.reshape(len(places), math.prod(shape)).view(np.uint8)
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
             try:
-                count = os.preadv(descriptor, [view], self.at)
-                now = os.fstat(descriptor).st_size
+                for piece, place in zip(flat, places, strict=True):
+                    self._fill(descriptor, memoryview(piece), self.at + place)
             finally:
                 os.close(descriptor)
         except OSError as error:
             raise InputError(unreadable(self.path, "a readable file", error)) from None
-        if count != len(view):
-            raise InputError(shortened(self.path, self.at + len(view), now))
-        return values[start:stop] if self.shape else values
+        return values
+
+    def _fill(self, descriptor: int, view: memoryview, at: int) -> None:
+        while len(view):
+            count = os.preadv(descriptor, [view], at)
+            if not count:
+                size = os.fstat(descriptor).st_size
+                raise InputError(shortened(self.path, at + len(view), size))
+            view, at = view[count:], at + count
 
 
 @dataclass(frozen=True, slots=True)

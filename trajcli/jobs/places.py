@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,17 @@ from trajcli.files.arrays import ArrayFile, StoredArray
 from trajcli.files.layouts import Layout, Member, layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.source import Source, each_file, parse_source
+
+_MANY = 100
+
+
+def _allow_open_files() -> None:
+    """As many open files as the system lets a process ask for."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 class Files:
@@ -41,14 +53,16 @@ class Files:
         return self._open[key]
 
     def _opened(self, path: Path) -> ArrayFile:
-        """A file; of many small ones that are alike only the first is really opened."""
-        if not self._open or self._options[1]:
+        """A file; of many that are alike only the first is really opened."""
+        if not self._open or any(self._options):  # what lies outside a file may differ too
             return open_arrays(path, *self._options)
-        found, data = self._kinds.like(path)
+        found = self._kinds.like(path)
+        if len(self._open) == _MANY:
+            _allow_open_files()
         if found is None:
             found = open_arrays(path, *self._options)
-            if data and self.layout(found) is None:
-                self._kinds.add(found, data)
+            if self.layout(found) is None:
+                self._kinds.add(found)
         return found
 
     def paths(self) -> list[str]:
