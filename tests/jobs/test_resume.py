@@ -201,3 +201,15 @@ def test_one_writer_at_a_time_also_when_resuming(request_):
             run(replace(request_, resume=True))
 
     run(request_, on_progress=second)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_before_the_work_begins_is_exit_code_75_too(number):
+    code = (
+        "import os\n"
+        "from trajcli.cli import process\n"
+        "process.start()\n"
+        f"os.kill(os.getpid(), {int(number)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ROOT})
+    assert done.returncode == 75
