@@ -34,7 +34,7 @@ SlurmdPort={ports[1]}
 AuthType=auth/munge
 CredType=cred/munge
 # how long a job waits that is queued again, too
-AuthInfo=socket={folder}/munge.socket,cred_expire=10
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 SlurmUser=root
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -151,7 +151,7 @@ class Slurm:
             found[fields.get("ArrayTaskId", "")] = fields.get("JobState", "")
         return found
 
-    def wait(self, job: str, timeout: float = 120) -> dict[str, str]:
+    def wait(self, job: str, timeout: float = 240) -> dict[str, str]:
         """Until a job and all its tasks are through; returns their states."""
         states: dict[str, str] = {}
 

@@ -173,6 +173,8 @@ def test_a_job_that_does_not_come_to_its_end_goes_on_later(
     options = ("--array=0",) if script == "array" else ()
     job = cluster.submit(folder, *options, *command)
     parts = folder / "out.h5.parts"
+    begun = 4 if script == "srun" else 1
+    until(lambda: log(folder).count(" dofs · ") == begun)
     until(lambda: len(list(parts.glob("*/*.json"))) > 5)
     if way == "warned":  # as Slurm does before the time is up
         whom = ("--batch",) if script == "array" else ()

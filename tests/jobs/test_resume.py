@@ -225,3 +225,15 @@ def test_trajectories_of_different_length_are_resumed_to_the_same_bytes(request_
     assert contents(Path("out.h5")) == want
     left = sorted(p.name for p in Path().iterdir())
     assert left == ["actions.npy", "demos.h5", "dt.npy", "out.h5"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_a_signal_before_the_work_begins_is_exit_code_75_too(number):
+    code = (
+        "import os\n"
+        "from trajcli.cli import process\n"
+        "process.start()\n"
+        f"os.kill(os.getpid(), {int(number)})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ROOT})
+    assert done.returncode == 75

@@ -461,7 +461,7 @@ Virtual = Annotated[
     _output_option(
         "--virtual",
         help="OUT.h5 points at the parts, which must stay beside it; a part that is gone reads as "
-        "NaN.",
+        "NaN. Of the parts only the sizes are checked.",
     ),
 ]
 FirstSource = Annotated[

@@ -6,8 +6,10 @@ import atexit
 import contextlib
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
@@ -37,6 +39,13 @@ def start() -> None:
     """
     gc.set_threshold(_WHILE_LOADING)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """A signal before there is work, or after it: nothing is half done."""
+    os._exit(75)
 
 
 def settle() -> None:

@@ -173,7 +173,8 @@ def _units(division: Division, number: int | None) -> Iterator[Unit]:
 
 def _require_same(first: Folder, other: Folder) -> None:
     """All parts are of one run."""
-    if {**first.run, "shares": 0} == {**other.run, "shares": 0}:
+    own = ("terms", "division", "schema", "rows", "compress")
+    if all(first.run[name] == other.run[name] for name in own):
         return
     found = "; ".join(first.terms.differences(other.terms)[:_NAMED]) or "another division"
     what = "parts of different runs"
