@@ -22,7 +22,7 @@ from trajcli.arrays import (
 from trajcli.checks import largest
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import Program, run_program
+from trajcli.kernels.program import CascadeProgram, Program, run_program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.stretch import Range, Stretch
 
@@ -271,17 +271,29 @@ class Inputs:
             carry.time = after
         return times
 
-    def program(self, device: str | None, carry: Carry | None = None) -> Program:
-        """What the kernels are to do, on torch tensors on the device; None: on NumPy arrays."""
+    def program(
+        self, device: str | None, carry: Carry | None = None, gathers: bool = False
+    ) -> Program:
+        """What the kernels are to do, on torch tensors on the device; None: on NumPy arrays.
+
+        gathers: the kernels take a start index themselves, if their state is the start state.
+        """
         actions = _placed(self.actions, device)
         batch = actions.shape[0]
-        start = _gathered(self.start, self.start_index, batch, device)
+        index, states = self.start_index, batch
+        later = gathers and index is not None and self.mode.begins_with_start
+        if later:
+            index, states = None, max(map(len, self.start.values()))
+        start = _gathered(self.start, index, states, device)
         goal = _gathered(self.goal, self.goal_index, batch, device)
         dt = float64(_placed(self.steps(), device))
         state = None
         if carry is not None and carry.state is not None:
             state = [Pair(_placed(p.hi, device), _placed(p.lo, device)) for p in carry.state]
-        return self.mode.program(self.reach, actions, start, goal, dt, self.recorded, state)
+        program = self.mode.program(self.reach, actions, start, goal, dt, self.recorded, state)
+        if later and state is None and isinstance(program, CascadeProgram):
+            return replace(program, state_rows=_whole(self.start_index, device))
+        return program
 
     def compute(
         self,
@@ -312,7 +324,7 @@ class Inputs:
         kind = getattr(torch, dtype)
         outputs = {name: torch.empty(shape, dtype=kind, device=choice.device) for name in wanted}
         with torch.inference_mode():
-            program = self.program(choice.device, carry)
+            program = self.program(choice.device, carry, choice.backend == "triton")
             out = [outputs.get(name) for name in PARTS]
             state = run_program(program, choice.kernels, out, end)
         carry.state = state and [Pair(to_numpy(p.hi), to_numpy(p.lo)) for p in state]

@@ -140,6 +140,34 @@ def test_few_long_trajectories_are_computed_in_pieces(mode, options, recorded, d
 
 
 @pytest.mark.parametrize(
+    ("mode", "frames", "in_pieces"),
+    [("acceleration", "full", False), ("jerk", "actions", True), ("clique", "full", True)],
+)
+def test_a_start_index_is_taken_by_the_kernel(mode, frames, in_pieces, monkeypatch):
+    if in_pieces:
+        pieces(monkeypatch)
+    from trajcli.kernels.triton_ops import run_cascade
+
+    asked: list[Any] = []
+    forward = run_cascade.forward
+    monkeypatch.setattr(
+        run_cascade, "forward", lambda *a, **k: asked.append(k["state_rows"]) or forward(*a, **k)
+    )
+    random = np.random.default_rng(5)
+    actions, index = random.standard_normal((3, 37, 7)), np.array([3, 0, 3])
+    velocity = random.standard_normal((4, 7))
+    start = State(position=random.standard_normal((1, 7)), velocity=velocity)
+    own = State(position=start.position, velocity=velocity[index])
+    run = partial(integrate, actions, dt=0.02, mode=mode, frames=frames, scheme="zoh")
+    found = run(start, start_index=index, backend="triton")
+    want = run(own, backend="triton")
+    assert asked[0].tolist() == [3, 0, 3]
+    assert asked[1] is None
+    for name in PARTS:
+        np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
+
+
+@pytest.mark.parametrize(
     ("order", "scheme", "dt"),
     alternating(itertools.product(range(4), ("euler", "zoh", "foh")), ("one", "all")),
 )

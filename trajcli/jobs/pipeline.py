@@ -220,8 +220,10 @@ class Pipeline:
         passed, goes_on = self._state, first > 0 and self._carry is job.carry
         self._carry = job.carry
 
+        gathers = self._choice.backend == "triton"
+
         def build() -> None:
-            slot.program = there.program(self._choice.device, Carry(passed["before"]))
+            slot.program = there.program(self._choice.device, Carry(passed["before"]), gathers)
 
         def run() -> None:
             assert slot.program is not None

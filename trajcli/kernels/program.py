@@ -22,8 +22,9 @@ class CascadeProgram:
     """Sums and differences from the start state on.
 
     sources: the actions [B, H, D] at their order, None elsewhere (kernels say what others do);
-    state: four pairs [B, D]; dt [b, h]. ``start_row``: the start state is
-    written as the first row. ``recorded``: the first row is the recording's, and the quantities
+    state: four pairs [B, D], or with ``state_rows`` [B] (int64) pairs [S, D] of which trajectory b
+    begins with row state_rows[b]; dt [b, h]. ``start_row``: the start state is written as the
+    first row. ``recorded``: the first row is the recording's, and the quantities
     that cannot be differenced there take the first value that can be.
     """
 
@@ -34,6 +35,7 @@ class CascadeProgram:
     scheme: str
     start_row: bool
     recorded: bool = False
+    state_rows: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,7 @@ def run_program(
             out=out,
         )
         return None
+    gathered = {} if program.state_rows is None else {"state_rows": program.state_rows}
     state: Sequence[Pair] = kernels.cascade(
         program.sources,
         program.state,
@@ -106,6 +109,7 @@ def run_program(
         start_row=program.start_row,
         out=out,
         end=end,
+        **gathered,
     )
     if program.recorded:
         _fill_before_data(out)

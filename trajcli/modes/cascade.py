@@ -28,6 +28,7 @@ class Cascade(FramedMode):
 
     scheme: str = "euler"
     convention: str = "standard"
+    begins_with_start = True
     needs = "start position; velocity, acceleration and jerk are zero unless given"
     gives = "H + 1"
 

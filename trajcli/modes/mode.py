@@ -45,7 +45,8 @@ class Case:
 class Mode:
     """Base of the modes. Options are the dataclass fields of each.
 
-    ``derivatives_of`` is the order of the actions (0 position … 3 jerk).
+    ``derivatives_of`` is the order of the actions (0 position … 3 jerk); ``begins_with_start``:
+    kernels are given the start state as it is.
     """
 
     name: ClassVar[str]
@@ -53,6 +54,7 @@ class Mode:
     needs: ClassVar[str]
     gives: ClassVar[str]
     derivatives_of: ClassVar[int] = 0
+    begins_with_start: ClassVar[bool] = False
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:

@@ -56,21 +56,35 @@ def cascade(
     start_row: bool = False,
     out: Sequence[Array | None],
     end: bool = True,
+    state_rows: Array | None = None,
 ) -> list[Pair]:
-    """See :func:`trajcli.kernels.torch_ops.cascade`; sources beside the actions go there."""
+    """See :func:`trajcli.kernels.torch_ops.cascade`; sources beside the actions go there.
+
+    state_rows [B], int64: which of the states [S, D] each trajectory begins with.
+    """
     actions = sources[order]
     others = [e for m, e in enumerate(sources) if m != order and e is not None]
     parts = [x for pair in state for x in (pair.hi, pair.lo)]
     if others or actions is None or actions.numel() == 0 or not _own(actions, dt, *out, *parts):
         from trajcli.kernels import torch_ops
 
+        if state_rows is not None:
+            state = [Pair(_taken(p.hi, state_rows), _taken(p.lo, state_rows)) for p in state]
         return torch_ops.cascade(
             sources, state, dt, order=order, scheme=scheme, start_row=start_row, out=out, end=end
         )
     from trajcli.kernels.triton_ops import run_cascade
 
     return run_cascade.forward(
-        actions, state, dt, order=order, scheme=scheme, start_row=start_row, out=out, end=end
+        actions,
+        state,
+        dt,
+        order=order,
+        scheme=scheme,
+        start_row=start_row,
+        out=out,
+        end=end,
+        state_rows=state_rows,
     )
 
 
@@ -172,6 +186,11 @@ def band_adjoint(
     ends = [_doubles(actions, batch, n, dofs) for n in sizes]
     run_band.backward(upstream, weights, where, grads=(grad, *ends))
     return grad, ends[0], ends[1], None
+
+
+def _taken(part: Any, rows: Array) -> Any:
+    """Rows of a part of a pair, which may be the number 0."""
+    return part[rows] if is_torch(part) else part
 
 
 def _own(*arrays: Any) -> bool:

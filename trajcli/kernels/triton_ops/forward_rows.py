@@ -32,6 +32,7 @@ def forward(
     actions_stride,
     state,
     state_strides,
+    state_rows,
     dt,
     dt_stride,
     out,
@@ -64,8 +65,11 @@ def forward(
     """
     trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
     row_0 = piece * piece_rows
+    own = trajectory
+    if state_rows is not None:  # the start index, [B]
+        own = tl.load(state_rows + trajectory, mask=trajectory < batch, other=0)
     if CHUNKED != 1:
-        x = loaded_state(state, state_strides, trajectory, column, alive)
+        x = loaded_state(state, state_strides, own, column, alive)
     at = (trajectory * pieces + piece) * D + column
     if CHUNKED == 1:
         begun = alive & (row_0 > START_ROW)
@@ -74,7 +78,7 @@ def forward(
         zero = tl.zeros(alive.shape, tl.float64)
         x = (zero, zero, zero, zero, zero, zero, zero, zero)
         if SCHEME == 2:
-            start = loaded_state(state, state_strides, trajectory, column, alive & (piece == 0))
+            start = loaded_state(state, state_strides, own, column, alive & (piece == 0))
             before = tl.where(begun, previous, start[2 * ORDER])
             x = with_part(x, ORDER, before, start[2 * ORDER + 1])
     if CHUNKED == 2:
@@ -158,7 +162,7 @@ def forward(
                 if m == ORDER:
                     given = narrowed(widened(tile), out[m].dtype.element_ty)
                     if START_ROW:
-                        at_start = trajectory * state_strides[4 * m] + row * 0
+                        at_start = own * state_strides[4 * m] + row * 0
                         at_start = at_start + flat_column * state_strides[4 * m + 1]
                         rest = tl.load(state[2 * m] + at_start, mask=inside & (row == 0), other=0.0)
                         given = tl.where(row == 0, narrowed(rest, out[m].dtype.element_ty), given)

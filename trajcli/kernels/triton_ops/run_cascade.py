@@ -45,6 +45,7 @@ def forward(
     start_row: bool,
     out: Sequence[Tensor | None],
     end: bool,
+    state_rows: Tensor | None = None,
 ) -> list[Pair]:
     """cascade without sources beside the actions, of at least one row and trajectory."""
     given = rows(actions)
@@ -62,6 +63,7 @@ def forward(
         "actions_stride": stride(given),
         "state": parts,
         "state_strides": strides,
+        "state_rows": state_rows,
         **_dt(dt),
         "out_stride": outputs.stride,
         "batch": batch,
@@ -83,10 +85,11 @@ def forward(
     }
     totals_only = {"out": NONE[:4], "end": NONE, "out_stride": 0, "BOTTOM": 0, "TOP": 2}
     sums = [k for m in range(order - 1, -1, -1) for k in (2 * m, 2 * m + 1)]
+    begin = [parts[k] for k in sums]
     with on(given):
-        _launch(
-            forward_rows.forward, layout, common, final, totals_only, sums, [parts[k] for k in sums]
-        )
+        if state_rows is not None and layout.pieces > 1:  # few trajectories, read once more
+            begin = [None if part is None else part[state_rows] for part in begin]
+        _launch(forward_rows.forward, layout, common, final, totals_only, sums, begin)
         outputs.give_back()
     if not end:
         return []
