@@ -179,6 +179,9 @@ def test_a_share_without_work_says_so_and_is_done(trajcli):
     result = trajcli(line)
     assert result.code == 0
     assert "nothing to do" in result.out
+    result = trajcli(line + " --dtype float32")
+    assert result.code == 2
+    assert "--dtype float32 here" in result.err
 
 
 def status_units(request: Request) -> int:

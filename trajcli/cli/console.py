@@ -154,6 +154,11 @@ def bytes_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """1 dof, 7 dofs."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def _print(text: str, stream: str) -> None:
     """Print a line; a reader that has gone, or was never there, is no reason to stop a run.
 

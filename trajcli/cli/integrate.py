@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from trajcli.cli import options, parsing, process
-from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.cli.console import Console, Progress, bytes_text, counted
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
@@ -180,9 +180,9 @@ def say_plan(console: Console, plan: dict[str, Any]) -> None:
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
     size = " × ".join(
         (
-            _count(shape["trajectories"], "trajectory", "trajectories"),
+            counted(shape["trajectories"], "trajectory", "trajectories"),
             _range(shape["shortest"], shape["horizon"]),
-            _count(shape["dofs"], "dof"),
+            counted(shape["dofs"], "dof"),
         )
     )
     source = f"{plan['source']} ({plan['layout']})" if plan["layout"] else plan["source"]
@@ -193,11 +193,7 @@ def say_plan(console: Console, plan: dict[str, Any]) -> None:
 
 
 def _range(least: int, most: int) -> str:
-    return _count(most, "action") if least == most else f"{least} to {most} actions"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return counted(most, "action") if least == most else f"{least} to {most} actions"
 
 
 def _last_line(report: dict[str, Any]) -> str:

@@ -66,7 +66,7 @@ Layout = Annotated[
         "--layout",
         metavar="NAME",
         help="Read files as robomimic, mimicgen, robosuite, libero, isaaclab, aloha, maniskill, "
-        "d4rl, minari, or plain arrays. (default: what they are recognised as)",
+        "d4rl, minari, lerobot, or plain arrays. (default: what they are recognised as)",
     ),
 ]
 FilterKey = Annotated[

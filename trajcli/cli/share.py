@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import process
-from trajcli.cli.console import SECONDS_BETWEEN_LINES, Console, bytes_text
+from trajcli.cli.console import SECONDS_BETWEEN_LINES, Console, bytes_text, counted
 from trajcli.cli.integrate import say_plan
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def integrate_share(request: Request, console: Console, shown: bool, dry_run: bo
         process.settle()
         say_plan(console, plan.describe())
         if not account.mine:
-            console.say(f"nothing to do: {account.units} units, fewer than shares")
+            console.say(f"nothing to do: {counted(account.units, 'unit')}, fewer than shares")
         elif dry_run:
             console.say(_dry_line(account.mine, account.units))
 
@@ -98,6 +98,6 @@ def _last_line(report: dict[str, Any]) -> str:
     words += [f"{busy} being written by another run: run it again"] if busy else []
     return (
         f"share {share['index']}/{share['number']} into {report['parts']}: "
-        f"{units['mine']} units: {', '.join(words)}; {bytes_text(report['bytes_written'])} in "
-        f"{report['seconds']:.2f} s, {report['gb_per_s']:.2f} GB/s"
+        f"{counted(units['mine'], 'unit')}: {', '.join(words)}; "
+        f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, {report['gb_per_s']:.2f} GB/s"
     )

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text
+from trajcli.cli.console import Console, bytes_text, counted
 
 EXAMPLE = """
 Example, on the files in sample_data (the first does what the second asks for):
@@ -50,7 +50,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
     units, size = found["units"], found["bytes"]
     counts = ", ".join(f"{units[kind]} {kind}" for kind in units if kind != "all" and units[kind])
     lines = [
-        f"{found['parts']}: {units['all']} units in {found['shares']} shares: {counts}; "
+        f"{found['parts']}: {counted(units['all'], 'unit')} in "
+        f"{counted(found['shares'], 'share')}: {counts}; "
         f"{bytes_text(size['done'])} of {bytes_text(size['all'])}"
     ]
     for kind in ("running", "missing", "failed", "other"):

@@ -54,7 +54,7 @@ def run_share(
             job = _Job(request, plan, files.paths(), on_progress, stop)
             account = job.account()
             on_plan(plan, account)
-            if dry or not account.mine:
+            if dry:
                 return {**_described(plan, request, dry), **account.report()}
             job.folder.begin(job.document, request.overwrite, request.durable)
             with guarded(job.paths) as sizes:

@@ -102,7 +102,9 @@ def _absence(backend: str) -> str:
 
         return native.absence()
     if backend != "triton":
-        return ""
+        from importlib.util import find_spec
+
+        return "" if find_spec("torch") else "torch is not installed"
     from trajcli.kernels import cuda, triton_ops
 
     return triton_ops.absence() or ("" if interpreted() else cuda.absence())
