@@ -99,5 +99,6 @@ def _last_line(report: dict[str, Any]) -> str:
     return (
         f"share {share['index']}/{share['number']} into {report['parts']}: "
         f"{counted(units['mine'], 'unit')}: {', '.join(words)}; "
-        f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, {report['gb_per_s']:.2f} GB/s"
+        f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, "
+        f"{report['gb_per_s']:.2f} GB/s"
     )
