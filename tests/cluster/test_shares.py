@@ -23,6 +23,8 @@ from trajcli.jobs.sharded import run_share
 from trajcli.jobs.share import Share
 from trajcli.jobs.status import status
 from trajcli.jobs.units import Division
+from trajcli.kernels import cuda
+from trajcli.kernels.choose import choose
 
 BATCH = 40
 
@@ -437,16 +439,19 @@ def test_progress_is_a_line_with_time_share_units_and_speed(trajcli, monkeypatch
 
 
 def test_each_share_of_a_machine_has_a_gpu_of_its_own(monkeypatch):
-    monkeypatch.setattr("trajcli.jobs.sharded.cuda_devices", lambda: 4)
+    monkeypatch.setattr(cuda, "driver", lambda: True)
+    monkeypatch.setattr(cuda, "absence", lambda: "")
+    monkeypatch.setattr(cuda, "count", lambda: 4)
+    monkeypatch.setattr(cuda, "trouble", lambda name: "")
     asked: list[str] = []
 
-    def choose(device: str, backend: str) -> Any:
-        asked.append(device)
-        raise UsageError("no GPU here")
+    def chosen(device: str, backend: str, actions: int, local: int) -> Any:
+        asked.append(choose(device, "torch", 10**9, local).device)
+        raise UsageError("stop here")
 
-    monkeypatch.setattr("trajcli.jobs.plan.choose", choose)
+    monkeypatch.setattr("trajcli.jobs.plan.choose", chosen)
     for device in ("auto", "cuda", "cpu", "cuda:3"):
         request = replace(packed(), device=device, share=Share(9, 16, local=5))
-        with pytest.raises(InputError, match="no GPU here"):
+        with pytest.raises(InputError, match="stop here"):
             run_share(request)
     assert asked == ["cuda:1", "cuda:1", "cpu", "cuda:3"]
