@@ -360,10 +360,10 @@ def test_a_virtual_output_reads_as_the_whole_and_never_as_zeros(name, trajcli):
             np.testing.assert_array_equal(found[each][()], whole[each][()])
             assert dict(found[each].attrs).keys() == dict(whole[each].attrs).keys()
         assert dict(found.attrs) == dict(whole.attrs)
-    line = "inspect elsewhere/out.h5"
-    refused = trajcli(line)
-    assert "virtual" in refused.err + refused.out
-    assert "--allow-external" in refused.err + refused.out
+    for command in ("inspect", "check"):
+        refused = trajcli(f"{command} elsewhere/out.h5")
+        assert "virtual" in refused.err + refused.out
+        assert "--allow-external" in refused.err + refused.out
     checked = [
         trajcli(f"check {path}") for path in ("whole.h5", "elsewhere/out.h5 --allow-external")
     ]

@@ -183,10 +183,13 @@ def find_trajectories(file: ArrayFile, source: Source) -> Trajectories:
 
 
 def require_trajectories(file: ArrayFile, source: Source) -> Trajectories:
-    """The same; raises InputError where there are none."""
+    """The same; raises InputError where there are none, or none that can be read."""
     found = find_trajectories(file, source)
     if found.aspects:
         return found
+    for name in file.names():
+        if name.rpartition("/")[2] in (*QUANTITIES, "actions"):
+            file.require(name)  # or why it is not read
     raise InputError(
         Fault(
             "no trajectories found",
