@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trajcli.errors import InputError
+from trajcli.errors import InputError, Stopped
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
@@ -213,3 +213,20 @@ def test_a_damaged_description_of_the_run_is_refused(whole):
         joined()
     with pytest.raises(InputError, match=r"run\.json"):
         status(REQUEST.out)
+
+
+def test_a_unit_that_was_stopped_begins_anew_where_its_input_has_changed(whole, monkeypatch):
+    monkeypatch.setattr("trajcli.jobs.sharded.LEAST_BYTES", 1 << 30)  # one unit of many blocks
+    request = replace(REQUEST, memory=1 << 18, share=Share(0, 1))
+
+    def stop(account: Any, part: float) -> None:
+        if part > 0.4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(Stopped):
+        run_share(request, on_progress=stop)
+    assert list(PARTS.rglob(".*trajcli-journal"))
+    np.save("in.npy", np.load("in.npy") + 1)
+    assert run_share(request)["exit_code"] == 0
+    run(replace(REQUEST, overwrite=True, out=Path("whole.h5")))
+    assert joined() == Path("whole.h5").read_bytes()

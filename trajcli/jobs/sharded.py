@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -196,7 +197,7 @@ class _Job:
         schema = portion_schema(
             self._plan.schema, plan.prefix, unit.begin, unit.end, plan.inputs.rows
         )
-        identity = f"{self.folder.digest} {unit.name}"
+        identity = json.dumps([self.folder.digest, unit.name, inputs])
         output = open_output(path, schema, True, self._request.durable, identity, resume=True)
         with discarding(output):
             if self.folder.state(unit, inputs).kind == DONE:  # by now, by another run
