@@ -3,9 +3,11 @@
     python tests/kernels/compile_for_hopper.py
 
 No device is needed: the launches of run_cascade and run_band are stopped once they are compiled.
-Prints a JSON list: job, kernel, bytes spilled, and the widths in bytes of its global loads and
-stores of float32 and of more at once. For test_triton_compiled.py, in a process of its own: it
-stands in for Triton's driver.
+Prints a JSON list: job, kernel, bytes spilled, the widths in bytes of its global loads and stores
+of float32 and of more at once, and of kernels that go along rows in columns what the loop over
+tiles of rows takes for one action: machine instructions of a thread, those of them in float64 and
+those that convert to or from it. For test_triton_compiled.py, in a process of its own: it stands
+in for Triton's driver.
 """
 
 from __future__ import annotations
@@ -26,21 +28,27 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 from trajcli.inputs import Inputs
+from trajcli.kernels.narrow import narrowed
 from trajcli.kernels.program import BandProgram
-from trajcli.kernels.triton_ops import run_band, run_cascade
+from trajcli.kernels.triton_ops import formula, run_band, run_cascade
 from trajcli.modes import make_mode
 
 TARGET = GPUTarget("cuda", 90, 32)
 ONE, ALL = "one dt", "a dt for every step"
 JOBS: list[tuple[Any, ...]] = [
     ("clique", {}, (64, 96, 7), ONE),
+    ("velocity", {}, (64, 96, 6), ONE),
     ("acceleration", {}, (64, 96, 1), ONE),
+    ("acceleration", {}, (64, 96, 6), ONE),
     ("acceleration", {}, (64, 100, 7), ONE),
     ("acceleration", {}, (64, 96, 32), ONE),
     ("jerk", {"scheme": "zoh"}, (64, 96, 6), ONE),
     ("central", {}, (64, 96, 7), ONE),
     ("central", {}, (64, 96, 32), ONE),
+    ("bspline", {"degree": 3}, (64, 96, 6), ONE),
+    ("bspline", {"degree": 5}, (64, 96, 6), ONE),
     ("bspline", {"degree": 5}, (64, 96, 32), ONE),
+    ("teleport", {}, (64, 96, 7), ONE),
     ("acceleration", {}, (1, 100_000, 7), ONE),
     ("jerk", {"scheme": "foh"}, (1, 100_000, 7), ALL),
     ("central", {}, (64, 96, 7), ALL),
@@ -95,20 +103,22 @@ def launch(
     out = [torch.empty(B, rows, D, dtype=dtype) for _ in range(4)]
     upstream = [torch.empty(B, rows - 1, D, dtype=dtype) for _ in range(4)]
     if isinstance(program, BandProgram):
-        where = run_band.windows(program.weights.first, program.weights.phase)
+        weights = narrowed(program.weights)
+        where = formula.windows(weights.first, weights.phase)
         assert where is not None
         run_band.forward(
             program.actions,
             program.head,
             program.tail,
-            program.weights,
+            weights,
             where,
             start=program.start,
             out=out,
         )
-        ends = [torch.empty_like(part.hi) for part in (program.head, program.tail) if part]
+        sizes = [0 if pair is None else pair.hi.shape[1] for pair in (program.head, program.tail)]
+        ends = [torch.empty(B, n, D, dtype=torch.float64) for n in sizes]
         grads = [torch.empty(shape, dtype=dtype), *ends]
-        run_band.backward(upstream, program.weights, where, grads=grads)
+        run_band.backward(upstream, weights, where, grads=grads)
         return
     order, scheme = program.order, program.scheme
     run_cascade.forward(
@@ -145,6 +155,45 @@ def widths(ptx: str, what: str) -> list[int]:
     return sorted({4 * int(count or 1) for count in found})
 
 
+def constants(kernel: Any) -> dict[str, Any]:
+    """What a kernel was compiled for, by name."""
+    names = kernel.src.fn.arg_names
+    return {names[at[0]]: value for at, value in kernel.src.constants.items() if len(at) == 1}
+
+
+def per_action(kernel: Any) -> dict[str, float] | None:
+    """Instructions of the loop over tiles, which are those that go through shared memory."""
+    given = constants(kernel)
+    if "K" not in given or "DP" not in given:
+        return None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(kernel.asm["cubin"])
+        binary.flush()
+        command = [str(Path(get_ptxas(TARGET.arch).path).with_name("nvdisasm")), "-c", binary.name]
+        text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found: list[str] = []
+    labels: dict[str, int] = {}
+    loops: list[list[str]] = []
+    for line in text.splitlines():
+        if label := re.match(r"(\.L_x_\d+):", line.strip()):
+            labels[label[1]] = len(found)
+        elif instruction := re.match(r"\s*/\*\w+\*/\s+(?:@\S+\s+)?([A-Z]\w*)([^;]*);", line):
+            found.append(instruction[1])
+            back = re.search(r"\.L_x_\d+", instruction[2]) if instruction[1] == "BRA" else None
+            if back and back[0] in labels:
+                loops.append(found[labels[back[0]] :])
+    tiles = [loop for loop in loops if "STS" in loop or "STSM" in loop]
+    if not tiles:
+        return None
+    loop = max(tiles, key=len)
+    actions = given["K"] * given["D"] / (given["DP"] * -(-given["D"] // given["DP"]))
+    return {
+        "instructions": len(loop) / actions,
+        "float64": sum(bool(re.match("D[A-Z]", name)) for name in loop) / actions,
+        "conversions": loop.count("F2F") / actions,
+    }
+
+
 def main() -> None:
     driver.set_active(NoDevice())
     JITFunction.run = compile_only
@@ -160,6 +209,8 @@ def main() -> None:
             }
             row["spilled"] = spilled(ptx)
             row["loads"], row["stores"] = widths(ptx, "ld"), widths(ptx, "st")
+            row["per_action"] = per_action(kernel)
+            row["in_pieces"] = constants(kernel).get("pieces") != 1
             report.append(row)
     json.dump(report, sys.stdout, indent=1)
 

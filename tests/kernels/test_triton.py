@@ -139,6 +139,33 @@ def test_few_long_trajectories_are_computed_in_pieces(mode, options, recorded, d
         assert_close(getattr(found, name), getattr(want, name), name)
 
 
+SLIDING = [case for case in BANDS if case[1].get("steps", 1) == 1 and not case[2]]
+"""Bands whose windows slide by one point."""
+
+
+@pytest.mark.parametrize(("mode", "options", "recorded"), [BANDS[3], BANDS[6], BANDS[9]])
+def test_windows_slide_to_the_same_bits_in_pieces(mode, options, recorded, monkeypatch):
+    given = problem(mode, options, recorded, (2, 29, 3), "float32", "each")
+
+    def both() -> list[torch.Tensor]:
+        rows = on_triton(given, mode)
+        return [getattr(rows, name) for name in PARTS] + gradients(given, mode, "triton", False)
+
+    whole = both()
+    asked: list[Any] = []
+    pieces(monkeypatch)
+    from trajcli.kernels.triton_ops import run_band
+
+    made = run_band.grid
+    monkeypatch.setattr(run_band, "grid", lambda *a, **k: asked.append(made(*a, **k)) or asked[-1])
+    for a, b in zip(both(), whole, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            np.testing.assert_array_equal(a, b)
+    assert len(asked) == 3  # the rows, and again with their gradients
+    assert all(layout.pieces > 2 for layout in asked)
+
+
 @pytest.mark.parametrize(
     ("mode", "frames", "in_pieces"),
     [("acceleration", "full", False), ("jerk", "actions", True), ("clique", "full", True)],
@@ -183,6 +210,21 @@ def test_adjoints_of_pieces_are_those_of_the_whole(order, scheme, dt, monkeypatc
     want = torch_ops.cascade_adjoint(upstream, end, steps, (B, H, D), **options)
     for a, b in zip((*found[0], *found[1]), (*want[0], *want[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-13 * float(b.abs().max() + 1e-9))
+
+
+@pytest.mark.parametrize("scheme", ["euler", "zoh", "foh"])
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_gradients_keep_what_large_sums_leave_when_they_cancel(order, scheme):
+    upstream = torch.zeros(4, 1, 11, 1, dtype=torch.float64, device=DEVICE)
+    upstream[order - 1, 0, 3:10:3, 0] = torch.tensor([-(2.0**60), 3.0, 2.0**60])
+    dt = torch.full((1, 1), 0.5, dtype=torch.float64, device=DEVICE)
+    none: list[Any] = [None] * 4
+    (found, _), (want, _) = (
+        kernels.cascade_adjoint(list(upstream), none, dt, (1, 11, 1), order=order, scheme=scheme)
+        for kernels in (triton_ops, torch_ops)
+    )
+    np.testing.assert_array_equal(found[order].cpu(), want[order].cpu())
+    assert found[order][0, 0, 0] == 1.5
 
 
 @pytest.mark.parametrize(("order", "in_pieces"), alternating([(0,), (3,), (2,)], (False, True)))
@@ -255,7 +297,7 @@ def test_what_is_not_finite_stays_in_its_trajectory_and_dof(mode, options, recor
     clean = on_triton(given, mode)
     given["actions"][2, 6, 1] = value
     found = on_triton({**given, "allow_nonfinite": True}, mode)
-    want = integrate(**given, mode=mode, allow_nonfinite=True, backend="torch")
+    want = integrate(**given, mode=mode, allow_nonfinite=True, backend="auto")
     for name in PARTS:
         a, b = (getattr(x, name).cpu().numpy() for x in (found, clean))
         touched = np.zeros(a.shape, dtype=bool)
@@ -293,10 +335,27 @@ def test_the_backend_is_said_and_chosen_where_there_is_a_device():
         assert choose().backend == "triton"
 
 
+def stencil_of(mode: str, options: dict[str, Any]) -> Any:
+    from trajcli.kernels.narrow import narrowed
+    from trajcli.kernels.triton_ops.formula import stencil, windows
+
+    at = np.zeros((2, 1))
+    made = make_mode(mode, **options)
+    program = made.program(
+        made.whole(9, False), np.zeros((2, 9, 1)), [at] * 4, [at] * 4, np.full((1, 1), 0.1), False
+    )
+    weights = narrowed(program.weights)
+    where = windows(weights.first, weights.phase)
+    assert where is not None
+    return stencil(weights, where)
+
+
 def test_the_formula_of_windows_is_found_for_every_band():
-    from trajcli.kernels.triton_ops.run_band import windows
+    from trajcli.kernels.triton_ops.formula import windows
 
     for mode, options, recorded in BANDS:
+        if (mode, options, recorded) in SLIDING:
+            assert stencil_of(mode, options) is not None
         for H, dt in itertools.product((5, 6, 8, 40), ("one", "all")):
             if mode == "bspline" and dt == "all":
                 continue

@@ -30,9 +30,12 @@ class BandPlan:
     evenly: Evenly | None = None
 
     def weights(self, hi: Tensor, lo: Tensor | None) -> Weights:
-        if lo is None:
-            return Weights(Pair(hi, torch.zeros_like(hi)), self.first, self.phase)
-        return Weights(Pair(hi, lo), self.first, self.phase, self.evenly)
+        low = torch.zeros_like(hi) if lo is None else lo
+        return Weights(Pair(hi, low), self.first, self.phase, self.evenly)
+
+    def of_tangent(self) -> BandPlan:
+        """The same for a tangent of the table, or one that stands for many."""
+        return replace(self, evenly=None)
 
 
 class Band(Function):
@@ -105,7 +108,9 @@ class Band(Function):
         )
         if tangents[5] is not None:
             still = [None if s is None else torch.zeros_like(s) for s in start]
-            turned = Band.apply(actions, head, None, tail, None, tangents[5], None, *still, plan)
+            turned = Band.apply(
+                actions, head, None, tail, None, tangents[5], None, *still, plan.of_tangent()
+            )
             outputs = tuple(a + b for a, b in zip(outputs, turned, strict=True))
         return outputs
 
@@ -115,7 +120,7 @@ class Band(Function):
         indices = (0, 1, 2, 3, 4, 7, 8, 9, 10)
         batch = batch_of([inputs[i] for i in indices], [in_dims[i] for i in indices])
         folded = [fold(x, d, size, batch) for x, d in zip(inputs[:11], in_dims[:11], strict=True)]
-        outputs = Band.apply(*folded, replace(inputs[11], evenly=None))
+        outputs = Band.apply(*folded, inputs[11].of_tangent())
         return tuple(unfold(x, size) for x in outputs), (0,) * 4
 
 
@@ -148,12 +153,11 @@ class BandAdjoint(Function):
         parts = (moved[0], None if head is None else moved[1], None if tail is None else moved[2])
         turned = or_zero(upstream[3], table)
         rows = _run_band(*parts, table, plan)
-        rows = tuple(
-            a + b for a, b in zip(rows, _run_band(actions, head, tail, turned, plan), strict=True)
-        )
+        of_turned = _run_band(actions, head, tail, turned, plan.of_tangent())
+        rows = tuple(a + b for a, b in zip(rows, of_turned, strict=True))
         grads = [like(g, x) for g, x in zip(rows, given, strict=True)]
         through_weights = BandAdjoint.apply(*given, *parts, table, plan)
-        through_points = BandAdjoint.apply(*given, actions, head, tail, turned, plan)
+        through_points = BandAdjoint.apply(*given, actions, head, tail, turned, plan.of_tangent())
         return (
             *grads,
             like(through_points[0], actions),
@@ -172,7 +176,7 @@ class BandAdjoint(Function):
         moved_tail = None if tail is None else or_zero(tangents[6], tail)
         turned = or_zero(tangents[7], table)
         a = BandAdjoint.apply(*given, moved, moved_head, moved_tail, table, plan)
-        b = BandAdjoint.apply(*given, actions, head, tail, turned, plan)
+        b = BandAdjoint.apply(*given, actions, head, tail, turned, plan.of_tangent())
         total = [b[0], b[1], b[2], a[3]]
         if any(t is not None for t in tangents[:4]):
             c = BandAdjoint.apply(*tangents[:4], actions, head, tail, table, plan)
@@ -188,7 +192,7 @@ class BandAdjoint(Function):
         table = table.expand(size, *table.shape[-4:]) if in_dims[7] is None else table
         count = table.shape[1]
         each = table.expand(size, batch, *table.shape[2:]).reshape(size * batch, *table.shape[2:])
-        outputs = BandAdjoint.apply(*folded, each, inputs[8])
+        outputs = BandAdjoint.apply(*folded, each, inputs[8].of_tangent())
         unfolded = [unfold(x, size) for x in outputs]
         if count == 1:
             unfolded[3] = unfolded[3].sum(1, keepdim=True)

@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.kernels.differences import on_differences
+from trajcli.kernels.narrow import narrowed
 from trajcli.kernels.native.buffers import (
     Kept,
     address,
@@ -29,7 +31,6 @@ from trajcli.kernels.native.buffers import (
     size_of,
     stride_of,
 )
-from trajcli.kernels.native.differences import on_differences
 from trajcli.kernels.native.structs import (
     Band,
     BandAdjoint,
@@ -38,7 +39,6 @@ from trajcli.kernels.native.structs import (
     Int,
     Pointer,
 )
-from trajcli.kernels.native.windows import narrowed
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Weights
 

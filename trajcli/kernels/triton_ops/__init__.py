@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from trajcli.arrays import is_torch
+from trajcli.kernels.narrow import narrowed
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Weights
 
@@ -144,11 +146,12 @@ def band(
     """See :func:`trajcli.kernels.torch_ops.band`."""
     pairs = [weights.table, *(part for part in (head, tail) if part is not None)]
     parts = [x for pair in pairs for x in (pair.hi, pair.lo)]
-    from trajcli.kernels.triton_ops import run_band
+    from trajcli.kernels.triton_ops import formula, run_band
 
     where = None
     if len(weights.first) and actions.shape[0] and _own(actions, *out, *(start or ()), *parts):
-        where = run_band.windows(weights.first, weights.phase)
+        weights = _usable(weights)
+        where = formula.windows(weights.first, weights.phase)
     if where is None:
         from trajcli.kernels import torch_ops
 
@@ -170,12 +173,13 @@ def band_adjoint(
 
     into: a buffer [B, H, D] of any float type for the gradient of the actions.
     """
-    from trajcli.kernels.triton_ops import run_band
+    from trajcli.kernels.triton_ops import formula, run_band
 
     where = None
     present = len(weights.first) and actions.shape[0]
     if present and not of_table and _own(*upstream, actions, head, tail, weights.table.hi):
-        where = run_band.windows(weights.first, weights.phase)
+        weights = _usable(weights)
+        where = formula.windows(weights.first, weights.phase)
     if where is None:
         from trajcli.kernels import torch_ops
 
@@ -186,6 +190,14 @@ def band_adjoint(
     ends = [_doubles(actions, batch, n, dofs) for n in sizes]
     run_band.backward(upstream, weights, where, grads=(grad, *ends))
     return grad, ends[0], ends[1], None
+
+
+def _usable(weights: Weights) -> Weights:
+    """No wider than they need be; what evenly spaced ones were made of if it can be read."""
+    evenly = weights.evenly
+    if evenly is not None and not _own(evenly.spacing.hi, evenly.spacing.lo):
+        return replace(weights, evenly=None)
+    return narrowed(weights)
 
 
 def _taken(part: Any, rows: Array) -> Any:

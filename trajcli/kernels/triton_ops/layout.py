@@ -10,7 +10,7 @@ COLUMNS = 32
 WARPS = 2048
 """Warps that keep a large device busy: trajectories are cut into pieces to have as many."""
 LONG = 2048
-"""Rows from which that pays: the actions are then read twice."""
+"""Rows from which that pays for a cascade: the actions are then read twice."""
 LEAST_ROWS = 64
 _LARGEST_OFFSET = 2**31 - 1
 
@@ -42,20 +42,22 @@ class Grid:
         return reach + self.K * self.dofs > _LARGEST_OFFSET
 
 
-def grid(batch: int, rows: int, dofs: int, heavy: bool = False) -> Grid:
+def grid(batch: int, rows: int, dofs: int, heavy: bool = False, cheap: bool = False) -> Grid:
     """The layout of so many rows; it does not depend on the device.
 
     It depends on the number of trajectories: where few are long, they are cut into pieces. Sums
     are carried to 106 bits either way and rounded once, so that the pieces change a float32 only
     where a sum lies within 2^-80 or so of the middle between two.
 
-    heavy: a row takes many registers (steps of its own, foh), so a tile has fewer rows.
+    heavy: a row takes many registers (steps of its own, foh), so a tile has fewer rows. cheap:
+    a piece begins anywhere (windows), with a few rows that are read twice.
     """
+    long = 2 * LEAST_ROWS if cheap else LONG
     DP = min(COLUMNS, power_of_two(dofs))
     N = COLUMNS // DP
     K = 4 if heavy else 8
     warps = -(-batch // N) * -(-dofs // DP)
-    if rows < LONG or warps * 2 > WARPS:
+    if rows < long or warps * 2 > WARPS:
         return Grid(batch, dofs, 1, rows, N, DP, K)
     pieces = WARPS * N // (batch * -(-dofs // DP))
     piece_rows = max(LEAST_ROWS, -(-rows // max(1, pieces)))

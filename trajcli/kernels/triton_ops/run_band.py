@@ -3,77 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import Weights
+from trajcli.kernels.triton_ops.formula import Stencil, Windows, stencil
+from trajcli.kernels.triton_ops.layout import Grid, grid
 from trajcli.kernels.triton_ops.memory import Outputs, on, power_of_two, rows, stride, together
+from trajcli.kernels.triton_ops.sliding import slide
+from trajcli.kernels.triton_ops.sliding_adjoint import slide_back
 from trajcli.kernels.triton_ops.windows import band
 from trajcli.kernels.triton_ops.windows_adjoint import band_adjoint
 
 OPTIONS = {"num_warps": 4, "enable_fp_fusion": False}
 _TILE = 1024
 _EDGE_TILE = 256
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Where windows begin, as a formula: see windows.py. ``each``: every row has weights of its
-    own, else they go by the place in the window."""
-
-    count: int
-    offset: int
-    steps: int
-    shift: int
-    last: int
-    each: bool
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {
-            "OFFSET": self.offset,
-            "STEPS": self.steps,
-            "SHIFT": self.shift,
-            "EACH": self.each,
-        }
-
-    def rows_of(self, least: int, most: int) -> tuple[int, int]:
-        """The rows whose windows begin at ``least`` to ``most``, none of them held at an end."""
-        begin = self.steps * (max(least, 0) + self.shift) - self.offset
-        end = self.steps * (min(most, self.last) + 1 + self.shift) - self.offset
-        begin, end = max(begin, 0), min(end, self.count)
-        return (begin, end) if begin < end else (0, 0)
-
-    def most_rows(self) -> int:
-        """How many rows may share a window."""
-        at_first = self.steps * (1 + self.shift) - self.offset
-        at_last = self.count - (self.steps * (self.last + self.shift) - self.offset)
-        return self.count if self.last == 0 else max(self.steps, at_first, at_last)
-
-
-def windows(first: Any, phase: Any) -> Windows | None:
-    """The formula behind the arrays of a table's use; None where there is none like it.
-
-    first, phase: NumPy int64 [T], T > 0. They are compared with the formula in every row.
-    """
-    count, last = len(first), int(first[-1])
-    row = np.arange(count)
-    each = count > 1 and np.array_equal(phase, row)
-    later = np.flatnonzero(first > first[0])
-    for offset, shift in ((0, 0), (1, 0), (0, 2)):
-        steps = int(later[0] + offset) // int(first[0] + 1) if len(later) else count + offset
-        steps = 1 if shift else steps
-        begins = np.clip((row + offset) // max(steps, 1) - shift, 0, last)
-        if steps < 1 or not np.array_equal(begins, first):
-            continue
-        if each or np.array_equal(phase, row + offset - steps * first):
-            return Windows(count, offset, steps, shift, last, each)
-    return None
 
 
 def _tile(places: int, most: int) -> dict[str, int]:
@@ -123,51 +70,77 @@ def forward(
     given = rows(actions)
     batch, horizon, dofs = (int(n) for n in given.shape)
     outputs = Outputs(out)
-    ends = [part for pair in (head, tail) for part in _flat(pair)]
     sizes = [0 if pair is None else int(pair.hi.shape[1]) for pair in (head, tail)]
-    table = _flat(weights.table)
-    width = int(weights.table.hi.shape[3])
-    started = start is not None
+    started = int(start is not None)
     begins = [None] * 4 if start is None else [part.double() for part in start]
     strides = [s for part in begins for s in ((0, 0) if part is None else part.stride())]
-    begin, end = where.rows_of(sizes[0], sizes[0] + horizon - width)
     paired = given.dtype == torch.float64
+    common: dict[str, Any] = {
+        "actions": given,
+        "actions_stride": stride(given),
+        "ends": tuple(part for pair in (head, tail) for part in _flat(pair)),
+        "table": tuple(_flat(weights.table)),
+        "table_stride": _table_stride(weights.table.hi),
+        "start": tuple(begins),
+        "start_strides": tuple(int(s) for s in strides),
+        "out": outputs.places,
+        "out_stride": outputs.stride,
+        "batch": batch,
+        "horizon": horizon,
+        "last": where.last,
+        "HEAD": sizes[0],
+        "TAIL": sizes[1],
+        "START": started,
+        "SHARED": weights.table.hi.shape[0] == 1,
+        "D": dofs,
+    }
+    sliding = None if paired else stencil(weights, where)
     with on(given):
-        for inside, row, count, jump_at, jump in _parts(
-            begin + started, end + started, where.count + started
-        ):
-            programs, tile = _layout(batch, count, dofs, inside, where, paired)
-            band[programs](
-                given,
-                stride(given),
-                tuple(ends),
-                tuple(table),
-                _table_stride(weights.table.hi),
-                tuple(begins),
-                tuple(int(s) for s in strides),
-                outputs.places,
-                outputs.stride,
-                batch,
-                horizon,
-                row,
-                count,
-                jump_at,
-                jump,
-                where.last,
-                HEAD=sizes[0],
-                TAIL=sizes[1],
-                **where.options,
-                SHARED=weights.table.hi.shape[0] == 1,
-                INNER=inside,
-                WIDE=_wide(where.count + 1, horizon, dofs),
-                PAIRED=paired or not inside,
-                START=int(started),
-                WIDTH=width,
-                D=dofs,
-                **tile,
-                **OPTIONS,
-            )
+        if sliding is not None:
+            _slide(weights, where, sliding, common)
+        else:
+            _each_on_its_own(weights, where, common, paired)
         outputs.give_back()
+
+
+def _slide(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, Any]) -> None:
+    """All rows in one launch, in columns."""
+    layout = grid(job["batch"], job["horizon"], job["D"], cheap=True)
+    slide[layout.programs](
+        **job,
+        **_spacing(weights),
+        rows=where.count + job["START"],
+        OFFSET=where.offset,
+        WEIGHTS=sliding.of_differences,
+        COMMON=sliding.differences_common,
+        POINTS=len(sliding.of_points[0]),
+        **_lanes(layout, job["actions_stride"], job["out_stride"]),
+    )
+
+
+def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], paired: bool) -> None:
+    """Rows away from the ends, and those near them."""
+    batch, horizon, dofs, started = (job[name] for name in ("batch", "horizon", "D", "START"))
+    width = int(weights.table.hi.shape[3])
+    begin, end = where.rows_of(job["HEAD"], job["HEAD"] + horizon - width)
+    for inside, row, count, jump_at, jump in _parts(
+        begin + started, end + started, where.count + started
+    ):
+        programs, tile = _layout(batch, count, dofs, inside, where, paired)
+        band[programs](
+            **job,
+            row_0=row,
+            rows=count,
+            jump_at=jump_at,
+            jump=jump,
+            **where.options,
+            INNER=inside,
+            WIDE=_wide(where.count + 1, horizon, dofs),
+            PAIRED=paired or not inside,
+            WIDTH=width,
+            **tile,
+            **OPTIONS,
+        )
 
 
 def backward(
@@ -180,46 +153,93 @@ def backward(
     """band_adjoint without the table's, into grads of the actions, head and tail [B, n, D]."""
     actions, head, tail = grads
     batch, horizon, dofs = (int(n) for n in actions.shape)
-    sizes = int(head.shape[1]), int(tail.shape[1])
     pulled, pulled_stride = together(upstream)
     outputs = Outputs([actions])
+    common: dict[str, Any] = {
+        "upstream": pulled,
+        "upstream_stride": pulled_stride,
+        "grads": (outputs.places[0], head, tail),
+        "actions_stride": outputs.stride,
+        "batch": batch,
+        "horizon": horizon,
+        "HEAD": int(head.shape[1]),
+        "TAIL": int(tail.shape[1]),
+        "D": dofs,
+    }
+    sliding = stencil(weights, where)
+    with on(actions):
+        if sliding is not None:
+            _slide_back(weights, where, sliding, common)
+        else:
+            _gather(weights, where, common)
+        outputs.give_back()
+
+
+def _slide_back(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, Any]) -> None:
+    """All points in one launch, in columns."""
+    layout = grid(job["batch"], job["horizon"] + job["TAIL"], job["D"], cheap=True)
+    slide_back[layout.programs](
+        **job,
+        **_spacing(weights),
+        rows=where.count,
+        OFFSET=where.offset,
+        WEIGHTS=sliding.of_points,
+        LAST_WEIGHTS=sliding.last,
+        COMMON=sliding.points_common,
+        POINTS=len(sliding.of_points[0]),
+        **_lanes(layout, job["upstream_stride"], job["actions_stride"]),
+    )
+
+
+def _gather(weights: Weights, where: Windows, job: dict[str, Any]) -> None:
+    """Points away from the ends, and those near them."""
+    batch, horizon, dofs, head = (job[name] for name in ("batch", "horizon", "D", "HEAD"))
     table = weights.table.hi.double().contiguous()
     width = int(table.shape[3])
-    begin = max(sizes[0], width)
-    end = min(sizes[0] + horizon, where.last)
-    with on(actions):
-        for inside, point, count, jump_at, jump in _parts(
-            begin, max(begin, end), sizes[0] + horizon + sizes[1]
-        ):
-            programs, tile = _layout(batch, count, dofs, inside, where)
-            band_adjoint[programs](
-                pulled,
-                pulled_stride,
-                table,
-                _table_stride(table),
-                (outputs.places[0], head, tail),
-                outputs.stride,
-                batch,
-                horizon,
-                point,
-                count,
-                jump_at,
-                jump,
-                where.last,
-                where.count,
-                where.most_rows(),
-                HEAD=sizes[0],
-                TAIL=sizes[1],
-                **where.options,
-                SHARED=table.shape[0] == 1,
-                INNER=inside,
-                WIDE=_wide(where.count, horizon, dofs),
-                WIDTH=width,
-                D=dofs,
-                **tile,
-                **OPTIONS,
-            )
-        outputs.give_back()
+    begin = max(head, width)
+    end = min(head + horizon, where.last)
+    for inside, point, count, jump_at, jump in _parts(
+        begin, max(begin, end), head + horizon + job["TAIL"]
+    ):
+        programs, tile = _layout(batch, count, dofs, inside, where)
+        band_adjoint[programs](
+            **job,
+            table=table,
+            table_stride=_table_stride(table),
+            point_0=point,
+            points=count,
+            jump_at=jump_at,
+            jump=jump,
+            last=where.last,
+            count=where.count,
+            most=where.most_rows(),
+            **where.options,
+            SHARED=table.shape[0] == 1,
+            INNER=inside,
+            WIDE=_wide(where.count, horizon, dofs),
+            WIDTH=width,
+            **tile,
+            **OPTIONS,
+        )
+
+
+def _spacing(weights: Weights) -> dict[str, Any]:
+    assert weights.evenly is not None
+    spacing = weights.evenly.spacing
+    parts = _flat(spacing)
+    return {"spacing": tuple(parts), "spacing_stride": int(spacing.hi.shape[0] > 1)}
+
+
+def _lanes(layout: Grid, *strides: int) -> dict[str, Any]:
+    tile = {name: size for name, size in layout.tile.items() if name != "D"}  # D is the job's
+    return {
+        "pieces": layout.pieces,
+        "piece_rows": layout.piece_rows,
+        **tile,
+        "WIDE": layout.wide(*strides),
+        **OPTIONS,
+        "num_warps": 1,
+    }
 
 
 def _wide(rows: int, horizon: int, dofs: int) -> bool:

@@ -117,25 +117,23 @@ def row_before(
 ):
     """The transpose of :func:`next_row`: what a row's sources are asked for, and the row before.
 
-    later: what later rows ask of this one; upstream: of its outputs, four numbers.
+    later: what later rows ask of this one; upstream: of its outputs, four numbers. What is summed
+    over all rows (orders below ORDER) is carried in pairs. What a row has of its own and of its
+    neighbour alone is added in float64, its low part 0.
     """
     asked = ()
     zero = tl.zeros_like(upstream[0])
     before = (zero, zero, zero, zero, zero, zero, zero, zero)
     for m in tl.static_range(4):
-        if m == 3 and ORDER < 3:  # nothing later asks for it, but the last row's end
-            asked = asked + (later[6] + upstream[3], zero)
-        else:
+        if m < ORDER:
             hi, missed = two_sum(later[2 * m], upstream[m])
             asked = asked + (hi, later[2 * m + 1] + missed)
-    for m in tl.static_range(3, ORDER, -1):
-        if m == 3:
-            hi, lo = times(asked[6], step[2], step[3])
         else:
-            hi, lo = times_pair(step[2], step[3], asked[2 * m], asked[2 * m + 1])
-        sum_hi, sum_lo = add(asked[2 * m - 2], asked[2 * m - 1], hi, lo)
-        asked = with_part(asked, m - 1, sum_hi, sum_lo)
-        before = with_part(before, m - 1, -hi, -lo)
+            asked = asked + (later[2 * m] + upstream[m], zero)
+    for m in tl.static_range(3, ORDER, -1):
+        change = step[2] * asked[2 * m]
+        asked = with_part(asked, m - 1, asked[2 * m - 2] + change, zero)
+        before = with_part(before, m - 1, -change, zero)
     for m in tl.static_range(ORDER):
         a_hi, a_lo = asked[2 * m], asked[2 * m + 1]
         if SCHEME == 0 or m == 0:
@@ -143,24 +141,23 @@ def row_before(
         else:
             hi, lo = add(before[2 * m], before[2 * m + 1], a_hi, a_lo)
             before = with_part(before, m, hi, lo)
-        if SCHEME == 0:
+        if SCHEME == 0 and m + 1 < ORDER:
             hi, lo = times(step[0], a_hi, a_lo)
             hi, lo = add(asked[2 * m + 2], asked[2 * m + 3], hi, lo)
             asked = with_part(asked, m + 1, hi, lo)
-        else:
+        if SCHEME == 0 and m + 1 == ORDER:
+            asked = with_part(asked, ORDER, tl.fma(step[0], a_hi + a_lo, asked[2 * ORDER]), zero)
+        if SCHEME != 0:
             for r in tl.static_range(1, ORDER - m):
                 hi, lo = by_taylor(step, r, a_hi, a_lo)
                 if m > 0:
                     hi, lo = add(before[2 * (m + r)], before[2 * (m + r) + 1], hi, lo)
                 before = with_part(before, m + r, hi, lo)
-            now_hi, now_lo = step[4 + 2 * (ORDER - m)], step[5 + 2 * (ORDER - m)]
-            now_hi, now_lo = times_pair(now_hi, now_lo, a_hi, a_lo)
-            hi, lo = add(asked[2 * ORDER], asked[2 * ORDER + 1], now_hi, now_lo)
-            asked = with_part(asked, ORDER, hi, lo)
+            now = step[4 + 2 * (ORDER - m)]
+            asked = with_part(asked, ORDER, tl.fma(now, a_hi + a_lo, asked[2 * ORDER]), zero)
             if SCHEME == 2:
-                now_hi, now_lo = (ORDER - m) * now_hi, (ORDER - m) * now_lo
-                hi, lo = add(before[2 * ORDER], before[2 * ORDER + 1], now_hi, now_lo)
-                before = with_part(before, ORDER, hi, lo)
+                shared = tl.fma((ORDER - m) * now, a_hi + a_lo, before[2 * ORDER])
+                before = with_part(before, ORDER, shared, zero)
     return asked, before
 
 

@@ -2,7 +2,9 @@
 
 A program computes a tile of outputs as they lie in memory, a few trajectories by a run of flat
 (row, dof) places. Windows of a tile overlap, so all but the first load of a point come from
-cache. Row t's window begins at min(max((t + OFFSET) // STEPS − SHIFT, 0), last).
+cache. Row t's window begins at min(max((t + OFFSET) // STEPS − SHIFT, 0), last). This is for any
+weights (a dt for every step, several steps to a knot, one-sided ends, float64) and for the rows
+near the ends of those that sliding.py computes.
 """
 
 from __future__ import annotations
@@ -171,8 +173,12 @@ def weighed(table, at, mask, hi, lo, M: tl.constexpr, WIDTH: tl.constexpr, PAIRE
     return rounded(sum_hi, sum_lo)
 
 
-@triton.jit(do_not_specialize=["batch", "rows", "jump_at", "jump", "last"])
-def band(
+@triton.jit
+def band_rows(
+    row,
+    d,
+    trajectory,
+    mask,
     actions,
     actions_stride,
     ends,
@@ -184,10 +190,6 @@ def band(
     out_stride,
     batch,
     horizon,
-    row_0,
-    rows,
-    jump_at,
-    jump,
     last,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
@@ -197,22 +199,12 @@ def band(
     EACH: tl.constexpr,
     SHARED: tl.constexpr,
     INNER: tl.constexpr,
-    WIDE: tl.constexpr,
     PAIRED: tl.constexpr,
     START: tl.constexpr,
     WIDTH: tl.constexpr,
     D: tl.constexpr,
-    N: tl.constexpr,
-    F: tl.constexpr,
 ):
-    """``rows`` rows of outputs from row_0 on; from number ``jump_at`` on, ``jump`` rows further.
-
-    SHARED: the table is the same for all trajectories. INNER: windows hold actions only, and
-    none is held at an end. START: row 0 is the start.
-    """
-    trajectory, number, d, there = places(rows, INNER, WIDE, D, N, F)
-    mask = there & (trajectory < batch)
-    row = row_0 + number + tl.where(number >= jump_at, jump, 0)
+    """Outputs at places of rows, trajectories and dofs; see :func:`band`."""
     t = row - START
     if INNER:
         first = (t + OFFSET) // STEPS - SHIFT
@@ -274,3 +266,77 @@ def band(
                 value = tl.where(t < 0, begun, value)
             to = out[m] + trajectory * out_stride + row * D + d
             tl.store(to, narrowed(value, out[m].dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["batch", "rows", "jump_at", "jump", "last"])
+def band(
+    actions,
+    actions_stride,
+    ends,
+    table,
+    table_stride,
+    start,
+    start_strides,
+    out,
+    out_stride,
+    batch,
+    horizon,
+    row_0,
+    rows,
+    jump_at,
+    jump,
+    last,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    OFFSET: tl.constexpr,
+    STEPS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    EACH: tl.constexpr,
+    SHARED: tl.constexpr,
+    INNER: tl.constexpr,
+    WIDE: tl.constexpr,
+    PAIRED: tl.constexpr,
+    START: tl.constexpr,
+    WIDTH: tl.constexpr,
+    D: tl.constexpr,
+    N: tl.constexpr,
+    F: tl.constexpr,
+):
+    """``rows`` rows of outputs from row_0 on; from number ``jump_at`` on, ``jump`` rows further.
+
+    SHARED: the table is the same for all trajectories. INNER: windows hold actions only, and
+    none is held at an end. START: row 0 is the start.
+    """
+    trajectory, number, d, there = places(rows, INNER, WIDE, D, N, F)
+    mask = there & (trajectory < batch)
+    row = row_0 + number + tl.where(number >= jump_at, jump, 0)
+    band_rows(
+        row,
+        d,
+        trajectory,
+        mask,
+        actions,
+        actions_stride,
+        ends,
+        table,
+        table_stride,
+        start,
+        start_strides,
+        out,
+        out_stride,
+        batch,
+        horizon,
+        last,
+        HEAD,
+        TAIL,
+        OFFSET,
+        STEPS,
+        SHIFT,
+        EACH,
+        SHARED,
+        INNER,
+        PAIRED,
+        START,
+        WIDTH,
+        D,
+    )

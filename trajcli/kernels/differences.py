@@ -25,7 +25,11 @@ def on_differences(evenly: Evenly) -> tuple[Any, bool, Any]:
     factor is one over the denominator and the spacing to the m. [P, 4, W] (the last m of each
     row are 0), and [b, 4].
     """
-    unit, common = _table(evenly.unit)
+    weights, common = whole_weights(evenly.unit, of_differences=True)
+    width = len(evenly.unit[0][0])
+    unit = np.array(
+        [[[float(w) for w in row] + [0.0] * (width - len(row)) for row in kind] for kind in weights]
+    )
     spacing = np.asarray(evenly.spacing.hi, dtype=np.float64)  # [b, 1]
     low = np.asarray(evenly.spacing.lo, dtype=np.float64) / spacing
     orders = np.arange(4)
@@ -34,17 +38,22 @@ def on_differences(evenly: Evenly) -> tuple[Any, bool, Any]:
 
 
 @lru_cache(maxsize=32)
-def _table(unit: tuple[tuple[tuple[Fraction, ...], ...], ...]) -> tuple[Any, Any]:
-    """The weights, and for each order what they were multiplied by to be whole, or None."""
-    table = [[_summed(weights, m) for m, weights in enumerate(kind)] for kind in unit]
-    common = [math.lcm(*(w.denominator for kind in table for w in kind[m])) for m in range(4)]
-    whole = all(abs(w * common[m]) < _SMALL for kind in table for m in range(4) for w in kind[m])
-    values = np.zeros((len(table), 4, len(unit[0][0])))
-    for k, kind in enumerate(table):
-        for m, weights in enumerate(kind):
-            factor = common[m] if whole else 1
-            values[k, m, : len(weights)] = [float(w * factor) for w in weights]
-    return values, tuple(common) if whole else None
+def whole_weights(
+    unit: tuple[tuple[tuple[Fraction, ...], ...], ...], of_differences: bool
+) -> tuple[tuple[tuple[tuple[Fraction, ...], ...], ...], tuple[int, ...] | None]:
+    """Weights [kind][order][point], and for each order what makes them whole, or None.
+
+    of_differences: those of order m on its m-th differences, m fewer than there are points. Where
+    they can be brought to small whole numbers they are; else they come as they are, with None.
+    """
+    table = [
+        [_summed(row, m if of_differences else 0) for m, row in enumerate(kind)] for kind in unit
+    ]
+    common = tuple(math.lcm(*(w.denominator for kind in table for w in kind[m])) for m in range(4))
+    scaled = [[[w * common[m] for w in row] for m, row in enumerate(kind)] for kind in table]
+    whole = all(abs(w) < _SMALL for kind in scaled for row in kind for w in row)
+    chosen = scaled if whole else table
+    return tuple(tuple(tuple(row) for row in kind) for kind in chosen), common if whole else None
 
 
 def _summed(weights: Sequence[Fraction], order: int) -> list[Fraction]:

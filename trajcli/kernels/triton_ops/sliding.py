@@ -1,0 +1,188 @@
+"""The band over evenly spaced points in Triton: windows slide along the rows in registers.
+
+A thread owns a column (a dof of a trajectory) and passes along its rows, K at a time, as in
+steps.py: every point, or row of the transpose, is loaded and converted once. The weights are
+whole numbers times a factor for each order (see differences.py), known when the kernel is
+compiled: those of order m weigh m-th differences, which are exact for nearly all float32 points.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from trajcli.kernels.triton_ops.arithmetic import narrowed, rows_of, tile_of, widened
+from trajcli.kernels.triton_ops.steps import lanes, offsets
+from trajcli.kernels.triton_ops.windows import band_rows
+
+
+@triton.constexpr_function
+def count_of(points: int, order: int) -> int:
+    """How many differences of an order so many points have; at least one."""
+    return max(points - order, 1)
+
+
+@triton.constexpr_function
+def place_of(points: int, order: int) -> int:
+    """Where the differences of an order begin in a window."""
+    return sum(max(points - m, 1) for m in range(order))
+
+
+@triton.jit
+def factors(spacing, stride, trajectory, batch, COMMON: tl.constexpr):
+    """1 / (COMMON[m] · spacingᵐ) of each lane, m = 0..3, [N, 1]."""
+    inside = trajectory < batch
+    hi = tl.load(spacing[0] + trajectory * stride, mask=inside, other=1.0)
+    lo = tl.load(spacing[1] + trajectory * stride, mask=inside, other=0.0)
+    found = ()
+    power = hi * 0.0 + 1.0
+    for m in tl.static_range(4):
+        found = found + ((1.0 - m * (lo / hi)) / (COMMON[m] * power),)
+        power = power * hi
+    return found
+
+
+@triton.jit
+def weighed(values, WEIGHTS: tl.constexpr):
+    """Σ WEIGHTS[i] · values[i] in order, without those of weight zero."""
+    total = tl.zeros_like(values[0])
+    for i in tl.static_range(len(values)):
+        if WEIGHTS[i] != 0:
+            weight = tl.full(values[0].shape, WEIGHTS[i], tl.float64)
+            total = tl.fma(weight, values[i], total)
+    return total
+
+
+@triton.jit
+def with_point(window, point, POINTS: tl.constexpr):
+    """The window of points and of their first, second and third differences one point further.
+
+    A flat tuple: POINTS points, POINTS − 1 first differences and so on. An order for which there
+    are too few points has one value that counts for nothing.
+    """
+    found = ()
+    value = point
+    for m in tl.static_range(4):
+        for i in tl.static_range(1, count_of(POINTS, m)):
+            found = found + (window[place_of(POINTS, m) + i],)
+        found = found + (value,)
+        value = value - window[place_of(POINTS, m + 1) - 1]
+    return found
+
+
+@triton.jit(do_not_specialize=["batch", "horizon", "rows", "last"])
+def slide(
+    actions,
+    actions_stride,
+    ends,
+    table,
+    table_stride,
+    spacing,
+    spacing_stride,
+    start,
+    start_strides,
+    out,
+    out_stride,
+    batch,
+    horizon,
+    rows,
+    last,
+    pieces,
+    piece_rows,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    OFFSET: tl.constexpr,
+    START: tl.constexpr,
+    SHARED: tl.constexpr,
+    WEIGHTS: tl.constexpr,
+    COMMON: tl.constexpr,
+    POINTS: tl.constexpr,
+    D: tl.constexpr,
+    DP: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """All ``rows`` rows of outputs. Those whose windows hold points of head or tail, and the
+    start, are computed one at a time, in pairs; WEIGHTS are those of differences."""
+    trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
+    row_0 = piece * piece_rows
+    factor = factors(spacing, spacing_stride, trajectory, batch, COMMON)
+    window = ()
+    for m in tl.static_range(4):
+        for _ in tl.static_range(count_of(POINTS, m)):
+            window = window + (tl.zeros([N, DP], tl.float64),)
+    for i in tl.static_range(POINTS - 1):
+        at = trajectory * actions_stride + (row_0 + i) * D + column
+        point = tl.load(actions + at, mask=alive & (row_0 + i < horizon), other=0.0)
+        window = with_point(window, widened(point), POINTS)
+    flat = tl.arange(0, K * DP)[None, :]
+    flat_row = flat // DP
+    there = (trajectory < batch) & (flat % DP + tl.program_id(1) * DP < D)
+    from_begin, from_place = offsets(
+        actions_stride, trajectory, row_0, pieces, piece_rows, N, K, D, DP, WIDE
+    )
+    to_begin, to_place = offsets(
+        out_stride, trajectory, row_0, pieces, piece_rows, N, K, D, DP, WIDE
+    )
+    BEFORE: tl.constexpr = START + HEAD - OFFSET
+    from_begin += (POINTS - 1) * D
+    to_begin += BEFORE * D
+    count = tl.maximum(horizon - (POINTS - 1), 0)  # rows whose windows hold actions only
+    for first in range(0, tl.minimum(piece_rows, count), K):
+        inside = there & (row_0 + first + flat_row < count)
+        tile = tl.load(actions + from_begin + from_place, mask=inside, other=0.0)
+        points = rows_of(tl.reshape(tile, [N, K, DP]), K)
+        columns = ((), (), (), ())
+        for i in tl.static_range(K):
+            window = with_point(window, widened(points[i]), POINTS)
+            found = ()
+            for m in tl.static_range(4):
+                if out[m] is None:
+                    found = found + ((),)
+                else:
+                    values = ()
+                    for j in tl.static_range(count_of(POINTS, m)):
+                        values = values + (window[place_of(POINTS, m) + j],)
+                    value = weighed(values, WEIGHTS[m]) * factor[m]
+                    found = found + (columns[m] + (narrowed(value, out[m].dtype.element_ty),),)
+            columns = found
+        for m in tl.static_range(4):
+            if out[m] is not None:
+                tl.store(out[m] + to_begin + to_place, tile_of(columns[m], K), mask=inside)
+        from_begin += K * D
+        to_begin += K * D
+    lane = tl.program_id(0).to(tl.int64) * N % pieces
+    if (lane == 0) | (lane + N > pieces):  # there is a first piece among the lanes
+        for number in range(rows - count):
+            row = number + tl.where(number >= BEFORE, count, 0)
+            band_rows(
+                row + tl.zeros([1, 1], tl.int64),
+                column,
+                trajectory,
+                alive & (piece == 0),
+                actions,
+                actions_stride,
+                ends,
+                table,
+                table_stride,
+                start,
+                start_strides,
+                out,
+                out_stride,
+                batch,
+                horizon,
+                last,
+                HEAD,
+                TAIL,
+                OFFSET,
+                1,
+                0,
+                False,
+                SHARED,
+                False,
+                True,
+                START,
+                POINTS,
+                D,
+            )
