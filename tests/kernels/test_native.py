@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kernel_cases import problem
 
 import trajcli
 from trajcli import State, integrate
@@ -38,24 +39,6 @@ MODES: list[tuple[str, dict[str, Any], bool]] = [
     ),
 ]
 SHAPES = [(3, 9, 7), (11, 6, 1), (5, 700, 2), (1, 40, 3), (2, 13, 14), (9, 7, 5), (2, 5, 33)]
-
-
-def problem(
-    mode: str, options: dict[str, Any], recorded: bool, shape: tuple[int, ...], dtype: str, dt: str
-) -> dict[str, Any]:
-    """Arguments of integrate."""
-    random = np.random.default_rng(sum(shape))
-    B, H, D = shape
-    steps = H - 1 if recorded else H
-    shapes = {"one": (), "each step": (steps,), "each": (B, 1), "all": (B, steps)}
-    given: dict[str, Any] = dict(options)
-    given["actions"] = random.standard_normal(shape).astype(dtype)
-    parts = random.standard_normal((2, 4, B, D)).astype(dtype)
-    given["start"] = "first" if recorded else State(*parts[0])
-    given["dt"] = random.uniform(0.01, 0.2, shapes[dt])
-    if options.get("ends") == "goal":
-        given["goal"] = State(*parts[1][: 1 if mode == "central" else 4])
-    return given
 
 
 def assert_close(found: Any, want: Any, dtype: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from triton_cases import (
+from kernel_cases import (
     BANDS,
     CASCADES,
     DEVICE,

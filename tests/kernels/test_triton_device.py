@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from triton_cases import BANDS, CASCADES, DEVICE, assert_close, on_triton, problem
+from kernel_cases import BANDS, CASCADES, DEVICE, assert_close, on_triton, problem
 
 from trajcli import State, integrate
 from trajcli.jobs.request import Request

@@ -1,4 +1,4 @@
-"""Modes, inputs and comparisons that the tests of the Triton kernels share."""
+"""Inputs that the tests of all kernels share; modes and comparisons for those of Triton's."""
 
 from __future__ import annotations
 
