@@ -22,6 +22,8 @@ import torch
 from trajcli.errors import InputError, Stopped, UsageError
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
+from trajcli.jobs.sharded import run_share
+from trajcli.jobs.share import Share
 from trajcli.kernels import cuda
 from trajcli.kernels.choose import choose
 from trajcli.kernels.device import Lost, NoRoom
@@ -341,6 +343,25 @@ def test_a_device_that_is_absent_busy_or_old_is_said(monkeypatch):
     old = choose("cuda", actions=0)
     assert old.backend == "torch"
     assert "triton" in old.reason
+
+
+def test_the_units_of_a_share_begin_with_blocks_that_fitted_before(request_, use, monkeypatch):
+    monkeypatch.setattr("trajcli.jobs.sharded.LEAST_BYTES", 1 << 15)
+    device = use()
+    room = 2 * 4 * 4 * (HORIZON + 1) * DOFS  # of two trajectories
+    refused: list[int] = []
+
+    def memory(count: int) -> Any:
+        if count > room:
+            refused.append(count)
+            raise NoRoom("out of memory")
+        return device.pinned(count)
+
+    device.memory = memory  # type: ignore[method-assign]
+    report = run_share(replace(request_, memory=1 << 28, share=Share(0, 1)))
+    times = len(refused)
+    assert report["notes"] == [f"blocks were halved {times} times: memory on cpu was short"]
+    assert 1 < times < report["units"]["done"]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ class Account:
     bytes_done: int = 0
     bytes_moved: int = 0
     bad: int = 0
+    halved: int = 0
     failed: list[tuple[Unit, TrajcliError]] = field(default_factory=list)
     elsewhere: list[Unit] = field(default_factory=list)
     redone: list[str] = field(default_factory=list)

@@ -76,10 +76,7 @@ def run(
         files.close()
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + plan.schema.nbytes
-    if reached.halved:
-        times = f"halved {reached.halved} times" if reached.halved > 1 else "halved"
-        note = f"blocks were {times}: memory on {plan.choice.device} was short"
-        report["notes"] = [*report["notes"], note]
+    report["notes"] = [*report["notes"], *halving_notes(plan, reached.halved)]
     if reached.bad:
         report["notes"] = [
             *report["notes"],
@@ -98,12 +95,20 @@ def run(
 @dataclass
 class Reached:
     """How far a run is: results that are not finite, trajectories and rows of the next one that
-    are done, what these leave for the rows after them, and how often blocks had to be halved."""
+    are done, what these leave for the rows after them; how often blocks had to be halved, and
+    the plan with those."""
 
     bad: int
     done: tuple[int, int]
     carry: Carry
+    plan: Plan
     halved: int = 0
+
+
+def halving_notes(plan: Plan, halved: int) -> list[str]:
+    """What a report says of blocks that had to be halved so often."""
+    times = f"halved {halved} times" if halved > 1 else "halved"
+    return [f"blocks were {times}: memory on {plan.choice.device} was short"] if halved else []
 
 
 def compute(
@@ -116,7 +121,7 @@ def compute(
 ) -> Reached:
     """Every block from file to file, in smaller ones where a device has no room for whole ones."""
     carry = Carry.of(output.carried) if output.done[1] else Carry()
-    reached = Reached(int(output.carried.get("bad", 0)), output.done, carry)
+    reached = Reached(int(output.carried.get("bad", 0)), output.done, carry, plan)
     if plan.gradient is not None:
         plan.gradient.carry_on(output.carried)
     while True:
@@ -127,7 +132,8 @@ def compute(
             smaller = halved(plan)
             if smaller is None:
                 raise _no_room(plan, output, short, reached) from None
-            plan, reached.halved = smaller, reached.halved + 1
+            plan = reached.plan = smaller
+            reached.halved += 1
         except Lost as lost:
             came = f"the loss of {plan.choice.device} ({lost})"
             raise _stopped(plan, output, came, reached) from None

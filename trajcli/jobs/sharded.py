@@ -14,6 +14,7 @@ from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.placing import BUSY, os_fault, output_family
 from trajcli.files.portion import Portion, portion_schema
 from trajcli.jobs.account import Account
+from trajcli.jobs.batch import Size
 from trajcli.jobs.outline import outline
 from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
@@ -27,7 +28,7 @@ from trajcli.jobs.records import (
     parts_folder,
 )
 from trajcli.jobs.request import Request
-from trajcli.jobs.run import compute, signals
+from trajcli.jobs.run import compute, halving_notes, signals
 from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.jobs.terms import Stamps, Terms, stamps
 from trajcli.jobs.units import LEAST_BYTES, Division, Unit
@@ -62,7 +63,9 @@ def run_share(
                 job.run(account, sizes)
     finally:
         files.close()
-    return {**_described(plan, request, dry), **account.report()}
+    described = _described(plan, request, dry)
+    described["notes"] = [*described["notes"], *halving_notes(plan, account.halved)]
+    return {**described, **account.report()}
 
 
 def _described(plan: Plan, request: Request, dry: bool) -> dict[str, Any]:
@@ -88,6 +91,7 @@ class _Job:
         self.folder = Folder(parts_folder(request.out))
         self._request, self._plan = request, plan
         self._on_progress, self._stop = on_progress, stop
+        self._sizes: dict[int, Size] = {}
         self._division = Division([_weight(part) for part in plan.each()], LEAST_BYTES)
         terms = Terms.of(request, plan.choice.backend, paths, self._shared())
         assert request.share is not None
@@ -224,7 +228,10 @@ class _Job:
 
         sink = Portion(output, plan.prefix, unit.first, unit.begin)
         allow = self._request.allow_nonfinite
-        return compute(plan, sink, sizes, allow, self._stop, progress).bad
+        reached = compute(plan, sink, sizes, allow, self._stop, progress)
+        account.halved += reached.halved
+        self._sizes[unit.length] = reached.plan.size  # the next unit begins with these
+        return reached.bad
 
     def _place(self, unit: Unit) -> Path:
         """The part of a unit, in a folder that is there."""
@@ -246,7 +253,8 @@ class _Job:
         """The plan of the unit's trajectories alone."""
         part = self._plan.each()[unit.length]
         gradient = part.gradient and replace(part.gradient, totals={}, apart=True)
-        return replace(part, begin=unit.begin, end=unit.end, gradient=gradient)
+        size = self._sizes.get(unit.length, part.size)
+        return replace(part, size=size, begin=unit.begin, end=unit.end, gradient=gradient)
 
     def _members(self, unit: Unit) -> dict[str, Any]:
         """Of a run of several lengths, which trajectories these are."""
