@@ -94,7 +94,8 @@ def forward(
         "SHARED": weights.table.hi.shape[0] == 1,
         "D": dofs,
     }
-    sliding = None if paired else stencil(weights, where)
+    doubles = paired or any(x is not None and x.dtype == torch.float64 for x in outputs.places)
+    sliding = None if doubles else stencil(weights, where)  # which keeps float64, not pairs
     with on(given):
         if sliding is not None:
             _slide(weights, where, sliding, common)
