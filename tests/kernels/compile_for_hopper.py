@@ -7,7 +7,10 @@ Prints a JSON list: job, kernel, bytes spilled, the widths in bytes of its globa
 of float32 and of more at once, and of kernels that go along rows in columns what the loop over
 tiles of rows takes for one action: machine instructions of a thread, those of them in float64 and
 those that convert to or from it. For test_triton_compiled.py, in a process of its own: it stands
-in for Triton's driver.
+in for Triton's driver. Of another Triton, such as the oldest that is supported (triton_ops.OLDEST):
+
+    pip install --no-deps --target elsewhere triton==3.6.0
+    PYTHONPATH=elsewhere:. python tests/kernels/compile_for_hopper.py
 """
 
 from __future__ import annotations

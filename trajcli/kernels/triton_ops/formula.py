@@ -12,8 +12,8 @@ import numpy as np
 from trajcli.kernels.differences import whole_weights
 from trajcli.kernels.program import Weights
 
-Whole = tuple[tuple[int, ...], ...]
-"""Whole numbers for each order: of its differences or of the points."""
+Whole = tuple[int, ...]
+"""Whole numbers: as many as there are points for each order, one order after the other."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,6 @@ def stencil(weights: Weights, where: Windows) -> Stencil | None:
 
 
 def _numbers(kind: Sequence[Sequence[Fraction]]) -> Whole:
-    """Orders of one length; what is missing is 0."""
+    """Orders of one length, side by side; what is missing is 0."""
     width = len(kind[0])
-    return tuple((*map(int, row), *(0,) * (width - len(row))) for row in kind)
+    return tuple(n for row in kind for n in (*map(int, row), *(0,) * (width - len(row))))

@@ -114,7 +114,7 @@ def _slide(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, An
         OFFSET=where.offset,
         WEIGHTS=sliding.of_differences,
         COMMON=sliding.differences_common,
-        POINTS=len(sliding.of_points[0]),
+        POINTS=len(sliding.of_points) // 4,
         **_lanes(layout, job["actions_stride"], job["out_stride"]),
     )
 
@@ -187,7 +187,7 @@ def _slide_back(weights: Weights, where: Windows, sliding: Stencil, job: dict[st
         WEIGHTS=sliding.of_points,
         LAST_WEIGHTS=sliding.last,
         COMMON=sliding.points_common,
-        POINTS=len(sliding.of_points[0]),
+        POINTS=len(sliding.of_points) // 4,
         **_lanes(layout, job["upstream_stride"], job["actions_stride"]),
     )
 

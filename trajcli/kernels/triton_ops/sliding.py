@@ -43,12 +43,12 @@ def factors(spacing, stride, trajectory, batch, COMMON: tl.constexpr):
 
 
 @triton.jit
-def weighed(values, WEIGHTS: tl.constexpr):
-    """Σ WEIGHTS[i] · values[i] in order, without those of weight zero."""
+def weighed(values, WEIGHTS: tl.constexpr, FIRST: tl.constexpr):
+    """Σ WEIGHTS[FIRST + i] · values[i] in order, without those of weight zero."""
     total = tl.zeros_like(values[0])
     for i in tl.static_range(len(values)):
-        if WEIGHTS[i] != 0:
-            weight = tl.full(values[0].shape, WEIGHTS[i], tl.float64)
+        if WEIGHTS[FIRST + i] != 0:
+            weight = tl.full(values[0].shape, WEIGHTS[FIRST + i], tl.float64)
             total = tl.fma(weight, values[i], total)
     return total
 
@@ -104,7 +104,7 @@ def slide(
     WIDE: tl.constexpr,
 ):
     """All ``rows`` rows of outputs. Those whose windows hold points of head or tail, and the
-    start, are computed one at a time, in pairs; WEIGHTS are those of differences."""
+    start, are computed one at a time, in pairs. WEIGHTS: POINTS of each order, of differences."""
     trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
     row_0 = piece * piece_rows
     factor = factors(spacing, spacing_stride, trajectory, batch, COMMON)
@@ -144,7 +144,7 @@ def slide(
                     values = ()
                     for j in tl.static_range(count_of(POINTS, m)):
                         values = values + (window[place_of(POINTS, m) + j],)
-                    value = weighed(values, WEIGHTS[m]) * factor[m]
+                    value = weighed(values, WEIGHTS, m * POINTS) * factor[m]
                     found = found + (columns[m] + (narrowed(value, out[m].dtype.element_ty),),)
             columns = found
         for m in tl.static_range(4):

@@ -43,8 +43,8 @@ def with_row(sums, rows, factor, WEIGHTS: tl.constexpr, POINTS: tl.constexpr):
         total = sums[i]
         for m in tl.static_range(4):
             if rows[m] is not None:
-                if WEIGHTS[m][i] != 0:
-                    weight = tl.full(total.shape, WEIGHTS[m][i], tl.float64)
+                if WEIGHTS[m * POINTS + i] != 0:
+                    weight = tl.full(total.shape, WEIGHTS[m * POINTS + i], tl.float64)
                     total = tl.fma(weight, scaled[m], total)
         found = found + (total,)
     return found
