@@ -92,7 +92,7 @@ def launch(
     steps: str,
     dtype: torch.dtype = torch.float32,
 ) -> None:
-    """All kernels of a job, forward and adjoint."""
+    """All kernels of a job, forward and adjoint; some also for a loss of positions alone."""
     B, H, D = shape
     inputs = Inputs(
         mode=make_mode(mode, **options),
@@ -122,6 +122,8 @@ def launch(
         ends = [torch.empty(B, n, D, dtype=torch.float64) for n in sizes]
         grads = [torch.empty(shape, dtype=dtype), *ends]
         run_band.backward(upstream, weights, where, grads=grads)
+        if D == 7 and steps == ONE:  # a loss of positions alone
+            run_band.backward([upstream[0], None, None, None], weights, where, grads=grads)
         return
     order, scheme = program.order, program.scheme
     run_cascade.forward(
@@ -137,9 +139,10 @@ def launch(
     sources: list[Any] = [None] * 4
     sources[order] = torch.empty(shape, dtype=dtype)
     none: list[Any] = [None] * 4
-    run_cascade.backward(
-        upstream, none, program.dt, shape, order=order, scheme=scheme, sources=sources, state=none
-    )
+    for pulled in (upstream, [upstream[0], None, None, None])[: 1 + (D == 7 and steps == ONE)]:
+        run_cascade.backward(
+            pulled, none, program.dt, shape, order=order, scheme=scheme, sources=sources, state=none
+        )
 
 
 def spilled(ptx: str) -> int:

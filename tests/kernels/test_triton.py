@@ -8,6 +8,7 @@ their own.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,9 +27,11 @@ from kernel_cases import (
 )
 
 from trajcli import State, integrate
+from trajcli.inputs import Inputs
 from trajcli.kernels import native, torch_ops, triton_ops
 from trajcli.kernels.choose import absent_backends, choose, interpreted
 from trajcli.kernels.pairs import Pair
+from trajcli.kernels.program import run_program
 from trajcli.modes import PARTS, make_mode
 
 pytestmark = [
@@ -164,6 +167,59 @@ def test_windows_slide_to_the_same_bits_in_pieces(mode, options, recorded, monke
             np.testing.assert_array_equal(a, b)
     assert len(asked) == 3  # the rows, and again with their gradients
     assert all(layout.pieces > 2 for layout in asked)
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "recorded", "dtype"),
+    [
+        ("central", {}, False, "float32"),
+        ("central", {}, True, "float32"),
+        ("central", {}, True, "float64"),
+        ("bspline", {"degree": 3}, False, "float32"),
+        ("bspline", {"degree": 3}, False, "float64"),
+        ("bspline", {"degree": 5}, False, "float32"),
+        ("bspline", {"degree": 4, "ends": "goal"}, False, "float32"),
+    ],
+)
+def test_stretches_of_rows_have_the_bits_of_the_whole_and_nothing_else(
+    mode, options, recorded, dtype
+):
+    B, H, D, guard = 2, 37, 2, 777.0
+    graded = 10.0 ** torch.linspace(-3, 3, H)[:, None]
+    inputs = Inputs(
+        mode=make_mode(mode, **options),
+        actions=graded * torch.randn(B, H, D, generator=torch.manual_seed(0)),
+        start={} if recorded else {"position": torch.ones(1, D)},
+        goal={"position": torch.ones(1, D)} if "ends" in options else {},
+        dt=torch.tensor(0.1),
+        recorded=recorded,
+    )
+
+    def computed(part: Inputs) -> list[torch.Tensor]:
+        program: Any = part.program(DEVICE)
+        rows = len(program.weights.first) + (program.start is not None)
+        around = torch.full((4, B + 2, rows, D), guard, dtype=getattr(torch, dtype), device=DEVICE)
+        run_program(program, triton_ops, list(around[:, 1:-1]))
+        assert (around[:, [0, -1]] == guard).all()
+        return list(around[:, 1:-1])
+
+    whole = computed(inputs)
+    for begin, end in ((0, 16), (7, 22), (16, inputs.rows)):
+        stretch = inputs.mode.stretch((begin, end), H, recorded)
+        part = replace(inputs, actions=inputs.actions[:, slice(*stretch.actions)], stretch=stretch)
+        for found, want in zip(computed(part), whole, strict=True):
+            np.testing.assert_array_equal(found.cpu(), want[:, begin:end].cpu())
+
+
+def test_launches_fit_a_grid_however_long_a_trajectory_is():
+    from trajcli.kernels.triton_ops import run_band
+    from trajcli.kernels.triton_ops.formula import Windows
+
+    for each, steps in ((True, 1), (False, 3)):
+        where = Windows(10**8, 0, steps, 0, 10**8, each)
+        programs, _ = run_band._layout(1, 10**8, 7, True, where)
+        assert programs[0] < 2**31
+        assert all(count < 2**16 for count in programs[1:])
 
 
 @pytest.mark.parametrize(

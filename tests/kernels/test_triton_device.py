@@ -295,7 +295,7 @@ def test_a_run_that_finds_the_device_full_goes_on_in_smaller_blocks(tmp_path, mo
     asked = Request(["a.npy"], Path("out"), dt="0.02", start="zero", device="cuda", memory=1 << 32)
     free = torch.cuda.mem_get_info()[0]
     monkeypatch.setattr("trajcli.jobs.plan.free_bytes", lambda name: free)  # others come later
-    hog = torch.empty(free - (600 << 20), dtype=torch.uint8, device=DEVICE)
+    hog = torch.empty(free - (150 << 20), dtype=torch.uint8, device=DEVICE)
     report = run(asked)
     del hog
     torch.cuda.empty_cache()

@@ -75,30 +75,40 @@ class Stencil(NamedTuple):
     """Windows that move on by one point with every row, weighed by whole numbers.
 
     of_differences: weights of order m on m-th differences (the last m of them are 0), and what
-    they are to be divided by; of_points: those of the points, likewise. last: those of the last
-    row, where its window is that of the row before; else None.
+    they are to be divided by; for rows away from the ends. of_points: those of the points,
+    likewise, for all rows but the last one, if its window is that of the row before: that has
+    ``last``. None, too, where more than that is special at the ends.
     """
 
     of_differences: Whole
     differences_common: tuple[int, ...]
-    of_points: Whole
+    of_points: Whole | None
     points_common: tuple[int, ...]
     last: Whole | None
 
+    @property
+    def points(self) -> int:
+        """How many of them a window has."""
+        return len(self.of_differences) // 4
+
 
 def stencil(weights: Weights, where: Windows) -> Stencil | None:
-    """The stencil of a band, None where it is not one."""
+    """The stencil of a band, None where it is not one.
+
+    Of a stretch of rows it is that of the whole, so that the bits are the same.
+    """
     evenly = weights.evenly
-    if evenly is None or where.each or where.steps != 1 or where.shift:
+    if evenly is None or where.each or where.steps != 1:
         return None
+    middle = evenly.unit[where.shift : where.shift + 1]
+    on_differences, differences_common = whole_weights(middle, True)
     held = where.count - 1 + where.offset - where.last  # rows that share the last window, less one
-    if held > 1 or len(evenly.unit) != 1 + held:
-        return None
-    on_differences, differences_common = whole_weights(evenly.unit[:1], True)
-    on_points, points_common = whole_weights(evenly.unit, False)
+    alike = where.shift == 0 and held <= min(1, len(evenly.unit) - 1)
+    on_points, points_common = whole_weights(evenly.unit[: 1 + held] if alike else middle, False)
     if differences_common is None or points_common is None:
         return None
-    of_differences, of_points, *last = map(_numbers, (*on_differences, *on_points))
+    (of_differences,) = map(_numbers, on_differences)
+    of_points, *last = map(_numbers, on_points) if alike else (None,)
     return Stencil(
         of_differences, differences_common, of_points, points_common, last[0] if last else None
     )

@@ -42,11 +42,12 @@ def _layout(
     if inside:
         few = paired or where.each or where.steps != 1
         tile = _tile(rows * dofs, _TILE // 4 if few else _TILE)
-        return (-(-batch // tile["N"]), -(-rows * dofs // tile["F"])), tile
+        runs = -(-rows * dofs // tile["F"])
+        return (-(-batch // tile["N"]) * runs,), {**tile, "runs": runs}  # axis 0 has no limit
     columns = min(64, power_of_two(dofs))
     most = _EDGE_TILE if dofs % 4 else 2 * _EDGE_TILE  # 16 bytes a thread where rows are aligned
     tile = {"N": most // columns, "F": columns}
-    return (-(-batch // tile["N"]), rows, -(-dofs // columns)), tile
+    return (-(-batch // tile["N"]), rows, -(-dofs // columns)), {**tile, "runs": 1}
 
 
 def _parts(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, int]]:
@@ -74,7 +75,7 @@ def forward(
     started = int(start is not None)
     begins = [None] * 4 if start is None else [part.double() for part in start]
     strides = [s for part in begins for s in ((0, 0) if part is None else part.stride())]
-    paired = given.dtype == torch.float64
+    paired = any(x is not None and x.dtype == torch.float64 for x in (given, *outputs.places))
     common: dict[str, Any] = {
         "actions": given,
         "actions_stride": stride(given),
@@ -87,15 +88,13 @@ def forward(
         "out_stride": outputs.stride,
         "batch": batch,
         "horizon": horizon,
-        "last": where.last,
         "HEAD": sizes[0],
         "TAIL": sizes[1],
         "START": started,
         "SHARED": weights.table.hi.shape[0] == 1,
         "D": dofs,
     }
-    doubles = paired or any(x is not None and x.dtype == torch.float64 for x in outputs.places)
-    sliding = None if doubles else stencil(weights, where)  # which keeps float64, not pairs
+    sliding = None if paired else stencil(weights, where)  # which keeps float64, not pairs
     with on(given):
         if sliding is not None:
             _slide(weights, where, sliding, common)
@@ -107,14 +106,21 @@ def forward(
 def _slide(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, Any]) -> None:
     """All rows in one launch, in columns."""
     layout = grid(job["batch"], job["horizon"], job["D"], cheap=True)
+    head, started = job["HEAD"], job["START"]
+    begin, end = where.rows_of(head, head + job["horizon"] - sliding.points)
     slide[layout.programs](
         **job,
         **_spacing(weights),
-        rows=where.count + job["START"],
+        rows=where.count + started,
+        before=begin + started,
+        count=end - begin,
+        skipped=begin + where.offset - where.shift - head if end > begin else 0,
+        last=where.last,
         OFFSET=where.offset,
+        SHIFT=where.shift,
         WEIGHTS=sliding.of_differences,
         COMMON=sliding.differences_common,
-        POINTS=len(sliding.of_points) // 4,
+        POINTS=sliding.points,
         **_lanes(layout, job["actions_stride"], job["out_stride"]),
     )
 
@@ -134,6 +140,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
             rows=count,
             jump_at=jump_at,
             jump=jump,
+            last=where.last,
             **where.options,
             INNER=inside,
             WIDE=_wide(where.count + 1, horizon, dofs),
@@ -169,7 +176,7 @@ def backward(
     }
     sliding = stencil(weights, where)
     with on(actions):
-        if sliding is not None:
+        if sliding is not None and sliding.of_points and where.offset <= common["HEAD"]:
             _slide_back(weights, where, sliding, common)
         else:
             _gather(weights, where, common)
@@ -187,7 +194,7 @@ def _slide_back(weights: Weights, where: Windows, sliding: Stencil, job: dict[st
         WEIGHTS=sliding.of_points,
         LAST_WEIGHTS=sliding.last,
         COMMON=sliding.points_common,
-        POINTS=len(sliding.of_points) // 4,
+        POINTS=sliding.points,
         **_lanes(layout, job["upstream_stride"], job["actions_stride"]),
     )
 

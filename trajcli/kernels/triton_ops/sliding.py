@@ -70,7 +70,7 @@ def with_point(window, point, POINTS: tl.constexpr):
     return found
 
 
-@triton.jit(do_not_specialize=["batch", "horizon", "rows", "last"])
+@triton.jit(do_not_specialize=["batch", "horizon", "rows", "before", "count", "skipped", "last"])
 def slide(
     actions,
     actions_stride,
@@ -86,12 +86,16 @@ def slide(
     batch,
     horizon,
     rows,
+    before,
+    count,
+    skipped,
     last,
     pieces,
     piece_rows,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
     OFFSET: tl.constexpr,
+    SHIFT: tl.constexpr,
     START: tl.constexpr,
     SHARED: tl.constexpr,
     WEIGHTS: tl.constexpr,
@@ -103,8 +107,12 @@ def slide(
     K: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """All ``rows`` rows of outputs. Those whose windows hold points of head or tail, and the
-    start, are computed one at a time, in pairs. WEIGHTS: POINTS of each order, of differences."""
+    """All ``rows`` rows of outputs: ``count`` of them, after ``before`` others, in columns, their
+    windows one after the other from action ``skipped`` on.
+
+    The others, whose windows hold points of head or tail or are held at an end, and the start are
+    computed one at a time, in pairs. WEIGHTS: POINTS of each order, of differences.
+    """
     trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
     row_0 = piece * piece_rows
     factor = factors(spacing, spacing_stride, trajectory, batch, COMMON)
@@ -113,8 +121,8 @@ def slide(
         for _ in tl.static_range(count_of(POINTS, m)):
             window = window + (tl.zeros([N, DP], tl.float64),)
     for i in tl.static_range(POINTS - 1):
-        at = trajectory * actions_stride + (row_0 + i) * D + column
-        point = tl.load(actions + at, mask=alive & (row_0 + i < horizon), other=0.0)
+        at = trajectory * actions_stride + (row_0 + skipped + i) * D + column
+        point = tl.load(actions + at, mask=alive & (row_0 + skipped + i < horizon), other=0.0)
         window = with_point(window, widened(point), POINTS)
     flat = tl.arange(0, K * DP)[None, :]
     flat_row = flat // DP
@@ -125,10 +133,8 @@ def slide(
     to_begin, to_place = offsets(
         out_stride, trajectory, row_0, pieces, piece_rows, N, K, D, DP, WIDE
     )
-    BEFORE: tl.constexpr = START + HEAD - OFFSET
-    from_begin += (POINTS - 1) * D
-    to_begin += BEFORE * D
-    count = tl.maximum(horizon - (POINTS - 1), 0)  # rows whose windows hold actions only
+    from_begin += (skipped + POINTS - 1) * D
+    to_begin += before * D
     for first in range(0, tl.minimum(piece_rows, count), K):
         inside = there & (row_0 + first + flat_row < count)
         tile = tl.load(actions + from_begin + from_place, mask=inside, other=0.0)
@@ -155,7 +161,7 @@ def slide(
     lane = tl.program_id(0).to(tl.int64) * N % pieces
     if (lane == 0) | (lane + N > pieces):  # there is a first piece among the lanes
         for number in range(rows - count):
-            row = number + tl.where(number >= BEFORE, count, 0)
+            row = number + tl.where(number >= before, count, 0)
             band_rows(
                 row + tl.zeros([1, 1], tl.int64),
                 column,
@@ -177,7 +183,7 @@ def slide(
                 TAIL,
                 OFFSET,
                 1,
-                0,
+                SHIFT,
                 False,
                 SHARED,
                 False,

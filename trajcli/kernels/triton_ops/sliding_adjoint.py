@@ -30,19 +30,20 @@ def moved(values, value):
 
 
 @triton.jit
-def with_row(sums, rows, factor, WEIGHTS: tl.constexpr, POINTS: tl.constexpr):
-    """What the points of a window are asked for, with what a row asks: four numbers or None."""
+def with_row(sums, upstream, rows, factor, WEIGHTS: tl.constexpr, POINTS: tl.constexpr):
+    """What the points of a window are asked for, with what a row asks: a number for each order in
+    ``upstream``."""
     scaled = ()
     for m in tl.static_range(4):
-        if rows[m] is None:
-            scaled = scaled + (None,)
+        if upstream[m] is None:
+            scaled = scaled + ((),)
         else:
             scaled = scaled + (widened(rows[m]) * factor[m],)
     found = ()
     for i in tl.static_range(POINTS):
         total = sums[i]
         for m in tl.static_range(4):
-            if rows[m] is not None:
+            if upstream[m] is not None:
                 if WEIGHTS[m * POINTS + i] != 0:
                     weight = tl.full(total.shape, WEIGHTS[m * POINTS + i], tl.float64)
                     total = tl.fma(weight, scaled[m], total)
@@ -52,11 +53,11 @@ def with_row(sums, rows, factor, WEIGHTS: tl.constexpr, POINTS: tl.constexpr):
 
 @triton.jit
 def asked_by(upstream, at, mask):
-    """Four numbers that a row of outputs is asked for, None where it is not."""
+    """What a row of outputs is asked for: four numbers, () where it is not."""
     asked = ()
     for m in tl.static_range(4):
         if upstream[m] is None:
-            asked = asked + (None,)
+            asked = asked + ((),)
         else:
             asked = asked + (tl.load(upstream[m] + at, mask=mask, other=0.0),)
     return asked
@@ -109,10 +110,10 @@ def slide_back(
     for back in tl.static_range(most_of(BEFORE, POINTS - 1), 0, -1):
         row = row_0 + (BEFORE - back)
         asked = asked_by(upstream, begin + row * D, alive & (row >= 0) & (row < alone))
-        sums = with_row(sums, asked, factor, WEIGHTS, POINTS)
+        sums = with_row(sums, upstream, asked, factor, WEIGHTS, POINTS)
         if LAST_WEIGHTS is not None:
             asked = asked_by(upstream, final, alive & (row == rows - 2))
-            sums = with_row(sums, asked, factor, LAST_WEIGHTS, POINTS)
+            sums = with_row(sums, upstream, asked, factor, LAST_WEIGHTS, POINTS)
         if back <= HEAD:
             to = grads[1] + (trajectory * HEAD + HEAD - back) * D + column
             tl.store(to, sums[0], mask=alive & (piece == 0))
@@ -135,7 +136,7 @@ def slide_back(
         tiles = ()
         for m in tl.static_range(4):
             if upstream[m] is None:
-                tiles = tiles + (None,)
+                tiles = tiles + ((),)
             else:
                 tile = tl.load(upstream[m] + from_begin + from_place, mask=inside, other=0.0)
                 tiles = tiles + (rows_of(tl.reshape(tile, [N, K, DP]), K),)
@@ -144,15 +145,15 @@ def slide_back(
             asked = ()
             for m in tl.static_range(4):
                 if upstream[m] is None:
-                    asked = asked + (None,)
+                    asked = asked + ((),)
                 else:
                     asked = asked + (tiles[m][i],)
-            sums = with_row(sums, asked, factor, WEIGHTS, POINTS)
+            sums = with_row(sums, upstream, asked, factor, WEIGHTS, POINTS)
             if LAST_WEIGHTS is not None:
                 if first + i == (rows - 2 - BEFORE) % piece_rows:
                     row = row_0 + (first + i + BEFORE)
                     asked = asked_by(upstream, final, alive & (row == rows - 2))
-                    sums = with_row(sums, asked, factor, LAST_WEIGHTS, POINTS)
+                    sums = with_row(sums, upstream, asked, factor, LAST_WEIGHTS, POINTS)
             given = given + (narrowed(sums[0], grads[0].dtype.element_ty),)
             if TAIL > 0:
                 if last_0 + first + i >= horizon:

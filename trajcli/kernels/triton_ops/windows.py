@@ -41,6 +41,7 @@ def kind_of(t, first, OFFSET: tl.constexpr, STEPS: tl.constexpr, EACH: tl.conste
 @triton.jit
 def places(
     count,
+    runs,
     INNER: tl.constexpr,
     WIDE: tl.constexpr,
     D: tl.constexpr,
@@ -49,12 +50,13 @@ def places(
 ):
     """Trajectories [N, 1] int64, number of the row, dof and whether there is such a place.
 
-    INNER: a run of flat places of ``count`` rows, [1, F], in 32 bits unless WIDE. Else one row, a
-    number, [1, F] dofs.
+    INNER: one of ``runs`` of flat places of ``count`` rows, [1, F], in 32 bits unless WIDE. Else
+    one row, a number, [1, F] dofs.
     """
-    trajectory = tl.program_id(0).to(tl.int64) * N + tl.arange(0, N)[:, None]
+    tile = tl.program_id(0)
     if INNER:
-        run = tl.program_id(1)
+        run = tile % runs
+        tile = tile // runs
         if WIDE:
             run = run.to(tl.int64)
         flat = run * F + tl.arange(0, F)[None, :]
@@ -65,6 +67,7 @@ def places(
         number = tl.program_id(1) + tl.zeros([1, 1], tl.int64)
         d = tl.program_id(2) * F + tl.arange(0, F)[None, :]
         there = d < D
+    trajectory = tile.to(tl.int64) * N + tl.arange(0, N)[:, None]
     return trajectory, number, d, there
 
 
@@ -268,7 +271,7 @@ def band_rows(
             tl.store(to, narrowed(value, out[m].dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["batch", "rows", "jump_at", "jump", "last"])
+@triton.jit(do_not_specialize=["batch", "rows", "jump_at", "jump", "last", "runs"])
 def band(
     actions,
     actions_stride,
@@ -286,6 +289,7 @@ def band(
     jump_at,
     jump,
     last,
+    runs,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
     OFFSET: tl.constexpr,
@@ -307,7 +311,7 @@ def band(
     SHARED: the table is the same for all trajectories. INNER: windows hold actions only, and
     none is held at an end. START: row 0 is the start.
     """
-    trajectory, number, d, there = places(rows, INNER, WIDE, D, N, F)
+    trajectory, number, d, there = places(rows, runs, INNER, WIDE, D, N, F)
     mask = there & (trajectory < batch)
     row = row_0 + number + tl.where(number >= jump_at, jump, 0)
     band_rows(

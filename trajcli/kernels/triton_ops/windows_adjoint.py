@@ -41,7 +41,9 @@ def pulled(
     return total
 
 
-@triton.jit(do_not_specialize=["batch", "points", "jump_at", "jump", "last", "count", "most"])
+@triton.jit(
+    do_not_specialize=["batch", "points", "jump_at", "jump", "last", "count", "most", "runs"]
+)
 def band_adjoint(
     upstream,
     upstream_stride,
@@ -58,6 +60,7 @@ def band_adjoint(
     last,
     count,
     most,
+    runs,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
     OFFSET: tl.constexpr,
@@ -77,7 +80,7 @@ def band_adjoint(
     A point gathers what each row of ``count`` whose window holds it asks of it, in the order of
     the rows. INNER: points of which every window is one of STEPS rows; else there may be ``most``.
     """
-    trajectory, number, d, there = places(points, INNER, WIDE, D, N, F)
+    trajectory, number, d, there = places(points, runs, INNER, WIDE, D, N, F)
     mask = there & (trajectory < batch)
     q = point_0 + number + tl.where(number >= jump_at, jump, 0)
     total = tl.zeros([N, F], tl.float64)
