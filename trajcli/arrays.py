@@ -96,6 +96,33 @@ def columns(values: Array, begin: int, end: int) -> Array:
     return values.narrow(1, begin, end - begin) if is_torch(values) else values[:, begin:end]
 
 
+def columns_at(values: Array, numbers: Any) -> Array:
+    """values[:, numbers], numbers (NumPy) that go on by one and may be held at both ends.
+
+    In torch of slices: numbers would be sent to the device, for which the host has to wait.
+    """
+    if not is_torch(values) or not len(numbers):
+        return values[:, numbers]
+    moves = np.diff(numbers)
+    going = np.flatnonzero(moves)
+    begin, end = (int(going[0]), int(going[-1]) + 1) if len(going) else (len(moves), len(moves))
+    if not (moves[begin:end] == 1).all():
+        return values.index_select(1, to_torch(numbers, str(values.device), whole=True))
+    first, last = int(numbers[0]), int(numbers[-1])
+    held = [columns(values, n, n + 1) for n in (first, last)]
+    parts = [*held[:1] * begin, columns(values, first, last + 1), *held[1:] * (len(moves) - end)]
+    return concatenate(parts, 1) if len(parts) > 1 else parts[0]
+
+
+def counting(first: int, last: int, like: Array) -> Array:
+    """first, first + 1, …, last − 1 in float64, in the library and on the device of ``like``."""
+    if is_torch(like):
+        import torch
+
+        return torch.arange(first, last, dtype=torch.float64, device=like.device)
+    return np.arange(first, last, dtype=np.float64)
+
+
 def leading(values: Array, count: int) -> Array:
     """The first ``count`` columns; the array itself where it has no more."""
     return values if values.shape[1] == count else columns(values, 0, count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -102,8 +102,9 @@ def integrate(
     unknown modes and options. Formulas: README, "Modes".
 
     On a CUDA device the work is done on the current stream. The host waits for it only to check
-    values: not with ``allow_nonfinite`` and dt and times in NumPy, and not while a CUDA graph is
-    captured (after one call to warm up), when values cannot be checked.
+    values (not with ``allow_nonfinite``, but for dt, times and indices on the device), to send
+    NumPy arrays above 64 KiB, and not while a CUDA graph is captured (after one call to warm
+    up), when values cannot be checked.
     """
     options = {
         "scheme": scheme,
@@ -125,12 +126,12 @@ def integrate(
     tensors = [value for value in inputs.arrays() if is_torch(value)]
     device = str(tensors[0].device) if tensors else "cpu"
     choice = choose(device, backend)
-    time: Array = inputs.row_times()
     if tensors:
         outputs = _differentiable(inputs, choice.kernels, device, kind)
-        time = to_torch(time, device)
+        time = to_torch(_timed(inputs, device).row_times(), device)
     else:
         outputs = inputs.compute(choice, kind, wanted)
+        time = inputs.row_times()
     return Trajectory(
         **{name: outputs[name] if name in wanted else None for name in PARTS},
         time=time[0] if time.shape[0] == 1 else time,
@@ -148,6 +149,12 @@ def _differentiable(inputs: Inputs, kernels: Any, device: str, dtype: str) -> di
     run = torch.compiler.disable(run_differentiable)  # type: ignore[no-untyped-call]
     outputs = run(inputs.program(device), kernels, getattr(torch, dtype))
     return dict(zip(PARTS, outputs, strict=True))
+
+
+def _timed(inputs: Inputs, device: str) -> Inputs:
+    """The same with one dt for all on the device, so that no times have to be sent there."""
+    one = inputs.dt is not None and not is_torch(inputs.dt) and inputs.dt.size == 1
+    return replace(inputs, dt=to_torch(inputs.dt, device)) if one else inputs
 
 
 def _wanted(write: Iterable[str]) -> list[str]:

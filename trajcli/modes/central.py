@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import (
+    columns_at,
     concatenate,
     constant,
     differentiable,
@@ -306,10 +307,10 @@ def _stencils(
     gaps: Array, first: Array, place: Array, number: Callable[[Array], Any]
 ) -> list[list[Any]]:
     """weights[order][point], each [b, T]: of windows on unequal steps, as numbers of a kind."""
-    zero = gaps[:, first] * 0.0
+    zero = columns_at(gaps, first) * 0.0
     times = [number(zero)]  # of the window's points, from its first
     for i in range(WINDOW - 1):
-        times.append(times[-1] + number(gaps[:, first + i]))
+        times.append(times[-1] + number(columns_at(gaps, first + i)))
     here = times[0]
     for i in range(1, WINDOW):
         here = here + times[i] * number(constant(place == i, gaps))

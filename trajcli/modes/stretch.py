@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from trajcli.arrays import columns, concatenate, constant, namespace
+from trajcli.arrays import columns, concatenate, counting, namespace
 from trajcli.kernels.pairs import Array, Pair, two_sum
 from trajcli.kernels.program import BLOCK_ROWS
 
@@ -66,7 +64,7 @@ def times_at(
     """
     first, last = counts
     if dt.shape[1] == 1:
-        return dt * constant(np.arange(first, last), dt), None
+        return dt * counting(first, last, dt), None
     zero = namespace(dt).zeros_like(dt[:, 0, None])
     begin = max(first - 1, 0) - stretch.steps[0]
     steps = columns(dt, begin, last - 1 - stretch.steps[0])
