@@ -221,7 +221,8 @@ class Inputs:
         carry.shortest = min(float(steps.min(initial=1.0)), carry.shortest)
         carry.longest = max(float(steps.max(initial=1.0)), carry.longest)
         spread = (1.0 + self.rows * carry.longest) * (1.0 + 8.0 / carry.shortest)
-        return 64.0 * carry.peak * spread**3 < limit  # False for NaN
+        bound = 64.0 * carry.peak * spread * spread * spread  # infinite where ** would raise
+        return bound < limit  # False for NaN
 
     def steps(self) -> Array:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""

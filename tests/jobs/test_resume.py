@@ -237,3 +237,11 @@ def test_a_signal_before_the_work_begins_is_exit_code_75_too(number):
     )
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ROOT})
     assert done.returncode == 75
+
+
+def test_what_another_command_has_left_is_not_dropped_without_a_word(request_):
+    with pytest.raises(Stopped):
+        run(request_, on_progress=stop_at(0.5))
+    other = replace(request_, mode="jerk", resume=True)
+    assert any("begun anew" in note for note in run(other)["notes"])
+    assert not any("begun anew" in note for note in run(replace(other, overwrite=True))["notes"])

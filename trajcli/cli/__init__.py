@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, Abort):
         return console.fail(Stopped(Fault("stopped by SIGINT", hint="run the same command again")))
     except MemoryError:
-        hint = "a smaller --memory, or a machine with more"
+        hint = "less at once (integrate: a smaller --memory), or a machine with more memory"
         return console.fail(UsageError(Fault("out of memory", hint=hint)))
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value

@@ -66,6 +66,8 @@ class Output(ABC):
         has left, where resumed."""
         self.carried: dict[str, Any] = {}
         """The arrays it left to go on from."""
+        self.begun_anew = False
+        """Whether a stopped run has left something that this one cannot go on from."""
         self._durable = durable
         refuse_output(path, overwrite)
         self._hidden = path.parent / f".{path.name}.trajcli-part"
@@ -83,6 +85,7 @@ class Output(ABC):
                 self.done = (int(head["done"][0]), int(head["done"][1]))
                 self._reopen(head["offsets"])
                 return
+            self.begun_anew = resume and self._journal.exists()
             remove(self._journal)
             remove(self._left)
             require_space(path, schema.nbytes * self.copies)

@@ -8,6 +8,7 @@ dimensions; ``time`` is a coordinate in seconds; ``dof`` one of joint names wher
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +31,15 @@ RECORDED_START = "the recording's first row"
 
 RECORDED_ROW = "first row of each"
 """What it says where the start was looked up in what was recorded beside the actions."""
+
+
+def derived_unit(unit: str) -> tuple[str, int]:
+    """The unit of positions that a unit is derived from, and how often: rad/s^2 gives rad, 2."""
+    text = unit.replace(" ", "").replace("**", "^").replace("²", "^2").replace("³", "^3")
+    found = re.fullmatch(r"(.+?)((?:/s(?:\^[123])?)+)", text)
+    if found is None:
+        return unit, 0
+    return found[1], sum(int(power or 1) for power in re.findall(r"/s(?:\^(\d))?", found[2]))
 
 
 def unit_of(quantity: str, positions: str) -> str:

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from trajcli.files.arrays import text_of
+from trajcli.files.schema import QUANTITIES, derived_unit
 from trajcli.files.source import natural_key
 from trajcli.inputs import Inputs
 from trajcli.jobs.places import Place
-from trajcli.modes import PARTS
+from trajcli.modes import MODES, PARTS, Mode, make_mode
 
 _LONG_STEP = 1000.0
 """Seconds that no robot waits between two rows; stamps in ns, µs and ms are millions apart."""
 
 
 def doubts(sources: Sequence[str], places: Sequence[Place], inputs: Inputs) -> Iterator[str]:
-    """Notes on the order of files, on what the actions are and on the unit of time."""
+    """Notes on the order of files, on what the actions are and on units."""
     yield from _order(sources)
     layout, mode = places[0].layout, inputs.mode
     if layout is not None and layout.commands_positions and places[0].commands:
@@ -27,7 +29,43 @@ def doubts(sources: Sequence[str], places: Sequence[Place], inputs: Inputs) -> I
                 f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "
                 f"reads them as {PARTS[order]} (--mode clique or central reads positions)"
             )
+    yield from _told_mode(places[0], mode)
+    yield from _told_units(places[0], inputs)
     yield from _steps(inputs)
+
+
+def _told_mode(place: Place, mode: Mode) -> Iterator[str]:
+    """A file may say what its actions are for."""
+    if place.array.where.rpartition("/")[2] in QUANTITIES:
+        return  # of an output, which says how it was made
+    named, scheme = place.attribute("mode"), place.attribute("scheme")
+    if named is None or text_of(named[1]) not in MODES:
+        return
+    told = {"mode": text_of(named[1])}
+    if scheme is not None and "scheme" in make_mode(told["mode"]).options(False):
+        told["scheme"] = text_of(scheme[1])
+    used = {"mode": mode.name, **mode.options(False)}
+    if any(used.get(name) != value for name, value in told.items()):
+        said = " ".join(f"{name}={value}" for name, value in told.items())
+        asked = " ".join(f"--{name} {value}" for name, value in told.items())
+        yield f"{named[0].rpartition('@')[0]} says {said}, which this run is not ({asked})"
+
+
+def _told_units(place: Place, inputs: Inputs) -> Iterator[str]:
+    """The unit of the actions says what they are, and that of the start what they lead to."""
+    if "units" not in place.array.attributes:
+        return
+    mode, told = inputs.mode, text_of(place.array.attributes["units"])
+    unit, order = derived_unit(told)
+    if told and order != mode.derivatives_of:
+        quantity = PARTS[mode.derivatives_of]
+        yield f"{place.name} is in {told}, which mode {mode.name} reads as {quantity}"
+        return
+    start = place.find("start/position", "start_position")
+    if start is not None and start.where == inputs.names.get("start/position"):
+        other = text_of(start.attributes.get("units", ""))
+        if told and other and other != unit:
+            yield f"{place.name} is in {told}, but {start.where} in {other}"
 
 
 def _order(sources: Sequence[str]) -> Iterator[str]:

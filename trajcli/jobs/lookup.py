@@ -19,6 +19,10 @@ RATE_ATTRIBUTES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
 
 
+SECONDS = ("s", "sec", "secs", "second", "seconds")
+"""How files say that steps and stamps are in seconds."""
+
+
 def find_state(
     files: Files, role: str, given: str | None, parts: Mapping[str, str], places: Sequence[Place]
 ) -> tuple[dict[str, Any], dict[str, str], str]:
@@ -32,7 +36,7 @@ def find_state(
         found, origin = {"position": np.zeros((1, *places[0].array.shape[-1:]))}, "zero"
     elif given is not None:
         found, origin = _state_from(files, role, given), given
-    elif not parts:
+    elif "position" not in parts:  # the other parts are in place of what lies there
         found = _state_beside(role, places)
         where = getattr(found.get("position"), "where", "each input's own")
         origin = where.removesuffix("/position") if found else "none"
@@ -40,7 +44,7 @@ def find_state(
             found, origin = _recorded_start(places)
     for part, text in parts.items():
         found[part] = files.array(text)
-        origin = ", ".join(parts.values()) if given is None else f"{origin}, {text}"
+        origin = text if origin == "none" else f"{origin}, {text}"
     names = {f"{role}/{part}": getattr(v, "where", role) for part, v in found.items()}
     return {part: _states(values) for part, values in found.items()}, names, origin
 
@@ -300,7 +304,11 @@ def _number(value: Any, where: str) -> Any:
 
 
 def _steps(stored: StoredArray) -> Any:
-    """Steps or stamps: few are read now, many block by block."""
+    """Steps or stamps in seconds: few are read now, many block by block."""
+    unit = text_of(stored.attributes.get("units", "")).split()
+    if unit and unit[0].lower() not in SECONDS:
+        hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
+        raise InputError(Fault("steps in another unit", stored.where, "s", " ".join(unit), hint))
     if stored.nbytes > EAGER_BYTES:
         return gliding(stored)
     values = stored.read()

@@ -11,9 +11,9 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
-from trajcli.files.arrays import StoredArray
+from trajcli.files.arrays import StoredArray, text_of
 from trajcli.files.placing import refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, Schema, packed_schema
+from trajcli.files.schema import QUANTITIES, Schema, derived_unit, packed_schema
 from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch, Size
@@ -365,7 +365,7 @@ def _indices(stored: Any) -> Any:
 
 
 def _units(place: Place, mode: Mode) -> str | None:
-    """Units that the file gives for its positions, which the actions of some modes are."""
+    """Units that the file gives for its positions, or those that its actions are derived from."""
     if mode.derivatives_of == 0 and "units" in place.array.attributes:
         return str(place.array.attributes["units"])
     for name in ("start/position", "start_position"):
@@ -373,6 +373,9 @@ def _units(place: Place, mode: Mode) -> str | None:
         if stored is not None and "units" in stored.attributes:
             return str(stored.attributes["units"])
     found = place.attribute("position_units")
+    if found is None and "units" in place.array.attributes:
+        unit, order = derived_unit(text_of(place.array.attributes["units"]))
+        return unit if order == mode.derivatives_of else None
     return str(found[1]) if found else None
 
 

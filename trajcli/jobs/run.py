@@ -76,7 +76,11 @@ def run(
         files.close()
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + plan.schema.nbytes
-    report["notes"] = [*report["notes"], *halving_notes(plan, reached.halved)]
+    report["notes"] = [
+        *report["notes"],
+        *([_BEGUN_ANEW] if output.begun_anew else []),
+        *halving_notes(plan, reached.halved),
+    ]
     if reached.bad:
         report["notes"] = [
             *report["notes"],
@@ -90,6 +94,9 @@ def run(
             f"{quantity} in physical units; {plan.better}",
         ]
     return {**report, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
+
+
+_BEGUN_ANEW = "begun anew: the stopped run that lies there was another command, or of other inputs"
 
 
 @dataclass

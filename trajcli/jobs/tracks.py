@@ -158,6 +158,8 @@ def _require_alike(group: Mapping[str, Place], names: Sequence[str]) -> None:
     if first.ndim not in (2, 3) or 0 in first.shape[-2:]:
         expected = "[B, T, D], or [T, D] for one trajectory"
         faults.append(Fault("wrong shape", first.where, expected, describe(first.shape)))
+    elif first.ndim == 3 and not first.shape[0]:
+        faults.append(Fault("no trajectories", first.where, "B >= 1", describe(first.shape)))
     raise_if_any(faults)
 
 
@@ -215,7 +217,8 @@ def checked(track: Track, name: str) -> Any:
     """The rows of an array of a trajectory; raises InputError for NaN and Inf."""
     rows = track.arrays[name]()
     fault = nonfinite_fault(rows, f"{track.where} {name}", ("step", "dof"))
-    raise_if_any([fault] if fault else [])
+    hint = "a curve through them does not exist: repair the input, or leave the trajectory out"
+    raise_if_any([replace(fault, hint=hint)] if fault else [])
     return rows
 
 

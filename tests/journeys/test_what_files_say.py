@@ -1,0 +1,133 @@
+"""What a file says of itself is believed, or said where it cannot be: units, modes, states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from trajcli.files.schema import derived_unit
+
+
+def written(name: str, units: str = "", **more: Any) -> None:
+    """actions [2, 9, 3] in a unit, dt, and further datasets as (values, unit) or values."""
+    with h5py.File(name, "w") as file:
+        file["actions"] = np.ones((2, 9, 3), "f4")
+        if units:
+            file["actions"].attrs["units"] = units
+        for key, value in {"dt": 0.02, **more}.items():
+            values, unit = value if isinstance(value, tuple) else (value, "")
+            file[key.replace("_", "/")] = values
+            if unit:
+                file[key.replace("_", "/")].attrs["units"] = unit
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "order"),
+    [
+        *(("rad/s^2", "rad", 2), ("rad / s**2", "rad", 2), ("m/s²", "m", 2), ("mm/s/s", "mm", 2)),
+        *(("rad/s", "rad", 1), ("deg/s^3", "deg", 3), ("rad", "rad", 0), ("N m", "N m", 0)),
+    ],
+)
+def test_units_are_taken_apart(text, unit, order):
+    assert derived_unit(text) == (unit, order)
+
+
+@pytest.mark.parametrize("name", ["dt", "times"])
+@pytest.mark.parametrize(("unit", "allowed"), [("ms", False), ("ns", False), ("s", True)])
+def test_steps_in_another_unit_are_refused(trajcli, folder, name, unit, allowed):
+    written("u.h5", dt=((20.0 if name == "dt" else 0.02), unit if name == "dt" else "s"))
+    if name == "times":
+        with h5py.File("u.h5", "a") as file:
+            del file["dt"]
+            file["times"] = np.arange(10.0)
+            file["times"].attrs["units"] = unit
+    found = trajcli("integrate u.h5 --start zero -o out.h5")
+    assert found.code == (0 if allowed else 2)
+    if not allowed:
+        assert f"u.h5:/{name}: steps in another unit" in found.err
+        assert f"found:    {unit}" in found.err
+        assert not Path("out.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("units", "start", "said"),
+    [
+        ("rad/s", "", "u.h5:/actions is in rad/s, which mode acceleration reads as acceleration"),
+        ("m/s^2", "mm", "u.h5:/actions is in m/s^2, but u.h5:/start/position in mm"),
+        ("rad/s^2", "rad", ""),
+        ("", "mm", ""),
+    ],
+)
+def test_units_that_do_not_fit_are_said(trajcli, folder, units, start, said):
+    written("u.h5", units, start_position=(np.zeros((1, 3)), start))
+    found = trajcli("integrate u.h5 -o out.h5")
+    assert found.code == 0
+    assert (said in found.err) if said else ("warning" not in found.err)
+
+
+def test_positions_have_the_unit_that_actions_are_derived_from(trajcli, folder):
+    written("u.h5", "rad/s^2")
+    assert trajcli("integrate u.h5 --start zero -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        assert [file[name].attrs["units"] for name in ("position", "jerk")] == ["rad", "rad/s^3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("", "says mode=jerk scheme=zoh, which this run is not (--mode jerk --scheme zoh)"),
+        ("--mode jerk", "says mode=jerk scheme=zoh"),
+        ("--mode jerk --scheme zoh", ""),
+    ],
+)
+def test_a_mode_that_the_file_says_and_the_run_does_not_use_is_said(trajcli, folder, options, said):
+    written("u.h5")
+    with h5py.File("u.h5", "a") as file:
+        file.attrs.update(mode="jerk", scheme="zoh")
+    found = trajcli(f"integrate u.h5 --start zero -o out.h5 {options}")
+    assert found.code == 0
+    assert (said in found.err) if said else ("warning" not in found.err)
+    again = trajcli("integrate out.h5:position --mode clique --start zero --dt 1 -o more.h5")
+    assert "says mode" not in again.err  # of an output: how it was made
+
+
+def test_one_part_of_the_start_does_not_hide_the_position_beside_the_actions(trajcli, folder):
+    written("u.h5", start_position=np.full((1, 3), 5.0))
+    np.save("velocity.npy", np.full((1, 3), 7.0))
+    assert trajcli("integrate u.h5 --start-velocity velocity.npy -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        assert file["position"][0, 0].tolist() == [5.0] * 3
+        assert file["velocity"][0, 0].tolist() == [7.0] * 3
+
+
+@pytest.mark.parametrize("dt", ["1e-150", "1e-300", "1e300"])
+@pytest.mark.parametrize("mode", ["acceleration", "jerk"])
+def test_steps_of_any_size_are_computed_with(trajcli, folder, dt, mode):
+    found = trajcli(f"integrate actions.npy --start zero --dt {dt} --mode {mode} -o out.h5")
+    assert found.code == 0
+    assert ("too large" in found.err) == (mode == "acceleration" or dt == "1e300")
+
+
+@pytest.mark.parametrize("command", ["resample --to 50", "retime --limits limits.toml"])
+@pytest.mark.parametrize("source", ["none.npy --dt 0.02", "none.h5"])
+def test_no_trajectories_are_refused_in_words(trajcli, folder, command, source):
+    Path("limits.toml").write_text("[velocity]\ndefault = 1.0\n")
+    np.save("none.npy", np.zeros((0, 20, 3), "f4"))
+    assert trajcli("integrate none.npy --start zero --dt 0.02 -o none.h5").code == 0
+    found = trajcli(f"{command} -o out.h5 {source}")
+    assert found.code == 2
+    assert "no trajectories" in found.err
+
+
+def test_what_resample_says_of_nan_can_be_followed(trajcli, folder):
+    values = np.ones((2, 9, 3))
+    values[1, 3, 1] = np.nan
+    np.save("nan.npy", values)
+    found = trajcli("resample nan.npy --dt 0.02 --to 50 -o out.h5")
+    assert found.code == 2
+    assert "step 3, dof 1" in found.err
+    assert "--allow-nonfinite" not in found.err
