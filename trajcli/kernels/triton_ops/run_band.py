@@ -115,6 +115,7 @@ def _slide(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, An
         before=begin + started,
         count=end - begin,
         skipped=begin + where.offset - where.shift - head if end > begin else 0,
+        alike=where.last - where.offset + 1,
         last=where.last,
         OFFSET=where.offset,
         SHIFT=where.shift,

@@ -11,9 +11,16 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.arithmetic import narrowed, rows_of, tile_of, widened
+from trajcli.kernels.triton_ops.arithmetic import (
+    narrowed,
+    rounded,
+    rows_of,
+    tile_of,
+    two_sum,
+    widened,
+)
 from trajcli.kernels.triton_ops.steps import lanes, offsets
-from trajcli.kernels.triton_ops.windows import band_rows
+from trajcli.kernels.triton_ops.windows import band_rows, point
 
 
 @triton.constexpr_function
@@ -70,7 +77,34 @@ def with_point(window, point, POINTS: tl.constexpr):
     return found
 
 
-@triton.jit(do_not_specialize=["batch", "horizon", "rows", "before", "count", "skipped", "last"])
+@triton.jit
+def with_pair(window, lows, hi, lo, POINTS: tl.constexpr):
+    """The same of pairs: what the differences of high parts missed is in ``lows``."""
+    found = ()
+    found_lows = ()
+    for m in tl.static_range(4):
+        for i in tl.static_range(1, count_of(POINTS, m)):
+            found = found + (window[place_of(POINTS, m) + i],)
+            found_lows = found_lows + (lows[place_of(POINTS, m) + i],)
+        found = found + (hi,)
+        found_lows = found_lows + (lo,)
+        hi, missed = two_sum(hi, -window[place_of(POINTS, m + 1) - 1])
+        lo = missed + (lo - lows[place_of(POINTS, m + 1) - 1])
+    return found, found_lows
+
+
+@triton.jit
+def result(window, WEIGHTS: tl.constexpr, POINTS: tl.constexpr, M: tl.constexpr):
+    """The weighted sum of the differences of order M in a window."""
+    values = ()
+    for j in tl.static_range(count_of(POINTS, M)):
+        values = values + (window[place_of(POINTS, M) + j],)
+    return weighed(values, WEIGHTS, M * POINTS)
+
+
+@triton.jit(
+    do_not_specialize=["batch", "horizon", "rows", "before", "count", "skipped", "alike", "last"]
+)
 def slide(
     actions,
     actions_stride,
@@ -89,6 +123,7 @@ def slide(
     before,
     count,
     skipped,
+    alike,
     last,
     pieces,
     piece_rows,
@@ -108,10 +143,11 @@ def slide(
     WIDE: tl.constexpr,
 ):
     """All ``rows`` rows of outputs: ``count`` of them, after ``before`` others, in columns, their
-    windows one after the other from action ``skipped`` on.
+    windows one after the other from action ``skipped`` on. WEIGHTS: POINTS of each order, of
+    differences.
 
-    The others, whose windows hold points of head or tail or are held at an end, and the start are
-    computed one at a time, in pairs. WEIGHTS: POINTS of each order, of differences.
+    Windows that hold points of head or tail slide in pairs. What is left, rows from ``alike`` on
+    or, with a SHIFT, all that are held at an end, has weights of its own in ``table``.
     """
     trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
     row_0 = piece * piece_rows
@@ -122,8 +158,8 @@ def slide(
             window = window + (tl.zeros([N, DP], tl.float64),)
     for i in tl.static_range(POINTS - 1):
         at = trajectory * actions_stride + (row_0 + skipped + i) * D + column
-        point = tl.load(actions + at, mask=alive & (row_0 + skipped + i < horizon), other=0.0)
-        window = with_point(window, widened(point), POINTS)
+        given = tl.load(actions + at, mask=alive & (row_0 + skipped + i < horizon), other=0.0)
+        window = with_point(window, widened(given), POINTS)
     flat = tl.arange(0, K * DP)[None, :]
     flat_row = flat // DP
     there = (trajectory < batch) & (flat % DP + tl.program_id(1) * DP < D)
@@ -147,10 +183,7 @@ def slide(
                 if out[m] is None:
                     found = found + ((),)
                 else:
-                    values = ()
-                    for j in tl.static_range(count_of(POINTS, m)):
-                        values = values + (window[place_of(POINTS, m) + j],)
-                    value = weighed(values, WEIGHTS, m * POINTS) * factor[m]
+                    value = result(window, WEIGHTS, POINTS, m) * factor[m]
                     found = found + (columns[m] + (narrowed(value, out[m].dtype.element_ty),),)
             columns = found
         for m in tl.static_range(4):
@@ -160,13 +193,62 @@ def slide(
         to_begin += K * D
     lane = tl.program_id(0).to(tl.int64) * N % pieces
     if (lane == 0) | (lane + N > pieces):  # there is a first piece among the lanes
-        for number in range(rows - count):
+        first_piece = alive & (piece == 0)
+        others = rows - count
+        if SHIFT == 0:
+            others = rows - START - alike
+            lows = ()
+            for _ in tl.static_range(place_of(POINTS, 4)):
+                lows = lows + (tl.zeros([N, DP], tl.float64),)
+            early = before - START  # rows without windows of actions alone, and later ones
+            late = tl.maximum(alike - early - count, 0)
+            early_points = tl.where(early > 0, early + (POINTS - 1), 0)
+            late_points = tl.where(late > 0, late + (POINTS - 1), 0)
+            for number in range(early_points + late_points):
+                is_late = number >= early_points
+                ahead = number + tl.where(is_late, early + count - early_points, 0)
+                t = ahead + tl.zeros([1, 1], tl.int64) - (POINTS - 1)
+                hi, lo = point(
+                    t + (POINTS - 1 + OFFSET),
+                    column,
+                    trajectory,
+                    first_piece,
+                    actions,
+                    actions_stride,
+                    horizon,
+                    ends,
+                    HEAD,
+                    TAIL,
+                    True,
+                    D,
+                )
+                window, lows = with_pair(window, lows, hi, lo, POINTS)
+                whole = t >= tl.where(is_late, early + count, 0)
+                to = trajectory * out_stride + (t + START) * D + column
+                for m in tl.static_range(4):
+                    if out[m] is not None:
+                        hi = result(window, WEIGHTS, POINTS, m)
+                        lo = result(lows, WEIGHTS, POINTS, m)
+                        value = narrowed(rounded(hi, lo) * factor[m], out[m].dtype.element_ty)
+                        tl.store(out[m] + to, value, mask=first_piece & whole)
+            if START:
+                for m in tl.static_range(4):
+                    if out[m] is not None:
+                        begin = start[m] + trajectory * start_strides[2 * m]
+                        begun = tl.load(
+                            begin + column * start_strides[2 * m + 1], mask=first_piece, other=0.0
+                        )
+                        to = out[m] + trajectory * out_stride + column
+                        tl.store(to, narrowed(begun, out[m].dtype.element_ty), mask=first_piece)
+        for number in range(others):
             row = number + tl.where(number >= before, count, 0)
+            if SHIFT == 0:
+                row = number + START + alike
             band_rows(
                 row + tl.zeros([1, 1], tl.int64),
                 column,
                 trajectory,
-                alive & (piece == 0),
+                first_piece,
                 actions,
                 actions_stride,
                 ends,
