@@ -144,3 +144,13 @@ def on_a_terminal(command: list[str], env: dict[str, str]) -> str:
     os.close(parent)
     assert process.returncode == 0
     return shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [("plot", "pip install matplotlib"), ("export", "pip install rerun-sdk")],
+)
+def test_help_names_the_line_that_installs_what_a_command_needs(trajcli, command, line):
+    text = " ".join(trajcli(f"{command} --help").out.split())
+    assert f"{line}." in text
+    assert "'trajcli" not in text

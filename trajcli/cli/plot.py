@@ -45,7 +45,7 @@ def plot(
     Position, velocity, acceleration and jerk over time, of the first trajectory or those of
     --index; several files over each other. Limits are bands, and what is beyond them is marked.
 
-    Needs matplotlib: pip install 'trajcli[plot]'.
+    Needs matplotlib: pip install matplotlib.
     """
     from trajcli.files.limits import read_limits
     from trajcli.files.opening import open_arrays

@@ -68,7 +68,7 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        hint = "pip install 'trajcli[plot]'"
+        hint = "pip install matplotlib"
         raise UsageError(Fault("no matplotlib here", "plot", found=str(error), hint=hint)) from None
     return matplotlib
 
