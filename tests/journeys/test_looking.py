@@ -250,3 +250,31 @@ def test_looking_imports_neither_torch_nor_what_it_does_not_need(samples, tmp_pa
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.split("\n")}
     assert "h5py" in modules
     assert modules.isdisjoint({"torch", "matplotlib", "rich", "rerun"})
+
+
+@pytest.mark.parametrize("words", ["--rows", "--rows all", "--rows=all"])
+def test_all_rows_are_what_the_word_all_and_no_word_mean(trajcli, out, words):
+    result = trajcli(f"inspect {words} out.h5 --index 5 --json")
+    assert result.code == 0, result.err
+    (listed,) = result.document["rows"]
+    assert (listed["first"], len(listed["position"])) == (0, 65)
+
+
+@pytest.mark.parametrize("command", ["inspect {f} --json", "check {f} --json",
+                                     "export {f} -o o.npz --json"])  # fmt: skip
+def test_all_trajectories_are_what_the_word_all_and_no_index_mean(trajcli, out, command):
+    line = command.format(f="out.h5")
+    without = trajcli(line).document
+    Path("o.npz").unlink(missing_ok=True)
+    result = trajcli(f"{line} --index all")
+    assert result.code == 0, result.err
+    assert result.document == without
+
+
+def test_all_joints_are_what_the_word_all_means_unless_one_is_called_so(trajcli, folder):
+    for names, found in ((["a", "b"], ["a", "b"]), (["any", "all"], ["all"])):
+        with h5py.File("in.h5", "w") as file:
+            file["position"] = np.zeros((2, 5, 2))
+            file["joint_names"] = names
+        report = trajcli("inspect in.h5 --dof all --json").document
+        assert report["states"][0]["dofs"] == found

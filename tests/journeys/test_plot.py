@@ -147,6 +147,17 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
     assert {"out.h5", "other.h5"} <= set(legend)
 
 
+def test_plot_draws_the_first_trajectory_or_all_as_its_help_says(trajcli, folder, figures):
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = np.random.default_rng(0).standard_normal((5, 6, 2))
+    for words, count in (("", 1), (" --index all", 5)):
+        assert trajcli(f"plot in.h5 --dof 0 -o fig.png --overwrite{words}").code == 0
+        lines = [one for one in figures[-1].axes[0].get_lines() if one.get_gid() == "position/0"]
+        assert len(lines) == count
+    text = " ".join(trajcli("plot --help").out.replace("│", " ").split())
+    assert "or all. (default: the first; --histogram: all)" in text
+
+
 def test_start_end_and_goal_are_marked(trajcli, folder, figures):
     with h5py.File("in.h5", "w") as file:
         file["position"] = np.cumsum(np.ones((2, 5, 3)), 1)

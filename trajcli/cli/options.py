@@ -400,10 +400,19 @@ Shard = Annotated[
 
 _look_option = _panel("What is looked at")
 
+_WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
+
 Index = Annotated[
+    str | None, _look_option("--index", metavar="WHICH", help=f"{_WHICH} (default: all)")
+]
+InspectIndex = Annotated[
+    str | None,
+    _look_option("--index", metavar="WHICH", help=f"{_WHICH} (default: all; --rows: the first)"),
+]
+PlotIndex = Annotated[
     str | None,
     _look_option(
-        "--index", metavar="WHICH", help="Trajectories: 3, 0:10 or 2,5,-1. (default: all)"
+        "--index", metavar="WHICH", help=f"{_WHICH} (default: the first; --histogram: all)"
     ),
 ]
 Dof = Annotated[

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def plot(
     source: options.Sources,
     out: options.Figure,
-    index: options.Index = None,
+    index: options.PlotIndex = None,
     dof: options.Dof = None,
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
