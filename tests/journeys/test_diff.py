@@ -214,3 +214,14 @@ def test_what_makes_no_sense_is_exit_2(trajcli, folder, line):
     result = trajcli(line)
     assert result.code == 2
     assert result.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("option", ["--rtol", "--atol", "--ulp"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "-inf"])
+def test_a_tolerance_is_a_finite_number_from_0_on(trajcli, folder, option, value):
+    result = trajcli(f"diff start.npy start.npy {option} {value}")
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err == (
+        f"error: {option}: not a tolerance\n  expected: a finite number >= 0\n  found:    {value}\n"
+    )
