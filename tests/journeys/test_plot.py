@@ -180,20 +180,94 @@ def test_a_histogram_counts_the_peaks_of_the_whole_batch(trajcli, out, figures, 
     with h5py.File(out) as file:
         for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
             peaks = np.abs(file[name][...]).max(1)
+            if name == "position":  # both ends
+                peaks = np.concatenate([file[name][...].min(1), file[name][...].max(1)])
             panel = figure.axes[axis]
-            assert name in panel.get_xlabel()
+            sign = "least and largest position" if name == "position" else f"peak |{name}|"
+            assert panel.get_xlabel().startswith(sign)
             for dof in range(7):
                 gid = f"{name}/panda_joint{dof + 1}"
                 (bars,) = [p for p in panel.patches if p.get_gid() == gid]
                 values, edges, baseline = bars.get_data()
                 counts = np.histogram(peaks[:, dof], edges)[0]
                 heights = values - baseline
-                assert counts.sum() == 64
+                assert counts.sum() == len(peaks)
                 np.testing.assert_allclose(heights / heights.max(), counts / counts.max())
             labels = [label.get_text() for label in panel.get_yticklabels()]
             assert labels == [f"panda_joint{n}" for n in range(1, 8)]
             limits = [one for one in panel.get_lines() if one.get_gid() == "limit"]
-            assert len(limits) == 7
+            assert len(limits) == (14 if name == "position" else 7)
+            assert not panel.texts
+
+
+@pytest.fixture
+def offside(folder) -> Path:
+    """Three joints: the second on the wrong side of its limits, the third once below its own."""
+    random = np.random.default_rng(0)
+    position = random.uniform(-0.3, 0.3, (6, 20, 3))
+    position[:, :, 1] = 0.5 + 0.01 * position[:, :, 1]
+    position[4, 7, 2] = -0.9
+    velocity = random.uniform(-1, 1, (6, 20, 3))
+    with h5py.File("in.h5", "w") as file:
+        file["position"], file["velocity"] = position, velocity
+    Path("limits.toml").write_text(
+        "[position]\nlower = [-9.0, -3.07, -0.8]\nupper = [9.0, -0.07, 0.8]\n"
+        "[velocity]\nupper = [2.0, 2.0, 2.0]"
+    )
+    return folder
+
+
+def test_a_histogram_shows_which_side_of_a_limit_positions_are_on(trajcli, offside, figures):
+    checked = trajcli("check in.h5 --limits limits.toml --json").document["checks"]
+    (count,) = [one["count"] for one in checked if one["passed"] is False]
+    assert count == 6 * 20 + 1
+    result = trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png")
+    assert result.out.endswith(", 121 values beyond limits\n")
+    result = trajcli("plot in.h5 --histogram --limits limits.toml -o fig2.png --json")
+    assert result.document["beyond_limits"] == count
+    panel = figures[0].axes[0]
+    assert [text.get_text() for text in panel.texts] == ["121 values beyond limits"]
+    assert not figures[0].axes[1].texts
+    drawn = [(one.get_gid(), *one.get_xdata()) for one in panel.get_lines()]
+    assert {at for gid, *at in map(tuple, drawn) if gid == "limit" for at in at} == {
+        -3.07, -0.07, -0.8, 0.8
+    }  # fmt: skip
+    worst = {gid: at for gid, at, *_ in drawn if gid.startswith("beyond")}
+    with h5py.File("in.h5") as file:
+        assert worst == {"beyond/1": file["position"][:, :, 1].max(), "beyond/2": -0.9}
+    legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert legend == ["limit", "limit further that way", "beyond a limit"]
+    bars = next(p for p in panel.patches if p.get_gid() == "position/2")
+    assert any(abs(edge + 0.8) < 1e-6 for edge in bars.get_data().edges)  # no bar on both sides
+
+
+def test_limits_far_from_all_values_are_arrows_at_the_edge(trajcli, offside, figures):
+    assert trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png").code == 0
+    far = [one for one in figures[0].axes[0].get_lines() if one.get_gid() == "far limit"]
+    assert sorted(one.get_marker() for one in far) == ["<", ">"]
+    assert {float(one.get_ydata()[0]) for one in far} == {2.43}  # the row of the first joint
+
+
+def test_only_the_chosen_trajectories_are_counted(trajcli, offside):
+    line = "plot in.h5 --histogram --limits limits.toml -o fig.png --json --overwrite"
+    for words, count in ((" --index 4", 21), (" --index 0:3", 60), (" --dof 0", 0)):
+        assert trajcli(line + words).document["beyond_limits"] == count
+    result = trajcli("plot in.h5 --dof 0 --limits limits.toml -o fig.png --overwrite")
+    assert result.out.endswith(", no value beyond limits\n")
+
+
+def test_padding_and_nan_are_no_peaks(trajcli, folder, figures):
+    values = np.full((2, 5, 1), 0.5)
+    values[0, 3:], values[1, 1] = 0.0, np.nan
+    with h5py.File("in.h5", "w") as file:
+        file["position"], file["lengths"] = values, np.array([3, 5])
+    Path("limits.toml").write_text("[position]\nlower = [0.4]\nupper = [0.6]")
+    result = trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png --json")
+    assert result.document["beyond_limits"] == 0
+    (bars,) = [p for p in figures[0].axes[0].patches if p.get_gid() == "position/0"]
+    values, edges, _ = bars.get_data()
+    assert [(a, b) for a, b, n in zip(edges[:-1], edges[1:], values, strict=True)
+            if n > 0 and not a <= 0.5 <= b] == []  # fmt: skip
 
 
 def test_the_peaks_of_long_trajectories_are_kept(trajcli, folder, figures):
@@ -211,6 +285,17 @@ def test_the_peaks_of_long_trajectories_are_kept(trajcli, folder, figures):
     peak = shown[1].get_xdata()[shown[1].get_ydata().argmax()]
     assert abs(peak - 333.33) < 0.5
     assert Path("fig.svg").stat().st_size < 500_000
+
+
+def test_all_values_beyond_limits_are_counted_also_of_long_trajectories(trajcli, folder):
+    values = np.zeros((1, 50_000, 2))
+    values[0, 20_000:30_000, 1] = 5.0
+    with h5py.File("in.h5", "w") as file:
+        file["velocity"] = values
+    Path("limits.toml").write_text("[velocity]\nupper = [1.0, 1.0]")
+    for words in ("", " --histogram"):
+        line = f"plot in.h5 --limits limits.toml -o fig.png --overwrite --json{words}"
+        assert trajcli(line).document["beyond_limits"] == 10_000
 
 
 def test_the_colours_are_apart_for_all_eyes():

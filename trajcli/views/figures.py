@@ -126,7 +126,9 @@ def _stack(axis: Any, quantity: str, members: Sequence[Line]) -> None:
     for line in members:
         _ends(axis, line)
     _limits(axis, members)
-    beyond = sum(_violations(axis, line) for line in members)
+    for line in members:
+        _violations(axis, line)
+    beyond = sum(line.outside for line in members)
     unit = unit_text(members[0].unit)
     axis.set_ylabel(f"{quantity}\n({unit})" if unit else quantity)
     if beyond:
@@ -186,8 +188,8 @@ def _extent(members: Sequence[Line]) -> tuple[float, float]:
     return low, high
 
 
-def _violations(axis: Any, line: Line) -> int:
-    """What is beyond limits: underlaid, with a mark at the worst of each stay; how many values."""
+def _violations(axis: Any, line: Line) -> None:
+    """What is beyond limits: underlaid, with a mark at the worst of each stay."""
     beyond = line.beyond
     for i in np.flatnonzero(beyond.any(axis=0)).tolist():
         gid = f"beyond/{line.quantity}/{line.dofs[i]}"
@@ -197,7 +199,6 @@ def _violations(axis: Any, line: Line) -> int:
         axis.plot(
             line.time[at], values[at], "x", color=RED, ms=5, mew=1.1, ls="none", zorder=5, gid=gid
         )
-    return int(beyond.sum())
 
 
 def _worst(line: Line, i: int) -> Any:
