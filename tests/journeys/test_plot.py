@@ -48,6 +48,11 @@ def line(figure: Any, axis: int, gid: str) -> Any:
     return found
 
 
+def look(one: Any) -> tuple[str, float]:
+    """Dashes and opacity of a line."""
+    return str(one._unscaled_dash_pattern), one.get_alpha()  # get_linestyle() calls all dashes --
+
+
 def pixels(path: Path) -> np.ndarray:
     from matplotlib.image import imread
 
@@ -142,9 +147,55 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
     lines = [one for one in figure.axes[0].get_lines() if one.get_gid() == "position/panda_joint1"]
     assert len(lines) == 6
     assert len({one.get_color() for one in lines}) == 1
+    assert len({(one.get_linestyle(), one.get_alpha()) for one in lines}) == 6
     assert [one.get_linestyle() for one in lines] == ["-"] * 3 + ["--"] * 3
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"out.h5", "other.h5"} <= set(legend)
+    assert {"out.h5", "other.h5", "trajectory 0", "trajectory 1", "trajectory 2"} <= set(legend)
+    title = figure.legends[0].get_title().get_text()
+    assert title == "out.h5, other.h5, trajectories 0 to 2"
+
+
+def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_names(
+    trajcli, out, figures
+):
+    assert trajcli("plot out.h5 --index 0:12 --dof 0:2 -o fig.png").code == 0
+    (figure,) = figures
+    looks = [look(one) for one in figure.axes[0].get_lines()
+             if one.get_gid() == "position/panda_joint1"]  # fmt: skip
+    assert len(set(looks)) == 12
+    legend = {one.get_label(): look(one) for one in figure.legends[0].get_lines()}
+    assert [legend[f"trajectory {n}"] for n in range(12)] == looks
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("", "out.h5, trajectory 0"),
+        (" --index 3", "out.h5, trajectory 3"),
+        (" --index 3,4", "out.h5, trajectories 3, 4"),
+        (" --index 3:9:2", "out.h5, trajectories 3, 5, 7"),
+        (" --index ::9", "out.h5, trajectories 0, 9, 18, 27, 36, 45 and 2 more"),
+        (" --histogram", "out.h5"),
+        (" --title mine", "mine"),
+        (" --title=", ""),
+    ],
+)
+def test_the_title_says_which_file_and_trajectories(trajcli, out, figures, words, title):
+    line = f"plot {out}:position -o fig.png --dof 0{words}"
+    assert trajcli(line).code == 0
+    (figure,) = figures
+    found = figure.legends[0].get_title().get_text() if figure.legends else ""
+    assert found == title.replace("out.h5", "out.h5:position")
+
+
+def test_the_title_says_which_trajectory_of_which_file(trajcli, folder, figures):
+    for name, count in (("a", 3), ("b", 5)):
+        with h5py.File(f"{name}.h5", "w") as file:
+            for n in range(count):
+                file[f"demo_{n}/actions"] = np.random.default_rng(n).standard_normal((4, 2))
+    assert trajcli("plot a.h5 b.h5 --index -1 -o fig.png").code == 0
+    title = figures[0].legends[0].get_title().get_text()
+    assert title == "a.h5, trajectory demo_2; b.h5, trajectory demo_4"
 
 
 def test_plot_draws_the_first_trajectory_or_all_as_its_help_says(trajcli, folder, figures):

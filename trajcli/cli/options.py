@@ -523,7 +523,12 @@ Histogram = Annotated[
     bool, _look_option("--histogram", help="The peaks of all trajectories, as a histogram.")
 ]
 Title = Annotated[
-    str | None, _output_option("--title", metavar="TEXT", help="Above the figure. (default: none)")
+    str | None,
+    _output_option(
+        "--title",
+        metavar="TEXT",
+        help="Above the figure; '' for none. (default: files and trajectories)",
+    ),
 ]
 _tolerance_option = _panel("What is allowed")
 Recompute = Annotated[

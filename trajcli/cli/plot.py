@@ -75,8 +75,7 @@ def plot(
             else:
                 drawn += drawing.lines_of(trajectories, number, index, dof, table)
     with figures.settings(library):
-        names = [str(found) for found in sources]
-        figure = (draw_peaks if histogram else figures.draw_lines)(drawn, names, title)
+        figure = (draw_peaks if histogram else figures.draw_lines)(drawn, sources, title)
         with new_file(out, overwrite) as hidden:
             figures.save(figure, hidden, out.suffix)
     _tell(console, out, drawn)

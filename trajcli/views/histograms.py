@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from trajcli.files.limits import Bounds
+from trajcli.files.source import Source
 from trajcli.views.drawing import Peaks, panels
 from trajcli.views.figures import (
+    MOST_FILES,
     RED,
     colour_of,
+    few,
     finish,
     new_figure,
     plain,
@@ -32,7 +35,7 @@ _MARKS: dict[str, dict[str, Any]] = {
 """What the marks in a figure of peaks are called, and how they look."""
 
 
-def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[str], title: str | None) -> Any:
+def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[Source], title: str | None) -> Any:
     """A figure of how the peaks are distributed over the trajectories, dof by dof."""
     shown = panels(peaks)
     columns = 2 if len(shown) > 1 else 1
@@ -49,6 +52,8 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[str], title: str | None
         filled = {"color": "#444444", "lw": 5, "alpha": 0.75}
         marks.append((plain(name), outline if source else filled))
     marks += [(label, about) for label, about in _MARKS.items() if label in kinds]
+    if title is None:
+        title = few(short_names(sources), MOST_FILES)
     finish(figure, [], [], title, marks)
     return figure
 
