@@ -99,6 +99,45 @@ def test_the_lines_are_the_data(trajcli, out, figures):
     assert legend == ["panda_joint2", "panda_joint4", "start", "end"]
 
 
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        ("--mode jerk --scheme euler", {"jerk": "pre"}),
+        ("--mode jerk --scheme zoh", {"jerk": "pre"}),
+        ("--mode jerk --scheme foh", {}),
+        ("--mode acceleration --scheme euler", {"acceleration": "pre", "jerk": "pre"}),
+        ("--mode acceleration --scheme foh", {"jerk": "pre"}),
+        ("--mode velocity --scheme zoh", {"velocity": "pre", "jerk": "pre"}),
+        ("--mode clique --scheme zoh", {"jerk": "pre"}),
+        ("--mode central", {}),
+        ("--mode bspline --degree 3 --steps 4", {"jerk": "post"}),
+        ("--mode bspline --degree 4 --steps 4", {}),
+    ],
+)
+def test_what_is_constant_over_steps_is_drawn_in_steps(trajcli, folder, figures, options, held):
+    job = f"integrate actions.npy --start start.npy --dt 0.1 {options} --dtype float64 -o job.h5"
+    assert trajcli(job).code == 0
+    assert trajcli("plot job.h5 --dof 1 -o fig.png").code == 0
+    (figure,) = figures
+    for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
+        style = line(figure, axis, f"{name}/1").get_drawstyle()
+        assert style == (f"steps-{held[name]}" if name in held else "default")
+
+
+@pytest.mark.parametrize("options", ["--mode jerk --scheme euler", "--mode clique",
+                                     "--mode bspline --degree 3 --steps 4"])  # fmt: skip
+def test_a_jerk_drawn_in_steps_is_the_slope_of_the_acceleration(trajcli, folder, figures, options):
+    job = f"integrate actions.npy --start start.npy --dt 0.1 {options} --dtype float64 -o job.h5"
+    assert trajcli(job).code == 0
+    assert trajcli("plot job.h5 --dof 1 -o fig.png").code == 0
+    (figure,) = figures
+    jerk, acceleration = line(figure, 3, "jerk/1"), line(figure, 2, "acceleration/1")
+    slopes = np.diff(acceleration.get_ydata()) / np.diff(acceleration.get_xdata())
+    values = jerk.get_ydata()
+    drawn = values[1:] if jerk.get_drawstyle() == "steps-pre" else values[:-1]
+    np.testing.assert_allclose(drawn, slopes, atol=1e-9 * np.abs(slopes).max())
+
+
 def test_there_is_ink_in_every_panel_in_the_colours_of_the_lines(trajcli, out):
     assert trajcli("plot out.h5 --dof 0:3 -o fig.png").code == 0
     image = pixels(Path("fig.png"))

@@ -43,8 +43,8 @@ class Line:
     outside: int
     """How many values are beyond limits, also of those that are not drawn."""
     goal: Any = None
-    held: bool = False
-    """Whether a value holds over the step into its row: the actions of zero-order hold."""
+    held: str = ""
+    """Whether a value holds over the step "into" its row or "out of" it; else lines lead on."""
 
     @property
     def beyond(self) -> Any:
@@ -153,8 +153,28 @@ def _line(
         bounds,
         outside,
         _goal(motions, own, quantity, numbers),
-        quantity == _acted(motions) and motions.attributes.get("scheme") == "zoh",
+        _held(motions, quantity),
     )
+
+
+def _held(motions: Motions, quantity: str) -> str:
+    """How long a value of a quantity holds, by the relation of the mode that made it.
+
+    From clique to jerk a_t − a_{t−1} = dt_t·j_t, but for jerks that are linear (foh); sums by euler
+    and zoh take an action for the whole step into its row. Cubic B-splines have one jerk from a
+    knot to the next, which the row at the knot begins.
+    """
+    told = motions.attributes
+    mode, scheme = str(told.get("mode")), str(told.get("scheme"))
+    if told.get("smooth"):
+        return ""
+    if mode == "bspline":
+        return "out of" if quantity == "jerk" and told.get("degree") == 3 else ""
+    if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
+        return ""
+    if quantity == "jerk" and mode != "jerk":
+        return "into"
+    return "into" if quantity == mode and scheme != "foh" else ""
 
 
 def quantity_of(motions: Motions, name: str) -> str:

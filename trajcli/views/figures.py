@@ -26,6 +26,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """M. Okabe and K. Ito's colours, which colour-blind readers tell apart; without the yellow, which
 is too faint on paper."""
 _STYLES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+_STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
 RED = "#C00000"
 _GREY = "#999999"
 _MOST_NAMED = 12
@@ -192,7 +193,7 @@ def _stack(axis: Any, quantity: str, members: Sequence[Line], look: Look) -> Non
                 linestyle=look.style(line, number),
                 linewidth=thin,
                 alpha=look.opacity(line),
-                drawstyle="steps-pre" if line.held else "default",
+                drawstyle=_STEPS[line.held],
                 gid=f"{quantity}/{line.dofs[i]}",
             )
     for line in members:
@@ -266,7 +267,8 @@ def _violations(axis: Any, line: Line) -> None:
     for i in np.flatnonzero(beyond.any(axis=0)).tolist():
         gid = f"beyond/{line.quantity}/{line.dofs[i]}"
         values = np.where(beyond[:, i], line.values[:, i], np.nan)
-        axis.plot(line.time, values, color=RED, lw=4.0, alpha=0.35, zorder=1.5, gid=f"{gid}/part")
+        under = {"color": RED, "lw": 4.0, "alpha": 0.35, "zorder": 1.5, "gid": f"{gid}/part"}
+        axis.plot(line.time, values, drawstyle=_STEPS[line.held], **under)
         at = _worst(line, i)
         axis.plot(
             line.time[at], values[at], "x", color=RED, ms=5, mew=1.1, ls="none", zorder=5, gid=gid
