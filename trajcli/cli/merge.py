@@ -10,10 +10,10 @@ from trajcli.cli.console import Console, Progress, bytes_text
 EXAMPLE = """
 Example, on the files in sample_data (the first does what the second joins):
 
-    trajcli integrate sample_data/reach.h5 --shard-index 0 --num-shards 1 -o out.h5
+    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh --shard-index 0 --num-shards 1 -o out.h5
 
     trajcli merge out.h5.parts -o out.h5
-"""
+"""  # noqa: E501
 
 
 def register(app: typer.Typer) -> None:

@@ -12,7 +12,7 @@ Example, on the files in sample_data:
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
 
-    trajcli retime out.h5 --limits sample_data/limits.toml -o slower.h5
+    trajcli retime out.h5 --limits sample_data/limits.toml -o retimed.h5
 """
 
 
