@@ -154,3 +154,23 @@ def test_help_names_the_line_that_installs_what_a_command_needs(trajcli, command
     text = " ".join(trajcli(f"{command} --help").out.split())
     assert f"{line}." in text
     assert "'trajcli" not in text
+
+
+@pytest.mark.parametrize(
+    ("file", "what", "found"),
+    [
+        ("line.npy", "wrong number of dimensions", "[5]"),
+        ("complex.npy", "not real numbers", "complex numbers (complex128)"),
+        ("line.h5", "wrong number of dimensions", "[5]"),
+    ],
+)
+@pytest.mark.parametrize("name", ["check", "plot", "export csv"])
+def test_an_array_that_is_no_trajectory_says_what_it_is(trajcli, folder, name, file, what, found):
+    np.save("line.npy", np.ones(5))
+    np.save("complex.npy", np.ones((2, 3, 4), complex))
+    with h5py.File("line.h5", "w") as made:
+        made["start/position"], made["position"] = np.ones(3), np.ones(5)
+    result = run(trajcli, name, folder / file)
+    assert result.code == 2
+    assert f"{file}{':/position' * file.endswith('h5')}: {what}\n" in result.err
+    assert f"  found:    {found}\n" in result.err

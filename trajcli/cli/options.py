@@ -430,7 +430,7 @@ Value = Annotated[
     _look_option(
         "--value",
         metavar="DATASET[I,J,K]",
-        help="Print one number and nothing else: position[3,-1,2].",
+        help="Print one number and nothing else: position[3,-1,2]; of a .npy [3,-1,2].",
     ),
 ]
 LimitsFile = Annotated[

@@ -11,6 +11,8 @@ from trajcli.views.tables import table
 
 _HEADINGS = ("dataset", "differ", "beyond", "absolute", "relative", "ulp", "worst at", "a", "b")
 _SIDES = ("left", *["right"] * 5, "left", "right", "right")
+_UNNAMED = "values"
+"""What the one array of a .npy is called."""
 _WIDE = 100
 """Below this width the two numbers that are worst are left out."""
 
@@ -33,25 +35,28 @@ def comparison(
         yield from table(columns, rows, screen)
     for difference in differences:
         if difference.why:
-            yield f"{shown(difference.dataset)}: {difference.why}"
+            yield f"{shown(difference.dataset or _UNNAMED)}: {difference.why}"
     for name, a, b in apart:
         yield f"attribute {shown(name)}: {shown_list(str(a))} and {shown_list(str(b))}"
     yield ""
     failed = [difference for difference in differences if not difference.passed]
     differing = sum(difference.differing for difference in differences)
     if failed:
-        count = f"{len(failed)} of {len(differences)} datasets differ by more than allowed"
+        datasets = "dataset" if len(differences) == 1 else "datasets"
+        differ = "differs" if len(failed) == 1 else "differ"
+        count = f"{len(failed)} of {len(differences)} {datasets} {differ} by more than allowed"
         yield screen.alarming(count)
     elif not differences:
         yield "no datasets to compare"
     else:
-        within = f"{differing} numbers differ, within what is allowed" if differing else "equal"
+        count = f"{differing} numbers differ" if differing > 1 else "1 number differs"
+        within = f"{count}, within what is allowed" if differing else "equal"
         plural = "s" if len(differences) > 1 else ""
         yield f"{len(differences)} dataset{plural}: {within}"
 
 
 def _row(difference: Difference) -> list[str]:
-    name = difference.dataset or "values"
+    name = difference.dataset or _UNNAMED
     if not difference.differing:
         return [name, "0", "0", "0", "0", "0", "", "", ""]
     at = ", ".join(map(str, difference.at or ()))

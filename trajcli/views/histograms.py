@@ -90,7 +90,8 @@ def _histogram(axis: Any, quantity: str, members: Sequence[Peaks]) -> set[str]:
     _label(axis, quantity, members, rows, names, signed)
     if not signed:
         axis.set_xlim(left=0)
-    said = f"{len(members[0].low)} trajectories, tallest bar {tallest}"
+    count = len(members[0].low)
+    said = f"{count} trajector{'y' if count == 1 else 'ies'}, tallest bar {tallest}"
     axis.set_title(said, loc="left", color="#444444", pad=3, fontsize=7)
     beyond = sum(one.outside for one in members)
     if beyond:
