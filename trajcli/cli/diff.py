@@ -55,7 +55,7 @@ def diff(
     from trajcli.files.opening import open_arrays
     from trajcli.files.source import parse_source
     from trajcli.views.differences import Tolerance, arrays_of, attributes_apart, compare
-    from trajcli.views.screen import Screen
+    from trajcli.views.screen import Screen, within
 
     if second is None and not recompute:
         hint = "--recompute compares one file with its own job done again"
@@ -87,7 +87,8 @@ def diff(
     if not (json or quiet):
         from trajcli.views.comparison import comparison
 
-        for line in comparison(first, name, differences, apart, Screen.of(sys.stdout)):
+        screen = Screen.of(sys.stdout)
+        for line in within(comparison(first, name, differences, apart, screen), screen):
             console.say(line)
     console.document(_document(first, name, passed, differences, apart))
     return 0 if passed else 1

@@ -63,7 +63,7 @@ def inspect(
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.datasets import Wish
     from trajcli.views.inspection import describe
-    from trajcli.views.screen import Screen
+    from trajcli.views.screen import Screen, within
     from trajcli.views.summary import summarise
 
     console = Console(json, quiet)
@@ -79,7 +79,8 @@ def inspect(
             summary = summarise(found, wish, progress)
         reports.append(summary.report)
         if not (json or quiet):
-            for line in describe(summary, bytes_text(summary.report["bytes"]), screen):
+            lines = describe(summary, bytes_text(summary.report["bytes"]), screen)
+            for line in within(lines, screen):
                 console.say(line)
     console.document(reports[0] if len(reports) == 1 else {"files": reports})
 
