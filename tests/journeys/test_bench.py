@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 
@@ -50,3 +52,16 @@ def test_what_cannot_be_measured_is_refused(trajcli, folder, words, message):
     result = trajcli(f"bench {words}")
     assert result.code == 2
     assert message in result.err
+
+
+def test_on_a_narrow_terminal_no_figure_is_broken(trajcli, folder, monkeypatch):
+    from trajcli.views.screen import Screen
+
+    line = "bench --elements 1000 --dofs 1 --rounds 1 --modes clique"
+    monkeypatch.setattr(Screen, "of", staticmethod(lambda stream: Screen(30, True)))
+    out = trajcli(line).out
+    blocks = out[out.index("\n mode clique\n") : out.index("file to file")].splitlines()[1:]
+    assert all(len(row) <= 30 for row in blocks)
+    figures = [row.split()[-1] for row in blocks if row.startswith("   ns/element ")]
+    assert figures
+    assert all(re.fullmatch(r"\d+\.\d\d", figure) for figure in figures)

@@ -169,3 +169,15 @@ def test_several_files_are_one_document_and_one_failure_is_exit_1(trajcli, sampl
     result = trajcli(f"check {samples}/recorded.h5 {samples}/recorded_faulty.h5 --json")
     assert result.code == 1
     assert [file["passed"] for file in result.document["files"]] == [True, False]
+
+
+def test_one_check_is_no_checks_and_nothing_is_said_of_rows_that_are_not_there(trajcli, folder):
+    assert trajcli("check actions.npy").out.endswith("actions.npy: 1 check passed\n")
+    np.save("none.npy", np.zeros((0, 10, 3)))
+    assert trajcli("integrate none.npy --start zero --dt 1 -o none.h5").code == 0
+    report = trajcli("check none.h5 --json").document
+    found = {c["check"]: c["found"] for c in report["checks"] if c["passed"] is None}
+    assert found == {
+        "relation (acceleration, euler)": "not checked: there are no rows",
+        "start row": "not checked: there are no rows",
+    }

@@ -214,3 +214,26 @@ def test_what_makes_no_sense_is_exit_2(trajcli, folder, line):
     result = trajcli(line)
     assert result.code == 2
     assert result.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("option", ["--rtol", "--atol", "--ulp"])
+@pytest.mark.parametrize("value", ["-1", "nan", "inf", "-inf"])
+def test_a_tolerance_is_a_finite_number_from_0_on(trajcli, folder, option, value):
+    result = trajcli(f"diff start.npy start.npy {option} {value}")
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err == (
+        f"error: {option}: not a tolerance\n  expected: a finite number >= 0\n  found:    {value}\n"
+    )
+
+
+def test_what_cannot_be_compared_has_a_name_and_one_dataset_is_no_datasets(trajcli, folder):
+    np.save("flat.npy", np.ones((5, 3)))
+    np.save("other.npy", np.load("start.npy") + np.eye(5, 3, dtype="f4"))
+    assert (
+        "\nvalues: shapes differ: [5, 10, 3] and [5, 3]\n"
+        in trajcli("diff actions.npy flat.npy").out
+    )
+    assert trajcli("diff start.npy other.npy").out.endswith(
+        "\n1 of 1 dataset differs by more than allowed\n"
+    )

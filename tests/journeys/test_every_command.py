@@ -144,3 +144,43 @@ def on_a_terminal(command: list[str], env: dict[str, str]) -> str:
     os.close(parent)
     assert process.returncode == 0
     return shown.decode()
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [("plot", "pip install matplotlib"), ("export", "pip install rerun-sdk")],
+)
+def test_help_names_the_line_that_installs_what_a_command_needs(trajcli, command, line):
+    text = " ".join(trajcli(f"{command} --help").out.split())
+    assert f"{line}." in text
+    assert "'trajcli" not in text
+
+
+@pytest.mark.parametrize(
+    ("file", "what", "found"),
+    [
+        ("line.npy", "wrong number of dimensions", "[5]"),
+        ("complex.npy", "not real numbers", "complex numbers (complex128)"),
+        ("line.h5", "wrong number of dimensions", "[5]"),
+    ],
+)
+@pytest.mark.parametrize("name", ["check", "plot", "export csv"])
+def test_an_array_that_is_no_trajectory_says_what_it_is(trajcli, folder, name, file, what, found):
+    np.save("line.npy", np.ones(5))
+    np.save("complex.npy", np.ones((2, 3, 4), complex))
+    with h5py.File("line.h5", "w") as made:
+        made["start/position"], made["position"] = np.ones(3), np.ones(5)
+    result = run(trajcli, name, folder / file)
+    assert result.code == 2
+    assert f"{file}{':/position' * file.endswith('h5')}: {what}\n" in result.err
+    assert f"  found:    {found}\n" in result.err
+
+
+def test_one_is_told_as_one(trajcli, folder):
+    np.save("one.npy", np.load("actions.npy")[:1])
+    job = "integrate one.npy --start zero --dt 1 -o out.h5"
+    assert trajcli(f"{job} --shard-index 0 --num-shards 1").code == 0
+    assert "out.h5: 1 trajectory of 1 part, " in trajcli("merge out.h5.parts -o out.h5").out
+    (folder / "limits.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]")
+    retimed = trajcli("retime out.h5 --limits limits.toml -o new.h5")
+    assert ": 1 trajectory, steps from " in retimed.out

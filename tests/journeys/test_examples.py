@@ -44,3 +44,15 @@ def test_the_examples_of_a_command_work(trajcli, tmp_path, monkeypatch, name):
         assert result.out
         help_text = trajcli(f"{name} --help").out
         assert line.split()[0] in help_text
+
+
+READ_AS = {"reach.h5": "--mode jerk --scheme zoh"}
+"""What the actions of a sample are, where it is not what no --mode means."""
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_integrate_a_sample_as_what_it_holds(name):
+    for line in EXAMPLES[name]:
+        for sample, mode in READ_AS.items():
+            if line.startswith("integrate ") and sample in line.split()[1]:
+                assert mode in line

@@ -137,7 +137,7 @@ def test_without_rerun_the_line_that_installs_it_is_printed(trajcli, samples, fo
     monkeypatch.setitem(sys.modules, "rerun", None)
     result = trajcli(f"export {samples}/recorded.h5 -o out.rrd")
     assert result.code == 2
-    assert "pip install 'trajcli[rerun]'" in result.err
+    assert "try:      pip install rerun-sdk\n" in result.err
     assert not Path("out.rrd").exists()
 
 

@@ -250,3 +250,66 @@ def test_looking_imports_neither_torch_nor_what_it_does_not_need(samples, tmp_pa
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.split("\n")}
     assert "h5py" in modules
     assert modules.isdisjoint({"torch", "matplotlib", "rich", "rerun"})
+
+
+@pytest.mark.parametrize("words", ["--rows", "--rows all", "--rows=all"])
+def test_all_rows_are_what_the_word_all_and_no_word_mean(trajcli, out, words):
+    result = trajcli(f"inspect {words} out.h5 --index 5 --json")
+    assert result.code == 0, result.err
+    (listed,) = result.document["rows"]
+    assert (listed["first"], len(listed["position"])) == (0, 65)
+
+
+@pytest.mark.parametrize("command", ["inspect {f} --json", "check {f} --json",
+                                     "export {f} -o o.npz --json"])  # fmt: skip
+def test_all_trajectories_are_what_the_word_all_and_no_index_mean(trajcli, out, command):
+    line = command.format(f="out.h5")
+    without = trajcli(line).document
+    Path("o.npz").unlink(missing_ok=True)
+    result = trajcli(f"{line} --index all")
+    assert result.code == 0, result.err
+    assert result.document == without
+
+
+def test_all_joints_are_what_the_word_all_means_unless_one_is_called_so(trajcli, folder):
+    for names, found in ((["a", "b"], ["a", "b"]), (["any", "all"], ["all"])):
+        with h5py.File("in.h5", "w") as file:
+            file["position"] = np.zeros((2, 5, 2))
+            file["joint_names"] = names
+        report = trajcli("inspect in.h5 --dof all --json").document
+        assert report["states"][0]["dofs"] == found
+
+
+def test_a_value_is_found_under_the_name_that_is_listed(trajcli, folder):
+    (listed,) = trajcli("inspect actions.npy --json").document["datasets"]
+    expected = trajcli("inspect actions.npy --value [1,2,0]").out
+    assert trajcli(f"inspect actions.npy --value {listed['name']}[1,2,0]").out == expected
+    assert trajcli("inspect actions.npy --value other.npy[1,2,0]").code == 2
+
+
+def test_only_arrays_of_dofs_have_numbers_per_dof(trajcli, out, samples):
+    for file, with_dofs in (
+        (out, {"position", "velocity", "acceleration", "jerk"}),
+        (samples / "reach.h5", {"actions", "reference/position", "reference/velocity",
+                                "reference/acceleration", "start/position", "start/velocity",
+                                "start/acceleration"}),
+    ):  # fmt: skip
+        datasets = trajcli(f"inspect {file} --json").document["datasets"]
+        assert {d["name"] for d in datasets if "per_dof" in d} == with_dofs
+        assert all(len(d.get("per_dof", range(7))) == 7 for d in datasets)
+    assert "per_dof" not in trajcli(f"inspect {out}:time --json").document["datasets"][0]
+
+
+def test_numbers_of_chosen_and_of_all_trajectories_are_told_apart(trajcli, samples):
+    line = f"inspect {samples}/reach.h5"
+    datasets = trajcli(f"{line} --index 3 --json").document["datasets"]
+    whose = {d["name"]: d["trajectories"] for d in datasets if "min" in d}
+    assert {name for name, which in whose.items() if which == "all"} == {
+        "dt", "start/position", "start/velocity", "start/acceleration"
+    }  # fmt: skip
+    assert {which for which in whose.values() if which != "all"} == {"3"}
+    shown = trajcli(f"{line} --index 3").out
+    assert "\n * of all trajectories; the rest of --index 3\n" in shown
+    assert "\n start/position * " in shown
+    assert "\n actions   " in shown
+    assert "*" not in trajcli(line).out

@@ -48,6 +48,11 @@ def line(figure: Any, axis: int, gid: str) -> Any:
     return found
 
 
+def look(one: Any) -> tuple[str, float]:
+    """Dashes and opacity of a line."""
+    return str(one._unscaled_dash_pattern), one.get_alpha()  # get_linestyle() calls all dashes --
+
+
 def pixels(path: Path) -> np.ndarray:
     from matplotlib.image import imread
 
@@ -92,6 +97,45 @@ def test_the_lines_are_the_data(trajcli, out, figures):
     assert line(figure, 3, "jerk/panda_joint2").get_drawstyle() == "steps-pre"
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["panda_joint2", "panda_joint4", "start", "end"]
+
+
+@pytest.mark.parametrize(
+    ("options", "held"),
+    [
+        ("--mode jerk --scheme euler", {"jerk": "pre"}),
+        ("--mode jerk --scheme zoh", {"jerk": "pre"}),
+        ("--mode jerk --scheme foh", {}),
+        ("--mode acceleration --scheme euler", {"acceleration": "pre", "jerk": "pre"}),
+        ("--mode acceleration --scheme foh", {"jerk": "pre"}),
+        ("--mode velocity --scheme zoh", {"velocity": "pre", "jerk": "pre"}),
+        ("--mode clique --scheme zoh", {"jerk": "pre"}),
+        ("--mode central", {}),
+        ("--mode bspline --degree 3 --steps 4", {"jerk": "post"}),
+        ("--mode bspline --degree 4 --steps 4", {}),
+    ],
+)
+def test_what_is_constant_over_steps_is_drawn_in_steps(trajcli, folder, figures, options, held):
+    job = f"integrate actions.npy --start start.npy --dt 0.1 {options} --dtype float64 -o job.h5"
+    assert trajcli(job).code == 0
+    assert trajcli("plot job.h5 --dof 1 -o fig.png").code == 0
+    (figure,) = figures
+    for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
+        style = line(figure, axis, f"{name}/1").get_drawstyle()
+        assert style == (f"steps-{held[name]}" if name in held else "default")
+
+
+@pytest.mark.parametrize("options", ["--mode jerk --scheme euler", "--mode clique",
+                                     "--mode bspline --degree 3 --steps 4"])  # fmt: skip
+def test_a_jerk_drawn_in_steps_is_the_slope_of_the_acceleration(trajcli, folder, figures, options):
+    job = f"integrate actions.npy --start start.npy --dt 0.1 {options} --dtype float64 -o job.h5"
+    assert trajcli(job).code == 0
+    assert trajcli("plot job.h5 --dof 1 -o fig.png").code == 0
+    (figure,) = figures
+    jerk, acceleration = line(figure, 3, "jerk/1"), line(figure, 2, "acceleration/1")
+    slopes = np.diff(acceleration.get_ydata()) / np.diff(acceleration.get_xdata())
+    values = jerk.get_ydata()
+    drawn = values[1:] if jerk.get_drawstyle() == "steps-pre" else values[:-1]
+    np.testing.assert_allclose(drawn, slopes, atol=1e-9 * np.abs(slopes).max())
 
 
 def test_there_is_ink_in_every_panel_in_the_colours_of_the_lines(trajcli, out):
@@ -142,9 +186,66 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
     lines = [one for one in figure.axes[0].get_lines() if one.get_gid() == "position/panda_joint1"]
     assert len(lines) == 6
     assert len({one.get_color() for one in lines}) == 1
+    assert len({(one.get_linestyle(), one.get_alpha()) for one in lines}) == 6
     assert [one.get_linestyle() for one in lines] == ["-"] * 3 + ["--"] * 3
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert {"out.h5", "other.h5"} <= set(legend)
+    assert {"out.h5", "other.h5", "trajectory 0", "trajectory 1", "trajectory 2"} <= set(legend)
+    title = figure.legends[0].get_title().get_text()
+    assert title == "out.h5, other.h5, trajectories 0 to 2"
+
+
+def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_names(
+    trajcli, out, figures
+):
+    assert trajcli("plot out.h5 --index 0:12 --dof 0:2 -o fig.png").code == 0
+    (figure,) = figures
+    looks = [look(one) for one in figure.axes[0].get_lines()
+             if one.get_gid() == "position/panda_joint1"]  # fmt: skip
+    assert len(set(looks)) == 12
+    legend = {one.get_label(): look(one) for one in figure.legends[0].get_lines()}
+    assert [legend[f"trajectory {n}"] for n in range(12)] == looks
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [
+        ("", "out.h5, trajectory 0"),
+        (" --index 3", "out.h5, trajectory 3"),
+        (" --index 3,4", "out.h5, trajectories 3, 4"),
+        (" --index 3:9:2", "out.h5, trajectories 3, 5, 7"),
+        (" --index ::9", "out.h5, trajectories 0, 9, 18, 27, 36, 45 and 2 more"),
+        (" --histogram", "out.h5"),
+        (" --title mine", "mine"),
+        (" --title=", ""),
+    ],
+)
+def test_the_title_says_which_file_and_trajectories(trajcli, out, figures, words, title):
+    line = f"plot {out}:position -o fig.png --dof 0{words}"
+    assert trajcli(line).code == 0
+    (figure,) = figures
+    found = figure.legends[0].get_title().get_text() if figure.legends else ""
+    assert found == title.replace("out.h5", "out.h5:position")
+
+
+def test_the_title_says_which_trajectory_of_which_file(trajcli, folder, figures):
+    for name, count in (("a", 3), ("b", 5)):
+        with h5py.File(f"{name}.h5", "w") as file:
+            for n in range(count):
+                file[f"demo_{n}/actions"] = np.random.default_rng(n).standard_normal((4, 2))
+    assert trajcli("plot a.h5 b.h5 --index -1 -o fig.png").code == 0
+    title = figures[0].legends[0].get_title().get_text()
+    assert title == "a.h5, trajectory demo_2; b.h5, trajectory demo_4"
+
+
+def test_plot_draws_the_first_trajectory_or_all_as_its_help_says(trajcli, folder, figures):
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = np.random.default_rng(0).standard_normal((5, 6, 2))
+    for words, count in (("", 1), (" --index all", 5)):
+        assert trajcli(f"plot in.h5 --dof 0 -o fig.png --overwrite{words}").code == 0
+        lines = [one for one in figures[-1].axes[0].get_lines() if one.get_gid() == "position/0"]
+        assert len(lines) == count
+    text = " ".join(trajcli("plot --help").out.replace("│", " ").split())
+    assert "or all. (default: the first; --histogram: all)" in text
 
 
 def test_start_end_and_goal_are_marked(trajcli, folder, figures):
@@ -169,20 +270,94 @@ def test_a_histogram_counts_the_peaks_of_the_whole_batch(trajcli, out, figures, 
     with h5py.File(out) as file:
         for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
             peaks = np.abs(file[name][...]).max(1)
+            if name == "position":  # both ends
+                peaks = np.concatenate([file[name][...].min(1), file[name][...].max(1)])
             panel = figure.axes[axis]
-            assert name in panel.get_xlabel()
+            sign = "least and largest position" if name == "position" else f"peak |{name}|"
+            assert panel.get_xlabel().startswith(sign)
             for dof in range(7):
                 gid = f"{name}/panda_joint{dof + 1}"
                 (bars,) = [p for p in panel.patches if p.get_gid() == gid]
                 values, edges, baseline = bars.get_data()
                 counts = np.histogram(peaks[:, dof], edges)[0]
                 heights = values - baseline
-                assert counts.sum() == 64
+                assert counts.sum() == len(peaks)
                 np.testing.assert_allclose(heights / heights.max(), counts / counts.max())
             labels = [label.get_text() for label in panel.get_yticklabels()]
             assert labels == [f"panda_joint{n}" for n in range(1, 8)]
             limits = [one for one in panel.get_lines() if one.get_gid() == "limit"]
-            assert len(limits) == 7
+            assert len(limits) == (14 if name == "position" else 7)
+            assert not panel.texts
+
+
+@pytest.fixture
+def offside(folder) -> Path:
+    """Three joints: the second on the wrong side of its limits, the third once below its own."""
+    random = np.random.default_rng(0)
+    position = random.uniform(-0.3, 0.3, (6, 20, 3))
+    position[:, :, 1] = 0.5 + 0.01 * position[:, :, 1]
+    position[4, 7, 2] = -0.9
+    velocity = random.uniform(-1, 1, (6, 20, 3))
+    with h5py.File("in.h5", "w") as file:
+        file["position"], file["velocity"] = position, velocity
+    Path("limits.toml").write_text(
+        "[position]\nlower = [-9.0, -3.07, -0.8]\nupper = [9.0, -0.07, 0.8]\n"
+        "[velocity]\nupper = [2.0, 2.0, 2.0]"
+    )
+    return folder
+
+
+def test_a_histogram_shows_which_side_of_a_limit_positions_are_on(trajcli, offside, figures):
+    checked = trajcli("check in.h5 --limits limits.toml --json").document["checks"]
+    (count,) = [one["count"] for one in checked if one["passed"] is False]
+    assert count == 6 * 20 + 1
+    result = trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png")
+    assert result.out.endswith(", 121 values beyond limits\n")
+    result = trajcli("plot in.h5 --histogram --limits limits.toml -o fig2.png --json")
+    assert result.document["beyond_limits"] == count
+    panel = figures[0].axes[0]
+    assert [text.get_text() for text in panel.texts] == ["121 values beyond limits"]
+    assert not figures[0].axes[1].texts
+    drawn = [(one.get_gid(), *one.get_xdata()) for one in panel.get_lines()]
+    assert {at for gid, *at in map(tuple, drawn) if gid == "limit" for at in at} == {
+        -3.07, -0.07, -0.8, 0.8
+    }  # fmt: skip
+    worst = {gid: at for gid, at, *_ in drawn if gid.startswith("beyond")}
+    with h5py.File("in.h5") as file:
+        assert worst == {"beyond/1": file["position"][:, :, 1].max(), "beyond/2": -0.9}
+    legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
+    assert legend == ["limit", "limit further that way", "beyond a limit"]
+    bars = next(p for p in panel.patches if p.get_gid() == "position/2")
+    assert any(abs(edge + 0.8) < 1e-6 for edge in bars.get_data().edges)  # no bar on both sides
+
+
+def test_limits_far_from_all_values_are_arrows_at_the_edge(trajcli, offside, figures):
+    assert trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png").code == 0
+    far = [one for one in figures[0].axes[0].get_lines() if one.get_gid() == "far limit"]
+    assert sorted(one.get_marker() for one in far) == ["<", ">"]
+    assert {float(one.get_ydata()[0]) for one in far} == {2.43}  # the row of the first joint
+
+
+def test_only_the_chosen_trajectories_are_counted(trajcli, offside):
+    line = "plot in.h5 --histogram --limits limits.toml -o fig.png --json --overwrite"
+    for words, count in ((" --index 4", 21), (" --index 0:3", 60), (" --dof 0", 0)):
+        assert trajcli(line + words).document["beyond_limits"] == count
+    result = trajcli("plot in.h5 --dof 0 --limits limits.toml -o fig.png --overwrite")
+    assert result.out.endswith(", no value beyond limits\n")
+
+
+def test_padding_and_nan_are_no_peaks(trajcli, folder, figures):
+    values = np.full((2, 5, 1), 0.5)
+    values[0, 3:], values[1, 1] = 0.0, np.nan
+    with h5py.File("in.h5", "w") as file:
+        file["position"], file["lengths"] = values, np.array([3, 5])
+    Path("limits.toml").write_text("[position]\nlower = [0.4]\nupper = [0.6]")
+    result = trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png --json")
+    assert result.document["beyond_limits"] == 0
+    (bars,) = [p for p in figures[0].axes[0].patches if p.get_gid() == "position/0"]
+    values, edges, _ = bars.get_data()
+    assert [(a, b) for a, b, n in zip(edges[:-1], edges[1:], values, strict=True)
+            if n > 0 and not a <= 0.5 <= b] == []  # fmt: skip
 
 
 def test_the_peaks_of_long_trajectories_are_kept(trajcli, folder, figures):
@@ -200,6 +375,17 @@ def test_the_peaks_of_long_trajectories_are_kept(trajcli, folder, figures):
     peak = shown[1].get_xdata()[shown[1].get_ydata().argmax()]
     assert abs(peak - 333.33) < 0.5
     assert Path("fig.svg").stat().st_size < 500_000
+
+
+def test_all_values_beyond_limits_are_counted_also_of_long_trajectories(trajcli, folder):
+    values = np.zeros((1, 50_000, 2))
+    values[0, 20_000:30_000, 1] = 5.0
+    with h5py.File("in.h5", "w") as file:
+        file["velocity"] = values
+    Path("limits.toml").write_text("[velocity]\nupper = [1.0, 1.0]")
+    for words in ("", " --histogram"):
+        line = f"plot in.h5 --limits limits.toml -o fig.png --overwrite --json{words}"
+        assert trajcli(line).document["beyond_limits"] == 10_000
 
 
 def test_the_colours_are_apart_for_all_eyes():
@@ -247,7 +433,7 @@ def test_without_matplotlib_the_line_that_installs_it_is_printed(trajcli, out, m
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = trajcli("plot out.h5 -o fig.png")
     assert result.code == 2
-    assert "pip install 'trajcli[plot]'" in result.err
+    assert "try:      pip install matplotlib\n" in result.err
     assert not Path("fig.png").exists()
 
 

@@ -6,6 +6,9 @@ The expected texts lie in ``snapshots``; the command lines are their names.
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,7 @@ from trajcli.views.datasets import Wish
 from trajcli.views.differences import Difference
 from trajcli.views.inspection import describe
 from trajcli.views.judgement import judgement
-from trajcli.views.screen import Screen, columns_of, shown
+from trajcli.views.screen import Screen, columns_of, shown, within
 from trajcli.views.summary import summarise
 from trajcli.views.tables import table
 from trajcli.views.verdicts import Asked, check_file
@@ -31,6 +34,7 @@ SCREENS = {
     "80-ascii": Screen(80, True, False, False),
     "120-ascii": Screen(120, True, False, False),
 }
+NARROW = {"40-utf8": Screen(40, True, True, False), "60-utf8": Screen(60, True, True, False)}
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +51,18 @@ def compared(name: str, lines: list[str]) -> None:
     assert "\n".join(lines) + "\n" == expected, "\n".join(lines)
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_inspect_shows(samples, screen):
+def inspected(samples: Path, screen: Screen, charts: bool = True) -> list[str]:
     summary = summarise(Source(samples / "reach.h5"), Wish(index="3", dof="0:2"))
     summary.report["file"] = "reach.h5"
     summary.report["dt"]["source"] = "reach.h5:/dt"
-    lines = list(describe(summary, "982 kB", SCREENS[screen]))
-    assert all(columns_of(line) <= SCREENS[screen].width for line in lines)
+    summary = summary if charts else replace(summary, curves=())
+    return list(within(describe(summary, "982 kB", screen), screen))
+
+
+@pytest.mark.parametrize("screen", SCREENS | NARROW)
+def test_inspect_shows(samples, screen):
+    lines = inspected(samples, (SCREENS | NARROW)[screen])
+    assert all(columns_of(line) <= int(screen.partition("-")[0]) for line in lines)
     if "ascii" in screen:
         assert "\n".join(lines).isascii()
     compared(f"inspect-{screen}", lines)
@@ -71,18 +80,61 @@ def test_check_shows(samples, outputs, screen):
     compared(f"check-{screen}", [re.sub(r"residual .* of rounding", "…", line) for line in lines])
 
 
-@pytest.mark.parametrize("screen", SCREENS)
-def test_diff_shows(screen):
+def differences() -> tuple[list[Difference], list[tuple[str, float, str]]]:
     found = [
         Difference("position", "", (2, 3, 4), "float32", 24, 2, 1, 0.25, 0.1, 12345.0, (1, 2, 3),
                    (1.25, 1.5)),
         Difference("velocity", "", (2, 3, 4), "float32", 24),
         Difference("time", "shapes differ: [3] and [4]"),
     ]  # fmt: skip
-    apart = [("dt", 0.02, "varies")]
-    lines = list(comparison("a.h5", "b.h5", found, apart, SCREENS[screen]))
-    assert all(columns_of(line) <= SCREENS[screen].width for line in lines)
+    return found, [("dt", 0.02, "varies")]
+
+
+@pytest.mark.parametrize("screen", SCREENS | NARROW)
+def test_diff_shows(screen):
+    on = (SCREENS | NARROW)[screen]
+    lines = list(within(comparison("a.h5", "b.h5", *differences(), on), on))
+    assert all(columns_of(line) <= on.width for line in lines)
     compared(f"diff-{screen}", lines)
+
+
+def numbers(lines: Iterable[str]) -> Counter[str]:
+    """The words that are numbers, and shapes."""
+    found = (word.strip("[],()#s") for line in lines for word in line.split())
+    return Counter(word for word in found if re.fullmatch(r"-?\d[-+.e×\d]*", word))
+
+
+@pytest.mark.parametrize("width", [30, 40, 50, 60, 72, 80, 100])
+def test_no_number_is_left_out_or_broken_however_narrow_the_screen(samples, outputs, width):
+    verdicts = check_file(Source(outputs / "out.h5"), Asked(limits=samples / "limits.toml"))
+    for shown_on in (
+        lambda on: judgement("out.h5", verdicts, on),
+        lambda on: comparison("a.h5", "b.h5", *differences(), on),
+        lambda on: inspected(samples, on, charts=False),
+    ):
+        whole = numbers(shown_on(Screen(1000, True, True, False)))
+        narrow = Screen(width, True, True, False)
+        lines = list(within(shown_on(narrow), narrow))
+        assert all(columns_of(line) <= width for line in lines)
+        assert len(whole) > 5
+        assert not whole - numbers(lines)
+
+
+def test_a_table_that_does_not_fit_is_a_block_for_each_row():
+    columns = [("name", "left"), ("first", "right"), ("", "left"), ("second one", "left")]
+    rows = [["a", "1.2345678", "ok", "2.3456789e-12, 17"], ["", "5", "", ""], ["b", "", "no", "x"]]
+    assert table(columns, rows, Screen(28), "title") == [
+        "title",
+        " name a",
+        "   first      1.2345678",
+        "              ok",
+        "   second one 2.3456789e-12,",
+        "              17",
+        "   first      5",
+        " name b",
+        "              no",
+        "   second one x",
+    ]
 
 
 def test_a_terminal_gets_dots_and_colours_and_a_pipe_letters():

@@ -44,7 +44,7 @@ def check(
     """
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.judgement import judgement
-    from trajcli.views.screen import Screen
+    from trajcli.views.screen import Screen, within
     from trajcli.views.verdicts import Asked, check_file
 
     console = Console(json, quiet)
@@ -58,7 +58,7 @@ def check(
         checks = [verdict.as_dict() for verdict in verdicts]
         reports.append({"file": str(found), "passed": passed, "checks": checks})
         if not (json or quiet):
-            for line in judgement(str(found), verdicts, screen):
+            for line in within(judgement(str(found), verdicts, screen), screen):
                 console.say(line)
     console.document(reports[0] if len(reports) == 1 else {"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1

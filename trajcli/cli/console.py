@@ -12,8 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.console import Console as RichConsole
-
     from trajcli.errors import TrajcliError
 
 SECONDS_BETWEEN_LINES = 30.0
@@ -53,33 +51,11 @@ class Console:
         """A table for people; a column is a heading and "left" or "right"."""
         if self.quiet or self.as_json:
             return
-        from rich import box
-        from rich.table import Table
+        from trajcli.views.screen import Screen
+        from trajcli.views.tables import table
 
-        table = Table(
-            title=title or None,
-            title_justify="left",
-            box=box.SIMPLE_HEAD,
-            collapse_padding=True,
-            pad_edge=False,
-        )
-        for heading, justify in columns:
-            table.add_column(
-                heading, justify="right" if justify == "right" else "left", overflow="fold"
-            )
-        for row in rows:
-            table.add_row(*(_escaped(cell) for cell in row))
-        console = self._rich()
-        with console.capture() as text:
-            console.print(table)
-        _print(text.get().rstrip("\n"), "stdout")
-
-    def _rich(self) -> RichConsole:
-        from rich.console import Console as RichConsole
-
-        console = RichConsole(highlight=False)
-        # Piped output is read by programs and pagers: do not fold it at 80 columns.
-        return console if console.is_terminal else RichConsole(highlight=False, width=160)
+        for line in table(columns, rows, Screen.of(sys.stdout), title):
+            _print(line, "stdout")
 
     def fail(self, error: TrajcliError) -> int:
         """Report an error; returns its exit code."""
@@ -174,12 +150,6 @@ def _print(text: str, stream: str) -> None:
         file.flush()
     except (OSError, ValueError):
         setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as we do
-
-
-def _escaped(cell: str) -> str:
-    from rich.markup import escape
-
-    return escape(cell)
 
 
 def _plain(value: Any) -> Any:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -54,13 +55,12 @@ def diff(
     from trajcli.files.opening import open_arrays
     from trajcli.files.source import parse_source
     from trajcli.views.differences import Tolerance, arrays_of, attributes_apart, compare
-    from trajcli.views.screen import Screen
+    from trajcli.views.screen import Screen, within
 
     if second is None and not recompute:
         hint = "--recompute compares one file with its own job done again"
         raise UsageError(Fault("nothing to compare with", "diff", "two files", first, hint))
-    if min(rtol, atol, ulp) < 0:
-        raise UsageError(Fault("a tolerance below 0", "--rtol, --atol, --ulp", ">= 0"))
+    _require_tolerances({"--rtol": rtol, "--atol": atol, "--ulp": ulp})
     console = Console(json, quiet)
     apart: list[tuple[str, Any, Any]] = []
     with ExitStack() as stack:
@@ -87,10 +87,24 @@ def diff(
     if not (json or quiet):
         from trajcli.views.comparison import comparison
 
-        for line in comparison(first, name, differences, apart, Screen.of(sys.stdout)):
+        screen = Screen.of(sys.stdout)
+        for line in within(comparison(first, name, differences, apart, screen), screen):
             console.say(line)
     console.document(_document(first, name, passed, differences, apart))
     return 0 if passed else 1
+
+
+def _require_tolerances(given: Mapping[str, float]) -> None:
+    """Raise UsageError for tolerances that nothing, or everything, could be within."""
+    from trajcli.errors import Fault, UsageError
+
+    faults = [
+        Fault("not a tolerance", option, "a finite number >= 0", f"{value:g}")
+        for option, value in given.items()
+        if not 0 <= value < math.inf
+    ]
+    if faults:
+        raise UsageError(*faults)
 
 
 def _document(

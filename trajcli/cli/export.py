@@ -38,7 +38,7 @@ def export(
     """Write trajectories for PlotJuggler (.csv), rerun (.rrd), NumPy (.npz, .npy).
 
     A .csv has a column t and one for each quantity and joint: position/joint1. In an .rrd each of
-    those is a scalar on the time line "time"; it needs pip install 'trajcli[rerun]'.
+    those is a scalar on the time line "time"; it needs rerun: pip install rerun-sdk.
     """
     from trajcli.files.opening import open_arrays
     from trajcli.files.placing import refuse_input, refuse_place

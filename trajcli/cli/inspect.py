@@ -23,12 +23,12 @@ Examples, on files in sample_data:
 
 
 class _Inspect(TyperCommand):
-    """A command whose --rows may stand alone: then it means all rows."""
+    """A command whose --rows may stand alone: then it means all rows, as "all" does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         for i, word in enumerate(args):
             following = args[i + 1] if i + 1 < len(args) else ""
-            if word == "--rows" and not parsing.is_slice(following):
+            if word == "--rows" and following != "all" and not parsing.is_slice(following):
                 args = [*args[:i], "--rows=:", *args[i + 1 :]]
         return super().parse_args(ctx, args)
 
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 def inspect(
     source: options.Sources,
-    index: options.Index = None,
+    index: options.InspectIndex = None,
     dof: options.Dof = None,
     rows: options.Rows = None,
     value: options.Value = None,
@@ -55,14 +55,15 @@ def inspect(
     """Show what is in a file: datasets, ranges, peaks, states, a plot.
 
     Per dof the range and the peaks of velocity, acceleration and jerk, and when they are; NaN and
-    Inf and where; start and end state; how well the relation of the mode holds.
+    Inf and where; start and end state; how well the relation of the mode holds. Ranges and peaks
+    are of all trajectories or those of --index; states and the plot are of the first of them.
 
     Of a large file a sample is looked at, unless --full.
     """
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.datasets import Wish
     from trajcli.views.inspection import describe
-    from trajcli.views.screen import Screen
+    from trajcli.views.screen import Screen, within
     from trajcli.views.summary import summarise
 
     console = Console(json, quiet)
@@ -78,7 +79,8 @@ def inspect(
             summary = summarise(found, wish, progress)
         reports.append(summary.report)
         if not (json or quiet):
-            for line in describe(summary, bytes_text(summary.report["bytes"]), screen):
+            lines = describe(summary, bytes_text(summary.report["bytes"]), screen)
+            for line in within(lines, screen):
                 console.say(line)
     console.document(reports[0] if len(reports) == 1 else {"files": reports})
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import typer
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.cli.console import Console, Progress, bytes_text, counted
 
 EXAMPLE = """
 Example, on the files in sample_data (the first does what the second joins):
 
-    trajcli integrate sample_data/reach.h5 --shard-index 0 --num-shards 1 -o out.h5
+    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh --shard-index 0 --num-shards 1 -o out.h5
 
     trajcli merge out.h5.parts -o out.h5
-"""
+"""  # noqa: E501
 
 
 def register(app: typer.Typer) -> None:
@@ -42,15 +42,19 @@ def merge(
     with Progress(not (no_progress or quiet), "parts") as progress:
         report = join(part, out, overwrite, durable, virtual, progress)
     if report["nonfinite"]:
-        console.warn(f"{report['nonfinite']} results are too large for their type or not finite")
+        results = counted(report["nonfinite"], "result")
+        are = "is" if report["nonfinite"] == 1 else "are"
+        console.warn(f"{results} {are} too large for their type or not finite")
+    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
+    parts = counted(report["parts"], "part")
     if virtual:
         console.say(
-            f"{out}: {report['trajectories']} trajectories, virtual, in {report['parts']} parts "
-            "that must stay where they are; reading it takes --allow-external"
+            f"{out}: {trajectories}, virtual, in {parts} that must stay where they are; reading it "
+            "takes --allow-external"
         )
     else:
         console.say(
-            f"{out}: {report['trajectories']} trajectories of {report['parts']} parts, "
+            f"{out}: {trajectories} of {parts}, "
             f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, "
             f"{report['gb_per_s']:.2f} GB/s"
         )

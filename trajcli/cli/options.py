@@ -400,10 +400,19 @@ Shard = Annotated[
 
 _look_option = _panel("What is looked at")
 
+_WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
+
 Index = Annotated[
+    str | None, _look_option("--index", metavar="WHICH", help=f"{_WHICH} (default: all)")
+]
+InspectIndex = Annotated[
+    str | None,
+    _look_option("--index", metavar="WHICH", help=f"{_WHICH} (default: all; --rows: the first)"),
+]
+PlotIndex = Annotated[
     str | None,
     _look_option(
-        "--index", metavar="WHICH", help="Trajectories: 3, 0:10 or 2,5,-1. (default: all)"
+        "--index", metavar="WHICH", help=f"{_WHICH} (default: the first; --histogram: all)"
     ),
 ]
 Dof = Annotated[
@@ -421,7 +430,7 @@ Value = Annotated[
     _look_option(
         "--value",
         metavar="DATASET[I,J,K]",
-        help="Print one number and nothing else: position[3,-1,2].",
+        help="Print one number and nothing else: position[3,-1,2]; of a .npy [3,-1,2].",
     ),
 ]
 LimitsFile = Annotated[
@@ -514,7 +523,12 @@ Histogram = Annotated[
     bool, _look_option("--histogram", help="The peaks of all trajectories, as a histogram.")
 ]
 Title = Annotated[
-    str | None, _output_option("--title", metavar="TEXT", help="Above the figure. (default: none)")
+    str | None,
+    _output_option(
+        "--title",
+        metavar="TEXT",
+        help="Above the figure; '' for none. (default: files and trajectories)",
+    ),
 ]
 _tolerance_option = _panel("What is allowed")
 Recompute = Annotated[

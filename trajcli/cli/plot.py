@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.cli.console import Console, Progress, bytes_text, counted
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 def plot(
     source: options.Sources,
     out: options.Figure,
-    index: options.Index = None,
+    index: options.PlotIndex = None,
     dof: options.Dof = None,
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
@@ -44,8 +44,9 @@ def plot(
 
     Position, velocity, acceleration and jerk over time, of the first trajectory or those of
     --index; several files over each other. Limits are bands, and what is beyond them is marked.
+    With --histogram the peaks of all of them, of positions the least and the largest.
 
-    Needs matplotlib: pip install 'trajcli[plot]'.
+    Needs matplotlib: pip install matplotlib.
     """
     from trajcli.files.limits import read_limits
     from trajcli.files.opening import open_arrays
@@ -74,19 +75,20 @@ def plot(
             else:
                 drawn += drawing.lines_of(trajectories, number, index, dof, table)
     with figures.settings(library):
-        names = [str(found) for found in sources]
-        figure = (draw_peaks if histogram else figures.draw_lines)(drawn, names, title)
+        figure = (draw_peaks if histogram else figures.draw_lines)(drawn, sources, title)
         with new_file(out, overwrite) as hidden:
             figures.save(figure, hidden, out.suffix)
-    _tell(console, out, drawn, histogram)
+    _tell(console, out, drawn)
 
 
-def _tell(console: Console, out: Any, drawn: Any, histogram: bool) -> None:
+def _tell(console: Console, out: Any, drawn: Any) -> None:
     """What was drawn, and where it is."""
-    quantities = list(dict.fromkeys(line.quantity for line in drawn))
-    beyond = 0 if histogram else int(sum(line.beyond.sum() for line in drawn))
+    quantities = list(dict.fromkeys(one.quantity for one in drawn))
+    beyond = sum(one.outside for one in drawn)
+    limited = any(one.bounds is not None for one in drawn)
     size = out.stat().st_size
     said = f"{out}: {', '.join(quantities)}, {bytes_text(size)}"
-    console.say(said + (f", {beyond} values beyond limits" if beyond else ""))
+    count = f"{counted(beyond, 'value')} beyond limits" if beyond else "no value beyond limits"
+    console.say(f"{said}, {count}" if limited else said)
     report = {"out": str(out), "quantities": quantities, "bytes": size}
-    console.document(report if histogram else {**report, "beyond_limits": beyond})
+    console.document({**report, "beyond_limits": beyond})

@@ -5,14 +5,14 @@ from __future__ import annotations
 import typer
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text
+from trajcli.cli.console import Console, bytes_text, counted
 
 EXAMPLE = """
 Example, on the files in sample_data:
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
 
-    trajcli retime out.h5 --limits sample_data/limits.toml -o slower.h5
+    trajcli retime out.h5 --limits sample_data/limits.toml -o retimed.h5
 """
 
 
@@ -68,9 +68,10 @@ def retime(
         )
     )
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
+    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     least, most = report["factor"]["least"], report["factor"]["most"]
     console.say(
-        f"{report['source']}: {report['trajectories']} trajectories, steps from "
+        f"{report['source']}: {trajectories}, steps from "
         f"{report['dt_source']} · time × {least:.6g} to {most:.6g} · limited by {reasons}"
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")

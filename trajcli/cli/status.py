@@ -12,10 +12,10 @@ from trajcli.cli.console import Console, bytes_text, counted
 EXAMPLE = """
 Example, on the files in sample_data (the first does what the second asks for):
 
-    trajcli integrate sample_data/reach.h5 --shard-index 0 --num-shards 1 -o out.h5
+    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh --shard-index 0 --num-shards 1 -o out.h5
 
     trajcli status out.h5
-"""
+"""  # noqa: E501
 
 _SHOWN = 10
 

@@ -12,7 +12,9 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source
+from trajcli.files.steps import STAMPS
 from trajcli.views.motions import Motions, Trajectories
 from trajcli.views.scan import SAMPLE_BYTES, Extent, Progress, Relation, Scan, scan
 from trajcli.views.selection import select
@@ -21,6 +23,8 @@ _ALIKE = 4
 """So many datasets with names that differ in numbers alone are shown as one."""
 _MOST_SHAPES = 2000
 """So many of them are asked for their shapes."""
+TIMES = ("dt", *STAMPS)
+"""Datasets whose last axis is that of the rows."""
 _LEAST_BYTES = 1 << 20
 """Of each dataset at least so much is looked at."""
 
@@ -51,6 +55,7 @@ class Scans:
         self._file, self.wish, self._progress = file, wish, on_progress
         self._members = _members(found, chosen if wish.index else None)
         self._done: dict[int, Scan] = {}
+        self._widths = {motions.shape[2:] for motions, _, _ in self._members.values()}
         self.sampled = False
 
     def of(self, name: str, stored: StoredArray, budget: int) -> tuple[Extent, Motions, str]:
@@ -64,6 +69,15 @@ class Scans:
             if key in self._members:
                 self._done[id(motions)] = known
         return known.extents[inner], motions, inner
+
+    def has_dofs(self, name: str, stored: StoredArray) -> bool:
+        """Whether the last axis of a dataset is that of the dofs, as far as can be told."""
+        key = name.strip("/")
+        last = key.rpartition("/")[2]
+        if key in self._members:
+            return True
+        likely = last in QUANTITIES or stored.shape[-1:] in self._widths
+        return stored.ndim > 1 and last not in TIMES and likely
 
     def relation(self) -> dict[str, Any] | None:
         """The worst relation of the sets looked at."""
@@ -179,6 +193,11 @@ def _dataset(stored: StoredArray, name: str, scans: Scans, budget: int) -> dict[
     if stored.numeric:
         extent, motions, inner = scans.of(name, stored, budget)
         about |= _extent(extent, motions, inner, stored, scans.wish)
+        if scans.has_dofs(name, stored) and stored.dtype.kind == "f":
+            own = motions if "dofs" in about else None
+            dofs = dofs_of(motions, scans.wish) if own else range(len(extent.low))
+            about["per_dof"] = [_dof(extent, dof, own) for dof in dofs]
+        about["trajectories"] = (scans.wish.index or "all") if "dofs" in about else "all"
     return about
 
 
@@ -198,12 +217,8 @@ def _extent(
         found["nonfinite_at"] = (
             [dict(zip(axes, p, strict=True)) for p in extent.places] if own else []
         )
-    dofs: Sequence[int] = range(len(extent.low))
     if own:
-        dofs = dofs_of(motions, wish)
-        found["dofs"] = [motions.dofs[i] for i in dofs]
-    if stored.ndim >= 2 and stored.dtype.kind == "f":
-        found["per_dof"] = [_dof(extent, dof, motions if own else None) for dof in dofs]
+        found["dofs"] = [motions.dofs[i] for i in dofs_of(motions, wish)]
     return found
 
 
@@ -251,6 +266,7 @@ def _joined(
         "dtype": found[0]["dtype"],
         "storage": found[0]["storage"],
         "units": found[0]["units"],
+        "trajectories": found[0].get("trajectories", "all"),
         "nan": sum(one.get("nan", 0) for one in found),
         "inf": sum(one.get("inf", 0) for one in found),
         "min": min(lows, default=None),

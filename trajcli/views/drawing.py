@@ -40,33 +40,56 @@ class Line:
     dofs: Sequence[str]
     numbers: Sequence[int]
     bounds: Bounds | None
+    outside: int
+    """How many values are beyond limits, also of those that are not drawn."""
     goal: Any = None
-    held: bool = False
-    """Whether a value holds over the step into its row: the actions of zero-order hold."""
+    held: str = ""
+    """Whether a value holds over the step "into" its row or "out of" it; else lines lead on."""
 
     @property
     def beyond(self) -> Any:
-        """Where values are outside their limits, [n, dofs]."""
-        if self.bounds is None:
-            return np.zeros(self.values.shape, dtype=bool)
-        room = self.bounds.slack * self.bounds.size
-        with np.errstate(invalid="ignore"):
-            return (self.values > self.bounds.upper + room) | (
-                self.values < self.bounds.lower - room
-            )
+        """Where drawn values are outside their limits, [n, dofs]."""
+        return _outside(self.values, self.bounds)
 
 
 @dataclass(frozen=True)
 class Peaks:
-    """The largest magnitude of a quantity in each trajectory, [B, dofs]."""
+    """The least and the largest value of a quantity in each trajectory, [B, dofs].
+
+    NaN where a trajectory has none that is finite; ``beyond``: how many values of each are
+    outside their limits, [B, dofs].
+    """
 
     quantity: str
     unit: str
     source: int
-    values: Any
+    low: Any
+    high: Any
+    beyond: Any
     dofs: Sequence[str]
     numbers: Sequence[int]
     bounds: Bounds | None
+
+    @property
+    def outside(self) -> int:
+        """How many values are beyond limits."""
+        return int(self.beyond.sum())
+
+    @property
+    def signed(self) -> bool:
+        """Whether a magnitude would not tell on which side of its limits a value is."""
+        if self.quantity == QUANTITIES[0]:
+            return True
+        return self.bounds is not None and bool((self.bounds.lower != -self.bounds.upper).any())
+
+
+def _outside(values: Any, bounds: Bounds | None) -> Any:
+    """Where values [..., dofs] are outside their limits, by more than rounding."""
+    if bounds is None:
+        return np.zeros(values.shape, dtype=bool)
+    room = bounds.slack * bounds.size
+    with np.errstate(invalid="ignore"):
+        return (values > bounds.upper + room) | (values < bounds.lower - room)
 
 
 def lines_of(
@@ -113,7 +136,8 @@ def _line(
 ) -> Line:
     numbers = list(select(dof, motions.shape[2], "--dof", motions.dofs))
     quantity = quantity_of(motions, name)
-    time, values, timed = _thinned(motions, own, name)
+    bounds = _bounds(motions, name, quantity, numbers, limits)
+    time, values, timed, outside = _thinned(motions, own, name, numbers, bounds)
     if timed and len(time) and abs(time[0]) > _CLOCK:
         time = time - time[0]
     return Line(
@@ -123,13 +147,34 @@ def _line(
         trajectory,
         time,
         timed,
-        values[:, numbers],
+        values,
         [motions.dofs[i] for i in numbers],
         numbers,
-        _bounds(motions, name, quantity, numbers, limits),
+        bounds,
+        outside,
         _goal(motions, own, quantity, numbers),
-        quantity == _acted(motions) and motions.attributes.get("scheme") == "zoh",
+        _held(motions, quantity),
     )
+
+
+def _held(motions: Motions, quantity: str) -> str:
+    """How long a value of a quantity holds, by the relation of the mode that made it.
+
+    From clique to jerk a_t − a_{t−1} = dt_t·j_t, but for jerks that are linear (foh); sums by euler
+    and zoh take an action for the whole step into its row. Cubic B-splines have one jerk from a
+    knot to the next, which the row at the knot begins.
+    """
+    told = motions.attributes
+    mode, scheme = str(told.get("mode")), str(told.get("scheme"))
+    if told.get("smooth"):
+        return ""
+    if mode == "bspline":
+        return "out of" if quantity == "jerk" and told.get("degree") == 3 else ""
+    if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
+        return ""
+    if quantity == "jerk" and mode != "jerk":
+        return "into"
+    return "into" if quantity == mode and scheme != "foh" else ""
 
 
 def quantity_of(motions: Motions, name: str) -> str:
@@ -167,8 +212,13 @@ def _goal(motions: Motions, own: int, quantity: str, numbers: Sequence[int]) -> 
     return None
 
 
-def _thinned(motions: Motions, own: int, name: str) -> tuple[Any, Any, bool]:
-    """Times and values of a line of at most some thousand points, its peaks kept."""
+def _thinned(
+    motions: Motions, own: int, name: str, numbers: Sequence[int], bounds: Bounds | None
+) -> tuple[Any, Any, bool, int]:
+    """Times and values of a line of at most some thousand points, its peaks kept.
+
+    And whether they are times, and how many of all values are beyond limits.
+    """
     rows = motions.shape[1]
     timed = bool(motions.steps)
 
@@ -176,19 +226,22 @@ def _thinned(motions: Motions, own: int, name: str) -> tuple[Any, Any, bool]:
         return motions.steps.times(own, begin, end) if timed else np.arange(begin, end, dtype="f8")
 
     if rows <= _POINTS:
-        return times(0, rows), motions.read(name, own), timed
+        values = motions.read(name, own)[:, numbers]
+        return times(0, rows), values, timed, int(_outside(values, bounds).sum())
     run = -(-rows // (_POINTS // 2))
     parts: list[tuple[Any, Any]] = []
+    outside = 0
     block = max(_BLOCK_ROWS // run, 1) * run
     for begin in range(0, rows, block):
         end = min(begin + block, rows)
-        values, time = motions.read(name, own, begin, end), times(begin, end)
+        values, time = motions.read(name, own, begin, end)[:, numbers], times(begin, end)
+        outside += int(_outside(values, bounds).sum())
         starts = np.arange(0, end - begin, run)
         last = np.minimum(starts + run, end - begin) - 1
         low, high = (f.reduceat(values, starts, axis=0) for f in (np.minimum, np.maximum))
         parts.append((np.stack([time[starts], time[last]], 1), np.stack([low, high], 1)))
     joined = [np.concatenate([part[i] for part in parts]) for i in (0, 1)]
-    return joined[0].reshape(-1), joined[1].reshape(-1, joined[1].shape[-1]), timed
+    return joined[0].reshape(-1), joined[1].reshape(-1, joined[1].shape[-1]), timed, outside
 
 
 def peaks_of(
@@ -201,38 +254,58 @@ def peaks_of(
 ) -> list[Peaks]:
     """The peaks of every trajectory, or of the chosen ones."""
     _require_rows(found)
-    chosen = None if index is None else np.asarray(select(index, found.count, "--index"))
+    chosen = np.asarray(select(index, found.count, "--index"))
     peaks = []
     for sets in found.aspects:
-        for name in sets[0].arrays:
-            values = np.concatenate([_peaks(one, name, on_progress) for one in sets])
-            values = values if chosen is None else values[chosen[chosen < len(values)]]
-            first = sets[0]
-            numbers = list(select(dof, first.shape[2], "--dof", first.dofs))
+        first = sets[0]
+        numbers = list(select(dof, first.shape[2], "--dof", first.dofs))
+        names = [first.dofs[i] for i in numbers]
+        for name in first.arrays:
             quantity = quantity_of(first, name)
             bounds = _bounds(first, name, quantity, numbers, limits)
-            names = [first.dofs[i] for i in numbers]
+            parts = [_extremes(one, name, numbers, bounds, on_progress) for one in sets]
+            whole = np.concatenate(parts, axis=1)
+            low, high, beyond = whole[:, chosen[chosen < whole.shape[1]]]
             unit = first.unit(name)
-            peaks.append(Peaks(quantity, unit, source, values[:, numbers], names, numbers, bounds))
+            peaks.append(Peaks(quantity, unit, source, low, high, beyond, names, numbers, bounds))
     return peaks
 
 
-def _peaks(motions: Motions, name: str, on_progress: Progress) -> Any:
-    """The largest magnitude in each trajectory [B, D]; NaN and Inf are left out."""
-    batch, rows, dofs = motions.shape
+def _extremes(
+    motions: Motions,
+    name: str,
+    numbers: Sequence[int],
+    bounds: Bounds | None,
+    on_progress: Progress,
+) -> Any:
+    """The least, the largest and how many beyond limits in each trajectory, [3, B, dofs].
+
+    NaN and Inf are left out; so is padding.
+    """
+    batch, rows, _ = motions.shape
     stored = motions.arrays[name]
-    found = np.zeros((batch, dofs))
+    low = np.full((batch, len(numbers)), np.inf)
+    high, beyond = -low, np.zeros(low.shape)
     each = max(1, stored.nbytes // max(batch, 1))
     many = max(1, _BLOCK_BYTES // each)
     long = max(1, rows * _BLOCK_BYTES // each) if each > _BLOCK_BYTES else max(rows, 1)
     for begin in range(0, batch, many):
         end = min(begin + many, batch)
         for first in range(0, rows, long):
-            window = np.abs(stored.read_part(begin, end, first, min(first + long, rows)))
-            window = np.where(np.isfinite(window), window, 0.0)
-            found[begin:end] = np.maximum(found[begin:end], window.max(axis=1, initial=0.0))
+            last = min(first + long, rows)
+            window = np.asarray(stored.read_part(begin, end, first, last))[:, :, numbers]
+            known = np.isfinite(window)
+            padding = motions.padding(begin, end, first, last)
+            if padding is not None:
+                known &= ~padding[:, :, None]
+            span = slice(begin, end)
+            least = np.where(known, window, np.inf).min(axis=1, initial=np.inf)
+            most = np.where(known, window, -np.inf).max(axis=1, initial=-np.inf)
+            low[span], high[span] = np.minimum(low[span], least), np.maximum(high[span], most)
+            beyond[span] += (_outside(window, bounds) & known).sum(axis=1)
         on_progress(end, batch)
-    return found
+    seen = np.isfinite(low)
+    return np.stack([np.where(seen, low, np.nan), np.where(seen, high, np.nan), beyond])
 
 
 def panels(lines: Sequence[Line] | Sequence[Peaks]) -> Mapping[str, list[Any]]:

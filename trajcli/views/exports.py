@@ -175,7 +175,7 @@ def require_rerun() -> Any:
     try:
         import rerun
     except ImportError as error:
-        hint = "pip install 'trajcli[rerun]'"
+        hint = "pip install rerun-sdk"
         raise UsageError(Fault("no rerun here", "export", found=str(error), hint=hint)) from None
     return rerun
 

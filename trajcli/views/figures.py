@@ -10,21 +10,29 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, UsageError
+from trajcli.files.source import Source
 from trajcli.views.drawing import Line, Peaks, panels
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """M. Okabe and K. Ito's colours, which colour-blind readers tell apart; without the yellow, which
 is too faint on paper."""
 _STYLES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+_STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
 RED = "#C00000"
 _GREY = "#999999"
+_MOST_NAMED = 12
+"""So many trajectories are named in a legend."""
+_MOST_TITLED, MOST_FILES = 6, 3
+"""So many trajectories and files are named in a title."""
 _WIDTH = 7.0
 """Inches: the width of a page of two columns."""
 _SETTINGS = {
@@ -68,7 +76,7 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        hint = "pip install 'trajcli[plot]'"
+        hint = "pip install matplotlib"
         raise UsageError(Fault("no matplotlib here", "plot", found=str(error), hint=hint)) from None
     return matplotlib
 
@@ -84,17 +92,83 @@ def _keep_out_of_home() -> None:
         os.environ["MPLCONFIGDIR"] = folder
 
 
-def draw_lines(lines: Sequence[Line], sources: Sequence[str], title: str | None) -> Any:
+@dataclass(frozen=True)
+class Look:
+    """How trajectories are told apart: by dashes where no files or dofs are, and by opacity."""
+
+    trajectories: Sequence[str]
+    dashed: bool
+
+    @staticmethod
+    def of(lines: Sequence[Line]) -> Look:
+        """The look of all lines of a figure."""
+        names = list(dict.fromkeys(line.trajectory for line in lines))
+        taken = any(line.source or max(line.numbers, default=0) >= len(COLOURS) for line in lines)
+        return Look(names, not taken)
+
+    def style(self, line: Line, number: int) -> Any:
+        """The dashes of a dof."""
+        if not self.dashed:
+            return style_of(line.source, number)
+        return _STYLES[self.trajectories.index(line.trajectory) % len(_STYLES)]
+
+    def opacity(self, line: Line) -> float:
+        """From 1, the first, to what is still seen, the last."""
+        each = len(_STYLES) if self.dashed else 1
+        last = (len(self.trajectories) - 1) // each
+        place = self.trajectories.index(line.trajectory) // each
+        return 1.0 - 0.7 * place / max(last, 1)
+
+    def marks(self, lines: Sequence[Line]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """What the legend says: all trajectories, of many the first and the last."""
+        if len(self.trajectories) < 2:
+            return
+        first = {line.trajectory: line for line in reversed(lines)}
+        names = self.trajectories
+        for name in names if len(names) <= _MOST_NAMED else (names[0], names[-1]):
+            line = first[name]
+            about = {"color": "#444444", "ls": self.style(line, 0) if self.dashed else "-"}
+            yield f"trajectory {name}", {**about, "alpha": self.opacity(line)}
+
+
+def draw_lines(lines: Sequence[Line], sources: Sequence[Source], title: str | None) -> Any:
     """A figure of quantities over time, stacked, with a shared time axis."""
     stacked = panels(lines)
+    look = Look.of(lines)
     figure, axes = new_figure(len(stacked), 1, 1.55, sharex=True)
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
-        _stack(axis, quantity, members)
+        _stack(axis, quantity, members, look)
     axes[-1].set_xlabel("time (s)" if lines[0].timed else "row")
     _margins(axes[-1], lines)
     figure.align_ylabels(axes)
-    finish(figure, lines, sources, title, _marks(lines))
+    title = _title(lines, sources) if title is None else title
+    finish(figure, lines, sources, title, [*look.marks(lines), *_marks(lines)])
     return figure
+
+
+def _title(lines: Sequence[Line], sources: Sequence[Source]) -> str:
+    """Which trajectories of which files."""
+    told: dict[str, list[str]] = {}
+    for source, name in enumerate(short_names(sources)):
+        told.setdefault(_which([line for line in lines if line.source == source]), []).append(name)
+    return "; ".join(f"{few(names, MOST_FILES)}, {which}" for which, names in told.items())
+
+
+def _which(lines: Sequence[Line]) -> str:
+    """trajectory 3, trajectories 0 to 4, trajectories 2, 5, 7 and 3 more."""
+    names = list(dict.fromkeys(line.trajectory for line in lines))
+    if len(names) < 2:
+        return f"trajectory {names[0]}" if names else "no rows"
+    numbers = [int(name) if name.isdecimal() else -2 for name in names]
+    if len(names) > 2 and all(b == a + 1 for a, b in pairwise(numbers)):
+        return f"trajectories {names[0]} to {names[-1]}"
+    return f"trajectories {few(names, _MOST_TITLED)}"
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """Names as a list, of many the first."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def new_figure(rows: int, columns: int, height: float, **more: Any) -> tuple[Any, list[Any]]:
@@ -107,26 +181,27 @@ def new_figure(rows: int, columns: int, height: float, **more: Any) -> tuple[Any
     return figure, list(axes.ravel())
 
 
-def _stack(axis: Any, quantity: str, members: Sequence[Line]) -> None:
+def _stack(axis: Any, quantity: str, members: Sequence[Line], look: Look) -> None:
     """One quantity of all trajectories and files."""
     thin = 1.0 if len(members) < 4 else 0.7
-    faint = 1.0 if len(members) < 9 else 0.5
     for line in members:
         for i, number in enumerate(line.numbers):
             axis.plot(
                 line.time,
                 line.values[:, i],
                 color=colour_of(number),
-                linestyle=style_of(line.source, number),
+                linestyle=look.style(line, number),
                 linewidth=thin,
-                alpha=faint,
-                drawstyle="steps-pre" if line.held else "default",
+                alpha=look.opacity(line),
+                drawstyle=_STEPS[line.held],
                 gid=f"{quantity}/{line.dofs[i]}",
             )
     for line in members:
         _ends(axis, line)
     _limits(axis, members)
-    beyond = sum(_violations(axis, line) for line in members)
+    for line in members:
+        _violations(axis, line)
+    beyond = sum(line.outside for line in members)
     unit = unit_text(members[0].unit)
     axis.set_ylabel(f"{quantity}\n({unit})" if unit else quantity)
     if beyond:
@@ -186,18 +261,18 @@ def _extent(members: Sequence[Line]) -> tuple[float, float]:
     return low, high
 
 
-def _violations(axis: Any, line: Line) -> int:
-    """What is beyond limits: underlaid, with a mark at the worst of each stay; how many values."""
+def _violations(axis: Any, line: Line) -> None:
+    """What is beyond limits: underlaid, with a mark at the worst of each stay."""
     beyond = line.beyond
     for i in np.flatnonzero(beyond.any(axis=0)).tolist():
         gid = f"beyond/{line.quantity}/{line.dofs[i]}"
         values = np.where(beyond[:, i], line.values[:, i], np.nan)
-        axis.plot(line.time, values, color=RED, lw=4.0, alpha=0.35, zorder=1.5, gid=f"{gid}/part")
+        under = {"color": RED, "lw": 4.0, "alpha": 0.35, "zorder": 1.5, "gid": f"{gid}/part"}
+        axis.plot(line.time, values, drawstyle=_STEPS[line.held], **under)
         at = _worst(line, i)
         axis.plot(
             line.time[at], values[at], "x", color=RED, ms=5, mew=1.1, ls="none", zorder=5, gid=gid
         )
-    return int(beyond.sum())
 
 
 def _worst(line: Line, i: int) -> Any:
@@ -246,7 +321,7 @@ def _marks(lines: Sequence[Line]) -> Sequence[tuple[str, Mapping[str, Any]]]:
 def finish(
     figure: Any,
     lines: Sequence[Line] | Sequence[Peaks],
-    sources: Sequence[str],
+    sources: Sequence[Source],
     title: str | None,
     marks: Sequence[tuple[str, Mapping[str, Any]]],
 ) -> None:
@@ -277,10 +352,10 @@ def finish(
         )
 
 
-def short_names(sources: Sequence[str]) -> Sequence[str]:
+def short_names(sources: Sequence[Source]) -> Sequence[str]:
     """Names of files without their folders, unless they need them to differ."""
-    names = [os.path.basename(source) for source in sources]
-    return names if len(set(names)) == len(names) else sources
+    names = [str(replace(source, path=Path(source.path.name))) for source in sources]
+    return names if len(set(names)) == len(names) else [str(source) for source in sources]
 
 
 def _legend_columns(count: int) -> int:

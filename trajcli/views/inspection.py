@@ -29,6 +29,7 @@ def describe(summary: Summary, size: str, screen: Screen) -> Iterator[str]:
     yield from _head(report, size, screen)
     yield ""
     yield from _datasets(report["datasets"], screen)
+    yield from _whose(report["datasets"])
     for dataset in report["datasets"]:
         if "unreadable" in dataset:
             yield shown_lines(dataset["unreadable"])
@@ -86,9 +87,25 @@ def _datasets(datasets: Sequence[Mapping[str, Any]], screen: Screen) -> list[str
     headings = ("dataset", "shape", "type", "stored", "unit", "min", "max", "NaN", "Inf")
     sides = ("left", "left", "left", "left", "left", "right", "right", "right", "right")
     rows = [_dataset_row(dataset, screen) for dataset in datasets]
+    if _chosen(datasets):
+        for row, dataset in zip(rows, datasets, strict=True):
+            row[0] += " *" if dataset.get("trajectories") == "all" else ""
     kept = [i for i in range(len(headings)) if i != 3 or screen.width >= _NARROW]
     columns = [(headings[i], sides[i]) for i in kept]
     return table(columns, [[row[i] for i in kept] for row in rows], screen)
+
+
+def _chosen(datasets: Sequence[Mapping[str, Any]]) -> str:
+    """What --index says, where there is one."""
+    told = (dataset.get("trajectories", "all") for dataset in datasets)
+    return next((index for index in told if index != "all"), "")
+
+
+def _whose(datasets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Which numbers are of the chosen trajectories, where not all are."""
+    chosen = _chosen(datasets)
+    if chosen and any(dataset.get("trajectories") == "all" for dataset in datasets):
+        yield f" * of all trajectories; the rest of --index {shown(chosen)}"
 
 
 def _dataset_row(dataset: Mapping[str, Any], screen: Screen) -> list[str]:

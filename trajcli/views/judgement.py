@@ -22,12 +22,13 @@ def judgement(name: str, verdicts: Sequence[Verdict], screen: Screen) -> Iterato
     yield from table(columns, rows, screen)
     yield ""
     made = sum(verdict.alike for verdict in verdicts if verdict.passed is not None)
+    checks = "check" if made == 1 else "checks"
     if failed:
-        yield screen.alarming(f"{shown(name)}: {len(failed)} of {made} checks failed")
+        yield screen.alarming(f"{shown(name)}: {len(failed)} of {made} {checks} failed")
     else:
         left = sum(verdict.alike for verdict in verdicts) - made
         more = f", {left} could not be made" if left else ""
-        yield f"{shown(name)}: {made} checks passed{more}"
+        yield f"{shown(name)}: {made} {checks} passed{more}"
 
 
 def _word(verdict: Verdict) -> str:

@@ -188,8 +188,9 @@ def require_trajectories(file: ArrayFile, source: Source) -> Trajectories:
     if found.aspects:
         return found
     for name in file.names():
-        if name.rpartition("/")[2] in (*QUANTITIES, "actions"):
-            file.require(name)  # or why it is not read
+        group, _, last = name.rpartition("/")
+        if last in (*QUANTITIES, *ACTIONS, "") and group.rpartition("/")[2] not in _STATES:
+            as_batch(file.require(name))  # or why it is not read, or is none
     raise InputError(
         Fault(
             "no trajectories found",

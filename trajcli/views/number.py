@@ -16,11 +16,14 @@ from trajcli.views.selection import parse_value
 def read_number(source: Source, text: str, allow_external: bool, untrusted: bool) -> float | int:
     """The number that NAME[i, j, k] names in a file; a dataset named by the source goes before.
 
+    The one array of a .npy has no name; it may be called as the file.
     Raises InputError where it is not there or not one number; UsageError for other texts.
     """
     wanted = parse_value(text)
     name = "/".join(part for part in (source.dataset or "", wanted.name) if part)
     with open_arrays(source.path, allow_external, untrusted) as file:
+        if name == source.path.name and file.names() == [""]:
+            name = ""
         stored = file.require(name).require_numeric()
         if len(wanted.index) != stored.ndim:
             example = f"{name}[{', '.join('0' for _ in stored.shape)}]".replace(" ", "")

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -113,6 +113,16 @@ def filled(parts: Sequence[str], screen: Screen, between: str, indent: str = "")
             longer = f"{indent}{part}"
         line = longer
     return [*lines, line] if line else lines
+
+
+def within(lines: Iterable[str], screen: Screen) -> Iterator[str]:
+    """Lines, those too long for a terminal folded at blanks."""
+    for line in lines:
+        if not screen.terminal or columns_of(bare(line)) <= screen.width:
+            yield line
+            continue
+        indent = " " * (len(line) - len(line.lstrip(" ")))
+        yield from filled(line.lstrip(" ").split(" "), screen, " ", indent)
 
 
 def _writes(encoding: str) -> bool:

@@ -9,18 +9,19 @@ from itertools import pairwise
 
 from trajcli.errors import Fault, UsageError
 
+ALL = "all"
 _SLICE = re.compile(r"([+-]?\d+)?(?::([+-]?\d+)?(?::([+-]?\d+)?)?)?")
 _VALUE = re.compile(r"(?P<name>[^\[\]]*)(?:\[(?P<index>[^\[\]]*)\])?")
 
 
 def select(text: str | None, count: int, option: str, names: Sequence[str] = ()) -> Sequence[int]:
-    """The numbers 3, 0:10 or -1 (separated by commas) mean among ``count``; all without text.
+    """The numbers 3, 0:10 or -1 (separated by commas) mean among ``count``; all of "all" or None.
 
     ``names``: what may stand for the numbers. Raises UsageError for what is not there.
     """
-    if text is None:
-        return range(count)
     known = {name: i for i, name in enumerate(names)}
+    if text is None or (text.strip() == ALL and ALL not in known):
+        return range(count)
     found: list[int] = []
     for part in (piece.strip() for piece in text.split(",")):
         if part in known:
@@ -29,7 +30,7 @@ def select(text: str | None, count: int, option: str, names: Sequence[str] = ())
         match = _SLICE.fullmatch(part)
         if not part or match is None or match[3] in ("0", "-0", "+0"):
             hint = f"or a name: {', '.join(names[:12])}" if names else ""
-            raise UsageError(Fault("not a selection", option, "like 3, 0:10 or 2,5,-1", text, hint))
+            raise UsageError(Fault("not a selection", option, "3, 0:10, 2,5,-1 or all", text, hint))
         if ":" in part:
             begin, end, step = (int(n) if n is not None else None for n in match.groups())
             found += range(*slice(begin, end, step).indices(count))
@@ -49,7 +50,8 @@ def rows_of(text: str | None, count: int) -> tuple[int, int]:
     numbers = select(text, count, "--rows")
     begin, end = (numbers[0], numbers[-1] + 1) if len(numbers) else (0, 0)
     if len(numbers) != end - begin or any(b < a for a, b in pairwise(numbers)):
-        raise UsageError(Fault("not one run of rows", "--rows", "like 3, 0:10 or -5:", text or ""))
+        expected = "like 3, 0:10, -5: or all"
+        raise UsageError(Fault("not one run of rows", "--rows", expected, text or ""))
     return begin, end
 
 

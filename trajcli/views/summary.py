@@ -14,7 +14,7 @@ from trajcli.files.layouts import Layout, layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.source import Source
 from trajcli.views.curves import Curve, curves_of
-from trajcli.views.datasets import Scans, Wish, describe_datasets, dofs_of
+from trajcli.views.datasets import TIMES, Scans, Wish, describe_datasets, dofs_of
 from trajcli.views.motions import Motions, Trajectories, find_trajectories, joint_names
 from trajcli.views.scan import Progress
 from trajcli.views.selection import rows_of, select
@@ -83,6 +83,8 @@ def _names(file: ArrayFile, source: Source) -> list[str]:
 
 def _trajectories(file: ArrayFile, source: Source) -> Trajectories:
     """Those there are; none where the named datasets hold something else."""
+    if source.dataset is not None and source.dataset.rpartition("/")[2] in TIMES:
+        return Trajectories([])
     try:
         return find_trajectories(file, source)
     except InputError:

@@ -164,6 +164,8 @@ def _relation(motions: Motions, relation: Relation | None, law: Law) -> Verdict:
     what = f"relation ({law.name})"
     group = motions.group.rstrip("/") or "all"
     smoothed = str(motions.attributes.get("smooth", ""))
+    if not (motions.shape[0] and motions.shape[1]):
+        return Verdict(what, group, None, "not checked: there are no rows")
     if relation is None and smoothed:
         return Verdict(what, group, None, f"not checked: smoothed are {smoothed}")
     if relation is None:
