@@ -131,3 +131,13 @@ def test_what_resample_says_of_nan_can_be_followed(trajcli, folder):
     assert found.code == 2
     assert "step 3, dof 1" in found.err
     assert "--allow-nonfinite" not in found.err
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 4, 3)])
+def test_a_start_of_another_shape_is_refused_by_check(trajcli, folder, shape):
+    np.save("other.npy", np.zeros(shape))
+    assert trajcli("integrate actions.npy --start zero --dt 0.02 -o out.h5").code == 0
+    found = trajcli("check out.h5 --start other.npy")
+    assert found.code == 2
+    assert "a start state of another shape" in found.err
+    assert trajcli("check out.h5 --start zero").code == 0

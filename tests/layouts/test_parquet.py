@@ -180,7 +180,7 @@ def test_without_pyarrow_the_extra_is_named(trajcli, folder, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", absent)
     result = trajcli("integrate one.parquet --start zero --rate 30 -o out.h5")
     assert result.code == 2
-    assert "trajcli[parquet]" in result.err
+    assert "pip install pyarrow" in result.err
 
 
 def test_rlds_is_refused_with_a_way_to_convert_it(trajcli, folder):

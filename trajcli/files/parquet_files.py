@@ -25,7 +25,7 @@ class ParquetFile(ArrayFile):
             import pyarrow as arrow
             from pyarrow import parquet
         except ImportError:
-            hint = "pip install 'trajcli[parquet]'"
+            hint = "pip install pyarrow"
             what = "Parquet is read by pyarrow, which is not installed"
             raise InputError(Fault(what, str(path), hint=hint)) from None
         self._faults = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)

@@ -64,7 +64,7 @@ def bench(
     for count in dofs:
         for mode in modes:
             for choice in _choices():
-                on_step(f"{mode}, {count} dofs, {choice.backend} on {choice.device}")
+                on_step(f"{mode}, D = {count}, {choice.backend} on {choice.device}")
                 kernels += _kernel_rows(mode, count, choice, elements, rounds)
     on_step("file to file")
     return {

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import InputError
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError
 from trajcli.files.limits import Bounds, Limits, read_limits
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES, RECORDED_START
@@ -226,6 +227,11 @@ def _compared(
     if (index is None and count not in (1, batch)) or max(order, default=0) >= max(count, batch):
         found = f"not checked: {count} start states, {batch} trajectories"
         return Verdict("start row", group, None, found)
+    for name, known in states.items():
+        if known.ndim != 2 or (known.shape[1] != dofs and known.shape != (1, 1)):
+            what, shape = "a start state of another shape", describe(known.shape)
+            expected = f"[S, {dofs}], a row for each state"
+            raise InputError(Fault(what, f"--start: {name}", expected, shape))
     worst: tuple[float, str, Place] | None = None
     bad = 0
     for number in range(batch) if numbers is None else numbers:
