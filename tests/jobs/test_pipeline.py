@@ -20,6 +20,7 @@ import pytest
 import torch
 
 from trajcli.errors import InputError, Stopped, UsageError
+from trajcli.jobs import pipeline
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 from trajcli.jobs.sharded import run_share
@@ -255,14 +256,19 @@ def test_no_room_for_the_smallest_block_is_one_message(request_, use):
 
 @pytest.mark.parametrize("memory", [1 << 17, 1 << 20], ids=["rows", "trajectories"])
 @pytest.mark.parametrize("number", [1, 14, 30])
-def test_a_device_lost_on_the_way_leaves_a_run_to_resume(request_, use, memory, number):
+def test_a_device_lost_on_the_way_leaves_a_run_to_resume(
+    request_, use, memory, number, monkeypatch
+):
     asked = replace(request_, mode="jerk", dt="all.npy", memory=memory)
     want = bytes_of(asked)
+    kept: list[pipeline.Slot] = []
+    monkeypatch.setattr(pipeline, "_lost", kept)
     use({("work", number): Lost("unspecified launch failure")})
     with pytest.raises(Stopped, match=r"loss of cpu .*launch failure(?s:.*)--resume") as stopped:
         run(asked)
     assert stopped.value.exit_code == 75
     assert not asked.out.exists()
+    assert len(kept) == pipeline.SLOTS  # its memory is not given back, which would ask the device
     use()
     report = run(replace(asked, resume=True))
     assert asked.out.read_bytes() == want

@@ -53,6 +53,9 @@ def _say(console: Console, report: dict[str, Any]) -> None:
         f"plain copies: {report['copy_gb_per_s']:.1f} GB/s read and written, "
         f"{report['threads']} threads, {report['elements']} float32 actions"
     )
+    on_device = [r["copy_gb_per_s"] for r in report["kernels"] if r["device"] != "cpu"]
+    if on_device:
+        console.say(f"on the CUDA device: {max(on_device):.0f} GB/s read and written by copies")
     rows = [
         (
             row["mode"],

@@ -26,7 +26,7 @@ from trajcli.inputs import Inputs
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 from trajcli.kernels import cuda
-from trajcli.kernels.choose import Choice, absent_backends
+from trajcli.kernels.choose import LEAST_CAPABILITY, Choice, absent_backends
 from trajcli.kernels.native import threads
 from trajcli.kernels.program import BandProgram, Program, run_program
 from trajcli.modes import PARTS, make_mode
@@ -101,11 +101,12 @@ def _check(
 
 
 def _choices() -> list[Choice]:
-    """Every backend on the CPU, and on the first CUDA device where there is one."""
+    """Every backend on the CPU, and on the first CUDA device where there is one to be had."""
     absent = absent_backends()
     places = [("native", "cpu"), ("torch", "cpu")]
-    if cuda.count():
-        places += [("triton", "cuda"), ("torch", "cuda")]
+    if cuda.count() and not cuda.trouble("cuda"):
+        able = cuda.capability("cuda") >= LEAST_CAPABILITY
+        places += [("triton", "cuda"), ("torch", "cuda")][0 if able else 1 :]
     return [Choice(name, device, "bench") for name, device in places if name not in absent]
 
 
@@ -153,6 +154,9 @@ def _kernel_rows(
             "direction": direction,
             "seconds": statistics.median(t for t, _ in times[1:]),
             "copies": statistics.median(t / floor for t, floor in times[1:]),
+            "copy_gb_per_s": 8e-9
+            * actions.nbytes
+            / statistics.median(floor for _, floor in times[1:]),
             "of_copy": statistics.median(moved * floor / t for t, floor in times[1:]),
             "ns_per_element": 1e9 * statistics.median(t for t, _ in times[1:]) / actions.size,
         }
@@ -200,15 +204,15 @@ def _like(given: Any, array: Any) -> Any:
 
 
 class _DeviceCopies:
-    """The same floor on a CUDA device."""
+    """The same floor on a CUDA device, of four arrays: one would be read from its cache."""
 
     def __init__(self, values: Any) -> None:
-        self._values = to_torch(values, "cuda")
-        self._out = [self._values.clone() for _ in PARTS]
+        given = to_torch(values, "cuda")
+        self._pairs = [(given.clone(), given.clone()) for _ in PARTS]
 
     def __call__(self) -> None:
-        for out in self._out:
-            out.copy_(self._values)
+        for out, values in self._pairs:
+            out.copy_(values)
 
 
 class _Copies:

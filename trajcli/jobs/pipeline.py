@@ -40,6 +40,9 @@ _SMALL = 1 << 16
 
 State = Sequence[Pair] | None
 
+_lost: list[Slot] = []
+"""Memory that a lost device had: to give it back would ask the device, and end the process."""
+
 
 @dataclass
 class Slot:
@@ -159,8 +162,9 @@ class Pipeline:
         self._dtype, self._wanted = dtype, tuple(wanted)
         self._lanes: list[Lane] = [device.lane() for _ in range(3)]
         self._free: queue.Queue[Slot] = queue.Queue()
-        for _ in range(SLOTS):
-            self._free.put(Slot(device))
+        self._slots = [Slot(device) for _ in range(SLOTS)]
+        for slot in self._slots:
+            self._free.put(slot)
         self._begin = ThreadPoolExecutor(1)
         self._end = ThreadPoolExecutor(1)
         self._writers = ThreadPoolExecutor(len(PARTS))
@@ -184,6 +188,8 @@ class Pipeline:
         self._begin.shutdown()
         self._end.shutdown()
         self._writers.shutdown()
+        if isinstance(self._failed, Lost):
+            _lost.extend(self._slots)
         for lane in self._lanes:
             with suppress(NoRoom, Lost):
                 lane.mark().wait()
