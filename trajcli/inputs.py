@@ -228,6 +228,8 @@ class Inputs:
         """dt as float64 [b, h] in the library it came in, aligned to rows."""
         if self.times is None:
             used = self.used_dt()
+            if not used.shape[1]:  # of a recording of one row
+                return float64(used.sum(1)[:, None] + 1)  # any step will do, none is used
             if self.stretch is None:
                 return used if self.steps_aligned else self.mode.align_dt(used)
             begin, end = self.stretch.steps

@@ -13,6 +13,7 @@ import trajcli
 from trajcli import State, integrate
 from trajcli.kernels import native
 from trajcli.kernels.choose import absent_backends, choose
+from trajcli.kernels.pairs import Pair
 from trajcli.modes import PARTS
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
@@ -156,3 +157,23 @@ def test_without_compiled_kernels_torch_takes_over_and_says_why(monkeypatch):
         choose(backend="native")
     found = integrate(np.ones((2, 5, 3)), np.zeros(3), 0.1)
     assert found.position.shape == (2, 6, 3)
+
+
+@pytest.mark.parametrize("order", range(4))
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+def test_without_actions_the_state_is_the_row_and_the_adjoint_that_of_the_end(order, kind):
+    state = [Pair(np.full((2, 3), m + 5.0), np.zeros((2, 3))) for m in range(4)]
+    sources: list[Any] = [None] * 4
+    sources[order] = np.ones((2, 0, 3), kind)
+    out = [np.full((2, 1, 3), 777.0, kind) for _ in range(4)]
+    dt = np.full((1, 1), 0.5)
+    options: dict[str, Any] = {"order": order, "scheme": "euler"}
+    ends = native.cascade(sources, state, dt, start_row=True, out=out, **options)
+    for m in range(4):
+        assert (out[m] == m + 5.0).all()
+        assert (ends[m].hi == m + 5.0).all()
+    asked = [np.full((2, 3), m + 1.0) for m in range(4)]
+    upstream = [np.zeros((2, 0, 3), kind) for _ in range(4)]
+    _, given = native.cascade_adjoint(upstream, asked, dt, (2, 0, 3), **options)
+    for m in range(4):
+        np.testing.assert_array_equal(given[m], asked[m])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from exact import PARTS
 
 import trajcli
@@ -131,3 +132,21 @@ def test_start_first_is_the_first_row_of_the_actions_and_not_a_row_before_them()
     planned = trajcli.integrate(RECORDING, State(RECORDING[:, 0]), 0.1, "teleport")
     assert recorded.position.shape[1] == 9
     assert planned.position.shape[1] == 10
+
+
+@pytest.mark.parametrize("dt", [np.zeros(0), np.zeros((1, 0)), 0.1], ids=["[0]", "[1, 0]", "one"])
+@pytest.mark.parametrize("make", [np.asarray, torch.tensor])
+def test_a_recording_of_one_row_needs_no_step(dt, make):
+    actions = make(
+        np.array(
+            [
+                [
+                    [3.0],
+                ]
+            ],
+            dtype="f4",
+        )
+    )
+    given = make(dt) if isinstance(dt, np.ndarray) else dt
+    found = trajcli.integrate(actions, "first", given, "clique")
+    assert [float(x[0, 0, 0]) for x in (found.position, found.velocity)] == [3.0, 0.0]

@@ -272,7 +272,8 @@ void cascade(const trajcli_cascade& a, bool streaming, std::int64_t begin, std::
         job.out[m] = a.out[m];
         job.end_hi[m] = a.end_hi[m], job.end_lo[m] = a.end_lo[m];
     }
-    if (!job.in_type && !a.out_type && !job.dt_step_stride && a.scheme == EULER)
+    const bool rows = job.horizon > 0;  // without any, the general way writes the state
+    if (rows && !job.in_type && !a.out_type && !job.dt_step_stride && a.scheme == EULER)
         run_uniform<float, UniformForward>(job, a.order, begin, end);
     else
         a.out_type ? run_as<double, Forward>(job, a.order, a.scheme, begin, end)
@@ -296,7 +297,7 @@ void cascade_adjoint(const trajcli_cascade_adjoint& a, bool streaming, std::int6
         job.out[m] = a.sources[m];
         job.end_hi[m] = a.state[m];
     }
-    bool alone = !job.in_type && !job.dt_step_stride && a.scheme == EULER;
+    bool alone = job.horizon > 0 && !job.in_type && !job.dt_step_stride && a.scheme == EULER;
     for (int m = 0; m < 4; m++)
         alone = alone && (m == a.order) == (a.sources[m] != nullptr) && (m < a.order || !a.end[m]);
     if (alone && a.sources_type)

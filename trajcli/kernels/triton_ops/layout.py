@@ -38,7 +38,7 @@ class Grid:
 
     def wide(self, *strides: int) -> bool:
         """Whether offsets within a program may not fit 32 bits."""
-        reach = self.N * (max(strides) + self.piece_rows * self.dofs)
+        reach = self.N * max(strides) + self.pieces * self.piece_rows * self.dofs
         return reach + self.K * self.dofs > _LARGEST_OFFSET
 
 

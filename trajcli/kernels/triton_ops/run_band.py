@@ -144,7 +144,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
             last=where.last,
             **where.options,
             INNER=inside,
-            WIDE=_wide(where.count + 1, horizon, dofs),
+            WIDE=_wide(where.count + 1, horizon, max(dofs, 4 * width)),
             PAIRED=paired or not inside,
             WIDTH=width,
             **tile,
@@ -225,7 +225,7 @@ def _gather(weights: Weights, where: Windows, job: dict[str, Any]) -> None:
             **where.options,
             SHARED=table.shape[0] == 1,
             INNER=inside,
-            WIDE=_wide(where.count, horizon, dofs),
+            WIDE=_wide(where.count, horizon, max(dofs, 4 * width)),
             WIDTH=width,
             **tile,
             **OPTIONS,
@@ -251,9 +251,10 @@ def _lanes(layout: Grid, *strides: int) -> dict[str, Any]:
     }
 
 
-def _wide(rows: int, horizon: int, dofs: int) -> bool:
-    """Whether places within a trajectory may not fit 32 bits."""
-    return (max(rows, horizon) + 64) * dofs + _TILE > 2**31 - 1
+def _wide(rows: int, horizon: int, values: int) -> bool:
+    """Whether places within a trajectory, or its table, of so many values a row may not fit 32
+    bits."""
+    return (max(rows, horizon) + 64) * values + _TILE > 2**31 - 1
 
 
 def _flat(pair: Pair | None) -> list[Tensor | None]:
