@@ -141,3 +141,26 @@ def test_a_start_of_another_shape_is_refused_by_check(trajcli, folder, shape):
     assert found.code == 2
     assert "a start state of another shape" in found.err
     assert trajcli("check out.h5 --start zero").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ("--start Zero --dt 0.02", ["--start: neither a value nor a file", "zero, first", "Zero"]),
+        ("--start zero --dt 20ms", ["--dt: neither a value nor a file", "SECONDS", "20ms"]),
+        ("--start zero --dt 0,02", ["--dt: neither a value nor a file", "as 0.02", "0,02"]),
+        ("--start nothere.npy --dt 1", ["nothere.npy: no such file"]),
+    ],
+)
+def test_a_word_that_is_no_value_is_not_looked_for_as_a_file(trajcli, folder, options, parts):
+    found = trajcli(f"integrate actions.npy {options} -o out.h5")
+    assert found.code == 2
+    for part in parts:
+        assert part in found.err
+
+
+def test_wide_floats_are_narrowed_with_a_word(trajcli, folder):
+    np.save("long.npy", np.ones((2, 5, 1), np.longdouble))
+    found = trajcli("integrate long.npy --start zero --dt 0.1 -o out.h5")
+    assert found.code == 0
+    assert "float128 converted to float64" in found.err

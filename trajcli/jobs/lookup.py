@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,15 @@ def find_state(
     return {part: _states(values) for part, values in found.items()}, names, origin
 
 
+def _require_name(option: str, text: str, expected: str) -> None:
+    """Raise UsageError for a word that stands for no file: no dot, no colon, and none there."""
+    if not set(".:/") & set(text) and not os.path.exists(text):
+        raise UsageError(Fault("neither a value nor a file", option, expected, text))
+
+
 def _state_from(files: Files, role: str, given: str) -> dict[str, Any]:
+    words = "zero, first (a recording)" if role == "start" else "zero"
+    _require_name(f"--{role}", given, f"{words}, FILE:GROUP or FILE:DATASET")
     source = parse_source(given)
     file = files.open(source)
     if file.family == "npy":
@@ -175,6 +184,7 @@ def _given_dt(files: Files, text: str) -> tuple[Any, Any, str, dict[str, str]]:
         pass
     else:
         return np.asarray(value), None, "--dt", {"dt": "--dt"}
+    _require_name("--dt", text, "SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR")
     source = parse_source(text, attributes=True)
     if source.attribute is None:
         stored = files.array(text)

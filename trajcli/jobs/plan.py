@@ -286,7 +286,7 @@ def _notes(batch: Batch, dtype: str, needed: int, memory: int) -> list[str]:
     notes = [
         f"{part.where}: {part.dtype} converted to {dtype}"
         for part in batch.parts[:3]
-        if part.dtype.kind in "iu" or part.dtype.itemsize == 2
+        if part.dtype.kind in "iu" or part.dtype.itemsize not in (4, 8)
     ]
     if needed > memory:
         notes.append(
