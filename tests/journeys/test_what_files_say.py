@@ -26,18 +26,25 @@ def written(name: str, units: str = "", **more: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "unit", "order"),
+    ("text", "found"),
     [
-        *(("rad/s^2", "rad", 2), ("rad / s**2", "rad", 2), ("m/s²", "m", 2), ("mm/s/s", "mm", 2)),
-        *(("rad/s", "rad", 1), ("deg/s^3", "deg", 3), ("rad", "rad", 0), ("N m", "N m", 0)),
+        *(("rad/s^2", ("rad", 2)), ("rad / s**2", ("rad", 2)), ("m/s²", ("m", 2))),
+        *(("mm/s/s", ("mm", 2)), ("rad/s2", ("rad", 2)), ("m s-2", ("m", 2))),
+        *(("rad s^-1", ("rad", 1)), ("rad·s⁻¹", ("rad", 1)), ("deg/s^3", ("deg", 3))),
+        *(("rad", ("rad", 0)), (b"rad/s", ("rad", 1)), ("N m", None), ("1", None), ("", None)),
+        *(("normalized", None), (1, None), (np.array([1.0, 2.0]), None), (None, None)),
     ],
+    ids=str,
 )
-def test_units_are_taken_apart(text, unit, order):
-    assert derived_unit(text) == (unit, order)
+def test_units_are_taken_apart(text, found):
+    assert derived_unit(text) == found
 
 
 @pytest.mark.parametrize("name", ["dt", "times"])
-@pytest.mark.parametrize(("unit", "allowed"), [("ms", False), ("ns", False), ("s", True)])
+@pytest.mark.parametrize(
+    ("unit", "allowed"),
+    [("ms", False), ("ns", False), ("minutes", False), ("s", True), ("[s]", True), ("1", True)],
+)
 def test_steps_in_another_unit_are_refused(trajcli, folder, name, unit, allowed):
     written("u.h5", dt=((20.0 if name == "dt" else 0.02), unit if name == "dt" else "s"))
     if name == "times":
@@ -59,6 +66,8 @@ def test_steps_in_another_unit_are_refused(trajcli, folder, name, unit, allowed)
         ("rad/s", "", "u.h5:/actions is in rad/s, which mode acceleration reads as acceleration"),
         ("m/s^2", "mm", "u.h5:/actions is in m/s^2, but u.h5:/start/position in mm"),
         ("rad/s^2", "rad", ""),
+        ("rad s-2", "rad", ""),
+        ("normalized", "rad", ""),
         ("", "mm", ""),
     ],
 )
@@ -164,3 +173,51 @@ def test_wide_floats_are_narrowed_with_a_word(trajcli, folder):
     found = trajcli("integrate long.npy --start zero --dt 0.1 -o out.h5")
     assert found.code == 0
     assert "float128 converted to float64" in found.err
+
+
+def test_every_input_is_asked_what_it_says(trajcli, folder):
+    for name, mode in (("a.h5", "jerk"), ("b.h5", "velocity")):
+        written(name)
+        with h5py.File(name, "a") as file:
+            file.attrs.update(mode=mode, scheme="something else")
+    found = trajcli("integrate a.h5 b.h5 --start zero --mode jerk -o out.h5")
+    assert found.code == 0
+    assert found.err.count("warning") == 1
+    assert "b.h5:/ says mode=velocity, which" in found.err
+
+
+def test_a_start_that_is_not_used_says_no_unit(trajcli, folder):
+    written("u.h5", "rad/s^2", start_position=(np.zeros((1, 3)), "deg"))
+    assert trajcli("integrate u.h5 --start zero -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        assert file["position"].attrs["units"] == "rad"
+
+
+def test_a_start_of_several_places_is_not_computed_again_with_another(trajcli, folder):
+    written("u.h5", start_position=np.ones((1, 3)))
+    np.save("velocity.npy", np.full((1, 3), 7.0))
+    assert trajcli("integrate u.h5 --start-velocity velocity.npy -o out.h5").code == 0
+    found = trajcli("diff out.h5 u.h5 --recompute")
+    assert found.code == 2
+    assert "a start state of several places" in found.err
+
+
+def test_attributes_of_any_type_do_not_stop_a_look(trajcli, folder):
+    written("u.h5")
+    assert trajcli("integrate u.h5 --start zero -o out.h5").code == 0
+    for mode in ("bspline", "jerk"):
+        with h5py.File("out.h5", "a") as file:
+            file.attrs.update(mode=mode, degree=[3, 3], smooth=[1, 2], scheme=5, steps=[1, 1])
+            file["position"].attrs["units"] = [1.0, 1.0]
+        for line in ("plot out.h5 -o out.png --overwrite", "inspect out.h5", "check out.h5"):
+            found = trajcli(line)
+            assert found.code in (0, 1, 2), line
+            assert "a bug" not in found.err, (line, found.err)
+
+
+def test_a_histogram_of_the_largest_numbers_is_drawn(trajcli, folder):
+    with h5py.File("big.h5", "w") as file:
+        file["position"] = np.array([[[1e308], [-1.5e308]]])
+        file["time"] = np.array([0.0, 1.0])
+    found = trajcli("plot big.h5 --histogram -o big.png")
+    assert found.code == 0, found.err

@@ -242,13 +242,18 @@ StartPosition = Annotated[
     ),
 ]
 StartVelocity = Annotated[
-    str | None, _state_option("--start-velocity", metavar="FILE:DATASET", help="(default: 0)")
+    str | None,
+    _state_option("--start-velocity", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
 ]
 StartAcceleration = Annotated[
-    str | None, _state_option("--start-acceleration", metavar="FILE:DATASET", help="(default: 0)")
+    str | None,
+    _state_option(
+        "--start-acceleration", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"
+    ),
 ]
 StartJerk = Annotated[
-    str | None, _state_option("--start-jerk", metavar="FILE:DATASET", help="(default: 0)")
+    str | None,
+    _state_option("--start-jerk", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
 ]
 GoalPosition = Annotated[
     str | None,
@@ -257,13 +262,18 @@ GoalPosition = Annotated[
     ),
 ]
 GoalVelocity = Annotated[
-    str | None, _state_option("--goal-velocity", metavar="FILE:DATASET", help="(default: 0)")
+    str | None,
+    _state_option("--goal-velocity", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
 ]
 GoalAcceleration = Annotated[
-    str | None, _state_option("--goal-acceleration", metavar="FILE:DATASET", help="(default: 0)")
+    str | None,
+    _state_option(
+        "--goal-acceleration", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"
+    ),
 ]
 GoalJerk = Annotated[
-    str | None, _state_option("--goal-jerk", metavar="FILE:DATASET", help="(default: 0)")
+    str | None,
+    _state_option("--goal-jerk", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
 ]
 
 

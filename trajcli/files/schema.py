@@ -33,13 +33,27 @@ RECORDED_ROW = "first row of each"
 """What it says where the start was looked up in what was recorded beside the actions."""
 
 
-def derived_unit(unit: str) -> tuple[str, int]:
-    """The unit of positions that a unit is derived from, and how often: rad/s^2 gives rad, 2."""
-    text = unit.replace(" ", "").replace("**", "^").replace("²", "^2").replace("³", "^3")
-    found = re.fullmatch(r"(.+?)((?:/s(?:\^[123])?)+)", text)
-    if found is None:
-        return unit, 0
-    return found[1], sum(int(power or 1) for power in re.findall(r"/s(?:\^(\d))?", found[2]))
+_LENGTHS = ("rad", "deg", "degree", "degrees", "°", "rev", "m", "mm", "cm")
+_DERIVED = re.compile(
+    r"([A-Za-z°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
+)  # rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
+
+
+def derived_unit(unit: object) -> tuple[str, int] | None:
+    """The unit of positions that a unit is derived from, and how often: rad/s^2 gives rad, 2.
+
+    None for what is no such unit, or no text.
+    """
+    if not isinstance(unit, (str, bytes)):
+        return None
+    text = unit.decode("utf-8", "replace") if isinstance(unit, bytes) else unit
+    for sign, plain in (("**", "^"), ("²", "^2"), ("³", "^3"), ("⁻", "-"), ("¹", "1")):
+        text = text.replace(sign, plain)
+    found = _DERIVED.fullmatch(text.strip())
+    if found is None or found[1] not in _LENGTHS:
+        return None
+    powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", found[2])
+    return found[1], sum(int(a or b or 1) for a, b in powers)
 
 
 def unit_of(quantity: str, positions: str) -> str:

@@ -13,9 +13,14 @@ from trajcli.files.source import natural_key
 from trajcli.inputs import Inputs
 from trajcli.jobs.places import Place
 from trajcli.modes import MODES, PARTS, Mode, make_mode
+from trajcli.modes.cascade import SCHEMES
 
 _LONG_STEP = 1000.0
 """Seconds that no robot waits between two rows; stamps in ns, µs and ms are millions apart."""
+
+
+_ASKED = 32
+"""Inputs that are asked what they say of themselves; the others are as a rule like them."""
 
 
 def doubts(sources: Sequence[str], places: Sequence[Place], inputs: Inputs) -> Iterator[str]:
@@ -29,8 +34,9 @@ def doubts(sources: Sequence[str], places: Sequence[Place], inputs: Inputs) -> I
                 f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "
                 f"reads them as {PARTS[order]} (--mode clique or central reads positions)"
             )
-    yield from _told_mode(places[0], mode)
-    yield from _told_units(places[0], inputs)
+    for place in places[:_ASKED]:
+        yield from _told_mode(place, mode)
+        yield from _told_units(place, inputs)
     yield from _steps(inputs)
 
 
@@ -42,7 +48,8 @@ def _told_mode(place: Place, mode: Mode) -> Iterator[str]:
     if named is None or text_of(named[1]) not in MODES:
         return
     told = {"mode": text_of(named[1])}
-    if scheme is not None and "scheme" in make_mode(told["mode"]).options(False):
+    summed = "scheme" in make_mode(told["mode"]).options(False)
+    if scheme is not None and summed and text_of(scheme[1]) in SCHEMES:
         told["scheme"] = text_of(scheme[1])
     used = {"mode": mode.name, **mode.options(False)}
     if any(used.get(name) != value for name, value in told.items()):
@@ -53,19 +60,19 @@ def _told_mode(place: Place, mode: Mode) -> Iterator[str]:
 
 def _told_units(place: Place, inputs: Inputs) -> Iterator[str]:
     """The unit of the actions says what they are, and that of the start what they lead to."""
-    if "units" not in place.array.attributes:
+    mode, told = inputs.mode, place.array.attributes.get("units")
+    derived = derived_unit(told)
+    if derived is None:
         return
-    mode, told = inputs.mode, text_of(place.array.attributes["units"])
-    unit, order = derived_unit(told)
-    if told and order != mode.derivatives_of:
+    if derived[1] != mode.derivatives_of:
         quantity = PARTS[mode.derivatives_of]
-        yield f"{place.name} is in {told}, which mode {mode.name} reads as {quantity}"
+        yield f"{place.name} is in {text_of(told)}, which mode {mode.name} reads as {quantity}"
         return
     start = place.find("start/position", "start_position")
     if start is not None and start.where == inputs.names.get("start/position"):
-        other = text_of(start.attributes.get("units", ""))
-        if told and other and other != unit:
-            yield f"{place.name} is in {told}, but {start.where} in {other}"
+        other = derived_unit(start.attributes.get("units"))
+        if other is not None and other[0] != derived[0]:
+            yield f"{place.name} is in {text_of(told)}, but {start.where} in {other[0]}"
 
 
 def _order(sources: Sequence[str]) -> Iterator[str]:

@@ -20,8 +20,11 @@ RATE_ATTRIBUTES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
 
 
-SECONDS = ("s", "sec", "secs", "second", "seconds")
-"""How files say that steps and stamps are in seconds."""
+NOT_SECONDS = {
+    *("n", "nsec", "nanosec", "nanosecond", "u", "µ", "μ", "usec", "microsec", "microsecond"),
+    *("m", "msec", "millisec", "millisecond", "min", "minute", "h", "hr", "hour", "d", "day"),
+}
+"""How files say that steps and stamps are not in seconds; in small letters, without the last s."""
 
 
 def find_state(
@@ -315,10 +318,11 @@ def _number(value: Any, where: str) -> Any:
 
 def _steps(stored: StoredArray) -> Any:
     """Steps or stamps in seconds: few are read now, many block by block."""
-    unit = text_of(stored.attributes.get("units", "")).split()
-    if unit and unit[0].lower() not in SECONDS:
+    told = stored.attributes.get("units", "")
+    unit = text_of(told) if isinstance(told, (str, bytes)) else ""
+    if unit.strip().rstrip("s").lower() in NOT_SECONDS:
         hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
-        raise InputError(Fault("steps in another unit", stored.where, "s", " ".join(unit), hint))
+        raise InputError(Fault("steps in another unit", stored.where, "s", unit, hint))
     if stored.nbytes > EAGER_BYTES:
         return gliding(stored)
     values = stored.read()

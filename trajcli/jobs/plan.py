@@ -11,7 +11,7 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
-from trajcli.files.arrays import StoredArray, text_of
+from trajcli.files.arrays import StoredArray
 from trajcli.files.placing import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, derived_unit, packed_schema
 from trajcli.input_checks import shape_faults
@@ -253,7 +253,7 @@ def _in_parts(
             replace(plan, batch=found.batch, inputs=inputs, size=size, prefix=f"{k}/", first=first)
         )
         first += len(numbers)
-    units = request.units or _units(places[0], mode)
+    units = request.units or _units(request, places[0], mode)
     whole = parts_schema(request, plan.schema, places, [n for n, _ in founds], parts, units, paths)
     parts = [replace(part, schema=whole) for part in parts]
     return replace(plan, schema=whole, parts=parts, source=shortly([p.name for p in places]))
@@ -355,7 +355,7 @@ def _schema(
         attributes=attributes,
         start_index=_indices(inputs.start_index),
         joint_names=joint_names(place),
-        units=request.units or _units(place, inputs.mode),
+        units=request.units or _units(request, place, inputs.mode),
         more=gradient.variables(inputs, dtype) if gradient is not None else (),
     )
 
@@ -364,19 +364,20 @@ def _indices(stored: Any) -> Any:
     return stored.read_rows if isinstance(stored, StoredArray) else stored
 
 
-def _units(place: Place, mode: Mode) -> str | None:
+def _units(request: Request, place: Place, mode: Mode) -> str | None:
     """Units that the file gives for its positions, or those that its actions are derived from."""
     if mode.derivatives_of == 0 and "units" in place.array.attributes:
         return str(place.array.attributes["units"])
-    for name in ("start/position", "start_position"):
+    beside = request.start is None and "position" not in request.start_parts
+    for name in ("start/position", "start_position") if beside else ():
         stored = place.find(name)
         if stored is not None and "units" in stored.attributes:
             return str(stored.attributes["units"])
     found = place.attribute("position_units")
-    if found is None and "units" in place.array.attributes:
-        unit, order = derived_unit(text_of(place.array.attributes["units"]))
-        return unit if order == mode.derivatives_of else None
-    return str(found[1]) if found else None
+    if found is None:
+        derived = derived_unit(place.array.attributes.get("units"))
+        return derived[0] if derived and derived[1] == mode.derivatives_of else None
+    return str(found[1])
 
 
 def _dt_value(inputs: Inputs) -> float | str:

@@ -153,6 +153,7 @@ def _start(file: ArrayFile, attributes: Mapping[str, Any], given: bool) -> str |
         return "zero"
     if told == RECORDED_START:
         return "first"
+    _require_one("start", file, told)
     beside = told in ("none", "each input's own") or RECORDED_ROW in told or given
     if beside and not _is_file(told):
         return None
@@ -169,6 +170,7 @@ def _goal(
     told = str(attributes.get("goal", "none"))
     if told in ("none", "zero", "each input's own"):
         return "zero" if told == "zero" else None
+    _require_one("goal", file, told)
     if given and not _is_file(told):
         return None
     found = _located(file, told)
@@ -178,6 +180,14 @@ def _goal(
     name = (goal.dataset or "").rpartition("/")[2]
     beside = any(parse_source(source).path == goal.path for source in sources)
     return None if beside and name.startswith("goal") else found
+
+
+def _require_one(role: str, file: ArrayFile, told: str) -> None:
+    """Raise InputError for a state whose parts came from several datasets."""
+    if ", " not in told or RECORDED_ROW in told or _is_file(told):
+        return
+    hint = "integrate the source again, and diff the two outputs"
+    raise InputError(Fault(f"a {role} state of several places", str(file.path), "one", told, hint))
 
 
 def _missing(role: str, file: ArrayFile, told: str) -> Fault:

@@ -166,10 +166,10 @@ def _held(motions: Motions, quantity: str) -> str:
     """
     told = motions.attributes
     mode, scheme = str(told.get("mode")), str(told.get("scheme"))
-    if told.get("smooth"):
+    if str(told.get("smooth", "")):
         return ""
     if mode == "bspline":
-        return "out of" if quantity == "jerk" and told.get("degree") == 3 else ""
+        return "out of" if quantity == "jerk" and str(told.get("degree")) == "3" else ""
     if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
         return ""
     if quantity == "jerk" and mode != "jerk":

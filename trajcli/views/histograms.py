@@ -111,7 +111,7 @@ def _values(one: Peaks, signed: bool) -> Any:
 def _span(values: Sequence[Any], signed: bool) -> tuple[float, float]:
     """The ends of the bins, a little beyond the values."""
     known = np.concatenate([one.ravel() for one in values])
-    known = known[np.isfinite(known)]
+    known = np.clip(known[np.isfinite(known)], -1e307, 1e307)  # whose difference is finite
     if not signed:
         return 0.0, 1.0001 * (float(known.max(initial=0.0)) or 1.0)
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)

@@ -78,11 +78,11 @@ class Motions:
 
     @cached_property
     def attributes(self) -> dict[str, Any]:
-        """Attributes of the file and of the group, the group's winning."""
+        """Words and numbers in attributes of the file and of the group, the group's winning."""
         found: dict[str, Any] = {}
         for group in reversed(self.groups):
             found |= self.file.attributes(group)
-        return found
+        return {name: value for name, value in found.items() if np.ndim(value) == 0}
 
     @cached_property
     def dofs(self) -> list[str]:
@@ -97,8 +97,8 @@ class Motions:
         if "units" in stored.attributes:
             return str(stored.attributes["units"])
         other = self.arrays.get("position")
-        base = other.attributes.get("units") if other is not None else None
-        return unit_of(name, str(base)) if base and name in QUANTITIES else ""
+        base = str(other.attributes.get("units", "")) if other is not None else ""
+        return unit_of(name, base) if base and name in QUANTITIES else ""
 
     def read(self, name: str, trajectory: int, begin: int = 0, end: int | None = None) -> Any:
         """Rows begin..end of a trajectory [rows, D], float64."""

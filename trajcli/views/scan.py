@@ -159,7 +159,7 @@ def scan(
     extents = {name: Extent.empty(dofs) for name in motions.arrays}
     law = law_of(motions.attributes) if set(motions.arrays) & set(QUANTITIES) else None
     # what was smoothed is no longer what the mode gave
-    relation = Relation(law) if law and not motions.attributes.get("smooth") else None
+    relation = Relation(law) if law and not str(motions.attributes.get("smooth", "")) else None
     each = max(1, motions.nbytes // max(1, batch))
     numbers = range(batch) if chosen is None else chosen
     sampled = not full and each * len(numbers) > budget

@@ -210,13 +210,13 @@ def _start_row(motions: Motions, law: Law, asked: Asked, numbers: Sequence[int] 
         name = told.partition(":")[0]
         why = f"no {name} here" if not find_file(name, motions.file.path) else error.faults[0].what
         return Verdict("start row", group, None, f"not checked: {why}; --start names it")
-    return _compared(motions, states, numbers)
+    return _compared(motions, states, numbers, asked.start is not None)
 
 
 def _compared(
-    motions: Motions, states: Mapping[str, Any], numbers: Sequence[int] | None
+    motions: Motions, states: Mapping[str, Any], numbers: Sequence[int] | None, named: bool
 ) -> Verdict:
-    """Row 0 beside the start states, to the rounding of the stored type."""
+    """Row 0 beside the start states, to the rounding of the stored type. named: by the user."""
     group = motions.group.rstrip("/") or "all"
     batch, rows, dofs = motions.shape
     index = motions.file.get(f"{motions.group}start_index")
@@ -230,8 +230,10 @@ def _compared(
     for name, known in states.items():
         if known.ndim != 2 or (known.shape[1] != dofs and known.shape != (1, 1)):
             what, shape = "a start state of another shape", describe(known.shape)
-            expected = f"[S, {dofs}], a row for each state"
-            raise InputError(Fault(what, f"--start: {name}", expected, shape))
+            if named:
+                expected = f"[S, {dofs}], a row for each state"
+                raise InputError(Fault(what, f"--start: {name}", expected, shape))
+            return Verdict("start row", group, None, f"not checked: {what}; --start names it")
     worst: tuple[float, str, Place] | None = None
     bad = 0
     for number in range(batch) if numbers is None else numbers:
