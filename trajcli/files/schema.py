@@ -33,7 +33,7 @@ RECORDED_ROW = "first row of each"
 """What it says where the start was looked up in what was recorded beside the actions."""
 
 
-_LENGTHS = ("rad", "deg", "degree", "degrees", "°", "rev", "m", "mm", "cm")
+_POSITION_UNITS = ("rad", "deg", "degree", "degrees", "°", "rev", "m", "mm", "cm")
 _DERIVED = re.compile(
     r"([A-Za-z°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
 )  # rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
@@ -50,7 +50,7 @@ def derived_unit(unit: object) -> tuple[str, int] | None:
     for sign, plain in (("**", "^"), ("²", "^2"), ("³", "^3"), ("⁻", "-"), ("¹", "1")):
         text = text.replace(sign, plain)
     found = _DERIVED.fullmatch(text.strip())
-    if found is None or found[1] not in _LENGTHS:
+    if found is None or found[1] not in _POSITION_UNITS:
         return None
     powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", found[2])
     return found[1], sum(int(a or b or 1) for a, b in powers)

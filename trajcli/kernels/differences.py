@@ -25,11 +25,7 @@ def on_differences(evenly: Evenly) -> tuple[Any, bool, Any]:
     factor is one over the denominator and the spacing to the m. [P, 4, W] (the last m of each
     row are 0), and [b, 4].
     """
-    weights, common = whole_weights(evenly.unit, of_differences=True)
-    width = len(evenly.unit[0][0])
-    unit = np.array(
-        [[[float(w) for w in row] + [0.0] * (width - len(row)) for row in kind] for kind in weights]
-    )
+    unit, common = _table(evenly.unit)
     spacing = np.asarray(evenly.spacing.hi, dtype=np.float64)  # [b, 1]
     low = np.asarray(evenly.spacing.lo, dtype=np.float64) / spacing
     orders = np.arange(4)
@@ -54,6 +50,17 @@ def whole_weights(
     whole = all(abs(w) < _SMALL for kind in scaled for row in kind for w in row)
     chosen = scaled if whole else table
     return tuple(tuple(tuple(row) for row in kind) for kind in chosen), common if whole else None
+
+
+@lru_cache(maxsize=32)
+def _table(unit: tuple[tuple[tuple[Fraction, ...], ...], ...]) -> tuple[Any, Any]:
+    """Those of differences as an array [P, 4, W], and what makes them whole."""
+    weights, common = whole_weights(unit, True)
+    values = np.zeros((len(unit), 4, len(unit[0][0])))
+    for k, kind in enumerate(weights):
+        for m, row in enumerate(kind):
+            values[k, m, : len(row)] = [float(w) for w in row]
+    return values, common
 
 
 def _summed(weights: Sequence[Fraction], order: int) -> list[Fraction]:
