@@ -211,6 +211,17 @@ def test_stretches_of_rows_have_the_bits_of_the_whole_and_nothing_else(
             np.testing.assert_array_equal(found.cpu(), want[:, begin:end].cpu())
 
 
+def test_one_piece_has_the_rows_there_are(monkeypatch):
+    from trajcli.kernels.triton_ops import layout
+
+    monkeypatch.setattr(layout, "LONG", 16)
+    monkeypatch.setattr(layout, "LEAST_ROWS", 64)
+    for rows in range(1, 200):
+        found = layout.grid(1, rows, 7)
+        assert found.pieces * found.piece_rows >= rows
+        assert found.pieces > 1 or found.piece_rows == rows
+
+
 def test_launches_fit_a_grid_however_long_a_trajectory_is():
     from trajcli.kernels.triton_ops import run_band
     from trajcli.kernels.triton_ops.formula import Windows

@@ -57,9 +57,12 @@ def grid(batch: int, rows: int, dofs: int, heavy: bool = False, cheap: bool = Fa
     N = COLUMNS // DP
     K = 4 if heavy else 8
     warps = -(-batch // N) * -(-dofs // DP)
+    whole = Grid(batch, dofs, 1, rows, N, DP, K)
     if rows < long or warps * 2 > WARPS:
-        return Grid(batch, dofs, 1, rows, N, DP, K)
+        return whole
     pieces = WARPS * N // (batch * -(-dofs // DP))
     piece_rows = max(LEAST_ROWS, -(-rows // max(1, pieces)))
     piece_rows = -(-piece_rows // K) * K
+    if rows <= piece_rows:
+        return whole  # of rows as many as there are, which kernels rely on
     return Grid(batch, dofs, -(-rows // piece_rows), piece_rows, N, DP, K)

@@ -1,4 +1,5 @@
-"""Launches of the band kernels: rows and points away from the ends, and those near them."""
+"""Launches of the band kernels: in columns where windows slide evenly (sliding.py), else every
+row or point on its own, those away from the ends and those near them (windows.py)."""
 
 from __future__ import annotations
 

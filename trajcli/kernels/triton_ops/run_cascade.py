@@ -126,7 +126,7 @@ def backward(
         "piece_rows": layout.piece_rows,
         "ORDER": order,
         "SCHEME": SCHEMES.index(scheme),
-        "EVEN": layout.pieces == 1 and layout.piece_rows == horizon and horizon % layout.K == 0,
+        "EVEN": layout.pieces == 1 and horizon % layout.K == 0,
         **layout.tile,
         "WIDE": layout.wide(pulled_stride, outputs.stride),
         **OPTIONS,
