@@ -211,6 +211,34 @@ def test_stretches_of_rows_have_the_bits_of_the_whole_and_nothing_else(
             np.testing.assert_array_equal(found.cpu(), want[:, begin:end].cpu())
 
 
+@pytest.mark.parametrize(("horizon", "degree"), [(33, 3), (38, 3), (40, 3), (38, 5)])
+def test_the_last_row_asks_its_points_wherever_a_piece_begins(horizon, degree, monkeypatch):
+    pieces(monkeypatch)
+    torch.manual_seed(0)
+    inputs = Inputs(
+        mode=make_mode("bspline", degree=degree),
+        actions=torch.randn(1, horizon, 2, device=DEVICE),
+        start={"position": torch.zeros(1, 2, device=DEVICE)},
+        goal={},
+        dt=torch.tensor(0.5, device=DEVICE),
+    )
+    program: Any = inputs.program(DEVICE)
+    upstream = [torch.randn(1, len(program.weights.first), 2, device=DEVICE) for _ in range(4)]
+    found, want = (
+        kernels.band_adjoint(
+            upstream,
+            program.actions,
+            program.head.hi,
+            program.tail.hi,
+            program.weights,
+            of_table=False,
+        )
+        for kernels in (triton_ops, torch_ops)
+    )
+    for a, b in zip(found[:3], want[:3], strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-13 * float(b.abs().max()))
+
+
 def test_one_piece_has_the_rows_there_are(monkeypatch):
     from trajcli.kernels.triton_ops import layout
 
