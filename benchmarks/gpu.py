@@ -104,7 +104,7 @@ class Job:
         """Gradients of the actions (and whatever comes with them), upstream in the outputs."""
         program, upstream = self.program, [g[:, 1:] for g in self.out]
         if isinstance(program, BandProgram):
-            head, tail = (None if p is None else p.hi for p in (program.head, program.tail))
+            head, tail = program.head, program.tail
             into = {"into": self.grad} if kernels is triton_ops else {}
             found = kernels.band_adjoint(
                 upstream, program.actions, head, tail, program.weights, of_table=False, **into

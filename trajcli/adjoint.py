@@ -82,9 +82,8 @@ def _band(
     if program.start is not None:
         start = [None if g is None else g[:, 0].astype(np.float64) for g in upstream]
         upstream = [None if g is None else g[:, 1:] for g in upstream]
-    head, tail = (None if part is None else part.hi for part in (program.head, program.tail))
     actions, of_head, of_tail, _ = kernels.band_adjoint(
-        upstream, program.actions, head, tail, program.weights, of_table=False
+        upstream, program.actions, program.head, program.tail, program.weights, of_table=False
     )
     return PulledProgram(
         actions,

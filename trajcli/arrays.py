@@ -135,6 +135,14 @@ def zeros(like: Array) -> Array:
     return np.broadcast_to(np.zeros((), like.dtype), like.shape)
 
 
+def filled(parts: Sequence[Array | None]) -> list[Array]:
+    """The parts of a state, zero where none is given."""
+    like = next((part for part in parts if part is not None), None)
+    if like is None:
+        raise ValueError("a state needs its position")
+    return [zeros(like) if part is None else part for part in parts]
+
+
 def pair(values: Array) -> Pair:
     """Float64 values as pairs."""
     return Pair(values, zeros(values))

@@ -22,7 +22,7 @@ from trajcli.arrays import (
 from trajcli.checks import largest
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import CascadeProgram, Program, run_program
+from trajcli.kernels.program import Program, run_program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.stretch import Range, Stretch
 
@@ -279,24 +279,40 @@ class Inputs:
     ) -> Program:
         """What the kernels are to do, on torch tensors on the device; None: on NumPy arrays.
 
-        gathers: the kernels take a start index themselves, if their state is the start state.
+        gathers: the kernels read start and goal states of any float type, and take a start and a
+        goal index, themselves.
         """
         actions = _placed(self.actions, device)
-        batch = actions.shape[0]
-        index, states = self.start_index, batch
-        later = gathers and index is not None and self.mode.begins_with_start
-        if later:
-            index, states = None, max(map(len, self.start.values()))
-        start = _gathered(self.start, index, states, device)
-        goal = _gathered(self.goal, self.goal_index, batch, device)
-        dt = float64(_placed(self.steps(), device))
         state = None
         if carry is not None and carry.state is not None:
             state = [Pair(_placed(p.hi, device), _placed(p.lo, device)) for p in carry.state]
+        start, start_rows = self._states("start", device, gathers and state is None)
+        goal, goal_rows = self._states("goal", device, gathers)
+        dt = float64(_placed(self.steps(), device))
         program = self.mode.program(self.reach, actions, start, goal, dt, self.recorded, state)
-        if later and state is None and isinstance(program, CascadeProgram):
-            return replace(program, state_rows=_whole(self.start_index, device))
-        return program
+        return program.indexed(start_rows, goal_rows)
+
+    def _states(
+        self, role: str, device: str | None, as_given: bool
+    ) -> tuple[list[Any], Array | None]:
+        """The four parts of the start or goal state, and which row of them each trajectory has.
+
+        as_given: of the type they have, and with their index, if there is one. Else float64
+        [B, D], each trajectory its own.
+        """
+        parts, index = getattr(self, role), getattr(self, f"{role}_index")
+        batch = int(self.actions.shape[0])
+        if not as_given:
+            return _gathered(parts, index, batch, device), None
+        many = batch if index is None else max(map(len, parts.values()), default=1)
+        rows = None if index is None else _whole(index, device)
+        found: list[Any] = [None] * 4
+        for m, name in enumerate(PARTS):
+            if name in parts:
+                values = _placed(parts[name], device)
+                values = values if values.is_floating_point() else values.double()
+                found[m] = repeated(values, many) if values.shape[0] == 1 else values
+        return found, rows
 
     def compute(
         self,

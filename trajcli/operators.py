@@ -20,6 +20,7 @@ from trajcli.checks import as_array, require_counts
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
+from trajcli.kernels.padding import points_of
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import BandProgram
 from trajcli.modes import PARTS, Mode, make_mode
@@ -249,21 +250,22 @@ def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]
     assert isinstance(program, BandProgram)
     used = program.actions.shape[1]
     head, tail = (
-        Pair(np.zeros((10, 0, 1)), np.zeros((10, 0, 1))) if part is None else part
+        points_of(part, program.actions) or Pair(np.zeros((10, 0, 1)), np.zeros((10, 0, 1)))
         for part in (program.head, program.tail)
     )
     begin_head, begin_tail = -head.hi.shape[1], used
     copied = program.start is not None
-    rows = len(program.weights.first) + copied
+    where = program.weights.where
+    rows = where.count + copied
     table = _balanced(program.weights.table[0])  # [P, 4, W]
     entries: dict[str, list[_Entries]] = {"A": [], "C": [], "G": []}
     if copied:
         ones = Pair(np.ones(4), np.zeros(4))
         entries["C"].append((np.arange(4) * rows, np.arange(4), ones))
     for m, i in itertools.product(range(4), range(table.hi.shape[2])):
-        point = program.weights.first + i + begin_head  # 0..used-1: the actions
+        point = where.first + i + begin_head  # 0..used-1: the actions
         row = m * rows + copied + np.arange(len(point))
-        weight = table[program.weights.phase, m, i]
+        weight = table[where.kind, m, i]
         inside = np.flatnonzero((point >= 0) & (point < used))
         entries["A"].append((row[inside], point[inside], weight[inside]))
         for padding, begin in ((head, begin_head), (tail, begin_tail)):

@@ -84,7 +84,7 @@ def compare(given: Inputs, names: tuple[str, ...]) -> None:
     assert found.keys() == want.keys()
     for name, grad in want.items():
         assert found[name].shape == grad.shape, name
-        largest = max(np.abs(grad).max(), 1e-3)
+        largest = max(np.abs(grad).max(), 1e-2)  # the terms of a sum that is 0 are larger
         np.testing.assert_allclose(found[name], grad, rtol=0, atol=1e-12 * largest, err_msg=name)
 
 

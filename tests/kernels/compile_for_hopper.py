@@ -32,8 +32,8 @@ from triton.runtime.jit import JITFunction
 
 from trajcli.inputs import Inputs
 from trajcli.kernels.narrow import narrowed
-from trajcli.kernels.program import BandProgram
-from trajcli.kernels.triton_ops import formula, run_band, run_cascade
+from trajcli.kernels.program import BandProgram, Windows
+from trajcli.kernels.triton_ops import run_band, run_cascade
 from trajcli.modes import make_mode
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -107,23 +107,21 @@ def launch(
     upstream = [torch.empty(B, rows - 1, D, dtype=dtype) for _ in range(4)]
     if isinstance(program, BandProgram):
         weights = narrowed(program.weights)
-        where = formula.windows(weights.first, weights.phase)
-        assert where is not None
+        where, ends = weights.where, (program.head, program.tail)
+        assert isinstance(where, Windows)
         run_band.forward(
             program.actions,
-            program.head,
-            program.tail,
+            *ends,
             weights,
             where,
             start=program.start,
+            start_rows=None,
             out=out,
         )
-        sizes = [0 if pair is None else pair.hi.shape[1] for pair in (program.head, program.tail)]
-        ends = [torch.empty(B, n, D, dtype=torch.float64) for n in sizes]
-        grads = [torch.empty(shape, dtype=dtype), *ends]
-        run_band.backward(upstream, weights, where, grads=grads)
+        grad = torch.empty(program.actions.shape, dtype=dtype)
+        run_band.backward(upstream, *ends, weights, where, grad)
         if D == 7 and steps == ONE:  # a loss of positions alone
-            run_band.backward([upstream[0], None, None, None], weights, where, grads=grads)
+            run_band.backward([upstream[0], None, None, None], *ends, weights, where, grad)
         return
     order, scheme = program.order, program.scheme
     run_cascade.forward(

@@ -17,7 +17,7 @@ from torch import Tensor
 import trajcli
 from trajcli.kernels import native, torch_ops
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import Weights
+from trajcli.kernels.program import Listed, Weights
 
 kernels: Any = torch_ops
 """The backend under test."""
@@ -211,15 +211,16 @@ BANDS = {
 
 def band(case: Any, table: Tensor) -> list[Tensor]:
     out = [torch.empty_like(g) for g in case.upstream]
-    weights = Weights(exact_pair(table), case.first, case.phase)
+    weights = Weights(exact_pair(table), Listed(case.first, case.phase))
     head, tail = (None if x is None else exact_pair(x) for x in (case.head, case.tail))
     kernels.band(case.actions, head, tail, weights, out=out)
     return out
 
 
 def band_adjoint(case: Any, upstream: Sequence[Tensor | None]) -> Any:
-    weights = Weights(exact_pair(case.table), case.first, case.phase)
-    return kernels.band_adjoint(upstream, case.actions, case.head, case.tail, weights)
+    weights = Weights(exact_pair(case.table), Listed(case.first, case.phase))
+    head, tail = (None if x is None else exact_pair(x) for x in (case.head, case.tail))
+    return kernels.band_adjoint(upstream, case.actions, head, tail, weights)
 
 
 @PROPERTY

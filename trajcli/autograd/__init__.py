@@ -9,9 +9,8 @@ source of that size. So, with no other kernel:
     backward        (ē, s̄) = Lᵀ(x̄),   d̄t = Σ ē·slope
 
 and the same again for Lᵀ, whose transpose is L. A band is bilinear in the padded sequence and
-the weights: its derivatives are bands and adjoints with one of the two replaced. How head, tail
-and weights come from state and dt is ordinary torch arithmetic in modes/, which torch
-differentiates itself.
+the weights: its derivatives are bands and adjoints with one of the two replaced. How weights and
+spacing come from dt is ordinary torch arithmetic in modes/, which torch differentiates itself.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch import Tensor
 
 from trajcli.autograd.band import Band, BandPlan
 from trajcli.autograd.cascade import Cascade, CascadePlan
-from trajcli.kernels.program import CascadeProgram, Program
+from trajcli.kernels.program import CascadeProgram, Program, StatePoints
 
 
 def run_differentiable(
@@ -38,17 +37,28 @@ def run_differentiable(
         state = [part.hi for part in program.state]
         outputs = Cascade.apply(*program.sources, *state, program.dt, plan)
         return outputs
-    head, tail, table = program.head, program.tail, program.weights.table
-    start = program.start or (None,) * 4
-    weights = program.weights
-    shape = BandPlan(kernels, weights.first, weights.phase, dtype, evenly=weights.evenly)
+    head, tail, weights = program.head, program.tail, program.weights
+    start: Any = program.start or (None if head is None else head.parts) or (None,) * 4
+    goal = tail if isinstance(tail, StatePoints) else None
+    spacing = next((p.spacing for p in (head, goal) if p is not None), None)
+    shape = BandPlan(
+        kernels,
+        None if head is None else head.coefficients,
+        tail.coefficients if isinstance(tail, StatePoints) else tail,
+        weights.where,
+        dtype,
+        starts=program.start is not None,
+        evenly=weights.evenly,
+    )
     outputs = Band.apply(
         program.actions,
-        *((None, None) if head is None else (head.hi, head.lo.detach())),
-        *((None, None) if tail is None else (tail.hi, tail.lo.detach())),
-        table.hi,
-        table.lo.detach(),
         *start,
+        *((None,) * 4 if goal is None else goal.parts),
+        *((None, None) if spacing is None else (spacing.hi, spacing.lo.detach())),
+        weights.table.hi,
+        weights.table.lo.detach(),
+        program.start_rows,
+        None if goal is None else goal.rows,
         shape,
     )
     return outputs

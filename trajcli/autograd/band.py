@@ -1,215 +1,426 @@
-"""The band as a Function, its transpose as another."""
+"""The band as a Function, its transpose as another.
+
+Points of a state are sums of its scaled parts, y_m = spacingᵐ · x_m, with rational coefficients.
+Kernels scale the parts as they read them. What the transpose gives is the gradient of y, from
+which those of x and of the spacing follow.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from trajcli.autograd.folding import batch_of, buffers, fold, like, or_zero, unfold
+from trajcli.autograd.folding import (
+    Tensors,
+    batch_of,
+    buffers,
+    each_own,
+    fold,
+    gathered,
+    like,
+    or_zero,
+    returned,
+    unfold,
+)
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import BandProgram, Evenly, Weights, run_program
+from trajcli.kernels.program import (
+    BandProgram,
+    Evenly,
+    Held,
+    Listed,
+    StatePoints,
+    Weights,
+    Windows,
+    run_program,
+)
+
+Coefficients = tuple[tuple[Fraction, ...], ...]
+
+NONE = (None,) * 4
 
 
 @dataclass(frozen=True, eq=False)
 class BandPlan:
     """What a band is, apart from its tensors.
 
-    ``of_table``: whether the adjoint is to give the gradient of the table, else zeros;
+    ``head``, ``tail``: the coefficients of a state's points; a tail may be the last action, held.
+    ``starts``: whether the head's state is the first row. ``of_table``: whether the adjoint is to
+    give the gradient of the table, else zeros; ``of_actions``: the type of that of the actions.
     ``evenly``: what the table itself (not a tangent of it) was made of.
     """
 
     kernels: Any
-    first: Any
-    phase: Any
+    head: Coefficients | None
+    tail: Coefficients | Held | None
+    where: Windows | Listed
     dtype: torch.dtype
+    starts: bool = False
     of_table: bool = True
+    of_actions: torch.dtype = torch.float64
     evenly: Evenly | None = None
-
-    def weights(self, hi: Tensor, lo: Tensor | None) -> Weights:
-        low = torch.zeros_like(hi) if lo is None else lo
-        return Weights(Pair(hi, low), self.first, self.phase, self.evenly)
 
     def of_tangent(self) -> BandPlan:
         """The same for a tangent of the table, or one that stands for many."""
         return replace(self, evenly=None)
 
+    def bare(self) -> BandPlan:
+        """Windows alone, in float64."""
+        return replace(
+            self, dtype=torch.float64, starts=False, of_table=True, of_actions=torch.float64
+        )
+
+    def program(
+        self,
+        actions: Tensor,
+        start: Tensors,
+        goal: Tensors,
+        spacing: Pair | None,
+        table: Tensor,
+        table_low: Tensor | None,
+        rows: Tensors,
+    ) -> BandProgram:
+        tail = self.tail
+        low = torch.zeros_like(table) if table_low is None else table_low
+        return BandProgram(
+            actions=actions,
+            head=None if self.head is None else StatePoints(start, self.head, spacing, rows[0]),
+            tail=StatePoints(goal, tail, spacing, rows[1]) if isinstance(tail, tuple) else tail,
+            weights=Weights(Pair(table, low), self.where, self.evenly),
+            start=tuple(start) if self.starts else None,
+            start_rows=rows[0],
+        )
+
 
 class Band(Function):
-    """u, head (hi, lo), tail (hi, lo), table (hi, lo), s0..s3, plan → x0..x3 [B, T, D].
+    """u, s0..s3, g0..g3, spacing (hi, lo), table (hi, lo), rows of s and g, plan → x0..x3.
 
-    Absent parts are None; lo parts are constants.
+    s, g: parts of the start and goal state, [B, D] or [S, D] with rows. Absent parts are None, as
+    is the spacing where they are scaled already; lo parts are constants. x [B, T, D].
     """
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        actions, head, head_lo, tail, tail_lo, table, table_lo = inputs[:7]
-        start, plan = inputs[7:11], inputs[11]
-        started = start[0] is not None
+        actions, start, goal, plan = inputs[0], inputs[1:5], inputs[5:9], inputs[15]
         batch, _, dofs = actions.shape
-        shape = (batch, len(plan.first) + int(started), dofs)
-        out = buffers(shape, plan.dtype, inputs[:11])
-        program = BandProgram(
-            actions=actions,
-            head=_pair(head, head_lo),
-            tail=_pair(tail, tail_lo),
-            weights=plan.weights(table, table_lo),
-            start=start if started else None,
-        )
+        shape = (batch, plan.where.count + int(plan.starts), dofs)
+        out = buffers(shape, plan.dtype, (*inputs[:10], inputs[11]))
+        spacing = _pair(*inputs[9:11])
+        program = plan.program(actions, start, goal, spacing, *inputs[11:13], inputs[13:15])
         run_program(program, plan.kernels, out)
         return tuple(out)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.plan = inputs[11]
+        ctx.plan = inputs[15]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:11])
-        ctx.save_for_forward(*inputs[:11])
+        ctx.save_for_backward(*inputs[:15])
+        ctx.save_for_forward(*inputs[:15])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
-        actions, head, _, tail, _, table, _, *start = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        actions, start, goal, spacing, table = _sorted(saved)
+        start_rows, goal_rows = saved[13:]
+        plan: BandPlan = ctx.plan
         if all(g is None for g in upstream):
-            return (None,) * 12
-        grads: list[Tensor | None] = [None] * 4
-        if start[0] is not None:
-            first_rows = [None if g is None else g[:, 0] for g in upstream]
-            grads = [like(g, s) for g, s in zip(first_rows, start, strict=True)]
+            return (None,) * 16
+        direct: Tensors = NONE
+        if plan.starts:
+            direct = [None if g is None else g[:, 0] for g in upstream]
             upstream = tuple(None if g is None else g[:, 1:] for g in upstream)
-        plan = replace(ctx.plan, of_table=ctx.needs_input_grad[5])
-        found = BandAdjoint.apply(*upstream, actions, head, tail, table, plan)
+        exact = actions.dtype not in (torch.float32, torch.float64)
+        plan = replace(
+            plan,
+            of_table=ctx.needs_input_grad[11],
+            of_actions=torch.float64 if exact else actions.dtype,
+        )
+        found = BandAdjoint.apply(
+            *upstream, actions, *start, *goal, spacing, table, start_rows, goal_rows, plan
+        )
+        of_start, of_spacing = _unscaled(found[1:5], start, spacing, start_rows, direct)
+        of_goal, more = _unscaled(found[5:9], goal, spacing, goal_rows)
         return (
             like(found[0], actions),
-            like(found[1], head),
+            *of_start,
+            *of_goal,
+            _sum(of_spacing, more),
             None,
-            like(found[2], tail),
-            None,
-            found[3],
-            None,
-            *grads,
-            None,
+            found[9],
+            *NONE,
         )
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
-        actions, head, _, tail, _, table, table_lo, *start = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        actions, start, goal, spacing, table = _sorted(saved)
+        low, table_low, rows = saved[10], saved[12], saved[13:]
         plan: BandPlan = ctx.plan
-        starts: list[Tensor | None] = [None] * 4
-        if start[0] is not None:
-            starts = [or_zero(t, s) for t, s in zip(tangents[7:11], start, strict=True)]
-        moved_head = None if head is None else or_zero(tangents[1], head)
-        moved_tail = None if tail is None else or_zero(tangents[3], tail)
         moved = or_zero(tangents[0], actions)
-        outputs: tuple[Tensor, ...] = Band.apply(
-            moved, moved_head, None, moved_tail, None, table, table_lo, *starts, plan
+        starts, goals = (
+            [or_zero(t, x) for t, x in zip(ts, xs, strict=True)]
+            for ts, xs in ((tangents[1:5], start), (tangents[5:9], goal))
         )
-        if tangents[5] is not None:
-            still = [None if s is None else torch.zeros_like(s) for s in start]
+        if tangents[9] is None and tangents[11] is None:
+            outputs: tuple[Tensor, ...] = Band.apply(
+                moved, *starts, *goals, spacing, low, table, table_low, *rows, plan
+            )
+            return outputs
+        inner = replace(plan, starts=False)
+        y = [
+            *_scaled(start, starts, spacing, tangents[9], rows[0]),
+            *_scaled(goal, goals, spacing, tangents[9], rows[1]),
+        ]
+        outputs = Band.apply(moved, *y, None, None, table, table_low, None, None, inner)
+        if tangents[11] is not None:
             turned = Band.apply(
-                actions, head, None, tail, None, tangents[5], None, *still, plan.of_tangent()
+                actions,
+                *start,
+                *goal,
+                spacing,
+                low,
+                tangents[11],
+                None,
+                *rows,
+                inner.of_tangent(),
             )
             outputs = tuple(a + b for a, b in zip(outputs, turned, strict=True))
-        return outputs
+        return _with_first(outputs, starts, rows[0]) if plan.starts else outputs
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
         size = info.batch_size
-        indices = (0, 1, 2, 3, 4, 7, 8, 9, 10)
-        batch = batch_of([inputs[i] for i in indices], [in_dims[i] for i in indices])
-        folded = [fold(x, d, size, batch) for x, d in zip(inputs[:11], in_dims[:11], strict=True)]
-        outputs = Band.apply(*folded, inputs[11].of_tangent())
+        batch = batch_of(inputs[:1], in_dims[:1])
+        folded = _folded(inputs[:15], in_dims[:15], 1, (13, 14), size, batch)
+        outputs = Band.apply(*folded, inputs[15].of_tangent())
         return tuple(unfold(x, size) for x in outputs), (0,) * 4
 
 
 class BandAdjoint(Function):
-    """x̄0..x̄3 or None, u, head, tail, table, plan → gradients of u, head, tail, table."""
+    """x̄0..x̄3 or None, u, s0..s3, g0..g3, spacing, table, rows of s and g, plan → gradients of u,
+    of the scaled parts of s and g (empty where there is none), and of the table."""
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        upstream, actions, head, tail, table, plan = inputs[:4], *inputs[4:8], inputs[8]
-        *found, of_table = plan.kernels.band_adjoint(
-            upstream, actions, head, tail, plan.weights(table, None), of_table=plan.of_table
+        upstream, actions, plan = inputs[:4], inputs[4], inputs[17]
+        spacing = _pair(inputs[13], None)
+        program = plan.program(
+            actions, inputs[5:9], inputs[9:13], spacing, inputs[14], None, inputs[15:17]
         )
-        given = torch.zeros_like(table) if of_table is None else of_table
-        return (*(g.clone() for g in found), given)
+        (into,) = buffers(actions.shape, plan.of_actions, inputs[:15], 1)
+        found, of_start, of_goal, of_table = plan.kernels.band_adjoint(
+            upstream,
+            actions,
+            program.head,
+            program.tail,
+            program.weights,
+            of_table=plan.of_table,
+            into=into,
+        )
+        nothing = actions.new_empty(0, dtype=torch.float64)
+        parts = [*(of_start or NONE), *(of_goal or NONE)]
+        return (
+            found,
+            *(nothing.clone() if part is None else part for part in parts),
+            torch.zeros_like(inputs[14]) if of_table is None else of_table,
+        )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.plan = inputs[8]
+        ctx.plan = inputs[17]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:8])
-        ctx.save_for_forward(*inputs[:8])
+        ctx.save_for_backward(*inputs[:17])
+        ctx.save_for_forward(*inputs[:17])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
-        *given, actions, head, tail, table = ctx.saved_tensors
-        plan = replace(ctx.plan, dtype=torch.float64, of_table=True)
-        if all(g is None for g in upstream):
-            return (None,) * 9
-        moved = [or_zero(g, x) for g, x in zip(upstream[:3], (actions, head, tail), strict=True)]
-        parts = (moved[0], None if head is None else moved[1], None if tail is None else moved[2])
-        turned = or_zero(upstream[3], table)
-        rows = _run_band(*parts, table, plan)
-        of_turned = _run_band(actions, head, tail, turned, plan.of_tangent())
-        rows = tuple(a + b for a, b in zip(rows, of_turned, strict=True))
-        grads = [like(g, x) for g, x in zip(rows, given, strict=True)]
-        through_weights = BandAdjoint.apply(*given, *parts, table, plan)
-        through_points = BandAdjoint.apply(*given, actions, head, tail, turned, plan.of_tangent())
+        given, saved = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        actions, start, goal, spacing, table = saved[0], saved[1:5], saved[5:9], saved[9], saved[10]
+        rows = saved[11:]
+        plan: BandPlan = ctx.plan.bare()
+        grads: list[Tensor | None] = [None] * 4
+        of_actions = of_spacing = of_table = None
+        of_start: Tensors = NONE
+        of_goal: Tensors = NONE
+        if any(g is not None for g in upstream[:9]):
+            moved = [
+                or_zero(upstream[0], actions),
+                *_or_zeros(upstream[1:5], start, actions),
+                *_or_zeros(upstream[5:9], goal, actions),
+            ]
+            grads = list(Band.apply(*moved, None, None, table, None, None, None, plan))
+            of_table = BandAdjoint.apply(*given, *moved, None, table, None, None, plan)[9]
+        if upstream[9] is not None:
+            plan = plan.of_tangent()
+            same, turned = (actions, *start, *goal, spacing), upstream[9]
+            more = Band.apply(*same, None, turned, None, *rows, plan)
+            grads = [_sum(a, b) for a, b in zip(grads, more, strict=True)]
+            found = BandAdjoint.apply(*given, *same, turned, *rows, replace(plan, of_table=False))
+            of_actions = like(found[0], actions)
+            of_start, of_spacing = _unscaled(found[1:5], start, spacing, rows[0])
+            of_goal, rest = _unscaled(found[5:9], goal, spacing, rows[1])
+            of_spacing = _sum(of_spacing, rest)
         return (
-            *grads,
-            like(through_points[0], actions),
-            like(through_points[1], head),
-            like(through_points[2], tail),
-            through_weights[3],
-            None,
+            *(like(g, x) for g, x in zip(grads, given, strict=True)),
+            of_actions,
+            *of_start,
+            *of_goal,
+            of_spacing,
+            of_table,
+            *NONE[:3],
         )
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
-        *given, actions, head, tail, table = ctx.saved_tensors
+        given, saved = ctx.saved_tensors[:4], ctx.saved_tensors[4:]
+        actions, start, goal, spacing, table = saved[0], saved[1:5], saved[5:9], saved[9], saved[10]
+        rows = saved[11:]
         plan: BandPlan = ctx.plan
-        moved = or_zero(tangents[4], actions)
-        moved_head = None if head is None else or_zero(tangents[5], head)
-        moved_tail = None if tail is None else or_zero(tangents[6], tail)
-        turned = or_zero(tangents[7], table)
-        a = BandAdjoint.apply(*given, moved, moved_head, moved_tail, table, plan)
-        b = BandAdjoint.apply(*given, actions, head, tail, turned, plan.of_tangent())
-        total = [b[0], b[1], b[2], a[3]]
+        same = actions, *start, *goal, spacing
+        turned = or_zero(tangents[14], table)
+        total = list(BandAdjoint.apply(*given, *same, turned, *rows, plan.of_tangent()))
+        starts, goals = (
+            [or_zero(t, x) for t, x in zip(ts, xs, strict=True)]
+            for ts, xs in ((tangents[5:9], start), (tangents[9:13], goal))
+        )
+        moved = [
+            or_zero(tangents[4], actions),
+            *_scaled(start, starts, spacing, tangents[13], rows[0]),
+            *_scaled(goal, goals, spacing, tangents[13], rows[1]),
+        ]
+        total[9] = BandAdjoint.apply(*given, *moved, None, table, None, None, plan)[9]
         if any(t is not None for t in tangents[:4]):
-            c = BandAdjoint.apply(*tangents[:4], actions, head, tail, table, plan)
-            total = [x + y for x, y in zip(total, c, strict=True)]
+            more = BandAdjoint.apply(*tangents[:4], *same, table, *rows, plan)
+            total = [a + b for a, b in zip(total, more, strict=True)]
         return tuple(total)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
         size = info.batch_size
-        batch = batch_of(inputs[:7], in_dims[:7])
-        folded = [fold(x, d, size, batch) for x, d in zip(inputs[:7], in_dims[:7], strict=True)]
-        table = inputs[7] if in_dims[7] is None else inputs[7].movedim(in_dims[7], 0)
-        table = table.expand(size, *table.shape[-4:]) if in_dims[7] is None else table
+        batch = batch_of(inputs[4:5], in_dims[4:5])
+        folded = _folded(inputs[:17], in_dims[:17], 5, (15, 16), size, batch)
+        table = inputs[14] if in_dims[14] is None else inputs[14].movedim(in_dims[14], 0)
+        table = table.expand(size, *table.shape[-4:]) if in_dims[14] is None else table
         count = table.shape[1]
-        each = table.expand(size, batch, *table.shape[2:]).reshape(size * batch, *table.shape[2:])
-        outputs = BandAdjoint.apply(*folded, each, inputs[8].of_tangent())
+        each = table.expand(size, batch, *table.shape[2:])
+        folded[14] = each.reshape(size * batch, *table.shape[2:])
+        outputs = BandAdjoint.apply(*folded, inputs[17].of_tangent())
         unfolded = [unfold(x, size) for x in outputs]
         if count == 1:
-            unfolded[3] = unfolded[3].sum(1, keepdim=True)
-        return tuple(unfolded), (0,) * 4
+            unfolded[9] = unfolded[9].sum(1, keepdim=True)
+        return tuple(unfolded), (0,) * 10
 
 
-def _run_band(
-    actions: Tensor, head: Tensor | None, tail: Tensor | None, table: Tensor, plan: BandPlan
+def _sorted(saved: Sequence[Any]) -> tuple[Any, Any, Any, Any, Any]:
+    """Actions, start, goal, spacing and table of a Band's inputs."""
+    return saved[0], saved[1:5], saved[5:9], saved[9], saved[11]
+
+
+def _folded(
+    inputs: Sequence[Any],
+    dims: Sequence[int | None],
+    states: int,
+    rows: tuple[int, int],
+    size: int,
+    batch: int,
+) -> list[Any]:
+    """Inputs without a mapped dimension, and every trajectory with a state of its own.
+
+    ``states``: where the four parts of the start begin, those of the goal after them; ``rows``:
+    where the rows of each are.
+    """
+    found, places = list(inputs), list(dims)
+    for k, at in enumerate(rows):
+        for m in range(states + 4 * k, states + 4 * k + 4):
+            if found[m] is not None and inputs[at] is not None:
+                found[m] = each_own(found[m], places[m], inputs[at], dims[at], size)
+                places[m] = 0
+        found[at] = None
+    return [fold(x, d, size, batch) for x, d in zip(found, places, strict=True)]
+
+
+def _scaled(
+    parts: Tensors,
+    moved: Sequence[Any],
+    spacing: Tensor | None,
+    moved_spacing: Tensor | None,
+    rows: Tensor | None,
+) -> list[Any]:
+    """How scaled parts move: each trajectory's own spacingᵐ·ẋ_m + m·spacingᵐ⁻¹·ẋ·x_m, [B, D]."""
+    found: list[Any] = []
+    for m, (x, t) in enumerate(zip(parts, moved, strict=True)):
+        if x is None or spacing is None:
+            found.append(t)
+            continue
+        y = spacing**m * gathered(t, rows)
+        if m and moved_spacing is not None:
+            y = y + m * spacing ** (m - 1) * moved_spacing * gathered(x, rows)
+        found.append(y)
+    return found
+
+
+def _unscaled(
+    grads: Tensors,
+    parts: Tensors,
+    spacing: Tensor | None,
+    rows: Tensor | None,
+    direct: Tensors = NONE,
+) -> tuple[list[Tensor | None], Tensor | None]:
+    """Gradients of parts and of the spacing from those of the scaled parts.
+
+    direct: gradients of each trajectory's own parts beside those.
+    """
+    found: list[Tensor | None] = []
+    of_spacing: Tensor | None = None
+    for m, (x, y, own) in enumerate(zip(parts, grads, direct, strict=True)):
+        if x is None:
+            found.append(None)
+            continue
+        grad = own
+        if y is not None and y.ndim == 2:  # there are points made of it
+            grad = _sum(own, y if spacing is None else spacing**m * y)
+            if m and spacing is not None:
+                slope = m * spacing ** (m - 1) * (gathered(x, rows) * y).sum(1)[:, None]
+                of_spacing = _sum(of_spacing, slope)
+        found.append(None if grad is None else like(returned(grad, rows, x), x))
+    if of_spacing is not None and spacing is not None and len(spacing) == 1:
+        of_spacing = of_spacing.sum(0)[None]
+    return found, of_spacing
+
+
+def _or_zeros(grads: Tensors, parts: Tensors, actions: Tensor) -> list[Tensor | None]:
+    """Gradients of scaled parts [B, D], zeros where they are absent and the part is not."""
+    zero = torch.zeros_like(actions[:, 0], dtype=torch.float64)
+    return [
+        None if x is None else zero if g is None or g.ndim != 2 else g
+        for g, x in zip(grads, parts, strict=True)
+    ]
+
+
+def _with_first(
+    rows: Sequence[Tensor], first: Sequence[Any], index: Tensor | None
 ) -> tuple[Tensor, ...]:
-    outputs: tuple[Tensor, ...] = Band.apply(
-        actions, head, None, tail, None, table, None, *((None,) * 4), plan
-    )
-    return outputs
+    """Rows after those of a start."""
+    found = []
+    for values, part in zip(rows, first, strict=True):
+        zero = values.new_zeros(values.shape[0], 1, values.shape[2])
+        row = zero if part is None else zero + gathered(part, index)[:, None].to(values.dtype)
+        found.append(torch.cat([row, values], 1))
+    return tuple(found)
 
 
 def _pair(hi: Tensor | None, lo: Tensor | None) -> Pair | None:
     if hi is None:
         return None
-    wide = hi.double()
-    return Pair(wide, torch.zeros_like(wide) if lo is None else lo)
+    return Pair(hi, torch.zeros_like(hi) if lo is None else lo)
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Any:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b

@@ -1,4 +1,5 @@
-"""Gradients that are absent or of another dtype, and dimensions that vmap adds."""
+"""Gradients that are absent or of another dtype, states that trajectories share, and dimensions
+that vmap adds."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from trajcli.kernels.torch_ops import mapped_zero
 Tensors = Sequence[Tensor | None]
 
 
-def buffers(shape: Sequence[int], dtype: torch.dtype, inputs: Tensors) -> list[Tensor]:
-    """Four empty outputs, on the device of the inputs."""
+def buffers(
+    shape: Sequence[int], dtype: torch.dtype, inputs: Tensors, count: int = 4
+) -> list[Tensor]:
+    """Empty outputs, on the device of the inputs."""
     zero = mapped_zero(*inputs)
-    return [zero.new_empty(tuple(shape), dtype=dtype) for _ in range(4)]
+    return [zero.new_empty(tuple(shape), dtype=dtype) for _ in range(count)]
 
 
 def like(grad: Tensor | None, of: Tensor | None) -> Tensor | None:
@@ -29,6 +32,27 @@ def or_zero(tangent: Tensor | None, of: Tensor | None) -> Any:
     if of is None:
         return None
     return torch.zeros_like(of) if tangent is None else tangent
+
+
+def gathered(part: Tensor, rows: Tensor | None) -> Tensor:
+    """Each trajectory's row of a part of a state."""
+    return part if rows is None else part.index_select(0, rows)
+
+
+def returned(grad: Tensor, rows: Tensor | None, part: Tensor) -> Tensor:
+    """The transpose of :func:`gathered`: the gradient of a part from those of all trajectories,
+    summed in their order."""
+    if rows is None:
+        return grad
+    return grad.new_zeros(part.shape).index_put((rows,), grad, accumulate=True)
+
+
+def each_own(x: Any, dim: int | None, rows: Any, rows_dim: int | None, size: int) -> Any:
+    """:func:`gathered` of a part that is mapped over, or whose rows are; mapped over its first
+    dimension, then."""
+    part = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+    at = rows.expand(size, *rows.shape) if rows_dim is None else rows.movedim(rows_dim, 0)
+    return part.gather(1, at[:, :, None].expand(*at.shape, part.shape[2]))
 
 
 def batch_of(inputs: Sequence[Any], dims: Sequence[int | None]) -> int:

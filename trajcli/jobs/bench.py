@@ -177,8 +177,8 @@ def _adjoint(
     kernels: Any = choice.kernels
     if isinstance(program, BandProgram):
         inner = [g[:, 1:] if program.start is not None else g for g in upstream]
-        head, tail = (None if part is None else part.hi for part in (program.head, program.tail))
         given, weights = program.actions, program.weights
+        head, tail = program.head, program.tail
         if choice.backend == "torch":
             return lambda: kernels.band_adjoint(inner, given, head, tail, weights, of_table=False)
         grad = _like(given, np.empty(given.shape, np.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from trajcli.arrays import namespace
 from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import Evenly, Weights
+from trajcli.kernels.program import Evenly, Listed, Weights, Windows
 
 Kind = tuple[tuple[Fraction, ...], ...]
 """Weights of one kind of window: [order][point]."""
@@ -35,13 +36,18 @@ def narrowed(weights: Weights) -> Weights:
     found = _narrow(weights.evenly.unit)
     if found is None:
         return weights
-    phase = np.asarray(weights.phase)
     return Weights(
         Pair(*(_columns(part, found) for part in (weights.table.hi, weights.table.lo))),
-        np.asarray(weights.first) + np.array(found.cut)[phase],
-        np.array(found.place)[phase],
+        _moved(weights.where, found),
         Evenly(found.kinds, weights.evenly.spacing),
     )
+
+
+def _moved(where: Windows | Listed, found: _Narrow) -> Windows | Listed:
+    """Where windows begin after so many points before them are cut off, and of which kind."""
+    if isinstance(where, Windows) and len(found.kinds) == 1 and found.cut == (0, 1):
+        return replace(where, last=where.count - 1 + where.offset)  # none is held at the end
+    return Listed(where.first + np.array(found.cut)[where.kind], np.array(found.place)[where.kind])
 
 
 @lru_cache(maxsize=32)

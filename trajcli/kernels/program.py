@@ -7,9 +7,12 @@ A mode turns its options, the start and goal state and dt into one of two progra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from trajcli.kernels.pairs import Array, Pair
 
@@ -37,6 +40,10 @@ class CascadeProgram:
     recorded: bool = False
     state_rows: Array | None = None
 
+    def indexed(self, start_rows: Array | None, goal_rows: Array | None) -> CascadeProgram:
+        """The same with a state of which each trajectory has the row that ``start_rows`` says."""
+        return replace(self, state_rows=start_rows)
+
 
 @dataclass(frozen=True, eq=False)
 class Evenly:
@@ -50,33 +57,109 @@ class Evenly:
     spacing: Pair
 
 
+@dataclass(frozen=True)
+class Windows:
+    """Which points and which weights each of ``count`` rows takes, as a formula.
+
+    Row t's window begins at point clip((t + offset) // steps − shift, 0, last). Its weights are
+    of kind t where ``each`` row has its own, else of the kind that is the row's place in the
+    window, t + offset − steps · begin.
+    """
+
+    count: int
+    last: int
+    offset: int = 0
+    steps: int = 1
+    shift: int = 0
+    each: bool = False
+
+    @cached_property
+    def first(self) -> Any:
+        """Where the windows begin, [T] in NumPy."""
+        begin = (np.arange(self.count) + self.offset) // self.steps - self.shift
+        return np.clip(begin, 0, self.last)
+
+    @cached_property
+    def kind(self) -> Any:
+        """Of which kind they are, [T] in NumPy."""
+        row = np.arange(self.count)
+        return row if self.each else row + self.offset - self.steps * self.first
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """The same as arrays [T], NumPy int64."""
+
+    first: Any
+    kind: Any
+
+    @property
+    def count(self) -> int:
+        return len(self.first)
+
+
 @dataclass(frozen=True, eq=False)
 class Weights:
     """A table of weights and where each row applies it.
 
-    table [b, P, 4, W]: P kinds of window, four orders of derivative, W points.
-    first [T], phase [T] (NumPy int64): row t's window begins at X[first[t]] and is of kind
-    phase[t]. ``evenly``: where the points are evenly spaced, what the table was made of.
+    table [b, P, 4, W]: P kinds of window, four orders of derivative, W points. ``evenly``: where
+    the points are evenly spaced, what the table was made of.
     """
 
     table: Pair
-    first: Any
-    phase: Any
+    where: Windows | Listed
     evenly: Evenly | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class BandProgram:
-    """Weights over the padded actions; head and tail are pairs [B, n, D] or None.
+class StatePoints:
+    """Points on a state's Taylor polynomial: Σ_m coefficients[i][m] · spacingᵐ · part_m.
 
-    ``start``: the start state (four arrays [B, D]) when it is written as the first row.
+    parts: four arrays [B, D], None is zero, or with ``rows`` [B] (int64) arrays [S, D] of which
+    trajectory b has row rows[b]. spacing: a pair [b, 1] in seconds; None is one, of parts that
+    are scaled already.
+    """
+
+    parts: Sequence[Array | None]
+    coefficients: tuple[tuple[Fraction, ...], ...]
+    spacing: Pair | None
+    rows: Array | None = None
+
+
+@dataclass(frozen=True)
+class Held:
+    """The last action, so many times again."""
+
+    count: int
+
+
+Padding = StatePoints | Held | Pair | None
+"""What lies before or after the actions; a pair [B, n, D] holds the points themselves."""
+
+
+@dataclass(frozen=True, eq=False)
+class BandProgram:
+    """Weights over the padded actions: head, actions [B, H, D], tail.
+
+    ``start``: the start state (parts as in :class:`StatePoints`, with ``start_rows``) when it is
+    written as the first row.
     """
 
     actions: Array
-    head: Pair | None
-    tail: Pair | None
+    head: StatePoints | None
+    tail: StatePoints | Held | None
     weights: Weights
-    start: tuple[Array, Array, Array, Array] | None = None
+    start: Sequence[Array | None] | None = None
+    start_rows: Array | None = None
+
+    def indexed(self, start_rows: Array | None, goal_rows: Array | None) -> BandProgram:
+        """The same with states of which each trajectory has the row that these say."""
+        head, tail = self.head, self.tail
+        if head is not None:
+            head = replace(head, rows=start_rows)
+        if isinstance(tail, StatePoints):
+            tail = replace(tail, rows=goal_rows)
+        return replace(self, head=head, tail=tail, start_rows=start_rows)
 
 
 Program = CascadeProgram | BandProgram
@@ -96,10 +179,10 @@ def run_program(
             program.tail,
             program.weights,
             start=program.start,
+            start_rows=program.start_rows,
             out=out,
         )
         return None
-    gathered = {} if program.state_rows is None else {"state_rows": program.state_rows}
     state: Sequence[Pair] = kernels.cascade(
         program.sources,
         program.state,
@@ -109,7 +192,7 @@ def run_program(
         start_row=program.start_row,
         out=out,
         end=end,
-        **gathered,
+        state_rows=program.state_rows,
     )
     if program.recorded:
         _fill_before_data(out)

@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from trajcli.kernels.padding import count_of, points_of, pull_points, taken
 from trajcli.kernels.pairs import Pair, power, split, two_product, two_sum
 from trajcli.kernels.transpose import action_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trajcli.kernels.program import Weights
+    from trajcli.kernels.program import Padding, Weights
 
 
 def cascade(
@@ -35,18 +36,21 @@ def cascade(
     start_row: bool = False,
     out: Sequence[Tensor | None],
     end: bool = True,
+    state_rows: Tensor | None = None,
 ) -> list[Pair]:
     """Sum the actions down to position and difference them up to jerk.
 
     sources: four arrays [B, H, D] or None. The one of ``order`` is the actions: that quantity in
     rows 1..H. Others are added to what the relation gives for their quantity in each row (they
     carry tangents of dt). state: position, velocity, acceleration and jerk in row 0, each a pair
-    of float64 [B, D]. dt [b, h] float64. out: four buffers [B, H, D] for rows 1..H, None where a
+    of float64 [B, D], or with ``state_rows`` [B] (int64) [S, D], of which each trajectory has the
+    row that it says. dt [b, h] float64. out: four buffers [B, H, D] for rows 1..H, None where a
     quantity is not wanted; with ``start_row`` [B, H + 1, D], whose first row is the state.
     Returns the state in row H, unrounded; ``end`` says whether anybody wants it.
     """
     actions = sources[order]
     assert actions is not None
+    state = [Pair(taken(part.hi, state_rows), taken(part.lo, state_rows)) for part in state]
     if start_row:
         out = _after_start(out, [part.hi for part in state])
     if actions.numel() == 0:
@@ -128,33 +132,35 @@ def cascade_adjoint(
 
 def band(
     actions: Tensor,
-    head: Pair | None,
-    tail: Pair | None,
+    head: Padding,
+    tail: Padding,
     weights: Weights,
     *,
-    start: Sequence[Tensor] | None = None,
+    start: Sequence[Tensor | None] | None = None,
+    start_rows: Tensor | None = None,
     out: Sequence[Tensor | None],
 ) -> None:
     """Slide a window of weights over the padded actions.
 
     The padded sequence X is head [B, n, D], actions [B, H, D], tail [B, m, D]. Row t of order m
-    is the sum over i of weights.table[:, weights.phase[t], m, i] times X[weights.first[t] + i].
-    The weights of orders 1 to 3 sum to zero and are applied to differences from the middle of
-    the window, so a constant has exactly zero derivatives. out: four buffers [B, T, D] or None;
-    with ``start`` (four arrays [B, D]) they have one row more, the first, which is the start.
+    is the sum over i of table[:, kind[t], m, i] times X[first[t] + i], with the table, kinds and
+    firsts of ``weights``. The weights of orders 1 to 3 sum to zero and are applied to differences
+    from the middle of the window, so a constant has exactly zero derivatives. out: four buffers
+    [B, T, D] or None; with ``start`` (parts [B, D], None is zero, or [S, D] with ``start_rows``)
+    they have one row more, the first, which is the start.
     """
     if start is not None:
-        out = _after_start(out, start)
+        out = _after_start(out, [taken(part, start_rows) for part in start])
     if actions.shape[0] == 0:
         return
-    padded = _padded(actions, head, tail)
-    table, first, phase, width = _on_device(weights, actions.device)
+    padded = _padded(actions, points_of(head, actions), points_of(tail, actions))
+    table, first, kind, width = _on_device(weights, actions.device)
     window = [padded[:, first + i] for i in range(width)]  # each [B, T, D]
     middle = window[width // 2]
     offsets = [None if i == width // 2 else window[i] - middle for i in range(width)]
     for orders, points in (((0,), window), ((1, 2, 3), offsets)):
         wanted = [m for m in orders if out[m] is not None]
-        sums = _weighted_sums(table[:, phase], wanted, points)
+        sums = _weighted_sums(table[:, kind], wanted, points)
         for m, total in zip(wanted, sums, strict=True):
             out[m].copy_(_rounded(total))  # type: ignore[union-attr]
 
@@ -162,20 +168,21 @@ def band(
 def band_adjoint(
     upstream: Sequence[Tensor | None],
     actions: Tensor,
-    head: Tensor | None,
-    tail: Tensor | None,
+    head: Padding,
+    tail: Padding,
     weights: Weights,
     *,
     of_table: bool = True,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    into: Tensor | None = None,
+) -> tuple[Tensor, Any, Any, Tensor | None]:
     """The transpose of :func:`band`: gradients of its inputs from those of its outputs.
 
-    Returns the gradients of actions, head and tail (in their shapes; no rows where there is
-    none) and of the table [b, P, 4, W] (None unless ``of_table``), all float64.
+    Returns the gradients of actions, of head and tail (see padding.pull_points) and of the table
+    [b, P, 4, W] (None unless ``of_table``), all float64. into: a buffer [B, H, D] of any float
+    type for the gradient of the actions.
     """
-    table, first, phase, width = _on_device(weights, actions.device)
-    parts = [part for part in (head, actions, tail) if part is not None]
-    padded = torch.cat([part.double() for part in parts], 1)
+    table, first, kind, width = _on_device(weights, actions.device)
+    padded = _padded(actions, points_of(head, actions), points_of(tail, actions)).hi
     grad = torch.zeros_like(padded) + mapped_zero(*upstream, table.hi)
     grad_table = torch.zeros_like(table.hi) + mapped_zero(*upstream, padded)
     shared = table.hi.shape[0] == 1
@@ -187,7 +194,7 @@ def band_adjoint(
         for i in range(width):
             if m and i == width // 2:
                 continue
-            amount = table.hi[:, phase, m, i][:, :, None] * g
+            amount = table.hi[:, kind, m, i][:, :, None] * g
             grad.index_add_(1, first + i, amount)
             value = padded[:, first + i]
             if m:  # applied to the difference from the middle
@@ -197,9 +204,13 @@ def band_adjoint(
                 continue
             share = (g * value).sum(2)
             share = share.sum(0, keepdim=True) if shared else share
-            grad_table[:, :, m, i].index_add_(1, phase, share)
-    sizes = [0 if part is None else part.shape[1] for part in (head, actions, tail)]
+            grad_table[:, :, m, i].index_add_(1, kind, share)
+    sizes = [count_of(head), actions.shape[1], count_of(tail)]
     of_head, of_actions, of_tail = torch.split(grad, sizes, 1)
+    of_head, of_tail = (
+        pull_points(part, found, of_actions) for part, found in ((head, of_head), (tail, of_tail))
+    )
+    of_actions = of_actions.clone() if into is None else into.copy_(of_actions)
     return of_actions, of_head, of_tail, grad_table if of_table else None
 
 
@@ -215,11 +226,11 @@ def mapped_zero(*tensors: Tensor | None) -> Tensor:
     return zero
 
 
-def _after_start(out: Sequence[Tensor | None], start: Sequence[Tensor]) -> Sequence[Tensor | None]:
+def _after_start(out: Sequence[Tensor | None], start: Sequence[Any]) -> Sequence[Tensor | None]:
     """The buffers without their first row, which gets the start."""
     for buffer, part in zip(out, start, strict=True):
         if buffer is not None:
-            buffer[:, 0] = part
+            buffer[:, 0] = 0.0 if part is None else part
     return [None if buffer is None else buffer[:, 1:] for buffer in out]
 
 
@@ -325,6 +336,6 @@ def _padded(actions: Tensor, head: Pair | None, tail: Pair | None) -> Pair:
 
 
 def _on_device(weights: Weights, device: torch.device) -> tuple[Pair, Tensor, Tensor, int]:
-    first = torch.as_tensor(weights.first, device=device)
-    phase = torch.as_tensor(weights.phase, device=device)
-    return weights.table, first, phase, int(weights.table.hi.shape[-1])
+    first = torch.as_tensor(weights.where.first, device=device)
+    kind = torch.as_tensor(weights.where.kind, device=device)
+    return weights.table, first, kind, int(weights.table.hi.shape[-1])

@@ -7,17 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-import numpy as np
-
-from trajcli.arrays import float64, held_for, pair
 from trajcli.errors import Fault
-from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import BandProgram
-from trajcli.modes.mode import Carried, Case, Mode, Parts, filled, needs_start
+from trajcli.kernels.pairs import Array
+from trajcli.kernels.program import BandProgram, Held, StatePoints, Windows
+from trajcli.modes.mode import Carried, Case, Mode, Parts, needs_start
 from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
-from trajcli.modes.stencils import blossom, evenly_spaced, state_points, state_points_adjoint
+from trajcli.modes.stencils import blossom, evenly_spaced, spacing, state_points_adjoint
 from trajcli.modes.stretch import Range, Stretch, under
 
 DEGREES = (3, 4, 5)
@@ -79,14 +75,18 @@ class BSpline(Mode):
         return (horizon + self.degree + 1) * self.steps + 1
 
     def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
-        _, segment = self._windows(rows, horizon)
-        points = int(segment[0]), int(segment[-1]) + self.degree + 1
+        segments = self._segments(rows, horizon)
+        points = segments[0], segments[1] + self.degree + 1
         return Stretch(rows, under(points, self.degree + 1, horizon, horizon), (0, 1), horizon)
 
-    def _windows(self, rows: Range, horizon: int) -> tuple[Any, Any]:
-        """The rows that are computed, not copied, and the segment of each."""
-        row = np.arange(max(rows[0], 1 if self.convention == "standard" else 0), rows[1])
-        return row, np.minimum(row // self.steps, horizon + self.degree)
+    def _first_row(self, rows: Range) -> int:
+        """The first row that is computed, not copied."""
+        return max(rows[0], 1 if self.convention == "standard" else 0)
+
+    def _segments(self, rows: Range, horizon: int) -> Range:
+        """The segments of the first and the last row that are computed."""
+        first, last = self._first_row(rows) // self.steps, (rows[1] - 1) // self.steps
+        return min(first, horizon + self.degree), min(last, horizon + self.degree)
 
     def program(
         self,
@@ -98,29 +98,32 @@ class BSpline(Mode):
         recorded: bool,
         carried: Carried = None,
     ) -> BandProgram:
-        tail = None
+        head: StatePoints | None = None
+        tail: StatePoints | Held | None = None
+        if stretch.opens:
+            head = self._points(start, dt, 0)
         if stretch.closes and self.ends == "goal":
             # seen from the last segment, whose local time runs 0..1
-            when = 1 if self.convention == "standard" else 0
-            tail = self._points(goal, dt, when)
+            tail = self._points(goal, dt, self._goal_time)
             actions = actions[:, :-1]
         elif stretch.closes:
-            tail = pair(held_for(float64(actions[:, -1, None]), self.degree))
-        row, segment = self._windows(stretch.rows, stretch.horizon)
+            tail = Held(self.degree)
         before = 0 if stretch.opens else stretch.actions[0] + self.degree + 1
+        row, segments = self._first_row(stretch.rows), self._segments(stretch.rows, stretch.horizon)
+        where = Windows(
+            count=max(stretch.rows[1] - row, 0),
+            last=segments[1] - before,
+            offset=row - before * self.steps,
+            steps=self.steps,
+        )
+        table = basis_table(self.degree, self.steps)
         copied = self.convention == "standard" and stretch.rows[0] == 0
         return BandProgram(
             actions=actions,
-            head=self._points(start, dt, 0) if stretch.opens else None,
+            head=head,
             tail=tail,
-            weights=evenly_spaced(
-                basis_table(self.degree, self.steps),
-                segment - before,
-                row - segment * self.steps,
-                dt,
-                self.steps,
-            ),
-            start=filled(start) if copied else None,
+            weights=evenly_spaced(table, where, dt, self.steps),
+            start=start if copied else None,
         )
 
     def pull_back(
@@ -132,40 +135,38 @@ class BSpline(Mode):
         dt: Array,
         recorded: bool,
     ) -> Pulled:
-        assert found.head is not None
-        assert found.tail is not None
+        program = found.program
+        assert program is not None
+        assert program.head is not None
         actions, of_goal = widened(found.actions, stretch.horizon), list(NONE)
-        of_start, of_dt = self._points_adjoint(start, dt, 0, found.head)
-        if self.ends == "goal":
-            when = 1 if self.convention == "standard" else 0
-            of_goal, more = self._points_adjoint(goal, dt, when, found.tail)
-            of_dt = of_dt + more
-        else:
-            actions[:, -1] += found.tail.sum(1)
-        steps = of_dt + found.spacing(dt) if found.of_dt else None
+        of_start, of_spacing = state_points_adjoint(program.head, found.head)
+        if isinstance(program.tail, StatePoints):
+            of_goal, more = state_points_adjoint(program.tail, found.tail)
+            of_spacing = of_spacing + more
+        steps = self.steps * of_spacing + found.spacing(dt) if found.of_dt else None
         return Pulled(actions, sums(of_start, found.state), of_goal, steps)
 
-    def _points(self, state: Parts, dt: Array, when: int) -> Pair:
+    @property
+    def _goal_time(self) -> int:
+        """The local time in the last segment, in knots, at which the goal holds."""
+        return 1 if self.convention == "standard" else 0
+
+    def _points(self, state: Parts, dt: Array, when: int) -> StatePoints:
         """Control points of the segment that is the state's polynomial, [B, degree + 1, D].
 
         ``when``: the local time in the segment, in knots, at which the state holds.
         """
-        return state_points(self._seen(state), dt, self._blossoms(when), self.steps)
-
-    def _points_adjoint(
-        self, state: Parts, dt: Array, when: int, grad: Array
-    ) -> tuple[list[Array | None], Array]:
-        return state_points_adjoint(self._seen(state), dt, self._blossoms(when), grad, self.steps)
+        return StatePoints(self._seen(state), self._blossoms(when), spacing(dt, self.steps))
 
     def _seen(self, state: Parts) -> Parts:
         """The parts that shape the curve."""
         curobo = self.convention == "curobo" and self.degree == 3
         return [*state[:3], None] if curobo else state
 
-    def _blossoms(self, when: int) -> list[list[Fraction]]:
+    def _blossoms(self, when: int) -> tuple[tuple[Fraction, ...], ...]:
         d = self.degree
         knots = [tuple(r - d + 1 + k - when for k in range(d)) for r in range(d + 1)]
-        return [blossom(d, each) for each in knots]
+        return tuple(blossom(d, each) for each in knots)
 
 
 @functools.cache

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trajcli.arrays import float64, leading, pair
+from trajcli.arrays import filled, float64, leading, pair
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import CascadeProgram
-from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.modes.mode import Carried, Case, FramedMode, Parts, needs_start, no_goal
 from trajcli.modes.pulling import Pulled, PulledProgram, widened
 from trajcli.modes.stretch import Stretch
 
@@ -28,7 +28,6 @@ class Cascade(FramedMode):
 
     scheme: str = "euler"
     convention: str = "standard"
-    begins_with_start = True
     needs = "start position; velocity, acceleration and jerk are zero unless given"
     gives = "H + 1"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -14,8 +14,6 @@ from trajcli.arrays import (
     concatenate,
     constant,
     differentiable,
-    float64,
-    held_for,
     leading,
     namespace,
     pair,
@@ -24,14 +22,14 @@ from trajcli.arrays import (
 )
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import BandProgram, Weights
-from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, replace_last
+from trajcli.kernels.program import BandProgram, Held, StatePoints, Weights, Windows
+from trajcli.modes.mode import Carried, Case, FramedMode, Parts, needs_start
 from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
 from trajcli.modes.stencils import (
     derivative_weights,
     evenly_spaced,
     gap_gradient,
-    state_points,
+    spacing,
     state_points_adjoint,
     taylor,
 )
@@ -143,8 +141,8 @@ class Central(FramedMode):
 
     def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
         if recorded:
-            first = _windows_within(np.array([rows[0], rows[1] - 1]), horizon)
-            begin, end = int(first[0]), int(first[1]) + WINDOW
+            begin, end = (_window_within(row, horizon) for row in (rows[0], rows[1] - 1))
+            end += WINDOW
             return Stretch(rows, (begin, end), (begin, end - 1), horizon)
         lead, (head, _) = self.lead(recorded), self._padding()
         points = max(rows[0] - lead, 0), rows[1] - lead + WINDOW - 1
@@ -164,50 +162,54 @@ class Central(FramedMode):
         if recorded:
             return self._recording(stretch, actions, dt)
         lead, (head, held) = self.lead(recorded), self._padding()
-        tail = None
+        tail: StatePoints | Held | None = None
         if stretch.closes:
             actions = leading(actions, self.used(stretch.horizon) - stretch.actions[0])
-        count = actions.shape[1]
-        if stretch.closes:
-            actions, tail = self._tail(actions, goal, held)
-        first = np.arange(max(stretch.rows[0] - lead, 0), stretch.rows[1] - lead)
+        count = int(actions.shape[1])
+        step = spacing(dt[:, 0, None])
+        if stretch.closes and count and self.ends == "goal":  # in place of the last action
+            hold = ((Fraction(1), *(Fraction(0),) * 3),) * (held + 1)
+            actions, tail = actions[:, :-1], StatePoints(goal, hold, step)
+        elif stretch.closes and count:  # frames curobo drops an only action: the start row alone
+            tail = Held(held)
+        first = max(stretch.rows[0] - lead, 0)
+        offset = first - (0 if stretch.opens else stretch.actions[0] + head)
+        rows = max(stretch.rows[1] - lead - first, 0)
         gaps = _padded_gaps(
             dt,
             count,
             before=head - 1 if stretch.opens else None,
             after=held if stretch.closes else 0,
         )
+        where = Windows(rows, max(rows - 1 + offset, 0), offset)
         return BandProgram(
             actions=actions,
-            head=state_points(start, dt[:, 0, None], self._head()) if stretch.opens else None,
+            head=StatePoints(start, self._head(), step) if stretch.opens else None,
             tail=tail,
-            weights=_weights(
-                gaps,
-                first - (0 if stretch.opens else stretch.actions[0] + head),
-                np.full(len(first), MIDDLE),
-            ),
-            start=filled(start) if stretch.rows[0] == 0 and lead else None,
+            weights=_weights(gaps, where, (MIDDLE, MIDDLE)),
+            start=start if stretch.rows[0] == 0 and lead else None,
         )
 
     def _recording(self, stretch: Stretch, actions: Array, dt: Array) -> BandProgram:
-        rows = np.arange(*stretch.rows)
-        first = _windows_within(rows, stretch.horizon)
+        rows, begin = stretch.rows, stretch.actions[0]
+        last = _window_within(rows[1] - 1, stretch.horizon)
+        where = Windows(rows[1] - rows[0], last - begin, shift=max(MIDDLE - rows[0], 0))
         return BandProgram(
             actions=actions,
             head=None,
             tail=None,
-            weights=_weights(dt, first - stretch.actions[0], rows - first),
+            weights=_weights(dt, where, (rows[0] - begin, rows[1] - 1 - last)),
         )
 
-    def _head(self) -> list[Sequence[Fraction]]:
+    def _head(self) -> tuple[tuple[Fraction, ...], ...]:
         """Points before the first action, the last of them the start: of its polynomial."""
         if self.convention == "standard":
-            return [taylor(Fraction(-1)), taylor(Fraction(0))]
+            return taylor(Fraction(-1)), taylor(Fraction(0))
         past = [
-            [Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]]
+            (Fraction(1), Fraction(-k), Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k])
             for k in (3, 2, 1)
         ]
-        return [*past, taylor(Fraction(0))]
+        return *past, taylor(Fraction(0))
 
     def pull_back(
         self,
@@ -220,14 +222,13 @@ class Central(FramedMode):
     ) -> Pulled:
         if recorded:
             return Pulled(found.actions, steps=self._steps(found, dt, stretch.horizon, True))
-        assert found.head is not None
-        assert found.tail is not None
+        program = found.program
+        assert program is not None
+        assert program.head is not None
         actions, of_goal, used = found.actions, list(NONE), self.used(stretch.horizon)
-        of_start, of_tau = state_points_adjoint(start, dt[:, 0, None], self._head(), found.head)
-        if self.ends == "goal" and used:
-            of_goal[0] = found.tail.sum(1)
-        elif used:
-            actions[:, -1] += found.tail.sum(1)
+        of_start, of_tau = state_points_adjoint(program.head, found.head)
+        if isinstance(program.tail, StatePoints):
+            of_goal, _ = state_points_adjoint(program.tail, found.tail)
         steps = self._steps(found, dt, used, False)
         if steps is not None:
             steps[:, :1] += of_tau
@@ -241,7 +242,8 @@ class Central(FramedMode):
         assert found.program is not None
         if dt.shape[1] == 1 or used == 0:
             return widened(found.spacing(dt[:, :1]), dt.shape[1])
-        first = found.program.weights.first
+        where = found.program.weights.where
+        first = where.first
         head, held = self._padding()
         gaps = dt if recorded else _padded_gaps(dt, used, head - 1, held)
         place = np.arange(len(first)) - first if recorded else np.full(len(first), MIDDLE)
@@ -254,20 +256,10 @@ class Central(FramedMode):
         steps[:, used - 1] += of_gaps[:, head - 1 + used :].sum(1)
         return steps
 
-    def _tail(self, actions: Array, goal: Parts, held: int) -> tuple[Array, Pair]:
-        """What follows the actions: the last one held, or the goal in its place and held."""
-        if actions.shape[1] == 0:  # frames curobo drops the only action: the start row alone
-            return actions, pair(float64(actions))
-        if self.ends != "goal":
-            return actions, pair(held_for(float64(actions[:, -1, None]), held))
-        assert goal[0] is not None
-        actions, tail = replace_last(actions, goal[0], held + 1)
-        return actions, pair(tail)
 
-
-def _windows_within(rows: Any, horizon: int) -> Any:
-    """Where the windows of a recording's rows begin: none reaches beyond the data."""
-    return np.clip(rows - MIDDLE, 0, horizon - WINDOW)
+def _window_within(row: int, horizon: int) -> int:
+    """Where the window of a recording's row begins: none reaches beyond the data."""
+    return min(max(row - MIDDLE, 0), horizon - WINDOW)
 
 
 def _padded_gaps(dt: Array, count: int, before: int | None, after: int) -> Array:
@@ -283,37 +275,38 @@ def _padded_gaps(dt: Array, count: int, before: int | None, after: int) -> Array
     return concatenate([*first, *([dt[:, -1, None]] * after)], 1)
 
 
-def _weights(gaps: Array, first: Array, place: Array) -> Weights:
-    """Stencils for windows that begin at ``first`` and are evaluated at their point ``place``.
+def _weights(gaps: Array, where: Windows, places: Range) -> Weights:
+    """Stencils evaluated at the rows' own points: in windows of kind k at their point
+    places[0] + k, up to places[1].
 
-    gaps [b, 1] (uniform) or [b, n]: the steps between points; first, place: [T] in NumPy.
+    gaps [b, 1] (uniform) or [b, n]: the steps between points.
     """
     if gaps.shape[1] == 1:
-        kinds, phase = np.unique(place, return_inverse=True)
-        stencils = [_unit_stencil(int(kind)) for kind in kinds] or [_unit_stencil(MIDDLE)]
-        return evenly_spaced(stencils, first, phase, gaps)
-    exact = _stencils(gaps, first, place, lambda values: pair(settled(values)))
+        stencils = [_unit_stencil(place) for place in range(places[0], places[1] + 1)]
+        return evenly_spaced(stencils, where, gaps)
+    exact = _stencils(gaps, where, places, lambda values: pair(settled(values)))
     table = stack([stack(row, -1) for row in exact], -2)  # [b, T, 4, 5]
     xp = namespace(gaps)
 
     def plain() -> Array:
-        rows = _stencils(gaps, first, place, lambda values: values)
+        rows = _stencils(gaps, where, places, lambda values: values)
         return xp.stack([xp.stack(row, -1) for row in rows], -2)
 
-    return Weights(differentiable(table, plain), first, np.arange(len(first)))
+    return Weights(differentiable(table, plain), replace(where, each=True))
 
 
 def _stencils(
-    gaps: Array, first: Array, place: Array, number: Callable[[Array], Any]
+    gaps: Array, where: Windows, places: Range, number: Callable[[Array], Any]
 ) -> list[list[Any]]:
     """weights[order][point], each [b, T]: of windows on unequal steps, as numbers of a kind."""
-    zero = columns_at(gaps, first) * 0.0
+    zero = columns_at(gaps, where.first) * 0.0
     times = [number(zero)]  # of the window's points, from its first
     for i in range(WINDOW - 1):
-        times.append(times[-1] + number(columns_at(gaps, first + i)))
-    here = times[0]
-    for i in range(1, WINDOW):
-        here = here + times[i] * number(constant(place == i, gaps))
+        times.append(times[-1] + number(columns_at(gaps, where.first + i)))
+    here = times[places[0]]
+    for i in range(places[0], places[1]):
+        later = number(constant(where.kind + places[0] > i, gaps))
+        here = here + (times[i + 1] - times[i]) * later
     return derivative_weights(times, here, number(zero + 1.0))
 
 

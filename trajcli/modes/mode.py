@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from trajcli.arrays import concatenate, held_for, zeros
+from trajcli.arrays import concatenate
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
 from trajcli.kernels.program import Program
@@ -45,8 +45,7 @@ class Case:
 class Mode:
     """Base of the modes. Options are the dataclass fields of each.
 
-    ``derivatives_of`` is the order of the actions (0 position … 3 jerk); ``begins_with_start``:
-    kernels are given the start state as it is.
+    ``derivatives_of`` is the order of the actions (0 position … 3 jerk).
     """
 
     name: ClassVar[str]
@@ -54,7 +53,6 @@ class Mode:
     needs: ClassVar[str]
     gives: ClassVar[str]
     derivatives_of: ClassVar[int] = 0
-    begins_with_start: ClassVar[bool] = False
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
@@ -203,22 +201,3 @@ def needs_start(case: Case) -> list[Fault]:
             "--start zero, --start first (the actions are a recording) or --start FILE[:GROUP]",
         )
     ]
-
-
-def filled(parts: Parts) -> tuple[Array, Array, Array, Array]:
-    """All four parts of a state, zero where none is given."""
-    position, velocity, acceleration, jerk = parts
-    if position is None:
-        raise ValueError("a state needs its position")
-    zero = zeros(position)
-    return (
-        position,
-        zero if velocity is None else velocity,
-        zero if acceleration is None else acceleration,
-        zero if jerk is None else jerk,
-    )
-
-
-def replace_last(actions: Array, points: Array, copies: int) -> tuple[Array, Array]:
-    """The actions but the last, and points [B, D] held for ``copies`` rows in its place."""
-    return actions[:, :-1], held_for(points[:, None], copies)

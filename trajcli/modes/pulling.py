@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.kernels.padding import points_of
 from trajcli.kernels.pairs import Array
 from trajcli.kernels.program import BandProgram, run_program
 
@@ -18,13 +19,14 @@ NONE = (None,) * 4
 class PulledProgram:
     """Gradients of a program's parts, NumPy, float64.
 
+    ``head``, ``tail``: of the scaled parts of a state whose points they are, four [B, D];
     ``state``: of the cascade's state, or of the row that a band copies; ``steps``: of a cascade's
-    dt, each trajectory's own [B, n]. What bands know further is for :meth:`weights`.
+    dt, each trajectory's own [B, n]. What bands know further is for :meth:`spacing`.
     """
 
     actions: Array
-    head: Array | None = None
-    tail: Array | None = None
+    head: Any = None
+    tail: Any = None
     state: Sequence[Array | None] = NONE
     steps: Array | None = None
     of_dt: bool = False
@@ -40,7 +42,7 @@ class PulledProgram:
         assert self.program is not None
         program = self.program
         batch, _, dofs = program.actions.shape
-        shape = (batch, len(program.weights.first), dofs)
+        shape = (batch, program.weights.where.count, dofs)
         rows = [
             None if g is None or not m else np.empty(shape) for m, g in enumerate(self.upstream)
         ]
@@ -56,8 +58,9 @@ class PulledProgram:
     def padded(self) -> Array:
         """The sequence a band's windows slide over, [B, N, D] float64."""
         assert self.program is not None
-        head, tail = self.program.head, self.program.tail
-        parts = [None if head is None else head.hi, self.program.actions, tail and tail.hi]
+        actions = self.program.actions
+        head, tail = (points_of(p, actions) for p in (self.program.head, self.program.tail))
+        parts = [head and head.hi, actions, tail and tail.hi]
         return np.concatenate([np.asarray(p, np.float64) for p in parts if p is not None], 1)
 
 

@@ -16,14 +16,12 @@ from trajcli.arrays import (
     constant,
     constant_pair,
     differentiable,
-    is_repeated,
     pair,
     settled,
     stack,
 )
 from trajcli.kernels.pairs import Array, Pair, power
-from trajcli.kernels.program import Evenly, Weights
-from trajcli.modes.mode import Parts
+from trajcli.kernels.program import Evenly, StatePoints, Weights, Windows
 
 Number = TypeVar("Number", Fraction, Pair, Any)
 
@@ -69,54 +67,23 @@ def _whole(value: int, like: Any) -> Any:
     return Pair(float(value)) if isinstance(like, Pair) else float(value)
 
 
-def state_points(
-    parts: Parts, dt: Array, coefficients: Sequence[Sequence[Fraction]], factor: int = 1
-) -> Pair:
-    """Points on a state's Taylor polynomial, unrounded: Σ_m coefficients[i][m] · hᵐ · part_m.
-
-    h = factor·dt, dt [b, 1]; parts [B, D]; a point i for each row of coefficients: [B, n, D].
-    """
-    given = [part for part in parts if part is not None]
-    if len(dt) == 1 < len(given[0]) and all(is_repeated(part) for part in given):
-        one = state_points([p if p is None else p[:1] for p in parts], dt, coefficients, factor)
-        shape = len(given[0]), *one.hi.shape[1:]
-        return Pair(np.broadcast_to(one.hi, shape), np.broadcast_to(one.lo, shape))
-    present = [(m, part[:, None]) for m, part in enumerate(parts) if part is not None]
-    columns = constant_pair([[[c] for c in row] for row in coefficients], dt)  # [n, 4, 1]
-    step = spacing(dt, factor)
-    exact = [
-        columns[None, :, m] * power(step, m)[:, None] * pair(settled(part))  # [B, n, D]
-        for m, part in present
-    ]
-
-    def plain() -> Array:
-        step = (factor * dt)[:, None]
-        terms = [columns.hi[None, :, m] * step**m * part for m, part in present]
-        return functools.reduce(operator.add, terms)
-
-    return differentiable(functools.reduce(operator.add, exact), plain)
-
-
 def state_points_adjoint(
-    parts: Parts,
-    dt: Array,
-    coefficients: Sequence[Sequence[Fraction]],
-    grad: Array,
-    factor: int = 1,
+    points: StatePoints, scaled: Sequence[Array | None]
 ) -> tuple[list[Array | None], Array]:
-    """The transpose of :func:`state_points`: gradients of the parts [B, D] and of dt [B, 1]."""
+    """Gradients of a state's parts [B, D] and of the spacing [B, 1] from those of
+    spacingᵐ · part_m (see :func:`trajcli.kernels.padding.pull_points`)."""
+    assert points.spacing is not None
+    h = points.spacing.hi
     found: list[Array | None] = [None] * 4
-    of_dt = np.zeros((len(grad), 1))
-    for m, part in enumerate(parts):
-        if part is None:
+    given = [g for g in scaled if g is not None]
+    of_spacing = (given[0] * 0.0).sum(1)[:, None]
+    for m, (part, g) in enumerate(zip(points.parts, scaled, strict=True)):
+        if part is None or g is None:
             continue
-        column = np.array([float(row[m]) for row in coefficients])
-        asked = np.einsum("n,bnd->bd", column, grad)
-        found[m] = (factor * dt) ** m * asked
+        found[m] = h**m * g
         if m:
-            slope = m * factor**m * dt ** (m - 1)
-            of_dt += slope * (part * asked).sum(1)[:, None]
-    return found, of_dt
+            of_spacing = of_spacing + m * h ** (m - 1) * (part * g).sum(1)[:, None]
+    return found, of_spacing
 
 
 def gap_gradient(
@@ -166,37 +133,36 @@ def _product(factors: Sequence[Array]) -> Array:
     return functools.reduce(operator.mul, factors)
 
 
-def taylor(time: Fraction) -> list[Fraction]:
+def taylor(time: Fraction) -> tuple[Fraction, ...]:
     """Coefficients of the Taylor polynomial ``time`` steps away from a state."""
-    return [time**m / math.factorial(m) for m in range(4)]
+    return tuple(time**m / math.factorial(m) for m in range(4))
 
 
 @functools.cache
-def blossom(degree: int, knots: tuple[int, ...]) -> list[Fraction]:
+def blossom(degree: int, knots: tuple[int, ...]) -> tuple[Fraction, ...]:
     """Coefficients of a state's Taylor polynomial as a B-spline control point.
 
     The control point of a polynomial is its blossom (polar form) at ``degree`` knots:
     Σ xᵐ hᵐ e_m(knots) / (m! C(degree, m)). L. Ramshaw, "Blossoms are polar forms", 1989.
     """
     exact = [Fraction(knot) for knot in knots]
-    return [
+    return tuple(
         elementary_symmetric(exact, m, Fraction(1)) / (math.factorial(m) * math.comb(degree, m))
         for m in range(4)
-    ]
+    )
 
 
 def evenly_spaced(
     unit: Sequence[Sequence[Sequence[Fraction]]],
-    first: Any,
-    phase: Any,
+    where: Windows,
     dt: Array,
     factor: int = 1,
 ) -> Weights:
     """Weights for points factor·dt apart from those for unit steps, unit[kind][order][point].
 
-    dt [b, 1]; first, phase [T]: see :class:`Weights`.
+    dt [b, 1]; ``where``: the windows of the rows.
     """
-    step = spacing(dt, factor)
+    step = spacing(settled(dt), factor)
     table = constant_pair(unit, dt)  # [P, 4, W]
     powers = stack([power(step, m) for m in range(4)], 1)  # [b, 4, 1]
     exact = table[None] / powers[:, None]
@@ -206,9 +172,9 @@ def evenly_spaced(
         return table.hi[None] / (factor * dt[:, None, :, None]) ** orders
 
     made_of = Evenly(tuple(tuple(tuple(row) for row in kind) for kind in unit), step)
-    return Weights(differentiable(exact, plain), first, phase, made_of)
+    return Weights(differentiable(exact, plain), where, made_of)
 
 
 def spacing(dt: Array, factor: int = 1) -> Pair:
-    """factor·dt as a pair, a constant."""
-    return pair(settled(dt)) * Pair(float(factor))
+    """factor·dt as a pair."""
+    return differentiable(pair(settled(dt)) * Pair(float(factor)), lambda: factor * dt)

@@ -10,8 +10,8 @@ import numpy as np
 from trajcli.arrays import leading
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
-from trajcli.kernels.program import BandProgram
-from trajcli.modes.mode import Carried, Case, FramedMode, Parts, filled, needs_start, no_goal
+from trajcli.kernels.program import BandProgram, Windows
+from trajcli.modes.mode import Carried, Case, FramedMode, Parts, needs_start, no_goal
 from trajcli.modes.pulling import Pulled, PulledProgram, widened
 from trajcli.modes.stencils import evenly_spaced
 from trajcli.modes.stretch import Stretch
@@ -44,9 +44,9 @@ class Teleport(FramedMode):
         if stretch.closes:
             actions = leading(actions, self.used(stretch.horizon) - stretch.actions[0])
         start_row = stretch.rows[0] == 0 and self.lead(recorded)
-        rows = np.arange(actions.shape[1])
-        weights = evenly_spaced(_COPY, rows, rows * 0, dt[:, 0, None])
-        return BandProgram(actions, None, None, weights, filled(start) if start_row else None)
+        count = int(actions.shape[1])
+        weights = evenly_spaced(_COPY, Windows(count, max(count - 1, 0)), dt[:, 0, None])
+        return BandProgram(actions, None, None, weights, start if start_row else None)
 
     def pull_back(
         self,

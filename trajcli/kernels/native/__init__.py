@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.arrays import filled
 from trajcli.kernels.differences import on_differences
 from trajcli.kernels.narrow import narrowed
 from trajcli.kernels.native.buffers import (
@@ -39,8 +40,9 @@ from trajcli.kernels.native.structs import (
     Int,
     Pointer,
 )
+from trajcli.kernels.padding import count_of, points_of, pull_points, taken
 from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import Weights
+from trajcli.kernels.program import Listed, Padding, StatePoints, Weights, Windows
 
 SCHEMES = ("euler", "zoh", "foh")
 _SMALL = 1 << 16
@@ -111,8 +113,11 @@ def cascade(
     start_row: bool = False,
     out: Sequence[Array | None],
     end: bool = True,
+    state_rows: Array | None = None,
 ) -> list[Pair]:
     """See :func:`trajcli.kernels.torch_ops.cascade`; sources beside the actions go there."""
+    if state_rows is not None:
+        state = [Pair(taken(part.hi, state_rows), taken(part.lo, state_rows)) for part in state]
     if any(e is not None for m, e in enumerate(sources) if m != order) or not plain(
         *sources, dt, *out, *(x for part in state for x in (part.hi, part.lo))
     ):
@@ -222,27 +227,31 @@ def adjoint_into(
 
 def band(
     actions: Array,
-    head: Pair | None,
-    tail: Pair | None,
+    head: Padding,
+    tail: Padding,
     weights: Weights,
     *,
-    start: Sequence[Array] | None = None,
+    start: Sequence[Array | None] | None = None,
+    start_rows: Array | None = None,
     out: Sequence[Array | None],
 ) -> None:
     """See :func:`trajcli.kernels.torch_ops.band`."""
-    pairs = [weights.table, *(part for part in (head, tail) if part is not None)]
-    if not plain(actions, *out, *(start or ()), *(x for p in pairs for x in (p.hi, p.lo))):
+    if start is not None and start_rows is not None:
+        start = [taken(part, start_rows) for part in start]
+    if not plain(
+        actions, *out, *(start or ()), *_arrays(head), *_arrays(tail), *_arrays(weights.table)
+    ):
         from trajcli.kernels import torch_ops
 
         return torch_ops.band(actions, head, tail, weights, start=start, out=out)
     keep, weights = Kept(), narrowed(weights)
     given = keep.rows(actions)
     batch, horizon, dofs = given.shape
-    before, after = keep.points(head), keep.points(tail)
-    copied, copied_stride = keep.states(start or [])
+    before, after = (keep.points(points_of(part, actions)) for part in (head, tail))
+    copied, copied_stride = keep.states([] if start is None else filled(start))
     table = keep.doubles(weights.table.hi), keep.doubles(weights.table.lo)
     places, stride, kind = keep.outputs(out)
-    first, phase = keep.integers(weights.first), keep.integers(weights.phase)
+    first, kind_of = keep.integers(weights.where.first), keep.integers(weights.where.kind)
     unit, whole, scale = None, False, None
     evenly = weights.evenly
     if evenly is not None and not kind and plain(evenly.spacing.hi, evenly.spacing.lo):
@@ -274,7 +283,7 @@ def band(
         scale=address(scale),
         scale_stride=0 if scale is None or len(scale) == 1 else 4,
         first=address(first),
-        phase=address(phase),
+        phase=address(kind_of),
         start=addresses(copied or [None] * 4),
         start_stride=copied_stride,
         out=addresses(places),
@@ -289,33 +298,31 @@ def band(
 def band_adjoint(
     upstream: Sequence[Array | None],
     actions: Array,
-    head: Array | None,
-    tail: Array | None,
+    head: Padding,
+    tail: Padding,
     weights: Weights,
     *,
     of_table: bool = True,
     into: Array | None = None,
-) -> tuple[Array, Array, Array, Array | None]:
+) -> tuple[Array, Any, Any, Array | None]:
     """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there.
 
     into: a buffer [B, H, D] of float32 or float64 for the gradient of the actions.
     """
-    if (
-        of_table
-        or not _forward(weights.first)
-        or not plain(*upstream, actions, head, tail, weights.table.hi)
-    ):
+    if of_table or not _forward(weights.where) or not plain(*upstream, actions, weights.table.hi):
         from trajcli.kernels import torch_ops
 
-        return torch_ops.band_adjoint(upstream, actions, head, tail, weights, of_table=of_table)
+        return torch_ops.band_adjoint(
+            upstream, actions, head, tail, weights, of_table=of_table, into=into
+        )
     keep, weights = Kept(), narrowed(weights)
     batch, horizon, dofs = actions.shape
-    sizes = [0 if part is None else part.shape[1] for part in (head, tail)]
+    sizes = [count_of(part) for part in (head, tail)]
     grad = empty(actions, (batch, horizon, dofs)) if into is None else into
     grad_head, grad_tail = (empty(actions, (batch, n, dofs)) for n in sizes)
     pulled, pulled_stride, pulled_kind = keep.inputs(upstream)
     table = keep.doubles(weights.table.hi)
-    first, phase = keep.integers(weights.first), keep.integers(weights.phase)
+    first, kind_of = keep.integers(weights.where.first), keep.integers(weights.where.kind)
     job = BandAdjoint(
         batch=batch,
         horizon=horizon,
@@ -330,7 +337,7 @@ def band_adjoint(
         width=table.shape[3],
         rows=len(first),
         first=address(first),
-        phase=address(phase),
+        phase=address(kind_of),
         actions=address(grad),
         actions_stride=stride_of(grad),
         actions_type=is_double(grad),
@@ -338,7 +345,8 @@ def band_adjoint(
         tail_grad=address(grad_tail),
     )
     _run("band_adjoint", job, [grad], batch * len(first) * dofs)
-    return grad, grad_head, grad_tail, None
+    of_head, of_tail = (pull_points(*part, grad) for part in ((head, grad_head), (tail, grad_tail)))
+    return grad, of_head, of_tail, None
 
 
 def _run(name: str, job: ctypes.Structure, outputs: Sequence[Any], elements: int) -> None:
@@ -365,6 +373,13 @@ def _level() -> int:
     return min(best, int(asked)) if asked.isdecimal() else best
 
 
-def _forward(values: Any) -> bool:
+def _forward(where: Windows | Listed) -> bool:
     """Whether windows only move on, as those of all modes do."""
-    return bool((np.diff(values) >= 0).all())
+    return isinstance(where, Windows) or bool((np.diff(where.first) >= 0).all())
+
+
+def _arrays(padding: Padding) -> list[Any]:
+    """What points are made of."""
+    if isinstance(padding, StatePoints):
+        return [*padding.parts, *_arrays(padding.spacing)]
+    return [padding.hi, padding.lo] if isinstance(padding, Pair) else []

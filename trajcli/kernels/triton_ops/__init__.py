@@ -23,7 +23,7 @@ from typing import Any
 from trajcli.arrays import is_torch
 from trajcli.kernels.narrow import narrowed
 from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import Weights
+from trajcli.kernels.program import Held, Padding, StatePoints, Weights, Windows
 
 OLDEST = (3, 6)
 """The oldest Triton these kernels are tested with."""
@@ -62,18 +62,29 @@ def cascade(
 ) -> list[Pair]:
     """See :func:`trajcli.kernels.torch_ops.cascade`; sources beside the actions go there.
 
-    state_rows [B], int64: which of the states [S, D] each trajectory begins with.
+    The state may be of any float type. A trajectory whose row there is no state for is NaN.
     """
     actions = sources[order]
     others = [e for m, e in enumerate(sources) if m != order and e is not None]
     parts = [x for pair in state for x in (pair.hi, pair.lo)]
-    if others or actions is None or actions.numel() == 0 or not _own(actions, dt, *out, *parts):
+    if (
+        others
+        or actions is None
+        or actions.numel() == 0
+        or not _own(actions, dt, *out, *parts, state_rows)
+    ):
         from trajcli.kernels import torch_ops
 
-        if state_rows is not None:
-            state = [Pair(_taken(p.hi, state_rows), _taken(p.lo, state_rows)) for p in state]
         return torch_ops.cascade(
-            sources, state, dt, order=order, scheme=scheme, start_row=start_row, out=out, end=end
+            sources,
+            state,
+            dt,
+            order=order,
+            scheme=scheme,
+            start_row=start_row,
+            out=out,
+            end=end,
+            state_rows=state_rows,
         )
     from trajcli.kernels.triton_ops import run_cascade
 
@@ -136,60 +147,70 @@ def adjoint_into(
 
 def band(
     actions: Array,
-    head: Pair | None,
-    tail: Pair | None,
+    head: Padding,
+    tail: Padding,
     weights: Weights,
     *,
-    start: Sequence[Array] | None = None,
+    start: Sequence[Array | None] | None = None,
+    start_rows: Array | None = None,
     out: Sequence[Array | None],
 ) -> None:
-    """See :func:`trajcli.kernels.torch_ops.band`."""
-    pairs = [weights.table, *(part for part in (head, tail) if part is not None)]
-    parts = [x for pair in pairs for x in (pair.hi, pair.lo)]
-    from trajcli.kernels.triton_ops import formula, run_band
+    """See :func:`trajcli.kernels.torch_ops.band`.
 
-    where = None
-    if len(weights.first) and actions.shape[0] and _own(actions, *out, *(start or ()), *parts):
-        weights = _usable(weights)
-        where = formula.windows(weights.first, weights.phase)
-    if where is None:
-        from trajcli.kernels import torch_ops
+    States may be of any float type. Where there is none for a trajectory's row, its points are
+    NaN.
+    """
+    from trajcli.kernels.triton_ops import run_band
 
-        return torch_ops.band(actions, head, tail, weights, start=start, out=out)
-    return run_band.forward(actions, head, tail, weights, where, start=start, out=out)
+    present = weights.where.count and actions.shape[0]
+    if present and _own(actions, *out, *(start or ()), *_arrays(head, tail, weights.table)):
+        usable = _usable(weights)
+        where = usable.where
+        if isinstance(where, Windows) and not isinstance(head, Pair | Held):
+            if not isinstance(tail, Pair):
+                return run_band.forward(
+                    actions,
+                    head,
+                    tail,
+                    usable,
+                    where,
+                    start=start,
+                    start_rows=start_rows,
+                    out=out,
+                )
+    from trajcli.kernels import torch_ops
+
+    return torch_ops.band(actions, head, tail, weights, start=start, start_rows=start_rows, out=out)
 
 
 def band_adjoint(
     upstream: Sequence[Array | None],
     actions: Array,
-    head: Array | None,
-    tail: Array | None,
+    head: Padding,
+    tail: Padding,
     weights: Weights,
     *,
     of_table: bool = True,
     into: Array | None = None,
-) -> tuple[Array, Array, Array, Array | None]:
-    """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there.
+) -> tuple[Array, Any, Any, Array | None]:
+    """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there."""
+    from trajcli.kernels.triton_ops import run_band
 
-    into: a buffer [B, H, D] of any float type for the gradient of the actions.
-    """
-    from trajcli.kernels.triton_ops import formula, run_band
+    present = weights.where.count and actions.shape[0]
+    made_of = _arrays(head, tail, weights.table)
+    if present and not of_table and _own(*upstream, actions, into, *made_of):
+        usable = _usable(weights)
+        where = usable.where
+        if isinstance(where, Windows) and not isinstance(head, Pair | Held):
+            if not isinstance(tail, Pair):
+                grad = _doubles(actions, *actions.shape) if into is None else into
+                ends = run_band.backward(upstream, head, tail, usable, where, grad)
+                return grad, *ends, None
+    from trajcli.kernels import torch_ops
 
-    where = None
-    present = len(weights.first) and actions.shape[0]
-    if present and not of_table and _own(*upstream, actions, head, tail, weights.table.hi):
-        weights = _usable(weights)
-        where = formula.windows(weights.first, weights.phase)
-    if where is None:
-        from trajcli.kernels import torch_ops
-
-        return torch_ops.band_adjoint(upstream, actions, head, tail, weights, of_table=of_table)
-    batch, horizon, dofs = (int(n) for n in actions.shape)
-    sizes = [0 if part is None else int(part.shape[1]) for part in (head, tail)]
-    grad = _doubles(actions, batch, horizon, dofs) if into is None else into
-    ends = [_doubles(actions, batch, n, dofs) for n in sizes]
-    run_band.backward(upstream, weights, where, grads=(grad, *ends))
-    return grad, ends[0], ends[1], None
+    return torch_ops.band_adjoint(
+        upstream, actions, head, tail, weights, of_table=of_table, into=into
+    )
 
 
 def _usable(weights: Weights) -> Weights:
@@ -200,9 +221,15 @@ def _usable(weights: Weights) -> Weights:
     return narrowed(weights)
 
 
-def _taken(part: Any, rows: Array) -> Any:
-    """Rows of a part of a pair, which may be the number 0."""
-    return part[rows] if is_torch(part) else part
+def _arrays(*padding: Padding) -> list[Any]:
+    """What points are made of, and pairs."""
+    found: list[Any] = []
+    for part in padding:
+        if isinstance(part, StatePoints):
+            found += [*part.parts, part.rows, *_arrays(part.spacing)]
+        if isinstance(part, Pair):
+            found += [part.hi, part.lo]
+    return found
 
 
 def _own(*arrays: Any) -> bool:

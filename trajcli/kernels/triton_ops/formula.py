@@ -1,74 +1,57 @@
-"""Where the windows of a band begin, as a formula, and its weights as whole numbers."""
+"""What kernels are told of the windows of a band, and its weights as whole numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from trajcli.kernels.differences import whole_weights
-from trajcli.kernels.program import Weights
+from trajcli.kernels.pairs import from_fraction
+from trajcli.kernels.program import Weights, Windows
 
 Whole = tuple[int, ...]
 """Whole numbers: as many as there are points for each order, one order after the other."""
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Where windows begin, as a formula: see windows.py. ``each``: every row has weights of its
-    own, else they go by the place in the window."""
-
-    count: int
-    offset: int
-    steps: int
-    shift: int
-    last: int
-    each: bool
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {
-            "OFFSET": self.offset,
-            "STEPS": self.steps,
-            "SHIFT": self.shift,
-            "EACH": self.each,
-        }
-
-    def rows_of(self, least: int, most: int) -> tuple[int, int]:
-        """The rows whose windows begin at ``least`` to ``most``, none of them held at an end."""
-        begin = self.steps * (max(least, 0) + self.shift) - self.offset
-        end = self.steps * (min(most, self.last) + 1 + self.shift) - self.offset
-        begin, end = max(begin, 0), min(end, self.count)
-        return (begin, end) if begin < end else (0, 0)
-
-    def most_rows(self) -> int:
-        """How many rows may share a window."""
-        at_first = self.steps * (1 + self.shift) - self.offset
-        at_last = self.count - (self.steps * (self.last + self.shift) - self.offset)
-        return self.count if self.last == 0 else max(self.steps, at_first, at_last)
+def options(where: Windows) -> dict[str, Any]:
+    """The formula of windows as kernels are given it: see windows.py."""
+    return {
+        "OFFSET": where.offset,
+        "STEPS": where.steps,
+        "SHIFT": where.shift,
+        "EACH": where.each,
+    }
 
 
-def windows(first: Any, phase: Any) -> Windows | None:
-    """The formula behind the arrays of a table's use; None where there is none like it.
+def rows_of(where: Windows, least: int, most: int) -> tuple[int, int]:
+    """The rows whose windows begin at ``least`` to ``most``, none of them held at an end."""
+    begin = where.steps * (max(least, 0) + where.shift) - where.offset
+    end = where.steps * (min(most, where.last) + 1 + where.shift) - where.offset
+    begin, end = max(begin, 0), min(end, where.count)
+    return (begin, end) if begin < end else (0, 0)
 
-    first, phase: NumPy int64 [T], T > 0. They are compared with the formula in every row.
+
+def most_rows(where: Windows) -> int:
+    """How many rows may share a window."""
+    at_first = where.steps * (1 + where.shift) - where.offset
+    at_last = where.count - (where.steps * (where.last + where.shift) - where.offset)
+    return where.count if where.last == 0 else max(where.steps, at_first, at_last)
+
+
+@lru_cache(maxsize=32)
+def points(coefficients: tuple[tuple[Fraction, ...], ...]) -> tuple[float, ...]:
+    """The points of a state as whole numbers times its scaled parts.
+
+    For each order one over the common denominator, as a pair; then four whole numbers for each
+    point, one for each order.
     """
-    count, last = len(first), int(first[-1])
-    row = np.arange(count)
-    each = count > 1 and np.array_equal(phase, row)
-    later = np.flatnonzero(first > first[0])
-    for offset, shift in ((0, 0), (1, 0), (0, 2)):
-        steps = int(later[0] + offset) // int(first[0] + 1) if len(later) else count + offset
-        steps = 1 if shift else steps
-        begins = np.clip((row + offset) // max(steps, 1) - shift, 0, last)
-        if steps < 1 or not np.array_equal(begins, first):
-            continue
-        if each or np.array_equal(phase, row + offset - steps * first):
-            return Windows(count, offset, steps, shift, last, each)
-    return None
+    common = [math.lcm(*(row[m].denominator for row in coefficients)) for m in range(4)]
+    over = [from_fraction(Fraction(1, n)) for n in common]
+    numbers = [float(row[m] * common[m]) for row in coefficients for m in range(4)]
+    return (*(x for pair in over for x in (pair.hi, pair.lo)), *numbers)
 
 
 class Stencil(NamedTuple):

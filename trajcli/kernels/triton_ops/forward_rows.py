@@ -18,6 +18,8 @@ from trajcli.kernels.triton_ops.steps import (
     loaded_state,
     next_row,
     offsets,
+    own_state,
+    part_of,
     step_of,
     steps_at,
     store_state,
@@ -26,13 +28,14 @@ from trajcli.kernels.triton_ops.steps import (
 )
 
 
-@triton.jit(do_not_specialize=["batch", "horizon"])
+@triton.jit(do_not_specialize=["batch", "horizon", "states"])
 def forward(
     actions,
     actions_stride,
     state,
     state_strides,
     state_rows,
+    states,
     dt,
     dt_stride,
     out,
@@ -65,11 +68,9 @@ def forward(
     """
     trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
     row_0 = piece * piece_rows
-    own = trajectory
-    if state_rows is not None:  # the start index, [B]
-        own = tl.load(state_rows + trajectory, mask=trajectory < batch, other=0)
+    own, known = own_state(state_rows, states, trajectory, batch)
     if CHUNKED != 1:
-        x = loaded_state(state, state_strides, own, column, alive)
+        x = loaded_state(state, state_strides, own, known, column, alive)
     at = (trajectory * pieces + piece) * D + column
     if CHUNKED == 1:
         begun = alive & (row_0 > START_ROW)
@@ -78,7 +79,7 @@ def forward(
         zero = tl.zeros(alive.shape, tl.float64)
         x = (zero, zero, zero, zero, zero, zero, zero, zero)
         if SCHEME == 2:
-            start = loaded_state(state, state_strides, own, column, alive & (piece == 0))
+            start = loaded_state(state, state_strides, own, known, column, alive & (piece == 0))
             before = tl.where(begun, previous, start[2 * ORDER])
             x = with_part(x, ORDER, before, start[2 * ORDER + 1])
     if CHUNKED == 2:
@@ -164,8 +165,9 @@ def forward(
                     if START_ROW:
                         at_start = own * state_strides[4 * m] + row * 0
                         at_start = at_start + flat_column * state_strides[4 * m + 1]
-                        rest = tl.load(state[2 * m] + at_start, mask=inside & (row == 0), other=0.0)
-                        given = tl.where(row == 0, narrowed(rest, out[m].dtype.element_ty), given)
+                        rest = part_of(state[2 * m] + at_start, inside & (row == 0), known)
+                        rest = narrowed(widened(rest), out[m].dtype.element_ty)
+                        given = tl.where(row == 0, rest, given)
                 else:
                     given = tile_of(columns[m], K)
                 tl.store(out[m] + to_begin + to_place, given, mask=inside)

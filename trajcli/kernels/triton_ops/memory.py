@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-
-from trajcli.kernels.pairs import Pair
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -79,16 +78,27 @@ def _like(buffer: Tensor) -> Tensor:
     return torch.empty(buffer.shape, dtype=kind, device=buffer.device)
 
 
-def flat_pairs(pairs: Sequence[Pair]) -> tuple[tuple[Tensor | None, ...], tuple[int, ...]]:
-    """hi and lo of each pair [B, D] in turn, float64, and their two strides, in turn."""
-    parts: list[Tensor | None] = []
-    strides: list[int] = []
-    for pair in pairs:
-        for part in (pair.hi, pair.lo):
-            wide = part.double() if isinstance(part, Tensor) else None
-            parts.append(wide)
-            strides += [0, 0] if wide is None else [int(s) for s in wide.stride()]
-    return tuple(parts), tuple(strides)
+@dataclass(frozen=True, eq=False)
+class States:
+    """Parts of states as kernels read them: arrays [B, D] or, with ``rows`` [B] of which state
+    each trajectory has, [S, D], S being ``count``; two strides for each in turn."""
+
+    parts: tuple[Tensor | None, ...]
+    strides: tuple[int, ...]
+    rows: Tensor | None
+    count: int
+
+
+def states(parts: Sequence[Any], rows: Tensor | None) -> States:
+    """Parts of any float type, None (or a number that stands for no low part) is zero."""
+    given = tuple(_readable(part) if isinstance(part, Tensor) else None for part in parts)
+    strides = [s for part in given for s in ((0, 0) if part is None else part.stride())]
+    count = next((int(part.shape[0]) for part in given if part is not None), 0)
+    return States(given, tuple(int(s) for s in strides), rows, count)
+
+
+def _readable(part: Tensor) -> Tensor:
+    return part if part.dtype in FLOATS else part.double()
 
 
 def power_of_two(count: int) -> int:

@@ -9,11 +9,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trajcli.kernels.padding import count_of, pull_points
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import Weights
-from trajcli.kernels.triton_ops.formula import Stencil, Windows, stencil
+from trajcli.kernels.program import Held, StatePoints, Weights, Windows
+from trajcli.kernels.triton_ops.formula import (
+    Stencil,
+    most_rows,
+    options,
+    points,
+    rows_of,
+    stencil,
+)
 from trajcli.kernels.triton_ops.layout import Grid, grid
-from trajcli.kernels.triton_ops.memory import Outputs, on, power_of_two, rows, stride, together
+from trajcli.kernels.triton_ops.memory import (
+    Outputs,
+    on,
+    power_of_two,
+    rows,
+    states,
+    stride,
+    together,
+)
 from trajcli.kernels.triton_ops.sliding import slide
 from trajcli.kernels.triton_ops.sliding_adjoint import slide_back
 from trajcli.kernels.triton_ops.windows import band
@@ -58,43 +74,61 @@ def _parts(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, 
     return [*found, (False, 0, outside, begin, end - begin)] if outside else found
 
 
+def _padding(head: StatePoints | None, tail: StatePoints | Held | None) -> dict[str, Any]:
+    """What lies before and after the actions: how many points, and what they are made of."""
+    goal = tail if isinstance(tail, StatePoints) else None
+    spacing = next((p.spacing for p in (head, goal) if p is not None), None)
+    job: dict[str, Any] = {
+        "state_spacing": tuple(_flat(spacing)),
+        "state_spacing_stride": 0 if spacing is None else int(spacing.hi.shape[0] > 1),
+    }
+    for part, role, many, name in (
+        (head, "state", "states", "HEAD"),
+        (goal, "goal", "goals", "TAIL"),
+    ):
+        given = states((None,) * 4, None) if part is None else states(part.parts, part.rows)
+        numbers = None if part is None else points(part.coefficients)
+        job |= {role: given.parts, f"{role}_strides": given.strides, f"{role}_rows": given.rows}
+        job |= {many: given.count, name: count_of(part), f"{name}_POINTS": numbers}
+    if isinstance(tail, Held):
+        job["TAIL"] = tail.count
+    return job
+
+
 def forward(
     actions: Tensor,
-    head: Pair | None,
-    tail: Pair | None,
+    head: StatePoints | None,
+    tail: StatePoints | Held | None,
     weights: Weights,
     where: Windows,
     *,
-    start: Sequence[Tensor] | None,
+    start: Sequence[Tensor | None] | None,
+    start_rows: Tensor | None,
     out: Sequence[Tensor | None],
 ) -> None:
     """band of at least one trajectory and row."""
     given = rows(actions)
     batch, horizon, dofs = (int(n) for n in given.shape)
     outputs = Outputs(out)
-    sizes = [0 if pair is None else int(pair.hi.shape[1]) for pair in (head, tail)]
-    started = int(start is not None)
-    begins = [None] * 4 if start is None else [part.double() for part in start]
-    strides = [s for part in begins for s in ((0, 0) if part is None else part.stride())]
     paired = any(x is not None and x.dtype == torch.float64 for x in (given, *outputs.places))
     common: dict[str, Any] = {
         "actions": given,
         "actions_stride": stride(given),
-        "ends": tuple(part for pair in (head, tail) for part in _flat(pair)),
+        **_padding(head, tail),
         "table": tuple(_flat(weights.table)),
         "table_stride": _table_stride(weights.table.hi),
-        "start": tuple(begins),
-        "start_strides": tuple(int(s) for s in strides),
         "out": outputs.places,
         "out_stride": outputs.stride,
         "batch": batch,
         "horizon": horizon,
-        "HEAD": sizes[0],
-        "TAIL": sizes[1],
-        "START": started,
+        "START": int(start is not None),
         "SHARED": weights.table.hi.shape[0] == 1,
         "D": dofs,
     }
+    if start is not None and head is None:  # the head's state, if there is one, is the start
+        first = states(start, start_rows)
+        common |= {"state": first.parts, "state_strides": first.strides}
+        common |= {"state_rows": first.rows, "states": first.count}
     sliding = None if paired else stencil(weights, where)  # which keeps float64, not pairs
     with on(given):
         if sliding is not None:
@@ -108,7 +142,7 @@ def _slide(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, An
     """All rows in one launch, in columns."""
     layout = grid(job["batch"], job["horizon"], job["D"], cheap=True)
     head, started = job["HEAD"], job["START"]
-    begin, end = where.rows_of(head, head + job["horizon"] - sliding.points)
+    begin, end = rows_of(where, head, head + job["horizon"] - sliding.points)
     slide[layout.programs](
         **job,
         **_spacing(weights),
@@ -131,7 +165,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
     """Rows away from the ends, and those near them."""
     batch, horizon, dofs, started = (job[name] for name in ("batch", "horizon", "D", "START"))
     width = int(weights.table.hi.shape[3])
-    begin, end = where.rows_of(job["HEAD"], job["HEAD"] + horizon - width)
+    begin, end = rows_of(where, job["HEAD"], job["HEAD"] + horizon - width)
     for inside, row, count, jump_at, jump in _parts(
         begin + started, end + started, where.count + started
     ):
@@ -143,7 +177,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
             jump_at=jump_at,
             jump=jump,
             last=where.last,
-            **where.options,
+            **options(where),
             INNER=inside,
             WIDE=_wide(where.count + 1, horizon, max(dofs, 4 * width)),
             PAIRED=paired or not inside,
@@ -155,65 +189,102 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
 
 def backward(
     upstream: Sequence[Tensor | None],
+    head: StatePoints | None,
+    tail: StatePoints | Held | None,
     weights: Weights,
     where: Windows,
-    *,
-    grads: Sequence[Tensor],
-) -> None:
-    """band_adjoint without the table's, into grads of the actions, head and tail [B, n, D]."""
-    actions, head, tail = grads
-    batch, horizon, dofs = (int(n) for n in actions.shape)
+    grad: Tensor,
+) -> tuple[Any, Any]:
+    """band_adjoint without the table's, into ``grad`` of the actions; returns those of the ends."""
+    batch, horizon, dofs = (int(n) for n in grad.shape)
     pulled, pulled_stride = together(upstream)
-    outputs = Outputs([actions])
+    outputs = Outputs([grad])
     common: dict[str, Any] = {
         "upstream": pulled,
         "upstream_stride": pulled_stride,
-        "grads": (outputs.places[0], head, tail),
-        "actions_stride": outputs.stride,
+        "grad_stride": outputs.stride,
         "batch": batch,
         "horizon": horizon,
-        "HEAD": int(head.shape[1]),
-        "TAIL": int(tail.shape[1]),
+        "HEAD": count_of(head),
+        "TAIL": count_of(tail),
         "D": dofs,
     }
     sliding = stencil(weights, where)
-    with on(actions):
+    with on(grad):
         if sliding is not None and sliding.of_points and where.offset <= common["HEAD"]:
-            _slide_back(weights, where, sliding, common)
+            ends = [_of_parts(part, grad) for part in (head, tail)]
+            _slide_back(weights, where, sliding, common, outputs.places[0], (head, tail), ends)
         else:
-            _gather(weights, where, common)
+            ends = _gather(weights, where, common, outputs.places[0], (head, tail))
         outputs.give_back()
+    return ends[0], ends[1]
 
 
-def _slide_back(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, Any]) -> None:
+def _of_parts(part: StatePoints | Held | None, like: Tensor) -> list[Tensor | None] | None:
+    """Buffers [B, D] for the gradients of a state's scaled parts, where there are such."""
+    if not isinstance(part, StatePoints):
+        return None
+    batch, _, dofs = like.shape
+    shape = batch, dofs
+    return [None if p is None else like.new_empty(shape, dtype=torch.float64) for p in part.parts]
+
+
+def _slide_back(
+    weights: Weights,
+    where: Windows,
+    sliding: Stencil,
+    job: dict[str, Any],
+    grad: Tensor | None,
+    padding: Sequence[StatePoints | Held | None],
+    ends: Sequence[Any],
+) -> None:
     """All points in one launch, in columns."""
-    layout = grid(job["batch"], job["horizon"] + job["TAIL"], job["D"], cheap=True)
+    layout = grid(job["batch"], job["horizon"], job["D"], cheap=True)
+    numbers = [
+        points(part.coefficients) if isinstance(part, StatePoints) else None for part in padding
+    ]
     slide_back[layout.programs](
         **job,
         **_spacing(weights),
+        grad=grad,
+        of_state=tuple(ends[0] or (None,) * 4),
+        of_goal=tuple(ends[1] or (None,) * 4),
         rows=where.count,
+        HEAD_POINTS=numbers[0],
+        TAIL_POINTS=numbers[1],
         OFFSET=where.offset,
         WEIGHTS=sliding.of_points,
         LAST_WEIGHTS=sliding.last,
         COMMON=sliding.points_common,
         POINTS=sliding.points,
-        **_lanes(layout, job["upstream_stride"], job["actions_stride"]),
+        **_lanes(layout, job["upstream_stride"], job["grad_stride"]),
     )
 
 
-def _gather(weights: Weights, where: Windows, job: dict[str, Any]) -> None:
-    """Points away from the ends, and those near them."""
+def _gather(
+    weights: Weights,
+    where: Windows,
+    job: dict[str, Any],
+    grad: Tensor | None,
+    padding: Sequence[StatePoints | Held | None],
+) -> list[Any]:
+    """Points away from the ends, and those near them; gradients of what the ends are made of."""
     batch, horizon, dofs, head = (job[name] for name in ("batch", "horizon", "D", "HEAD"))
     table = weights.table.hi.double().contiguous()
     width = int(table.shape[3])
+    held = count_of(padding[1]) if isinstance(padding[1], Held) else 0
+    apart = [head, job["TAIL"] - held]
+    ends = [table.new_empty(batch, n, dofs) for n in apart]
     begin = max(head, width)
-    end = min(head + horizon, where.last)
+    end = min(head + horizon - int(held > 0), where.last)
+    job = {**job, "TAIL": apart[1]}
     for inside, point, count, jump_at, jump in _parts(
-        begin, max(begin, end), head + horizon + job["TAIL"]
+        begin, max(begin, end), head + horizon + apart[1]
     ):
         programs, tile = _layout(batch, count, dofs, inside, where)
         band_adjoint[programs](
             **job,
+            grads=(grad, *ends),
             table=table,
             table_stride=_table_stride(table),
             point_0=point,
@@ -222,15 +293,21 @@ def _gather(weights: Weights, where: Windows, job: dict[str, Any]) -> None:
             jump=jump,
             last=where.last,
             count=where.count,
-            most=where.most_rows(),
-            **where.options,
+            most=most_rows(where),
+            **options(where),
             SHARED=table.shape[0] == 1,
+            HELD=held,
             INNER=inside,
             WIDE=_wide(where.count, horizon, max(dofs, 4 * width)),
             WIDTH=width,
             **tile,
             **OPTIONS,
         )
+    none = table.new_empty(0)
+    return [
+        None if isinstance(part, Held) else pull_points(part, found, none)
+        for part, found in zip(padding, ends, strict=True)
+    ]
 
 
 def _spacing(weights: Weights) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from trajcli.kernels.triton_ops import backward_rows, carry, forward_rows
 from trajcli.kernels.triton_ops.layout import Grid, grid
 from trajcli.kernels.triton_ops.memory import (
     Outputs,
-    flat_pairs,
     on,
     rows,
+    states,
     stride,
     together,
 )
@@ -55,15 +55,17 @@ def forward(
     if end:
         ends = [_doubles(given, batch, dofs) for _ in range(8)]
     wanted = [m for m in range(4) if end or out[m] is not None]
-    parts, strides = flat_pairs(state)
+    given_states = states([x for pair in state for x in (pair.hi, pair.lo)], state_rows)
+    parts = given_states.parts
     heavy = scheme == "foh" or dt.shape[1] > 1
     layout = grid(batch, horizon + start_row, dofs, heavy)
     common: dict[str, Any] = {
         "actions": given,
         "actions_stride": stride(given),
         "state": parts,
-        "state_strides": strides,
+        "state_strides": given_states.strides,
         "state_rows": state_rows,
+        "states": given_states.count,
         **_dt(dt),
         "out_stride": outputs.stride,
         "batch": batch,
@@ -88,7 +90,7 @@ def forward(
     begin = [parts[k] for k in sums]
     with on(given):
         if state_rows is not None and layout.pieces > 1:  # few trajectories, read once more
-            begin = [None if part is None else part[state_rows] for part in begin]
+            begin = [None if part is None else _taken(part, state_rows) for part in begin]
         _launch(forward_rows.forward, layout, common, final, totals_only, sums, begin)
         outputs.give_back()
     if not end:
@@ -264,6 +266,13 @@ def _carry(
         None,
         None,
     )
+
+
+def _taken(part: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a part of states, NaN where there are none."""
+    known = (rows >= 0) & (rows < len(part))
+    found = part.double()[rows.clamp(0, len(part) - 1)]
+    return torch.where(known[:, None], found, torch.nan)
 
 
 def _spans(layout: Grid, job: dict[str, Any], start_row: int) -> tuple[Tensor, ...]:

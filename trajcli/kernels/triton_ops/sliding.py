@@ -20,7 +20,7 @@ from trajcli.kernels.triton_ops.arithmetic import (
     widened,
 )
 from trajcli.kernels.triton_ops.steps import lanes, offsets
-from trajcli.kernels.triton_ops.windows import band_rows, point
+from trajcli.kernels.triton_ops.windows import band_rows, point, scaled_state, start_row
 
 
 @triton.constexpr_function
@@ -103,18 +103,36 @@ def result(window, WEIGHTS: tl.constexpr, POINTS: tl.constexpr, M: tl.constexpr)
 
 
 @triton.jit(
-    do_not_specialize=["batch", "horizon", "rows", "before", "count", "skipped", "alike", "last"]
+    do_not_specialize=[
+        "batch",
+        "horizon",
+        "rows",
+        "before",
+        "count",
+        "skipped",
+        "alike",
+        "last",
+        "states",
+        "goals",
+    ]
 )
 def slide(
     actions,
     actions_stride,
-    ends,
-    table,
-    table_stride,
+    state,
+    state_strides,
+    state_rows,
+    states,
+    goal,
+    goal_strides,
+    goal_rows,
+    goals,
+    state_spacing,
+    state_spacing_stride,
     spacing,
     spacing_stride,
-    start,
-    start_strides,
+    table,
+    table_stride,
     out,
     out_stride,
     batch,
@@ -129,6 +147,8 @@ def slide(
     piece_rows,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
+    HEAD_POINTS: tl.constexpr,
+    TAIL_POINTS: tl.constexpr,
     OFFSET: tl.constexpr,
     SHIFT: tl.constexpr,
     START: tl.constexpr,
@@ -194,6 +214,50 @@ def slide(
     lane = tl.program_id(0).to(tl.int64) * N % pieces
     if (lane == 0) | (lane + N > pieces):  # there is a first piece among the lanes
         first_piece = alive & (piece == 0)
+        begin = ()
+        end = ()
+        if HEAD > 0:
+            begin = scaled_state(
+                state,
+                state_strides,
+                state_rows,
+                states,
+                state_spacing,
+                state_spacing_stride,
+                trajectory,
+                column,
+                first_piece,
+                batch,
+                HEAD_POINTS,
+            )
+        if TAIL > 0 and TAIL_POINTS is not None:
+            end = scaled_state(
+                goal,
+                goal_strides,
+                goal_rows,
+                goals,
+                state_spacing,
+                state_spacing_stride,
+                trajectory,
+                column,
+                first_piece,
+                batch,
+                TAIL_POINTS,
+            )
+        if START:
+            start_row(
+                out,
+                out_stride,
+                state,
+                state_strides,
+                state_rows,
+                states,
+                trajectory,
+                column,
+                first_piece,
+                batch,
+                D,
+            )
         others = rows - count
         if SHIFT == 0:
             others = rows - START - alike
@@ -216,9 +280,14 @@ def slide(
                     actions,
                     actions_stride,
                     horizon,
-                    ends,
+                    state,
+                    begin,
+                    goal,
+                    end,
                     HEAD,
                     TAIL,
+                    HEAD_POINTS,
+                    TAIL_POINTS,
                     True,
                     D,
                 )
@@ -231,15 +300,6 @@ def slide(
                         lo = result(lows, WEIGHTS, POINTS, m)
                         value = narrowed(rounded(hi, lo) * factor[m], out[m].dtype.element_ty)
                         tl.store(out[m] + to, value, mask=first_piece & whole)
-            if START:
-                for m in tl.static_range(4):
-                    if out[m] is not None:
-                        begin = start[m] + trajectory * start_strides[2 * m]
-                        begun = tl.load(
-                            begin + column * start_strides[2 * m + 1], mask=first_piece, other=0.0
-                        )
-                        to = out[m] + trajectory * out_stride + column
-                        tl.store(to, narrowed(begun, out[m].dtype.element_ty), mask=first_piece)
         for number in range(others):
             row = number + tl.where(number >= before, count, 0)
             if SHIFT == 0:
@@ -251,11 +311,12 @@ def slide(
                 first_piece,
                 actions,
                 actions_stride,
-                ends,
+                state,
+                begin,
+                goal,
+                end,
                 table,
                 table_stride,
-                start,
-                start_strides,
                 out,
                 out_stride,
                 batch,
@@ -263,6 +324,8 @@ def slide(
                 last,
                 HEAD,
                 TAIL,
+                HEAD_POINTS,
+                TAIL_POINTS,
                 OFFSET,
                 1,
                 SHIFT,

@@ -63,14 +63,44 @@ def asked_by(upstream, at, mask):
     return asked
 
 
+@triton.jit
+def with_weighed(totals, asked, places, NUMBERS: tl.constexpr, POINT: tl.constexpr):
+    """Four totals with what a state's parts are asked for by one of its points: see run_band.py."""
+    found = ()
+    for m in tl.static_range(4):
+        if places[m] is not None:
+            weight = tl.full(asked.shape, NUMBERS[8 + 4 * POINT + m], tl.float64)
+            found = found + (tl.fma(weight, asked, totals[m]),)
+        else:
+            found = found + (totals[m],)
+    return found
+
+
+@triton.jit
+def with_weighed_at(totals, asked, places, NUMBERS: tl.constexpr, at, COUNT: tl.constexpr):
+    """The same by point ``at``, a number, of COUNT."""
+    found = ()
+    for m in tl.static_range(4):
+        if places[m] is not None:
+            weight = tl.zeros(asked.shape, tl.float64)
+            for k in tl.static_range(COUNT):
+                weight = tl.where(at == k, NUMBERS[8 + 4 * k + m], weight)
+            found = found + (tl.fma(weight, asked, totals[m]),)
+        else:
+            found = found + (totals[m],)
+    return found
+
+
 @triton.jit(do_not_specialize=["batch", "horizon", "rows"])
 def slide_back(
     upstream,
     upstream_stride,
     spacing,
     spacing_stride,
-    grads,
-    actions_stride,
+    grad,
+    grad_stride,
+    of_state,
+    of_goal,
     batch,
     horizon,
     rows,
@@ -78,6 +108,8 @@ def slide_back(
     piece_rows,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
+    HEAD_POINTS: tl.constexpr,
+    TAIL_POINTS: tl.constexpr,
     OFFSET: tl.constexpr,
     WEIGHTS: tl.constexpr,
     LAST_WEIGHTS: tl.constexpr,
@@ -89,10 +121,12 @@ def slide_back(
     K: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """The transpose of :func:`slide` at fixed weights, which are those of points: ``grads`` of
-    actions, head and tail. A row adds to the points of its window; then its first is complete.
+    """The transpose of :func:`slide` at fixed weights, which are those of points: the gradient of
+    the actions, and those of the scaled parts of state and goal [B, D] (None where there is none),
+    whose points are HEAD and TAIL; without TAIL_POINTS the tail is the last action, held.
 
-    LAST_WEIGHTS: those of the last row, where it has the window of the row before; else None.
+    A row adds to the points of its window; then its first is complete. LAST_WEIGHTS: those of the
+    last row, where it has the window of the row before; else None.
     """
     BEFORE: tl.constexpr = HEAD - OFFSET
     trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
@@ -107,6 +141,7 @@ def slide_back(
     sums = ()
     for _ in tl.static_range(POINTS):
         sums = sums + (zero,)
+    begun = (zero, zero, zero, zero)
     for back in tl.static_range(most_of(BEFORE, POINTS - 1), 0, -1):
         row = row_0 + (BEFORE - back)
         asked = asked_by(upstream, begin + row * D, alive & (row >= 0) & (row < alone))
@@ -115,11 +150,12 @@ def slide_back(
             asked = asked_by(upstream, final, alive & (row == rows - 2))
             sums = with_row(sums, upstream, asked, factor, LAST_WEIGHTS, POINTS)
         if back <= HEAD:
-            to = grads[1] + (trajectory * HEAD + HEAD - back) * D + column
-            tl.store(to, sums[0], mask=alive & (piece == 0))
+            begun = with_weighed(begun, sums[0], of_state, HEAD_POINTS, HEAD - back)
         sums = moved(sums, zero)
-    for q in tl.static_range(OFFSET):
-        tl.store(grads[1] + (trajectory * HEAD + q) * D + column, zero, mask=alive & (piece == 0))
+    for m in tl.static_range(4):
+        if of_state[m] is not None:
+            to = of_state[m] + trajectory * D + column
+            tl.store(to, begun[m] * HEAD_POINTS[2 * m], mask=alive & (piece == 0))
     flat = tl.arange(0, K * DP)[None, :]
     flat_row = flat // DP
     there = (trajectory < batch) & (flat % DP + tl.program_id(1) * DP < D)
@@ -127,11 +163,17 @@ def slide_back(
         upstream_stride, trajectory, row_0, pieces, piece_rows, N, K, D, DP, WIDE
     )
     to_begin, to_place = offsets(
-        actions_stride, trajectory, row_0, pieces, piece_rows, N, K, D, DP, WIDE
+        grad_stride, trajectory, row_0, pieces, piece_rows, N, K, D, DP, WIDE
     )
     from_begin += BEFORE * D
+    last_piece = piece == pieces - 1  # which goes on behind the last action
     last_0 = (pieces - 1) * piece_rows
-    for first in range(0, piece_rows, K):
+    lane = tl.program_id(0).to(tl.int64) * N % pieces
+    span = tl.where(lane + N >= pieces, piece_rows + TAIL, piece_rows)
+    held = rows - 2 - BEFORE  # where the last row's window begins, if it is that of the row before
+    held = tl.where(held >= last_0, held - last_0, held % tl.maximum(piece_rows, 1))
+    ended = (zero, zero, zero, zero)
+    for first in range(0, span, K):
         inside = there & (row_0 + first + BEFORE + flat_row < alone)
         tiles = ()
         for m in tl.static_range(4):
@@ -150,18 +192,35 @@ def slide_back(
                     asked = asked + (tiles[m][i],)
             sums = with_row(sums, upstream, asked, factor, WEIGHTS, POINTS)
             if LAST_WEIGHTS is not None:
-                if first + i == (rows - 2 - BEFORE) % piece_rows:
+                if first + i == held:
                     row = row_0 + (first + i + BEFORE)
                     asked = asked_by(upstream, final, alive & (row == rows - 2))
                     sums = with_row(sums, upstream, asked, factor, LAST_WEIGHTS, POINTS)
-            given = given + (narrowed(sums[0], grads[0].dtype.element_ty),)
+            given = given + (narrowed(sums[0], grad.dtype.element_ty),)
             if TAIL > 0:
-                if last_0 + first + i >= horizon:
-                    after = row_0 + first + i - horizon
-                    to = grads[2] + (trajectory * TAIL + after) * D + column
-                    tl.store(to, sums[0], mask=alive & (after >= 0) & (after < TAIL))
+                after = last_0 + first + i - horizon
+                if TAIL_POINTS is None:
+                    if after >= -1:
+                        ended = (ended[0] + tl.where(last_piece, sums[0], 0.0),) + ended[1:]
+                else:
+                    if after >= 0:
+                        asked = tl.where(last_piece, sums[0], 0.0)
+                        ended = with_weighed_at(ended, asked, of_goal, TAIL_POINTS, after, TAIL)
             sums = moved(sums, zero)
-        kept = there & (row_0 + first + flat_row < horizon)
-        tl.store(grads[0] + to_begin + to_place, tile_of(given, K), mask=kept)
+        kept = there & (first + flat_row < piece_rows)
+        if TAIL > 0 and TAIL_POINTS is None:
+            kept = kept & (row_0 + first + flat_row < horizon - 1)
+        else:
+            kept = kept & (row_0 + first + flat_row < horizon)
+        tl.store(grad + to_begin + to_place, tile_of(given, K), mask=kept)
         from_begin += K * D
         to_begin += K * D
+    if TAIL > 0:
+        if TAIL_POINTS is None:
+            to = grad + trajectory * grad_stride + (horizon - 1).to(tl.int64) * D + column
+            tl.store(to, narrowed(ended[0], grad.dtype.element_ty), mask=alive & last_piece)
+        else:
+            for m in tl.static_range(4):
+                if of_goal[m] is not None:
+                    to = of_goal[m] + trajectory * D + column
+                    tl.store(to, ended[m] * TAIL_POINTS[2 * m], mask=alive & last_piece)

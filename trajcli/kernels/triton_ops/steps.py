@@ -19,8 +19,8 @@ from trajcli.kernels.triton_ops.arithmetic import (
     times_pair,
     two_product,
     two_sum,
+    widened,
 )
-
 
 @triton.jit
 def with_part(x, M: tl.constexpr, hi, lo):
@@ -186,15 +186,33 @@ def steps_at(dt, trajectory, stride, first, horizon, alive, N: tl.constexpr, K: 
 
 
 @triton.jit
-def loaded_state(parts, strides, trajectory, column, alive):
-    """Eight arrays [B, D] (hi and lo of four orders) at the lanes, float64; None is zero."""
+def own_state(rows, count, trajectory, batch):
+    """Which of ``count`` states each trajectory has, and whether there is such a one."""
+    own = trajectory
+    known = trajectory < batch
+    if rows is not None:
+        own = tl.load(rows + trajectory, mask=known, other=0)
+        known = (own >= 0) & (own < count)
+    return own, known
+
+
+@triton.jit
+def part_of(place, alive, known):
+    """A part of a state at the lanes, as it is; NaN where the lane has no state."""
+    value = tl.load(place, mask=alive & known, other=0.0)
+    return tl.where(known, value, float("nan"))
+
+
+@triton.jit
+def loaded_state(parts, strides, own, known, column, alive):
+    """Eight arrays (hi and lo of four orders) at the lanes, float64; None is zero."""
     x = ()
     for i in tl.static_range(8):
         if parts[i] is None:
             x = x + (tl.zeros(alive.shape, tl.float64),)
         else:
-            place = parts[i] + trajectory * strides[2 * i] + column * strides[2 * i + 1]
-            x = x + (tl.load(place, mask=alive, other=0.0),)
+            place = parts[i] + own * strides[2 * i] + column * strides[2 * i + 1]
+            x = x + (widened(part_of(place, alive, known)),)
     return x
 
 

@@ -16,10 +16,12 @@ from trajcli.kernels.triton_ops.arithmetic import (
     add,
     narrowed,
     rounded,
+    times,
     times_pair,
     two_sum,
     widened,
 )
+from trajcli.kernels.triton_ops.steps import own_state, part_of
 
 
 @triton.jit
@@ -102,6 +104,61 @@ def weights_at(
 
 
 @triton.jit
+def scaled_state(
+    parts,
+    strides,
+    rows,
+    count,
+    spacing,
+    spacing_stride,
+    trajectory,
+    d,
+    mask,
+    batch,
+    POINTS: tl.constexpr,
+):
+    """What a state's points are sums of: its parts by spacing to the order and over a common
+    denominator, four pairs flat, () for parts that are zero. POINTS: see run_band.py."""
+    own, known = own_state(rows, count, trajectory, batch)
+    one = tl.full([1, 1], 1.0, tl.float64)
+    hi, lo = one, one * 0.0
+    power_hi, power_lo = hi, lo
+    if spacing[0] is not None:
+        inside = trajectory < batch
+        hi = tl.load(spacing[0] + trajectory * spacing_stride, mask=inside, other=1.0)
+        lo = tl.load(spacing[1] + trajectory * spacing_stride, mask=inside, other=0.0)
+        power_hi, power_lo = hi * 0.0 + 1.0, lo * 0.0
+    found = ()
+    for m in tl.static_range(4):
+        if parts[m] is None:
+            found = found + ((), ())
+        else:
+            place = parts[m] + own * strides[2 * m] + d * strides[2 * m + 1]
+            part = widened(part_of(place, mask, known))
+            over_hi = tl.full([1, 1], POINTS[2 * m], tl.float64)
+            over_lo = tl.full([1, 1], POINTS[2 * m + 1], tl.float64)
+            by_hi, by_lo = times_pair(over_hi, over_lo, power_hi, power_lo)
+            found = found + times(part, by_hi, by_lo)
+        power_hi, power_lo = times_pair(hi, lo, power_hi, power_lo)
+    return found
+
+
+@triton.jit
+def point_of(parts, scaled, i, mask, POINTS: tl.constexpr, COUNT: tl.constexpr):
+    """Point i of a state's as a pair, from :func:`scaled_state`."""
+    hi = tl.zeros(mask.shape, tl.float64)
+    lo = tl.zeros(mask.shape, tl.float64)
+    for m in tl.static_range(4):
+        if parts[m] is not None:
+            weight = tl.zeros([1, 1], tl.float64)
+            for k in tl.static_range(COUNT):
+                weight = tl.where(i == k, POINTS[8 + 4 * k + m], weight)
+            term_hi, term_lo = times(weight, scaled[2 * m], scaled[2 * m + 1])
+            hi, lo = add(hi, lo, term_hi, term_lo)
+    return hi, lo
+
+
+@triton.jit
 def point(
     q,
     d,
@@ -110,30 +167,39 @@ def point(
     actions,
     actions_stride,
     horizon,
-    ends,
-    head: tl.constexpr,
-    tail: tl.constexpr,
+    state,
+    early,
+    goal,
+    late,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    HEAD_POINTS: tl.constexpr,
+    TAIL_POINTS: tl.constexpr,
     HALO: tl.constexpr,
     D: tl.constexpr,
 ):
-    """Point q of the padded actions as a pair. HALO: it may lie before or after the actions."""
-    at = trajectory * actions_stride + (q - head) * D + d
+    """Point q of the padded actions as a pair. HALO: it may lie before or after the actions, among
+    HEAD points of a state or TAIL of a goal (``early``, ``late``: scaled), or where the last
+    action is held (TAIL_POINTS is None)."""
     if HALO:
-        inner = mask & (q >= head) & (q < head + horizon)
-        hi = widened(tl.load(actions + at, mask=inner, other=0.0))
+        at = q - HEAD
+        if TAIL_POINTS is None:
+            at = tl.minimum(at, horizon - 1)
+        inner = mask & (at >= 0) & (at < horizon)
+        place = trajectory * actions_stride + at * D + d
+        hi = widened(tl.load(actions + place, mask=inner, other=0.0))
         lo = tl.zeros_like(hi)
-        if head > 0:
-            early = mask & (q < head)
-            at = (trajectory * head + q) * D + d
-            hi = tl.where(early, tl.load(ends[0] + at, mask=early, other=0.0), hi)
-            lo = tl.where(early, tl.load(ends[1] + at, mask=early, other=0.0), lo)
-        if tail > 0:
-            late = mask & (q >= head + horizon)
-            at = (trajectory * tail + (q - head - horizon)) * D + d
-            hi = tl.where(late, tl.load(ends[2] + at, mask=late, other=0.0), hi)
-            lo = tl.where(late, tl.load(ends[3] + at, mask=late, other=0.0), lo)
+        if HEAD > 0:
+            other_hi, other_lo = point_of(state, early, q, mask, HEAD_POINTS, HEAD)
+            hi = tl.where(at < 0, other_hi, hi)
+            lo = tl.where(at < 0, other_lo, lo)
+        if TAIL > 0 and TAIL_POINTS is not None:
+            other_hi, other_lo = point_of(goal, late, at - horizon, mask, TAIL_POINTS, TAIL)
+            hi = tl.where(at >= horizon, other_hi, hi)
+            lo = tl.where(at >= horizon, other_lo, lo)
     else:
-        hi = widened(tl.load(actions + at, mask=mask, other=0.0))
+        place = trajectory * actions_stride + (q - HEAD) * D + d
+        hi = widened(tl.load(actions + place, mask=mask, other=0.0))
         lo = tl.zeros_like(hi)
     return hi, lo
 
@@ -184,11 +250,12 @@ def band_rows(
     mask,
     actions,
     actions_stride,
-    ends,
+    state,
+    early,
+    goal,
+    late,
     table,
     table_stride,
-    start,
-    start_strides,
     out,
     out_stride,
     batch,
@@ -196,6 +263,8 @@ def band_rows(
     last,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
+    HEAD_POINTS: tl.constexpr,
+    TAIL_POINTS: tl.constexpr,
     OFFSET: tl.constexpr,
     STEPS: tl.constexpr,
     SHIFT: tl.constexpr,
@@ -225,9 +294,14 @@ def band_rows(
             actions,
             actions_stride,
             horizon,
-            ends,
+            state,
+            early,
+            goal,
+            late,
             HEAD,
             TAIL,
+            HEAD_POINTS,
+            TAIL_POINTS,
             not INNER,
             D,
         )
@@ -263,23 +337,63 @@ def band_rows(
                 value = weighed(
                     table, at + m * WIDTH, weighted, apart_hi, apart_lo, m, WIDTH, PAIRED
                 )
-            if START and not INNER:
-                begin = start[m] + trajectory * start_strides[2 * m] + d * start_strides[2 * m + 1]
-                begun = tl.load(begin + t * 0, mask=mask & (t < 0), other=0.0)
-                value = tl.where(t < 0, begun, value)
             to = out[m] + trajectory * out_stride + row * D + d
+            tl.store(to, narrowed(value, out[m].dtype.element_ty), mask=mask & (t >= 0))
+
+
+@triton.jit
+def start_row(
+    out,
+    out_stride,
+    parts,
+    strides,
+    rows,
+    count,
+    trajectory,
+    d,
+    mask,
+    batch,
+    D: tl.constexpr,
+):
+    """The start state as the first row of the outputs."""
+    own, known = own_state(rows, count, trajectory, batch)
+    for m in tl.static_range(4):
+        if out[m] is not None:
+            value = tl.zeros(mask.shape, tl.float64)
+            if parts[m] is not None:
+                place = parts[m] + own * strides[2 * m] + d * strides[2 * m + 1]
+                value = widened(part_of(place, mask, known))
+            to = out[m] + trajectory * out_stride + d
             tl.store(to, narrowed(value, out[m].dtype.element_ty), mask=mask)
 
 
-@triton.jit(do_not_specialize=["batch", "rows", "jump_at", "jump", "last", "runs"])
+@triton.jit(
+    do_not_specialize=[
+        "batch",
+        "rows",
+        "jump_at",
+        "jump",
+        "last",
+        "runs",
+        "states",
+        "goals",
+    ]
+)
 def band(
     actions,
     actions_stride,
-    ends,
+    state,
+    state_strides,
+    state_rows,
+    states,
+    goal,
+    goal_strides,
+    goal_rows,
+    goals,
+    state_spacing,
+    state_spacing_stride,
     table,
     table_stride,
-    start,
-    start_strides,
     out,
     out_stride,
     batch,
@@ -292,6 +406,8 @@ def band(
     runs,
     HEAD: tl.constexpr,
     TAIL: tl.constexpr,
+    HEAD_POINTS: tl.constexpr,
+    TAIL_POINTS: tl.constexpr,
     OFFSET: tl.constexpr,
     STEPS: tl.constexpr,
     SHIFT: tl.constexpr,
@@ -314,6 +430,51 @@ def band(
     trajectory, number, d, there = places(rows, runs, INNER, WIDE, D, N, F)
     mask = there & (trajectory < batch)
     row = row_0 + number + tl.where(number >= jump_at, jump, 0)
+    early = ()
+    late = ()
+    if not INNER:
+        if HEAD > 0:
+            early = scaled_state(
+                state,
+                state_strides,
+                state_rows,
+                states,
+                state_spacing,
+                state_spacing_stride,
+                trajectory,
+                d,
+                mask,
+                batch,
+                HEAD_POINTS,
+            )
+        if TAIL > 0 and TAIL_POINTS is not None:
+            late = scaled_state(
+                goal,
+                goal_strides,
+                goal_rows,
+                goals,
+                state_spacing,
+                state_spacing_stride,
+                trajectory,
+                d,
+                mask,
+                batch,
+                TAIL_POINTS,
+            )
+        if START:
+            start_row(
+                out,
+                out_stride,
+                state,
+                state_strides,
+                state_rows,
+                states,
+                trajectory,
+                d,
+                mask & (row == 0),
+                batch,
+                D,
+            )
     band_rows(
         row,
         d,
@@ -321,11 +482,12 @@ def band(
         mask,
         actions,
         actions_stride,
-        ends,
+        state,
+        early,
+        goal,
+        late,
         table,
         table_stride,
-        start,
-        start_strides,
         out,
         out_stride,
         batch,
@@ -333,6 +495,8 @@ def band(
         last,
         HEAD,
         TAIL,
+        HEAD_POINTS,
+        TAIL_POINTS,
         OFFSET,
         STEPS,
         SHIFT,

@@ -41,49 +41,31 @@ def pulled(
     return total
 
 
-@triton.jit(
-    do_not_specialize=["batch", "points", "jump_at", "jump", "last", "count", "most", "runs"]
-)
-def band_adjoint(
+@triton.jit
+def asked_of(
+    q,
+    d,
+    trajectory,
+    mask,
     upstream,
     upstream_stride,
     table,
     table_stride,
-    grads,
-    actions_stride,
     batch,
-    horizon,
-    point_0,
-    points,
-    jump_at,
-    jump,
     last,
     count,
     most,
-    runs,
-    HEAD: tl.constexpr,
-    TAIL: tl.constexpr,
+    total,
     OFFSET: tl.constexpr,
     STEPS: tl.constexpr,
     SHIFT: tl.constexpr,
     EACH: tl.constexpr,
     SHARED: tl.constexpr,
     INNER: tl.constexpr,
-    WIDE: tl.constexpr,
     WIDTH: tl.constexpr,
     D: tl.constexpr,
-    N: tl.constexpr,
-    F: tl.constexpr,
 ):
-    """Gradients of ``points`` padded points (actions, head, tail in ``grads``) from point_0 on.
-
-    A point gathers what each row of ``count`` whose window holds it asks of it, in the order of
-    the rows. INNER: points of which every window is one of STEPS rows; else there may be ``most``.
-    """
-    trajectory, number, d, there = places(points, runs, INNER, WIDE, D, N, F)
-    mask = there & (trajectory < batch)
-    q = point_0 + number + tl.where(number >= jump_at, jump, 0)
-    total = tl.zeros([N, F], tl.float64)
+    """total plus what all rows whose window holds point q ask of it, in their order."""
     for k in tl.static_range(WIDTH):
         first = q - (WIDTH - 1 - k)
         begin = STEPS * (first + SHIFT) - OFFSET
@@ -140,8 +122,105 @@ def band_adjoint(
                     WIDTH,
                     D,
                 )
+    return total
+
+
+@triton.jit(
+    do_not_specialize=["batch", "points", "jump_at", "jump", "last", "count", "most", "runs"]
+)
+def band_adjoint(
+    upstream,
+    upstream_stride,
+    table,
+    table_stride,
+    grads,
+    grad_stride,
+    batch,
+    horizon,
+    point_0,
+    points,
+    jump_at,
+    jump,
+    last,
+    count,
+    most,
+    runs,
+    HEAD: tl.constexpr,
+    TAIL: tl.constexpr,
+    OFFSET: tl.constexpr,
+    STEPS: tl.constexpr,
+    SHIFT: tl.constexpr,
+    EACH: tl.constexpr,
+    SHARED: tl.constexpr,
+    HELD: tl.constexpr,
+    INNER: tl.constexpr,
+    WIDE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    D: tl.constexpr,
+    N: tl.constexpr,
+    F: tl.constexpr,
+):
+    """Gradients of ``points`` padded points (actions, head, tail in ``grads``) from point_0 on.
+
+    A point gathers what each row of ``count`` whose window holds it asks of it, in the order of
+    the rows. INNER: points of which every window is one of STEPS rows; else there may be ``most``.
+    HELD: how many points behind the last action are that action again.
+    """
+    trajectory, number, d, there = places(points, runs, INNER, WIDE, D, N, F)
+    mask = there & (trajectory < batch)
+    q = point_0 + number + tl.where(number >= jump_at, jump, 0)
+    total = asked_of(
+        q,
+        d,
+        trajectory,
+        mask,
+        upstream,
+        upstream_stride,
+        table,
+        table_stride,
+        batch,
+        last,
+        count,
+        most,
+        tl.zeros([N, F], tl.float64),
+        OFFSET,
+        STEPS,
+        SHIFT,
+        EACH,
+        SHARED,
+        INNER,
+        WIDTH,
+        D,
+    )
+    if HELD > 0 and not INNER:
+        one = tl.program_id(1)
+        one = point_0 + one + tl.where(one >= jump_at, jump, 0)
+        for more in range(1, tl.where(one == HEAD + horizon - 1, HELD + 1, 1)):
+            total = asked_of(
+                q + more,
+                d,
+                trajectory,
+                mask,
+                upstream,
+                upstream_stride,
+                table,
+                table_stride,
+                batch,
+                last,
+                count,
+                most,
+                total,
+                OFFSET,
+                STEPS,
+                SHIFT,
+                EACH,
+                SHARED,
+                INNER,
+                WIDTH,
+                D,
+            )
     inner = mask & (q >= HEAD) & (q < HEAD + horizon)
-    to = grads[0] + trajectory * actions_stride + (q - HEAD) * D + d
+    to = grads[0] + trajectory * grad_stride + (q - HEAD) * D + d
     tl.store(to, narrowed(total, grads[0].dtype.element_ty), mask=inner)
     if not INNER:
         if HEAD > 0:
