@@ -89,7 +89,7 @@ class Job:
             goal={},
             dt=torch.tensor(0.02, device=DEVICE),
         )
-        self.program: Any = inputs.program(DEVICE)
+        self.program: Any = inputs.program(DEVICE, gathers=True)
         self.out = [torch.empty(B, mode.rows(H, False), D, device=DEVICE) for _ in range(4)]
         self.grad = torch.empty(self.shape, device=DEVICE)
 

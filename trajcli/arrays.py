@@ -182,6 +182,18 @@ def repeated(values: Array, count: int) -> Array:
     return np.broadcast_to(values, (count, values.shape[1]))
 
 
+def own_rows(values: Array, rows: Array) -> Array:
+    """Each trajectory's row of states [S, D]: [B, D] of float64, rows [B] of whole numbers.
+
+    In torch NaN where there is no such row: an index on a device may not have been looked at.
+    """
+    if not is_torch(values):
+        return float64(values[rows])
+    last = values.shape[0] - 1
+    found = float64(values)[rows.clamp(0, last)]
+    return found.masked_fill(((rows < 0) | (rows > last))[:, None], float("nan"))
+
+
 def is_repeated(values: Array) -> bool:
     """Whether all rows are one and the same in memory: see :func:`repeated`. Of NumPy only."""
     return not is_torch(values) and (values.shape[0] == 1 or values.strides[0] == 0)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.arrays import is_torch, loaded, readable, to_numpy
+from trajcli.arrays import is_torch, to_numpy
 from trajcli.checks import (
     describe,
     located,
@@ -119,7 +119,7 @@ def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
 def _step_value_faults(inputs: Inputs) -> list[Fault]:
     """Steps that are not positive, stamps that do not go up; of what is in memory."""
     given = inputs.dt if inputs.times is None else inputs.times
-    if not (loaded(given) and readable(given)):
+    if not inputs.can_check(given):
         return []
     shift = inputs.first_trajectory
     if inputs.times is not None:
@@ -207,7 +207,7 @@ def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[F
         kind = str(index.dtype).removeprefix("torch.")
         found = f"{kind} {describe(index.shape)}"
         return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
-    if not (loaded(index) and readable(index)):
+    if not inputs.can_check(index):
         return []
     values = to_numpy(index)
     bad = np.flatnonzero((values < 0) | (values >= count))

@@ -15,6 +15,8 @@ from trajcli.arrays import (
     float64,
     is_torch,
     loaded,
+    own_rows,
+    readable,
     repeated,
     to_numpy,
     to_torch,
@@ -63,7 +65,8 @@ class Inputs:
     ``start`` and ``goal`` hold the given parts [S, D] (S = 1: shared by all), ``dt`` is
     [b, h] as given (aligned by :meth:`Mode.align_dt`, unless ``steps_aligned``), ``names`` says
     where each came from; ``row_numbers`` [H] counts rows in the file where some were left out.
-    With a ``stretch``, actions, dt and times are those it needs and no others.
+    With a ``stretch``, actions, dt and times are those it needs and no others. ``trusted``: what
+    lies on a device is not read back to check its values.
     """
 
     mode: Mode
@@ -80,6 +83,7 @@ class Inputs:
     names: Mapping[str, str] = field(default_factory=dict)
     first_trajectory: int = 0
     stretch: Stretch | None = None
+    trusted: bool = False
 
     @property
     def horizon(self) -> int:
@@ -120,6 +124,12 @@ class Inputs:
         assert self.dt is not None
         count = self.dt.shape[-1] if self.dt.ndim else 1
         return int(self.recorded and count == self.horizon and self.horizon > 1)
+
+    def can_check(self, values: Array) -> bool:
+        """Whether values are at hand to be looked at."""
+        if self.trusted and is_torch(values) and values.device.type != "cpu":
+            return False
+        return loaded(values) and readable(values)
 
     def arrays(self) -> list[Array]:
         """Every array there is, the actions first."""
@@ -395,7 +405,5 @@ def _gathered(
         if values.shape[0] == 1:
             found.append(repeated(float64(values), batch))
             continue
-        if index is not None:
-            values = values[_whole(index, device)]
-        found.append(float64(values))
+        found.append(float64(values) if index is None else own_rows(values, _whole(index, device)))
     return found

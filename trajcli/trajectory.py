@@ -13,7 +13,7 @@ from trajcli.checks import as_array
 from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.input_checks import nonfinite_faults, shape_faults
 from trajcli.inputs import Inputs
-from trajcli.kernels.choose import choose
+from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS, Mode, make_mode
 
 Array = Any
@@ -102,9 +102,9 @@ def integrate(
     unknown modes and options. Formulas: README, "Modes".
 
     On a CUDA device the work is done on the current stream. The host waits for it only to check
-    values (not with ``allow_nonfinite``, but for dt, times and indices on the device), to send
-    NumPy arrays above 64 KiB, and not while a CUDA graph is captured (after one call to warm
-    up), when values cannot be checked.
+    values and to send NumPy arrays above 64 KiB. With ``allow_nonfinite``, and while a CUDA graph
+    is captured (after one call to warm up), no values on the device are checked: a start or goal
+    index out of range gives NaN there, a dt that is not positive what the formulas give.
     """
     options = {
         "scheme": scheme,
@@ -117,6 +117,7 @@ def integrate(
     chosen = make_mode(mode, **options)
     wanted = _wanted(write)
     inputs = _inputs(chosen, actions, start, dt, times, goal, start_index, goal_index)
+    inputs = replace(inputs, trusted=allow_nonfinite)
     raise_if_any(shape_faults(inputs))
     if not allow_nonfinite:
         raise_if_any(nonfinite_faults(inputs))
@@ -127,7 +128,7 @@ def integrate(
     device = str(tensors[0].device) if tensors else "cpu"
     choice = choose(device, backend)
     if tensors:
-        outputs = _differentiable(inputs, choice.kernels, device, kind)
+        outputs = _differentiable(inputs, choice, device, kind)
         time = to_torch(_timed(inputs, device).row_times(), device)
     else:
         outputs = inputs.compute(choice, kind, wanted)
@@ -140,14 +141,15 @@ def integrate(
     )
 
 
-def _differentiable(inputs: Inputs, kernels: Any, device: str, dtype: str) -> dict[str, Any]:
+def _differentiable(inputs: Inputs, choice: Choice, device: str, dtype: str) -> dict[str, Any]:
     import torch
 
     from trajcli.autograd import run_differentiable
 
     # torch.compile must not take the kernels' error-free sums apart: they run as they are.
     run = torch.compiler.disable(run_differentiable)  # type: ignore[no-untyped-call]
-    outputs = run(inputs.program(device), kernels, getattr(torch, dtype))
+    program = inputs.program(device, gathers=choice.backend == "triton")
+    outputs = run(program, choice.kernels, getattr(torch, dtype))
     return dict(zip(PARTS, outputs, strict=True))
 
 

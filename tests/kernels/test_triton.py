@@ -31,7 +31,7 @@ from trajcli.inputs import Inputs
 from trajcli.kernels import native, torch_ops, triton_ops
 from trajcli.kernels.choose import absent_backends, choose, interpreted
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import run_program
+from trajcli.kernels.program import CascadeProgram, run_program
 from trajcli.modes import PARTS, make_mode
 
 pytestmark = [
@@ -289,6 +289,75 @@ def test_a_start_index_is_taken_by_the_kernel(mode, frames, in_pieces, monkeypat
     assert asked[1] is None
     for name in PARTS:
         np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
+
+
+INDEXED: list[tuple[str, dict[str, Any]]] = [
+    ("jerk", {"frames": "actions", "scheme": "zoh"}),
+    ("clique", {}),
+    ("teleport", {}),
+    ("central", {}),
+    ("bspline", {"degree": 4, "ends": "goal"}),
+    ("bspline", {"degree": 3, "steps": 2}),
+]
+
+
+def indexed(mode: str, options: dict[str, Any], start: Any, goal: Any) -> Inputs:
+    """Trajectories that take their states by an index."""
+    random = np.random.default_rng(5)
+    parts, goals = (random.standard_normal((4, n, 7)).astype(np.float32) for n in (3, 2))
+    return Inputs(
+        mode=make_mode(mode, **options),
+        actions=as_tensors(random.standard_normal((len(start), 21, 7)).astype(np.float32)),
+        start=dict(zip(PARTS, map(as_tensors, parts), strict=True)),
+        goal=dict(zip(PARTS, map(as_tensors, goals), strict=True)) if "ends" in options else {},
+        dt=torch.rand(len(start), 1, generator=torch.manual_seed(0)).to(DEVICE) + 0.1,
+        start_index=torch.tensor(start, device=DEVICE),
+        goal_index=torch.tensor(goal, device=DEVICE) if "ends" in options else None,
+    )
+
+
+def rows_on_triton(inputs: Inputs) -> Any:
+    out = [torch.zeros(len(inputs.actions), inputs.rows, 7, device=DEVICE) for _ in PARTS]
+    program = inputs.program(DEVICE, gathers=True)
+    run_program(program, triton_ops, out)
+    return torch.stack(out).cpu(), program
+
+
+@pytest.mark.parametrize(("mode", "options"), INDEXED)
+def test_states_are_taken_by_their_index_in_the_kernel(mode, options):
+    shared = indexed(mode, options, [2, 0, 2], [1, 1, 0])
+    own = replace(
+        shared,
+        start={name: part[[2, 0, 2]] for name, part in shared.start.items()},
+        goal={name: part[[1, 1, 0]] for name, part in shared.goal.items()},
+        start_index=None,
+        goal_index=None,
+    )
+    found, program = rows_on_triton(shared)
+    np.testing.assert_array_equal(found, rows_on_triton(own)[0])
+    head = getattr(program, "head", None)
+    parts = [head.parts if head else getattr(program, "start", None)]
+    parts += [program.tail.parts] if "ends" in options else []
+    if isinstance(program, CascadeProgram):
+        parts = [[part.hi for part in program.state]]
+    assert [[len(part) for part in each] for each in parts] == [[3] * 4, [2] * 4][: len(parts)]
+    assert all(part.dtype == torch.float32 for each in parts for part in each)  # as it was given
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+@pytest.mark.parametrize(("mode", "options"), [INDEXED[0], *INDEXED[3:5]])
+def test_what_no_state_begins_is_nan_and_nothing_else(mode, options, in_pieces, monkeypatch):
+    if in_pieces:
+        pieces(monkeypatch)
+    start, none = ([0, 1, 2, 1], [2]) if "ends" in options else ([0, 3, -1, 1], [1, 2])
+    shared = indexed(mode, options, start, [0, 1, -2, 1])
+    right = indexed(mode, options, [0, 1, 2, 1], [0, 1, 1, 1])
+    found, want = rows_on_triton(shared)[0], rows_on_triton(right)[0]
+    for b in range(4):
+        if b in none:
+            assert torch.isnan(found[0, b]).any()
+        else:
+            np.testing.assert_array_equal(found[:, b], want[:, b])
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def run_differentiable(
             kernels, program.order, program.scheme, program.start_row, program.recorded, dtype
         )
         state = [part.hi for part in program.state]
-        outputs = Cascade.apply(*program.sources, *state, program.dt, plan)
+        outputs = Cascade.apply(*program.sources, *state, program.dt, program.state_rows, plan)
         return outputs
     head, tail, weights = program.head, program.tail, program.weights
     start: Any = program.start or (None if head is None else head.parts) or (None,) * 4

@@ -12,7 +12,18 @@ from torch import Tensor
 from torch.autograd import Function
 
 from trajcli.arrays import pair
-from trajcli.autograd.folding import Tensors, batch_of, buffers, fold, like, or_zero, unfold
+from trajcli.autograd.folding import (
+    Tensors,
+    batch_of,
+    buffers,
+    each_own,
+    fold,
+    gathered,
+    like,
+    or_zero,
+    returned,
+    unfold,
+)
 from trajcli.kernels.program import CascadeProgram, run_program
 from trajcli.kernels.transpose import action_weights, cascade_gradients, dt_gradient
 from trajcli.kernels.transpose import slopes as slopes_of
@@ -23,7 +34,7 @@ class CascadePlan:
     """What a cascade is, apart from its tensors; ``kernels`` is the backend's module.
 
     ``wanted``: the orders whose sources' gradients the adjoint is to give, the others being empty;
-    None: all. The gradient of dt needs all.
+    None: all. The gradient of dt needs all. ``of_sources``: their type.
     """
 
     kernels: Any
@@ -33,18 +44,28 @@ class CascadePlan:
     recorded: bool
     dtype: torch.dtype
     wanted: tuple[bool, ...] | None = None
+    of_sources: torch.dtype = torch.float64
 
     def bare(self) -> CascadePlan:
         """The relation alone: rows 1..H in float64."""
-        return replace(self, start_row=False, recorded=False, dtype=torch.float64)
+        return replace(
+            self,
+            start_row=False,
+            recorded=False,
+            dtype=torch.float64,
+            of_sources=torch.float64,
+        )
 
 
 class Cascade(Function):
-    """e0..e3 [B, H, D] or None, s0..s3 [B, D], dt [b, h], plan → x0..x3 [B, T, D]."""
+    """e0..e3 [B, H, D] or None, s0..s3, dt [b, h], rows of s, plan → x0..x3 [B, T, D].
+
+    s is [B, D] each, or with rows [B] of which each trajectory has [S, D].
+    """
 
     @staticmethod
     def forward(*inputs: Any) -> tuple[Tensor, ...]:
-        sources, state, dt, plan = inputs[:4], inputs[4:8], inputs[8], inputs[9]
+        sources, state, dt, plan = inputs[:4], inputs[4:8], inputs[8], inputs[10]
         actions = sources[plan.order]
         batch, horizon, dofs = actions.shape
         shape = (batch, horizon + int(plan.start_row), dofs)
@@ -57,44 +78,50 @@ class Cascade(Function):
             scheme=plan.scheme,
             start_row=plan.start_row,
             recorded=plan.recorded,
+            state_rows=inputs[9],
         )
         run_program(program, plan.kernels, out)
         return tuple(out)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.plan = inputs[9]
+        ctx.plan = inputs[10]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:9], *output)
-        ctx.save_for_forward(*inputs[:9], *output)
+        ctx.save_for_backward(*inputs[:10], *output)
+        ctx.save_for_forward(*inputs[:10], *output)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
-        sources, state, dt, rows = saved[:4], saved[4:8], saved[8], saved[9:]
+        sources, state, dt, index, rows = saved[:4], saved[4:8], saved[8], saved[9], saved[10:]
         plan: CascadePlan = ctx.plan
         if all(g is None for g in upstream):
-            return (None,) * 10
-        shape = tuple(sources[plan.order].shape)
+            return (None,) * 11
+        actions = sources[plan.order]
+        shape = tuple(actions.shape)
         if not ctx.needs_input_grad[8]:
-            plan = replace(plan, wanted=tuple(e is not None for e in sources))
+            kind = actions.dtype if actions.dtype == torch.float32 else torch.float64
+            wanted = tuple(e is not None for e in sources)
+            plan = replace(plan, wanted=wanted, of_sources=kind)
         found = CascadeAdjoint.apply(*upstream, dt, plan, shape)
         grad_sources = [like(g, e) for g, e in zip(found[:4], sources, strict=True)]
-        grad_state = [like(g, s) for g, s in zip(found[4:], state, strict=True)]
+        grad_state = [like(returned(g, index, s), s) for g, s in zip(found[4:], state, strict=True)]
         grad_dt = None
         if ctx.needs_input_grad[8]:
-            slopes = _slopes(_inner(rows, plan), sources, state, dt, plan)
+            own = [gathered(part, index) for part in state]
+            slopes = _slopes(_inner(rows, plan), sources, own, dt, plan)
             grad_dt = dt_gradient(found[:4], slopes, dt.shape)
-        return (*grad_sources, *grad_state, grad_dt, None)
+        return (*grad_sources, *grad_state, grad_dt, None, None)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
         saved = ctx.saved_tensors
-        sources, state, dt, rows = saved[:4], saved[4:8], saved[8], saved[9:]
+        sources, state, dt, index, rows = saved[:4], saved[4:8], saved[8], saved[9], saved[10:]
         plan: CascadePlan = ctx.plan
         moved = list(tangents[:4])
         if tangents[8] is not None:
-            slopes = _slopes(_inner(rows, plan), sources, state, dt, plan)
+            own = [gathered(part, index) for part in state]
+            slopes = _slopes(_inner(rows, plan), sources, own, dt, plan)
             moved = [
                 _sum(e, None if slope is None else slope * tangents[8][:, :, None])
                 for e, slope in zip(moved, slopes, strict=True)
@@ -102,16 +129,20 @@ class Cascade(Function):
         if moved[plan.order] is None:
             moved[plan.order] = torch.zeros_like(sources[plan.order])
         starts = [or_zero(t, s) for t, s in zip(tangents[4:8], state, strict=True)]
-        outputs: tuple[Tensor, ...] = Cascade.apply(*moved, *starts, dt, plan)
+        outputs: tuple[Tensor, ...] = Cascade.apply(*moved, *starts, dt, index, plan)
         return outputs
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
         size = info.batch_size
-        batch = batch_of(inputs[:8], in_dims[:8])
-        folded = [fold(x, d, size, batch) for x, d in zip(inputs[:8], in_dims[:8], strict=True)]
-        dt = fold(inputs[8], in_dims[8], size, batch)
-        outputs = Cascade.apply(*folded, dt, inputs[9])
+        batch = batch_of(inputs[:4], in_dims[:4])
+        given, dims = list(inputs[:9]), list(in_dims[:9])
+        if inputs[9] is not None:
+            for m in range(4, 8):
+                given[m] = each_own(given[m], dims[m], inputs[9], in_dims[9], size)
+                dims[m] = 0
+        folded = [fold(x, d, size, batch) for x, d in zip(given, dims, strict=True)]
+        outputs = Cascade.apply(*folded, None, inputs[10])
         return tuple(unfold(x, size) for x in outputs), (0,) * 4
 
 
@@ -131,6 +162,7 @@ class CascadeAdjoint(Function):
             start_row=plan.start_row,
             recorded=plan.recorded,
             wanted=plan.wanted or (True,) * 4,
+            of_sources=str(plan.of_sources).removeprefix("torch."),
         )
         return (*sources, *state)
 
@@ -145,7 +177,7 @@ class CascadeAdjoint(Function):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Any, ...]:
         saved = ctx.saved_tensors
         given, dt, sources = saved[:4], saved[4], saved[5:9]
-        plan = replace(ctx.plan, dtype=torch.float64, wanted=None)
+        plan = replace(ctx.plan, dtype=torch.float64, wanted=None, of_sources=torch.float64)
         if all(g is None for g in upstream):
             return (None,) * 7
         wanted = ctx.plan.wanted or (True,) * 4
@@ -153,7 +185,7 @@ class CascadeAdjoint(Function):
         if moved[plan.order] is None:
             moved[plan.order] = torch.zeros_like(sources[plan.order])
         starts = [or_zero(g, s) for g, s in zip(upstream[4:], saved[9:], strict=True)]
-        rows = Cascade.apply(*moved, *starts, dt, plan)
+        rows = Cascade.apply(*moved, *starts, dt, None, plan)
         grads = [like(g, x) for g, x in zip(rows, given, strict=True)]
         grad_dt = None
         if ctx.needs_input_grad[4]:
@@ -177,7 +209,7 @@ class CascadeAdjoint(Function):
             moved = CascadeAdjoint.apply(*inner, dt, plan.bare(), ctx.shape)
             total = [a + b for a, b in zip(total, moved, strict=True)]
             total[4:] = [a + b for a, b in zip(total[4:], direct, strict=True)]
-        return tuple(total)
+        return tuple(t.to(x.dtype) for t, x in zip(total, saved[5:], strict=True))
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[Any, Any]:
@@ -196,7 +228,7 @@ def _all_sources(
     """The gradients of all four sources, also where the adjoint was to leave some out."""
     if ctx.plan.wanted is None:
         return sources
-    every = replace(ctx.plan, wanted=None)
+    every = replace(ctx.plan, wanted=None, of_sources=torch.float64)
     found: Sequence[Tensor] = CascadeAdjoint.apply(*upstream, dt, every, ctx.shape)[:4]
     return found
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trajcli.arrays import own_rows
 from trajcli.kernels.torch_ops import mapped_zero
 
 Tensors = Sequence[Tensor | None]
@@ -36,7 +37,7 @@ def or_zero(tangent: Tensor | None, of: Tensor | None) -> Any:
 
 def gathered(part: Tensor, rows: Tensor | None) -> Tensor:
     """Each trajectory's row of a part of a state."""
-    return part if rows is None else part.index_select(0, rows)
+    return part if rows is None else own_rows(part, rows)
 
 
 def returned(grad: Tensor, rows: Tensor | None, part: Tensor) -> Tensor:
@@ -44,7 +45,10 @@ def returned(grad: Tensor, rows: Tensor | None, part: Tensor) -> Tensor:
     summed in their order."""
     if rows is None:
         return grad
-    return grad.new_zeros(part.shape).index_put((rows,), grad, accumulate=True)
+    last = part.shape[0] - 1
+    known = (rows >= 0) & (rows <= last)
+    given = torch.where(known[:, None], grad, 0.0)
+    return grad.new_zeros(part.shape).index_put((rows.clamp(0, last),), given, accumulate=True)
 
 
 def each_own(x: Any, dim: int | None, rows: Any, rows_dim: int | None, size: int) -> Any:

@@ -129,7 +129,8 @@ def _kernel_rows(
     )
     rows = inputs.mode.rows(HORIZON, False)
     out = [np.zeros((batch, rows, dofs), np.float32) for _ in PARTS]
-    program = inputs.program(None if backend == "native" else choice.device)
+    place = None if backend == "native" else choice.device
+    program = inputs.program(place, gathers=backend == "triton")
     places = out if backend == "native" else _as_tensors(out, choice.device)
     pull = _adjoint(program, choice, places, actions)
     forward: Callable[[], object] = lambda: run_program(program, choice.kernels, places)  # noqa: E731

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import constant_pair, float64, held_for, is_repeated, namespace, pair
+from trajcli.arrays import constant_pair, float64, held_for, is_repeated, namespace, own_rows, pair
 from trajcli.kernels.pairs import Array, Pair, power
 from trajcli.kernels.program import Held, Padding, StatePoints
 
@@ -77,4 +77,4 @@ def taken(part: Array | None, rows: Array | None) -> Array | None:
     """A part of a state as float64 [B, D], each trajectory its own."""
     if part is None or isinstance(part, float):  # a number, as a pair's low part
         return part
-    return float64(part if rows is None else part[rows])
+    return float64(part) if rows is None else own_rows(part, rows)

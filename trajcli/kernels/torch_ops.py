@@ -80,21 +80,23 @@ def cascade_adjoint(
     order: int,
     scheme: str,
     wanted: Sequence[bool] = (True,) * 4,
+    of_sources: str = "float64",
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The transpose of :func:`cascade` at fixed dt: gradients of its inputs from its outputs'.
 
     upstream: gradients of the four outputs, each of the ``shape`` [B, H, D]; end: gradients of
     the returned state [B, D]; None counts as zero. Returns the gradients of the four sources
-    [B, H, D] (of those not ``wanted`` nothing, an empty tensor) and of the four parts of the state
-    [B, D], all float64 and none of them an input or one another. The gradient of dt follows from
-    those of the sources: see autograd/.
+    [B, H, D] (of those not ``wanted`` nothing, an empty tensor), of the type ``of_sources``, and of
+    the four parts of the state [B, D], float64; none of them is an input or one another. The
+    gradient of dt follows from those of the sources: see autograd/.
     """
     zero = torch.zeros(tuple(shape), dtype=torch.float64, device=dt.device)
     grad = [zero if g is None else g.double() for g in upstream]
     still = zero.new_zeros(shape[0], shape[2])
     grad_state = [still] * 4
     if zero.numel() == 0:  # no steps: the state is returned as it came
-        return [g.clone() for g in grad], [
+        kind = getattr(torch, of_sources)
+        return [g.to(kind, copy=True) for g in grad], [
             (still if g is None else g.double()).clone() for g in end
         ]
     for m, g in enumerate(end):
@@ -126,8 +128,10 @@ def cascade_adjoint(
         grad[order] = grad[order] + now * step**n * later
         if earlier:
             push_before(order, earlier * step**n * later)
-    kept = [g.clone() if keep else zero.new_zeros(0) for g, keep in zip(grad, wanted, strict=True)]
-    return kept, [g.clone() for g in grad_state]
+    none = zero.new_zeros(0)
+    kept = [g if keep else none for g, keep in zip(grad, wanted, strict=True)]
+    kind = getattr(torch, of_sources)
+    return [g.to(kind, copy=True) for g in kept], [g.clone() for g in grad_state]
 
 
 def band(

@@ -36,15 +36,24 @@ def cascade_gradients(
     start_row: bool,
     recorded: bool,
     wanted: Sequence[bool] = (True,) * 4,
+    of_sources: str = "float64",
 ) -> tuple[Sequence[Array], Sequence[Array]]:
-    """Gradients of the four sources [B, H, D] and of the state [B, D] from those of all rows."""
+    """Gradients of the four sources [B, H, D], of the type ``of_sources``, and of the state [B, D]
+    from those of all rows."""
     given = list(upstream)
     if recorded:
         given = [None if g is None else _gathered(float64(g), m) for m, g in enumerate(given)]
     inner = [None if g is None else g[:, 1:] for g in given] if start_row else given
     none = (None,) * 4
     sources, state = kernels.cascade_adjoint(
-        inner, none, dt, shape, order=order, scheme=scheme, wanted=wanted
+        inner,
+        none,
+        dt,
+        shape,
+        order=order,
+        scheme=scheme,
+        wanted=wanted,
+        of_sources=of_sources,
     )
     if start_row:
         pairs = zip(state, given, strict=True)

@@ -170,16 +170,25 @@ def cascade_adjoint(
     order: int,
     scheme: str,
     wanted: Sequence[bool] = (True,) * 4,
+    of_sources: str = "float64",
 ) -> tuple[list[Array], list[Array]]:
     """See :func:`trajcli.kernels.torch_ops.cascade_adjoint`."""
     if not plain(*upstream, *end, dt):
         from trajcli.kernels import torch_ops
 
         return torch_ops.cascade_adjoint(
-            upstream, end, dt, shape, order=order, scheme=scheme, wanted=wanted
+            upstream,
+            end,
+            dt,
+            shape,
+            order=order,
+            scheme=scheme,
+            wanted=wanted,
+            of_sources=of_sources,
         )
     batch, horizon, dofs = (int(n) for n in shape)
-    sources = [empty(dt, (batch, horizon, dofs)) if keep else None for keep in wanted]
+    full = batch, horizon, dofs
+    sources = [empty(dt, full, of_sources) if keep else None for keep in wanted]
     state = [empty(dt, (batch, dofs)) for _ in range(4)]
     adjoint_into(upstream, end, dt, shape, order=order, scheme=scheme, sources=sources, state=state)
     return [empty(dt, (0,)) if g is None else g for g in sources], state

@@ -174,10 +174,10 @@ def _like(array: Array) -> Any:
     return np.empty(array.shape, array.dtype.newbyteorder("="))
 
 
-def empty(like: Array, shape: tuple[int, ...]) -> Any:
+def empty(like: Array, shape: tuple[int, ...], dtype: str = "float64") -> Any:
     if is_torch(like):
-        return like.new_empty(shape, dtype=sys.modules["torch"].float64)
-    return np.empty(shape)
+        return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+    return np.empty(shape, dtype)
 
 
 def address(array: Array | None) -> int | None:

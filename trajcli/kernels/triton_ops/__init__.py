@@ -110,6 +110,7 @@ def cascade_adjoint(
     order: int,
     scheme: str,
     wanted: Sequence[bool] = (True,) * 4,
+    of_sources: str = "float64",
 ) -> tuple[list[Array], list[Array]]:
     """See :func:`trajcli.kernels.torch_ops.cascade_adjoint`."""
     batch, horizon, dofs = (int(n) for n in shape)
@@ -117,9 +118,18 @@ def cascade_adjoint(
         from trajcli.kernels import torch_ops
 
         return torch_ops.cascade_adjoint(
-            upstream, end, dt, shape, order=order, scheme=scheme, wanted=wanted
+            upstream,
+            end,
+            dt,
+            shape,
+            order=order,
+            scheme=scheme,
+            wanted=wanted,
+            of_sources=of_sources,
         )
-    sources = [_doubles(dt, batch, horizon, dofs) if keep else None for keep in wanted]
+    kind = getattr(sys.modules["torch"], of_sources)
+    full = batch, horizon, dofs
+    sources = [dt.new_empty(full, dtype=kind) if keep else None for keep in wanted]
     state = [_doubles(dt, batch, dofs) for _ in range(4)]
     adjoint_into(upstream, end, dt, shape, order=order, scheme=scheme, sources=sources, state=state)
     return [_doubles(dt, 0) if g is None else g for g in sources], state

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trajcli.arrays import own_rows
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.triton_ops import backward_rows, carry, forward_rows
 from trajcli.kernels.triton_ops.layout import Grid, grid
@@ -90,7 +91,7 @@ def forward(
     begin = [parts[k] for k in sums]
     with on(given):
         if state_rows is not None and layout.pieces > 1:  # few trajectories, read once more
-            begin = [None if part is None else _taken(part, state_rows) for part in begin]
+            begin = [None if part is None else own_rows(part, state_rows) for part in begin]
         _launch(forward_rows.forward, layout, common, final, totals_only, sums, begin)
         outputs.give_back()
     if not end:
@@ -266,13 +267,6 @@ def _carry(
         None,
         None,
     )
-
-
-def _taken(part: Tensor, rows: Tensor) -> Tensor:
-    """Rows of a part of states, NaN where there are none."""
-    known = (rows >= 0) & (rows < len(part))
-    found = part.double()[rows.clamp(0, len(part) - 1)]
-    return torch.where(known[:, None], found, torch.nan)
 
 
 def _spans(layout: Grid, job: dict[str, Any], start_row: int) -> tuple[Tensor, ...]:

@@ -22,6 +22,7 @@ from trajcli.kernels.triton_ops.arithmetic import (
     widened,
 )
 
+
 @triton.jit
 def with_part(x, M: tl.constexpr, hi, lo):
     """Four pairs, flat, with the one of order M replaced."""
