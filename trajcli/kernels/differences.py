@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.kernels.program import Evenly
+from trajcli.kernels.program import Evenly, Kind, Unit
 
 _SMALL = 128
 """Multiples of floats by whole numbers below it, and sums of some, are exact in doubles."""
@@ -33,10 +33,9 @@ def on_differences(evenly: Evenly) -> tuple[Any, bool, Any]:
     return unit, common is not None, (1.0 - orders * low) / (denominators * spacing**orders)
 
 
-@lru_cache(maxsize=32)
 def whole_weights(
-    unit: tuple[tuple[tuple[Fraction, ...], ...], ...], of_differences: bool
-) -> tuple[tuple[tuple[tuple[Fraction, ...], ...], ...], tuple[int, ...] | None]:
+    unit: Sequence[Kind], of_differences: bool
+) -> tuple[tuple[Kind, ...], tuple[int, ...] | None]:
     """Weights [kind][order][point], and for each order what makes them whole, or None.
 
     of_differences: those of order m on its m-th differences, m fewer than there are points. Where
@@ -53,7 +52,7 @@ def whole_weights(
 
 
 @lru_cache(maxsize=32)
-def _table(unit: tuple[tuple[tuple[Fraction, ...], ...], ...]) -> tuple[Any, Any]:
+def _table(unit: Unit) -> tuple[Any, Any]:
     """Those of differences as an array [P, 4, W], and what makes them whole."""
     weights, common = whole_weights(unit, True)
     values = np.zeros((len(unit), 4, len(unit[0][0])))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -11,16 +10,13 @@ import numpy as np
 
 from trajcli.arrays import namespace
 from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import Evenly, Listed, Weights, Windows
-
-Kind = tuple[tuple[Fraction, ...], ...]
-"""Weights of one kind of window: [order][point]."""
+from trajcli.kernels.program import Evenly, Listed, Unit, Weights, Windows
 
 
 class _Narrow(NamedTuple):
     """What is left; for each kind, how many points before are cut off and which it is now."""
 
-    kinds: tuple[Kind, ...]
+    kinds: Unit
     cut: tuple[int, ...]
     place: tuple[int, ...]
 
@@ -51,7 +47,7 @@ def _moved(where: Windows | Listed, found: _Narrow) -> Windows | Listed:
 
 
 @lru_cache(maxsize=32)
-def _narrow(unit: tuple[Kind, ...]) -> _Narrow | None:
+def _narrow(unit: Unit) -> _Narrow | None:
     """None where nothing can be left out."""
     width = len(unit[0][0])
     counting = [[i for i in range(width) if any(row[i] for row in kind)] or [0] for kind in unit]
@@ -61,7 +57,7 @@ def _narrow(unit: tuple[Kind, ...]) -> _Narrow | None:
         tuple(row[begin : begin + needed] for row in kind)
         for kind, begin in zip(unit, cut, strict=True)
     ]
-    kinds = tuple(dict.fromkeys(cuts))
+    kinds = Unit(dict.fromkeys(cuts))
     if needed == width and len(kinds) == len(unit):
         return None
     return _Narrow(kinds, cut, tuple(kinds.index(kind) for kind in cuts))

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 Array = Any
@@ -89,6 +90,7 @@ class Pair:
         return Pair(self.hi[key], self.lo[key])
 
 
+@lru_cache(maxsize=1024)
 def from_fraction(value: Fraction | int) -> Pair:
     """A rational number to about 106 bits, as a pair of Python floats."""
     high = float(value)

@@ -45,15 +45,30 @@ class CascadeProgram:
         return replace(self, state_rows=start_rows)
 
 
-@dataclass(frozen=True, eq=False)
-class Evenly:
-    """Weights for points one unit apart, and how far apart they are.
+Kind = tuple[tuple[Fraction, ...], ...]
+"""Weights of one kind of window: [order][point]."""
 
-    unit[kind][order][point]: rational numbers; spacing: a pair [b, 1] in seconds. The table has
-    unit over spacing to the order.
+
+class Unit(tuple[Kind, ...]):
+    """Weights for points one unit apart, [kind][order][point].
+
+    Only the same object is equal: what is made of one is kept by it, and to hash hundreds of
+    fractions takes longer than to launch a kernel.
     """
 
-    unit: tuple[tuple[tuple[Fraction, ...], ...], ...]
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+
+
+@dataclass(frozen=True, eq=False)
+class Evenly:
+    """Weights for points one unit apart, and how far apart they are: a pair [b, 1] in seconds.
+
+    The table has the unit's over spacing to the order.
+    """
+
+    unit: Unit
     spacing: Pair
 
 

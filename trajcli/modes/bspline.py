@@ -10,10 +10,10 @@ from fractions import Fraction
 
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
-from trajcli.kernels.program import BandProgram, Held, StatePoints, Windows
+from trajcli.kernels.program import BandProgram, Held, StatePoints, Unit, Windows
 from trajcli.modes.mode import Carried, Case, Mode, Parts, needs_start
 from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
-from trajcli.modes.stencils import blossom, evenly_spaced, spacing, state_points_adjoint
+from trajcli.modes.stencils import blossoms, evenly_spaced, spacing, state_points_adjoint
 from trajcli.modes.stretch import Range, Stretch, under
 
 DEGREES = (3, 4, 5)
@@ -156,34 +156,30 @@ class BSpline(Mode):
 
         ``when``: the local time in the segment, in knots, at which the state holds.
         """
-        return StatePoints(self._seen(state), self._blossoms(when), spacing(dt, self.steps))
+        return StatePoints(self._seen(state), blossoms(self.degree, when), spacing(dt, self.steps))
 
     def _seen(self, state: Parts) -> Parts:
         """The parts that shape the curve."""
         curobo = self.convention == "curobo" and self.degree == 3
         return [*state[:3], None] if curobo else state
 
-    def _blossoms(self, when: int) -> tuple[tuple[Fraction, ...], ...]:
-        d = self.degree
-        knots = [tuple(r - d + 1 + k - when for k in range(d)) for r in range(d + 1)]
-        return tuple(blossom(d, each) for each in knots)
-
 
 @functools.cache
-def basis_table(degree: int, steps: int) -> list[list[list[Fraction]]]:
+def basis_table(degree: int, steps: int) -> Unit:
     """table[phase][order][point]: the basis on one segment at phase/steps, phase = 0..steps.
 
     Order m is the m-th derivative by the local time (over the knot spacing to the m by the
     user). Truncated powers: N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """
-    return [
-        [
-            [_basis(degree, point, order, Fraction(phase, steps)) for point in range(degree + 1)]
+    points = range(degree + 1)
+    return Unit(
+        tuple(
+            tuple(_basis(degree, point, order, Fraction(phase, steps)) for point in points)
             for order in range(4)
-        ]
+        )
         for phase in range(steps + 1)
-    ]
+    )
 
 
 def _basis(degree: int, point: int, order: int, s: Fraction) -> Fraction:

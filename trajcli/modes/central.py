@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -22,7 +23,7 @@ from trajcli.arrays import (
 )
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import BandProgram, Held, StatePoints, Weights, Windows
+from trajcli.kernels.program import BandProgram, Held, StatePoints, Unit, Weights, Windows
 from trajcli.modes.mode import Carried, Case, FramedMode, Parts, needs_start
 from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
 from trajcli.modes.stencils import (
@@ -282,8 +283,7 @@ def _weights(gaps: Array, where: Windows, places: Range) -> Weights:
     gaps [b, 1] (uniform) or [b, n]: the steps between points.
     """
     if gaps.shape[1] == 1:
-        stencils = [_unit_stencil(place) for place in range(places[0], places[1] + 1)]
-        return evenly_spaced(stencils, where, gaps)
+        return evenly_spaced(_unit_stencils(*places), where, gaps)
     exact = _stencils(gaps, where, places, lambda values: pair(settled(values)))
     table = stack([stack(row, -1) for row in exact], -2)  # [b, T, 4, 5]
     xp = namespace(gaps)
@@ -310,6 +310,11 @@ def _stencils(
     return derivative_weights(times, here, number(zero + 1.0))
 
 
-def _unit_stencil(place: int) -> Sequence[Sequence[Fraction]]:
+@functools.cache
+def _unit_stencils(first: int, last: int) -> Unit:
+    """Those at points ``first`` to ``last`` of five that are one unit apart."""
     points = [Fraction(i) for i in range(WINDOW)]
-    return derivative_weights(points, Fraction(place), Fraction(1))
+    return Unit(
+        tuple(map(tuple, derivative_weights(points, Fraction(place), Fraction(1))))
+        for place in range(first, last + 1)
+    )

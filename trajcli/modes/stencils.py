@@ -14,14 +14,13 @@ import numpy as np
 
 from trajcli.arrays import (
     constant,
-    constant_pair,
     differentiable,
     pair,
     settled,
     stack,
 )
-from trajcli.kernels.pairs import Array, Pair, power
-from trajcli.kernels.program import Evenly, StatePoints, Weights, Windows
+from trajcli.kernels.pairs import Array, Pair, from_fraction, power
+from trajcli.kernels.program import Evenly, StatePoints, Unit, Weights, Windows
 
 Number = TypeVar("Number", Fraction, Pair, Any)
 
@@ -139,21 +138,27 @@ def taylor(time: Fraction) -> tuple[Fraction, ...]:
 
 
 @functools.cache
-def blossom(degree: int, knots: tuple[int, ...]) -> tuple[Fraction, ...]:
-    """Coefficients of a state's Taylor polynomial as a B-spline control point.
+def blossoms(degree: int, when: int) -> tuple[tuple[Fraction, ...], ...]:
+    """Coefficients of a state's Taylor polynomial as B-spline control points of one segment.
 
     The control point of a polynomial is its blossom (polar form) at ``degree`` knots:
     Σ xᵐ hᵐ e_m(knots) / (m! C(degree, m)). L. Ramshaw, "Blossoms are polar forms", 1989.
+    ``when``: the local time in the segment, in knots, at which the state holds.
     """
-    exact = [Fraction(knot) for knot in knots]
     return tuple(
-        elementary_symmetric(exact, m, Fraction(1)) / (math.factorial(m) * math.comb(degree, m))
-        for m in range(4)
+        tuple(
+            elementary_symmetric(
+                [Fraction(r - degree + 1 + k - when) for k in range(degree)], m, Fraction(1)
+            )
+            / (math.factorial(m) * math.comb(degree, m))
+            for m in range(4)
+        )
+        for r in range(degree + 1)
     )
 
 
 def evenly_spaced(
-    unit: Sequence[Sequence[Sequence[Fraction]]],
+    unit: Unit,
     where: Windows,
     dt: Array,
     factor: int = 1,
@@ -163,7 +168,7 @@ def evenly_spaced(
     dt [b, 1]; ``where``: the windows of the rows.
     """
     step = spacing(settled(dt), factor)
-    table = constant_pair(unit, dt)  # [P, 4, W]
+    table = Pair(*(constant(part, dt) for part in _rounded(unit)))  # [P, 4, W]
     powers = stack([power(step, m) for m in range(4)], 1)  # [b, 4, 1]
     exact = table[None] / powers[:, None]
 
@@ -171,8 +176,16 @@ def evenly_spaced(
         orders = constant([[0.0], [1.0], [2.0], [3.0]], dt)
         return table.hi[None] / (factor * dt[:, None, :, None]) ** orders
 
-    made_of = Evenly(tuple(tuple(tuple(row) for row in kind) for kind in unit), step)
-    return Weights(differentiable(exact, plain), where, made_of)
+    return Weights(differentiable(exact, plain), where, Evenly(unit, step))
+
+
+@functools.lru_cache(maxsize=32)
+def _rounded(unit: Unit) -> tuple[Any, Any]:
+    """The same as a pair of arrays [P, 4, W]."""
+    pairs = [from_fraction(weight) for kind in unit for row in kind for weight in row]
+    shape = len(unit), 4, len(unit[0][0])
+    parts = np.array([p.hi for p in pairs]), np.array([p.lo for p in pairs])
+    return parts[0].reshape(shape), parts[1].reshape(shape)
 
 
 def spacing(dt: Array, factor: int = 1) -> Pair:

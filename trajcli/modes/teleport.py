@@ -10,13 +10,13 @@ import numpy as np
 from trajcli.arrays import leading
 from trajcli.errors import Fault
 from trajcli.kernels.pairs import Array
-from trajcli.kernels.program import BandProgram, Windows
+from trajcli.kernels.program import BandProgram, Unit, Windows
 from trajcli.modes.mode import Carried, Case, FramedMode, Parts, needs_start, no_goal
 from trajcli.modes.pulling import Pulled, PulledProgram, widened
 from trajcli.modes.stencils import evenly_spaced
 from trajcli.modes.stretch import Stretch
 
-_COPY = [[[Fraction(int(order == 0))] for order in range(4)]]
+_COPY = Unit([tuple((Fraction(int(order == 0)),) for order in range(4))])
 
 
 @dataclass(frozen=True)

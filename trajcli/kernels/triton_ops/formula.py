@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from trajcli.kernels.differences import whole_weights
 from trajcli.kernels.pairs import from_fraction
-from trajcli.kernels.program import Weights, Windows
+from trajcli.kernels.program import Unit, Weights, Windows
 
 Whole = tuple[int, ...]
 """Whole numbers: as many as there are points for each order, one order after the other."""
@@ -83,11 +83,16 @@ def stencil(weights: Weights, where: Windows) -> Stencil | None:
     evenly = weights.evenly
     if evenly is None or where.each or where.steps != 1:
         return None
-    middle = evenly.unit[where.shift : where.shift + 1]
-    on_differences, differences_common = whole_weights(middle, True)
     held = where.count - 1 + where.offset - where.last  # rows that share the last window, less one
-    alike = where.shift == 0 and held <= min(1, len(evenly.unit) - 1)
-    on_points, points_common = whole_weights(evenly.unit[: 1 + held] if alike else middle, False)
+    return _stencil(evenly.unit, where.shift, held)
+
+
+@lru_cache(maxsize=32)
+def _stencil(unit: Unit, shift: int, held: int) -> Stencil | None:
+    middle = unit[shift : shift + 1]
+    on_differences, differences_common = whole_weights(middle, True)
+    alike = shift == 0 and held <= min(1, len(unit) - 1)
+    on_points, points_common = whole_weights(unit[: 1 + held] if alike else middle, False)
     if differences_common is None or points_common is None:
         return None
     (of_differences,) = map(_numbers, on_differences)
