@@ -2,12 +2,13 @@
 
     python tests/kernels/compile_for_hopper.py
 
-No device is needed: the launches of run_cascade and run_band are stopped once they are compiled.
-Prints a JSON list: job, kernel, bytes spilled, the widths in bytes of its global loads and stores
-of float32 and of more at once, and of kernels that go along rows in columns what the loop over
-tiles of rows takes for one action: machine instructions of a thread, those of them in float64 and
-those that convert to or from it. For test_triton_compiled.py, in a process of its own: it stands
-in for Triton's driver. Of another Triton, such as the oldest that is supported (triton_ops.OLDEST):
+No device is needed: the launches of run_cascade, run_band and run_table are stopped once they are
+compiled. Prints a JSON list: job, kernel, bytes spilled, the widths in bytes of its global loads
+and stores of float32 and of more at once, and of kernels that go along rows in columns what the
+loop over tiles of rows takes for one action: machine instructions of a thread, those of them in
+float64 and those that convert to or from it. For test_triton_compiled.py, in a process of its own:
+it stands in for Triton's driver. Of another Triton, such as the oldest that is supported
+(triton_ops.OLDEST):
 
     pip install --no-deps --target elsewhere triton==3.6.0
     PYTHONPATH=elsewhere:. python tests/kernels/compile_for_hopper.py
@@ -33,7 +34,7 @@ from triton.runtime.jit import JITFunction
 from trajcli.inputs import Inputs
 from trajcli.kernels.narrow import narrowed
 from trajcli.kernels.program import BandProgram
-from trajcli.kernels.triton_ops import formula, run_band, run_cascade
+from trajcli.kernels.triton_ops import formula, run_band, run_cascade, run_table
 from trajcli.modes import make_mode
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -124,6 +125,10 @@ def launch(
         run_band.backward(upstream, weights, where, grads=grads)
         if D == 7 and steps == ONE:  # a loss of positions alone
             run_band.backward([upstream[0], None, None, None], weights, where, grads=grads)
+        whole = formula.windows(program.weights.first, program.weights.phase)
+        assert whole is not None
+        ends = [None if pair is None else pair.hi for pair in (program.head, program.tail)]
+        run_table.gradient(upstream, program.actions, *ends, program.weights.table.hi, whole)
         return
     order, scheme = program.order, program.scheme
     run_cascade.forward(

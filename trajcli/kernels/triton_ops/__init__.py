@@ -4,7 +4,7 @@ Compiled when first used, for each number of dofs and combination of options, an
 Triton's own cache on disk. They run on the current stream of their tensors' device, never wait
 for it and copy nothing from the host, so that once warm they can be captured in a CUDA graph.
 The arithmetic is that of the C++ kernels; what these do not do themselves (tensors under a
-transform, sources beside the actions, gradients of a band's table) torch_ops does.
+transform, sources beside the actions, windows of no formula) torch_ops does.
 
 The source of Triton's defects that shaped them: associative_scan with reverse=True gives wrong
 results (triton-lang/triton issues 4362 and 8412), so there is none; the interpreter reads
@@ -169,18 +169,21 @@ def band_adjoint(
     of_table: bool = True,
     into: Array | None = None,
 ) -> tuple[Array, Array, Array, Array | None]:
-    """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there.
+    """See :func:`trajcli.kernels.torch_ops.band_adjoint`.
 
     into: a buffer [B, H, D] of any float type for the gradient of the actions.
     """
-    from trajcli.kernels.triton_ops import formula, run_band
+    from trajcli.kernels.triton_ops import formula, run_band, run_table
 
-    where = None
-    present = len(weights.first) and actions.shape[0]
-    if present and not of_table and _own(*upstream, actions, head, tail, weights.table.hi):
-        weights = _usable(weights)
-        where = formula.windows(weights.first, weights.phase)
-    if where is None:
+    where = whole = None
+    table = weights.table.hi
+    usable = weights
+    if len(weights.first) and actions.shape[0] and _own(*upstream, actions, head, tail, table):
+        usable = _usable(weights)
+        where = whole = formula.windows(usable.first, usable.phase)
+        if of_table and usable is not weights:  # what was cut off has gradients, too
+            whole = formula.windows(weights.first, weights.phase)
+    if where is None or whole is None:
         from trajcli.kernels import torch_ops
 
         return torch_ops.band_adjoint(upstream, actions, head, tail, weights, of_table=of_table)
@@ -188,8 +191,11 @@ def band_adjoint(
     sizes = [0 if part is None else int(part.shape[1]) for part in (head, tail)]
     grad = _doubles(actions, batch, horizon, dofs) if into is None else into
     ends = [_doubles(actions, batch, n, dofs) for n in sizes]
-    run_band.backward(upstream, weights, where, grads=(grad, *ends))
-    return grad, ends[0], ends[1], None
+    run_band.backward(upstream, usable, where, grads=(grad, *ends))
+    given = None
+    if of_table:
+        given = run_table.gradient(upstream, actions, head, tail, table, whole)
+    return grad, ends[0], ends[1], given
 
 
 def _usable(weights: Weights) -> Weights:

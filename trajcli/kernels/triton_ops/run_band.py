@@ -51,7 +51,7 @@ def _layout(
     return (-(-batch // tile["N"]), rows, -(-dofs // columns)), {**tile, "runs": 1}
 
 
-def _parts(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, int]]:
+def parted(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, int]]:
     """What is inside begin..end and what is outside: (inside, from, count, jump at, jump)."""
     found = [(True, begin, end - begin, end - begin, 0)] if end > begin else []
     outside = total - (end - begin)
@@ -132,7 +132,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
     batch, horizon, dofs, started = (job[name] for name in ("batch", "horizon", "D", "START"))
     width = int(weights.table.hi.shape[3])
     begin, end = where.rows_of(job["HEAD"], job["HEAD"] + horizon - width)
-    for inside, row, count, jump_at, jump in _parts(
+    for inside, row, count, jump_at, jump in parted(
         begin + started, end + started, where.count + started
     ):
         programs, tile = _layout(batch, count, dofs, inside, where, paired)
@@ -145,7 +145,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
             last=where.last,
             **where.options,
             INNER=inside,
-            WIDE=_wide(where.count + 1, horizon, max(dofs, 4 * width)),
+            WIDE=wide(where.count + 1, horizon, max(dofs, 4 * width)),
             PAIRED=paired or not inside,
             WIDTH=width,
             **tile,
@@ -208,7 +208,7 @@ def _gather(weights: Weights, where: Windows, job: dict[str, Any]) -> None:
     width = int(table.shape[3])
     begin = max(head, width)
     end = min(head + horizon, where.last)
-    for inside, point, count, jump_at, jump in _parts(
+    for inside, point, count, jump_at, jump in parted(
         begin, max(begin, end), head + horizon + job["TAIL"]
     ):
         programs, tile = _layout(batch, count, dofs, inside, where)
@@ -226,7 +226,7 @@ def _gather(weights: Weights, where: Windows, job: dict[str, Any]) -> None:
             **where.options,
             SHARED=table.shape[0] == 1,
             INNER=inside,
-            WIDE=_wide(where.count, horizon, max(dofs, 4 * width)),
+            WIDE=wide(where.count, horizon, max(dofs, 4 * width)),
             WIDTH=width,
             **tile,
             **OPTIONS,
@@ -252,7 +252,7 @@ def _lanes(layout: Grid, *strides: int) -> dict[str, Any]:
     }
 
 
-def _wide(rows: int, horizon: int, values: int) -> bool:
+def wide(rows: int, horizon: int, values: int) -> bool:
     """Whether places within a trajectory, or its table, of so many values a row may not fit 32
     bits."""
     return (max(rows, horizon) + 64) * values + _TILE > 2**31 - 1
