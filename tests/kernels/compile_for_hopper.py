@@ -2,12 +2,13 @@
 
     python tests/kernels/compile_for_hopper.py
 
-No device is needed: the launches of run_cascade and run_band are stopped once they are compiled.
-Prints a JSON list: job, kernel, bytes spilled, the widths in bytes of its global loads and stores
-of float32 and of more at once, and of kernels that go along rows in columns what the loop over
-tiles of rows takes for one action: machine instructions of a thread, those of them in float64 and
-those that convert to or from it. For test_triton_compiled.py, in a process of its own: it stands
-in for Triton's driver. Of another Triton, such as the oldest that is supported (triton_ops.OLDEST):
+No device is needed: the launches of run_cascade, run_band and run_table are stopped once they are
+compiled. Prints a JSON list: job, kernel, bytes spilled, the widths in bytes of its global loads
+and stores of float32 and of more at once, and of kernels that go along rows in columns what the
+loop over tiles of rows takes for one action: machine instructions of a thread, those of them in
+float64 and those that convert to or from it. For test_triton_compiled.py, in a process of its own:
+it stands in for Triton's driver. Of another Triton, such as the oldest that is supported
+(triton_ops.OLDEST):
 
     pip install --no-deps --target elsewhere triton==3.6.0
     PYTHONPATH=elsewhere:. python tests/kernels/compile_for_hopper.py
@@ -32,8 +33,8 @@ from triton.runtime.jit import JITFunction
 
 from trajcli.inputs import Inputs
 from trajcli.kernels.narrow import narrowed
-from trajcli.kernels.program import BandProgram, Windows
-from trajcli.kernels.triton_ops import run_band, run_cascade
+from trajcli.kernels.program import BandProgram
+from trajcli.kernels.triton_ops import run_band, run_cascade, run_table
 from trajcli.modes import make_mode
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -107,21 +108,20 @@ def launch(
     upstream = [torch.empty(B, rows - 1, D, dtype=dtype) for _ in range(4)]
     if isinstance(program, BandProgram):
         weights = narrowed(program.weights)
-        where, ends = weights.where, (program.head, program.tail)
-        assert isinstance(where, Windows)
+        ends = program.head, program.tail
         run_band.forward(
             program.actions,
             *ends,
             weights,
-            where,
             start=program.start,
             start_rows=None,
             out=out,
         )
         grad = torch.empty(program.actions.shape, dtype=dtype)
-        run_band.backward(upstream, *ends, weights, where, grad)
+        run_band.backward(upstream, *ends, weights, grad)
         if D == 7 and steps == ONE:  # a loss of positions alone
-            run_band.backward([upstream[0], None, None, None], *ends, weights, where, grad)
+            run_band.backward([upstream[0], None, None, None], *ends, weights, grad)
+        run_table.gradient(upstream, program.actions, *ends, program.weights)
         return
     order, scheme = program.order, program.scheme
     run_cascade.forward(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -30,8 +31,16 @@ from trajcli import State, integrate
 from trajcli.inputs import Inputs
 from trajcli.kernels import native, torch_ops, triton_ops
 from trajcli.kernels.choose import absent_backends, choose, interpreted
+from trajcli.kernels.padding import points_of
 from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import CascadeProgram, run_program
+from trajcli.kernels.program import (
+    CascadeProgram,
+    Listed,
+    StatePoints,
+    Weights,
+    Windows,
+    run_program,
+)
 from trajcli.modes import PARTS, make_mode
 
 pytestmark = [
@@ -117,6 +126,235 @@ def test_gradients_are_those_of_torch_ops(mode, options, recorded, own):
         assert (a is None) == (b is None)
         if b is not None:
             torch.testing.assert_close(a, b, rtol=0, atol=1e-13 * float(b.abs().max() + 1e-9))
+
+
+def weighed(
+    mode: str, options: dict[str, Any], recorded: bool, shape: tuple[int, ...], dtype: str, dt: str
+) -> tuple[list[Any], Any]:
+    """Gradients of the outputs, and arguments of band_adjoint after them."""
+    given = problem(mode, options, recorded, shape, dtype, dt)
+    parts = [given.get(name, "none") for name in ("start", "goal")]
+    start, goal = (x.parts() if isinstance(x, State) else {} for x in parts)
+    inputs = Inputs(
+        mode=make_mode(mode, **options),
+        actions=as_tensors(given["actions"]),
+        start={name: as_tensors(part) for name, part in start.items()},
+        goal={name: as_tensors(part) for name, part in goal.items()},
+        dt=as_tensors(given["dt"]),
+        recorded=recorded,
+    )
+    program: Any = inputs.program(DEVICE)
+    torch.manual_seed(0)
+    upstream = torch.randn(4, shape[0], program.weights.where.count, shape[2])
+    of_actions = program.actions, program.head, program.tail, program.weights
+    return list(upstream.to(program.actions)), of_actions
+
+
+def sizes_of_terms(upstream: list[Any], of_actions: Any) -> torch.Tensor:
+    """For each weight the sum of what is added up for its gradient, without signs."""
+    actions, head, tail, weights = of_actions
+    before, after = (points_of(part, actions) for part in (head, tail))
+    parts = [before and before.hi, actions.double(), after and after.hi]
+    X = torch.cat([x for x in parts if x is not None], 1)
+    sizes = torch.zeros_like(weights.table.hi)
+    width, where = sizes.shape[-1], weights.where
+    first, kind = (torch.as_tensor(x, device=DEVICE) for x in (where.first, where.kind))
+    for m, i in itertools.product(range(4), range(width)):
+        if upstream[m] is not None and (m == 0 or i != width // 2):
+            apart = X[:, first + i] - (X[:, first + width // 2] if m else 0.0)
+            share = (upstream[m].double() * apart).abs().sum(2)
+            share = share.sum(0, keepdim=True) if len(sizes) == 1 else share
+            sizes[:, :, m, i].index_add_(1, kind, share)
+    return sizes
+
+
+def assert_gradients_of_weights(
+    upstream: list[Any], of_actions: Any, monkeypatch: pytest.MonkeyPatch
+) -> torch.Tensor:
+    """They are those of torch_ops, found without it."""
+    *points, want = torch_ops.band_adjoint(upstream, *of_actions)
+    with monkeypatch.context() as patch:
+        patch.delattr(torch_ops, "band_adjoint")
+        *of_points, found = triton_ops.band_adjoint(upstream, *of_actions)
+    assert found.shape == want.shape
+    assert found.dtype == torch.float64
+    assert ((found - want).abs() <= 1e-13 * sizes_of_terms(upstream, of_actions)).all()
+    (of_u, *of_ends), (u, *ends) = of_points, points
+    of_parts, parts = ([x for end in each for x in end or ()] for each in (of_ends, ends))
+    for a, b in zip([of_u, *of_parts], [u, *parts], strict=True):
+        assert (a is None) == (b is None)
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-13 * float(b.abs().sum()))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(2, 7, 2), *([] if DEVICE == "cpu" else LARGE)], ids=str)
+@pytest.mark.parametrize(
+    ("mode", "options", "recorded", "kind"),
+    alternating(
+        BANDS,
+        [("one", "float32"), ("own", "float64"), ("each", "float32"), ("each step", "float64")],
+    ),
+)
+def test_gradients_of_weights_are_those_of_torch_ops(
+    mode, options, recorded, kind, shape, monkeypatch
+):
+    dt, dtype = kind
+    if mode == "bspline" and dt == "each step":
+        dt = "one"
+    dt = ("each" if mode == "bspline" else "all") if dt == "own" else dt
+    upstream, of_actions = weighed(mode, options, recorded, shape, dtype, dt)
+    if dtype == "float64":
+        upstream[1] = None
+    assert_gradients_of_weights(upstream, of_actions, monkeypatch)
+
+
+@pytest.mark.parametrize("absent", [(), (1, 2, 3), (0, 2), (0, 1, 2, 3)], ids=str)
+def test_outputs_without_a_gradient_ask_nothing_of_weights(absent, monkeypatch):
+    upstream, of_actions = weighed("central", {}, True, (2, 7, 2), "float32", "each")
+    upstream = [None if m in absent else g for m, g in enumerate(upstream)]
+    found = assert_gradients_of_weights(upstream, of_actions, monkeypatch)
+    for m in absent:
+        assert (found[:, :, m] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("mode", "options", "recorded", "dt", "shape"),
+    [
+        ("central", {}, False, "one", (1, 45, 7)),
+        ("central", {}, True, "each", (2, 45, 7)),
+        ("central", {}, False, "each step", (7, 9, 9)),
+        ("bspline", {"degree": 3, "steps": 2}, False, "each", (2, 27, 7)),
+        ("bspline", {"degree": 3}, False, "one", (9, 9, 3)),
+        ("central", {"frames": "actions"}, False, "one", (70, 2, 2)),
+    ],
+)
+def test_gradients_of_weights_are_summed_in_pieces_and_over_trajectories(
+    mode, options, recorded, dt, shape, monkeypatch
+):
+    from trajcli.kernels.triton_ops import run_table
+
+    monkeypatch.setattr(run_table, "_TILES", 4)
+    monkeypatch.setattr(run_table, "_PROGRAMS", 4)
+    monkeypatch.setattr(run_table, "_PROGRAMS_OF_ROWS", 6)
+    upstream, of_actions = weighed(mode, options, recorded, shape, "float32", dt)
+    added: list[int] = []
+    whole = run_table._added
+    monkeypatch.setattr(run_table, "_added", lambda x: added.append(x.shape[1]) or whole(x))
+    assert_gradients_of_weights(upstream, of_actions, monkeypatch)
+    assert added[0] > 1
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    ("rows", "offset", "steps", "shift", "kinds", "sizes"),
+    [
+        (11, 1, 3, 0, 4, (0, 9, 0)),  # begins within a window
+        (5, 0, 3, 0, 3, (0, 9, 0)),  # ends within one
+        (9, 0, 1, 0, 3, (0, 10, 0)),  # the last window for three rows
+        (2, 0, 2, 0, 3, (0, 5, 0)),  # one window, a table for every row and one more
+        (1, 0, 1, 0, 1, (0, 0, 4)),
+        (7, 0, 1, 2, 5, (3, 2, 3)),  # no window of actions alone
+    ],
+)
+def test_gradients_of_weights_wherever_rows_begin_and_end(
+    rows, offset, steps, shift, kinds, sizes, batch, monkeypatch
+):
+    width, random = 4, np.random.default_rng(0)
+    last = min((rows - 1 + offset) // steps, sum(sizes) - width)
+    table, upstream, *points = (
+        torch.as_tensor(random.standard_normal(shape), device=DEVICE)
+        for shape in (
+            (batch, kinds, 4, width),
+            (4, max(batch, 2), rows, 2),
+            *((max(batch, 2), n, 2) for n in sizes),
+        )
+    )
+    where = Windows(rows, last, offset, steps, shift)
+    weights = Weights(Pair(table, torch.zeros_like(table)), where)
+    head, actions, tail = points
+    ends = (as_state(points) if points.shape[1] else None for points in (head, tail))
+    assert_gradients_of_weights(list(upstream), (actions, *ends, weights), monkeypatch)
+
+
+def as_state(points: torch.Tensor) -> StatePoints:
+    """Up to four points [B, n, D], each a part of its own."""
+    count = points.shape[1]
+    parts = [points[:, m] if m < count else None for m in range(4)]
+    numbers = [tuple(Fraction(int(m == i)) for m in range(4)) for i in range(count)]
+    return StatePoints(parts, tuple(numbers), None)
+
+
+def test_gradients_of_outputs_may_be_one_for_all_trajectories(monkeypatch):
+    upstream, of_actions = weighed("central", {}, False, (3, 5, 2), "float32", "one")
+    upstream = [g[:1].expand(3, -1, -1) for g in upstream]
+    assert_gradients_of_weights(upstream, of_actions, monkeypatch)
+
+
+def test_gradients_of_weights_without_a_formula_are_of_all_of_them():
+    upstream, (*points, weights) = weighed(
+        "bspline", {"degree": 5}, False, (2, 5, 2), "float32", "one"
+    )
+    where = weights.where
+    backwards = replace(weights, where=Listed(where.first[::-1].copy(), where.kind[::-1].copy()))
+    (*_, found), (*_, want) = (
+        kernels.band_adjoint(upstream, *points, backwards) for kernels in (triton_ops, torch_ops)
+    )
+    assert torch.equal(found, want)
+
+
+def test_no_trajectories_ask_nothing_of_weights():
+    upstream, of_actions = weighed("central", {}, False, (0, 5, 2), "float32", "one")
+    *_, found = triton_ops.band_adjoint(upstream, *of_actions)
+    assert torch.equal(found, torch.zeros_like(of_actions[-1].table.hi))
+
+
+def test_parts_of_sums_are_added_up_whatever_their_number():
+    from trajcli.kernels.triton_ops import run_table
+
+    for number, count, values in ((2, 129, 5), (1, 17_000, 3), (3, 2, 70), (2, 1, 4)):
+        parts = torch.randint(-1000, 1000, (number, count, values, 2), device=DEVICE).double()
+        assert torch.equal(run_table._added(parts), parts.sum(1))
+
+
+def test_gradients_of_weights_have_the_same_bits_whatever_the_neighbours(monkeypatch):
+    from trajcli.kernels.triton_ops import run_table
+
+    monkeypatch.setattr(run_table, "_TILES", 4)
+    for dt in ("each", "all"):
+        upstream, (actions, head, tail, weights) = weighed(
+            "central", {}, False, (3, 37, 4), "float32", dt
+        )
+        table = Pair(weights.table.hi[1:3], weights.table.lo[1:3])
+        few = replace(weights, table=table, evenly=None)
+        spacing = Pair(head.spacing.hi[1:3], head.spacing.lo[1:3])
+        own = replace(head, parts=[part[1:3] for part in head.parts], spacing=spacing)
+        (*_, whole), (*_, found) = (
+            triton_ops.band_adjoint(pulled, *of_actions)
+            for pulled, of_actions in (
+                (upstream, (actions, head, tail, weights)),
+                ([g[1:3] for g in upstream], (actions[1:3], own, tail, few)),
+            )
+        )
+        assert torch.equal(found, whole[1:3])
+
+
+@pytest.mark.parametrize(
+    ("mode", "dt"), [("central", "each"), ("central", "all"), ("bspline", "one")]
+)
+def test_second_derivatives_are_those_of_torch_ops(mode, dt):
+    given = problem(mode, {}, False, (2, 6, 2), "float64", dt)
+
+    def twice(backend: str) -> list[torch.Tensor]:
+        tensors = {name: as_tensors(value) for name, value in given.items()}
+        leaves = [tensors[name].requires_grad_() for name in ("actions", "dt")]
+        rows = integrate(**tensors, mode=mode, backend=backend)
+        cost = sum((getattr(rows, name) ** 2).sum() for name in PARTS)
+        once = torch.autograd.grad(cost, leaves, create_graph=True)
+        return list(torch.autograd.grad(sum((g**2).sum() for g in once), leaves))
+
+    for a, b in zip(twice("triton"), twice("torch"), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12 * float(b.abs().max()))
 
 
 def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +491,6 @@ def test_one_piece_has_the_rows_there_are(monkeypatch):
 
 
 def test_launches_fit_a_grid_however_long_a_trajectory_is():
-    from trajcli.kernels.program import Windows
     from trajcli.kernels.triton_ops import run_band
 
     for each, steps in ((True, 1), (False, 3)):

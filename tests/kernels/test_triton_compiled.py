@@ -44,10 +44,15 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return rows
 
 
+OF_TABLES = {"table_adjoint", "table_adjoint_each", "totals"}
+"""Kernels that write sums, no rows."""
+
+
 def test_no_kernel_spills_registers(report):
     assert {row["kernel"] for row in report} == {
         *("forward", "backward", "carried", "spans"),
         *("band", "band_adjoint", "slide", "slide_back"),
+        *OF_TABLES,
     }
     spilling = [(row["job"], row["kernel"]) for row in report if row["spilled"]]
     assert not spilling
@@ -55,6 +60,7 @@ def test_no_kernel_spills_registers(report):
 
 def test_aligned_rows_are_loaded_and_stored_16_bytes_at_a_time(report):
     aligned = [row for row in report if row["job"][2][2] == 32 and row["job"][3] == "one dt"]
+    aligned = [row for row in aligned if row["kernel"] not in OF_TABLES]
     assert {row["kernel"] for row in aligned} == {"forward", "backward", "slide", "slide_back"}
     for row in aligned:
         if row["kernel"].startswith("slide"):  # which takes rows near the ends one by one

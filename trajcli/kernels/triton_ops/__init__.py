@@ -4,7 +4,7 @@ Compiled when first used, for each number of dofs and combination of options, an
 Triton's own cache on disk. They run on the current stream of their tensors' device, never wait
 for it and copy nothing from the host, so that once warm they can be captured in a CUDA graph.
 The arithmetic is that of the C++ kernels; what these do not do themselves (tensors under a
-transform, sources beside the actions, gradients of a band's table) torch_ops does.
+transform, sources beside the actions, windows of no formula) torch_ops does.
 
 The source of Triton's defects that shaped them: associative_scan with reverse=True gives wrong
 results (triton-lang/triton issues 4362 and 8412), so there is none; the interpreter reads
@@ -170,27 +170,19 @@ def band(
     States may be of any float type. Where there is none for a trajectory's row, its points are
     NaN.
     """
+    made_of = [*(start or ()), *_arrays(head, tail, weights.table)]
+    if not _by_formula(actions, head, tail, weights) or not _own(actions, *out, *made_of):
+        from trajcli.kernels import torch_ops
+
+        return torch_ops.band(
+            actions, head, tail, weights, start=start, start_rows=start_rows, out=out
+        )
     from trajcli.kernels.triton_ops import run_band
 
-    present = weights.where.count and actions.shape[0]
-    if present and _own(actions, *out, *(start or ()), *_arrays(head, tail, weights.table)):
-        usable = _usable(weights)
-        where = usable.where
-        if isinstance(where, Windows) and not isinstance(head, Pair | Held):
-            if not isinstance(tail, Pair):
-                return run_band.forward(
-                    actions,
-                    head,
-                    tail,
-                    usable,
-                    where,
-                    start=start,
-                    start_rows=start_rows,
-                    out=out,
-                )
-    from trajcli.kernels import torch_ops
-
-    return torch_ops.band(actions, head, tail, weights, start=start, start_rows=start_rows, out=out)
+    given: tuple[Any, Any] = (head, tail)
+    return run_band.forward(
+        actions, *given, _usable(weights), start=start, start_rows=start_rows, out=out
+    )
 
 
 def band_adjoint(
@@ -203,24 +195,32 @@ def band_adjoint(
     of_table: bool = True,
     into: Array | None = None,
 ) -> tuple[Array, Any, Any, Array | None]:
-    """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there."""
-    from trajcli.kernels.triton_ops import run_band
-
-    present = weights.where.count and actions.shape[0]
+    """See :func:`trajcli.kernels.torch_ops.band_adjoint`."""
     made_of = _arrays(head, tail, weights.table)
-    if present and not of_table and _own(*upstream, actions, into, *made_of):
-        usable = _usable(weights)
-        where = usable.where
-        if isinstance(where, Windows) and not isinstance(head, Pair | Held):
-            if not isinstance(tail, Pair):
-                grad = _doubles(actions, *actions.shape) if into is None else into
-                ends = run_band.backward(upstream, head, tail, usable, where, grad)
-                return grad, *ends, None
-    from trajcli.kernels import torch_ops
+    if not _by_formula(actions, head, tail, weights) or not _own(
+        *upstream, actions, into, *made_of
+    ):
+        from trajcli.kernels import torch_ops
 
-    return torch_ops.band_adjoint(
-        upstream, actions, head, tail, weights, of_table=of_table, into=into
-    )
+        return torch_ops.band_adjoint(
+            upstream, actions, head, tail, weights, of_table=of_table, into=into
+        )
+    from trajcli.kernels.triton_ops import run_band, run_table
+
+    given: tuple[Any, Any] = (head, tail)
+    grad = _doubles(actions, *actions.shape) if into is None else into
+    ends = run_band.backward(upstream, *given, _usable(weights), grad)
+    of_weights = None
+    if of_table:  # what is cut off as of no use has gradients, too
+        of_weights = run_table.gradient(upstream, actions, *given, weights)
+    return grad, *ends, of_weights
+
+
+def _by_formula(actions: Array, head: Padding, tail: Padding, weights: Weights) -> bool:
+    """Whether there is something to do, and windows and points are as kernels are told them."""
+    if not isinstance(weights.where, Windows) or not weights.where.count or not len(actions):
+        return False
+    return not isinstance(head, Pair | Held) and not isinstance(tail, Pair)
 
 
 def _usable(weights: Weights) -> Weights:
@@ -228,7 +228,8 @@ def _usable(weights: Weights) -> Weights:
     evenly = weights.evenly
     if evenly is not None and not _own(evenly.spacing.hi, evenly.spacing.lo):
         return replace(weights, evenly=None)
-    return narrowed(weights)
+    narrow = narrowed(weights)
+    return narrow if isinstance(narrow.where, Windows) else weights
 
 
 def _arrays(*padding: Padding) -> list[Any]:

@@ -16,6 +16,12 @@ Whole = tuple[int, ...]
 """Whole numbers: as many as there are points for each order, one order after the other."""
 
 
+def formula_of(weights: Weights) -> Windows:
+    """Where its windows begin."""
+    assert isinstance(weights.where, Windows)
+    return weights.where
+
+
 def options(where: Windows) -> dict[str, Any]:
     """The formula of windows as kernels are given it: see windows.py."""
     return {

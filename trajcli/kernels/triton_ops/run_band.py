@@ -14,6 +14,7 @@ from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import Held, StatePoints, Weights, Windows
 from trajcli.kernels.triton_ops.formula import (
     Stencil,
+    formula_of,
     most_rows,
     options,
     points,
@@ -67,14 +68,14 @@ def _layout(
     return (-(-batch // tile["N"]), rows, -(-dofs // columns)), {**tile, "runs": 1}
 
 
-def _parts(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, int]]:
+def parted(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, int]]:
     """What is inside begin..end and what is outside: (inside, from, count, jump at, jump)."""
     found = [(True, begin, end - begin, end - begin, 0)] if end > begin else []
     outside = total - (end - begin)
     return [*found, (False, 0, outside, begin, end - begin)] if outside else found
 
 
-def _padding(head: StatePoints | None, tail: StatePoints | Held | None) -> dict[str, Any]:
+def padding(head: StatePoints | None, tail: StatePoints | Held | None) -> dict[str, Any]:
     """What lies before and after the actions: how many points, and what they are made of."""
     goal = tail if isinstance(tail, StatePoints) else None
     spacing = next((p.spacing for p in (head, goal) if p is not None), None)
@@ -100,13 +101,13 @@ def forward(
     head: StatePoints | None,
     tail: StatePoints | Held | None,
     weights: Weights,
-    where: Windows,
     *,
     start: Sequence[Tensor | None] | None,
     start_rows: Tensor | None,
     out: Sequence[Tensor | None],
 ) -> None:
-    """band of at least one trajectory and row."""
+    """band of at least one trajectory and row, whose windows follow a formula."""
+    where = formula_of(weights)
     given = rows(actions)
     batch, horizon, dofs = (int(n) for n in given.shape)
     outputs = Outputs(out)
@@ -114,7 +115,7 @@ def forward(
     common: dict[str, Any] = {
         "actions": given,
         "actions_stride": stride(given),
-        **_padding(head, tail),
+        **padding(head, tail),
         "table": tuple(_flat(weights.table)),
         "table_stride": _table_stride(weights.table.hi),
         "out": outputs.places,
@@ -166,7 +167,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
     batch, horizon, dofs, started = (job[name] for name in ("batch", "horizon", "D", "START"))
     width = int(weights.table.hi.shape[3])
     begin, end = rows_of(where, job["HEAD"], job["HEAD"] + horizon - width)
-    for inside, row, count, jump_at, jump in _parts(
+    for inside, row, count, jump_at, jump in parted(
         begin + started, end + started, where.count + started
     ):
         programs, tile = _layout(batch, count, dofs, inside, where, paired)
@@ -179,7 +180,7 @@ def _each_on_its_own(weights: Weights, where: Windows, job: dict[str, Any], pair
             last=where.last,
             **options(where),
             INNER=inside,
-            WIDE=_wide(where.count + 1, horizon, max(dofs, 4 * width)),
+            WIDE=wide(where.count + 1, horizon, max(dofs, 4 * width)),
             PAIRED=paired or not inside,
             WIDTH=width,
             **tile,
@@ -192,10 +193,10 @@ def backward(
     head: StatePoints | None,
     tail: StatePoints | Held | None,
     weights: Weights,
-    where: Windows,
     grad: Tensor,
 ) -> tuple[Any, Any]:
     """band_adjoint without the table's, into ``grad`` of the actions; returns those of the ends."""
+    where = formula_of(weights)
     batch, horizon, dofs = (int(n) for n in grad.shape)
     pulled, pulled_stride = together(upstream)
     outputs = Outputs([grad])
@@ -278,7 +279,7 @@ def _gather(
     begin = max(head, width)
     end = min(head + horizon - int(held > 0), where.last)
     job = {**job, "TAIL": apart[1]}
-    for inside, point, count, jump_at, jump in _parts(
+    for inside, point, count, jump_at, jump in parted(
         begin, max(begin, end), head + horizon + apart[1]
     ):
         programs, tile = _layout(batch, count, dofs, inside, where)
@@ -298,7 +299,7 @@ def _gather(
             SHARED=table.shape[0] == 1,
             HELD=held,
             INNER=inside,
-            WIDE=_wide(where.count, horizon, max(dofs, 4 * width)),
+            WIDE=wide(where.count, horizon, max(dofs, 4 * width)),
             WIDTH=width,
             **tile,
             **OPTIONS,
@@ -329,7 +330,7 @@ def _lanes(layout: Grid, *strides: int) -> dict[str, Any]:
     }
 
 
-def _wide(rows: int, horizon: int, values: int) -> bool:
+def wide(rows: int, horizon: int, values: int) -> bool:
     """Whether places within a trajectory, or its table, of so many values a row may not fit 32
     bits."""
     return (max(rows, horizon) + 64) * values + _TILE > 2**31 - 1

@@ -190,16 +190,16 @@ def steps_at(dt, trajectory, stride, first, horizon, alive, N: tl.constexpr, K: 
 def own_state(rows, count, trajectory, batch):
     """Which of ``count`` states each trajectory has, and whether there is such a one."""
     own = trajectory
-    known = trajectory < batch
+    known = trajectory >= 0
     if rows is not None:
-        own = tl.load(rows + trajectory, mask=known, other=0)
+        own = tl.load(rows + trajectory, mask=trajectory < batch, other=0)
         known = (own >= 0) & (own < count)
     return own, known
 
 
 @triton.jit
 def part_of(place, alive, known):
-    """A part of a state at the lanes, as it is; NaN where the lane has no state."""
+    """A part of a state at the lanes that are alive, as it is; NaN where they have no state."""
     value = tl.load(place, mask=alive & known, other=0.0)
     return tl.where(known, value, float("nan"))
 
