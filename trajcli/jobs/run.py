@@ -25,7 +25,7 @@ from trajcli.jobs.halving import halved
 from trajcli.jobs.job import Job
 from trajcli.jobs.pipeline import InOrder, Pipeline, Worker, device_for
 from trajcli.jobs.places import Files
-from trajcli.jobs.plan import Plan, make_plan
+from trajcli.jobs.plan import BACKEND_LEFT, Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.kernels.device import Lost, NoRoom
@@ -248,7 +248,9 @@ def _stopped(plan: Plan, output: Sink, came: str, reached: Reached) -> Stopped:
     """The end of a run that a signal or a lost device stopped; what is done is kept, and what to
     go on from."""
     done = reached.done
-    left = {"bad": np.array(reached.bad), **(reached.carry.arrays() if done[1] else {})}
+    left = {BACKEND_LEFT: np.array(plan.choice.backend), "bad": np.array(reached.bad)}
+    if done[1]:
+        left |= reached.carry.arrays()
     sums = {} if plan.gradient is None else plan.gradient.carried()
     output.keep(done, {**left, **sums})
     rows = f" and {done[1]} rows of the next" if done[1] else ""
