@@ -410,6 +410,35 @@ def test_gradients_that_do_not_fit_are_computed_in_smaller_blocks(request_, monk
     assert report["notes"] == ["blocks were halved 2 times: memory on cpu was short"]
 
 
+def test_a_run_on_a_device_leaves_its_start_and_its_rate(request_, use, monkeypatch, tmp_path):
+    import json
+
+    from trajcli.inputs import Inputs
+    from trajcli.jobs import pace
+    from trajcli.kernels.choose import Choice
+
+    plain = Inputs.program
+    chosen = [Choice("torch", "cuda:0", "a test", start) for start in (1.5, None)]
+    monkeypatch.setattr(Inputs, "program", lambda self, device, *more: plain(self, "cpu", *more))
+    monkeypatch.setattr("trajcli.jobs.plan.choose", lambda *given: chosen.pop(0))
+    monkeypatch.setattr("trajcli.jobs.plan.free_bytes", lambda name: 1 << 40)
+    monkeypatch.setattr(cuda, "driver", lambda: True)
+    monkeypatch.setattr(pace, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "LEAST_ACTIONS", 1)
+    monkeypatch.setenv("TRAJCLI_SPEEDS", "speed.json")
+    device = use({})
+    memory, slow = device.memory, [1.0]
+    device.memory = lambda n: (slow and time.sleep(slow.pop()), memory(n))[1]  # type: ignore
+    began = time.perf_counter()
+    run(request_)
+    seconds = time.perf_counter() - began
+    (here,) = json.loads(Path("speed.json").read_text())["machines"].values()
+    ((start, _),), ((rate, _),) = here["cuda start"], here["cuda torch"]
+    assert len(here) == 2
+    assert 2.5 < start < 1.5 + seconds
+    assert BATCH * HORIZON * DOFS / (seconds - 1.0) / 3 < rate < 1e9
+
+
 def test_a_run_goes_on_with_the_backend_it_was_begun_with(request_, monkeypatch):
     """Whatever auto would decide by then: what is done would have to be done again."""
     import os
