@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+
+os.environ["TRAJCLI_SPEEDS"] = "off"  # nothing is left in the cache folder of who runs the tests
 
 
 @pytest.fixture(scope="session")

@@ -445,7 +445,7 @@ def test_each_share_of_a_machine_has_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setattr(cuda, "trouble", lambda name: "")
     asked: list[str] = []
 
-    def chosen(device: str, backend: str, actions: int, local: int) -> Any:
+    def chosen(device: str, backend: str, actions: int, local: int, *more: Any) -> Any:
         asked.append(choose(device, "torch", 10**9, local).device)
         raise UsageError("stop here")
 

@@ -28,8 +28,11 @@ from trajcli.jobs.share import Share
 from trajcli.kernels import cuda
 from trajcli.kernels.choose import choose
 from trajcli.kernels.device import Lost, NoRoom
+from trajcli.kernels.speeds import Figure
 
 BATCH, HORIZON, DOFS = 23, 150, 3
+FASTER = {name: Figure(1e-9) for name in ("cpu native", "cpu torch", "cuda start")}
+"""A device that pays for every job."""
 
 
 class ThreadMark:
@@ -328,9 +331,12 @@ def test_auto_takes_the_cpu_for_a_job_that_does_not_pay_for_a_devices_start(monk
     monkeypatch.setattr(cuda, "capability", lambda name: (9, 0))
     small, large = choose(actions=10_000), choose(actions=10**10)
     assert small.device == "cpu"
-    assert "10,000 actions take it less than the 3 s" in small.reason
+    assert small.reason == (
+        "10,000 actions take the CPU less than 0.1 s, "
+        "a CUDA device about 3.0 s to start (built-in figures)"
+    )
     assert large.device == "cuda:0"
-    assert "10,000,000,000 actions pay for its start" in large.reason
+    assert "10,000,000,000 actions take the CPU about" in large.reason
     assert choose("cuda:1", "torch").device == "cuda:1"
 
 
@@ -402,3 +408,52 @@ def test_gradients_that_do_not_fit_are_computed_in_smaller_blocks(request_, monk
     report = run(asked)
     assert asked.out.read_bytes() == want
     assert report["notes"] == ["blocks were halved 2 times: memory on cpu was short"]
+
+
+def test_a_run_on_a_device_leaves_its_start_and_its_rate(request_, use, monkeypatch, tmp_path):
+    import json
+
+    from trajcli.inputs import Inputs
+    from trajcli.jobs import pace
+    from trajcli.kernels.choose import Choice
+
+    plain = Inputs.program
+    chosen = [Choice("torch", "cuda:0", "a test", start) for start in (1.5, None)]
+    monkeypatch.setattr(Inputs, "program", lambda self, device, *more: plain(self, "cpu", *more))
+    monkeypatch.setattr("trajcli.jobs.plan.choose", lambda *given: chosen.pop(0))
+    monkeypatch.setattr("trajcli.jobs.plan.free_bytes", lambda name: 1 << 40)
+    monkeypatch.setattr(cuda, "driver", lambda: True)
+    monkeypatch.setattr(pace, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(pace, "LEAST_ACTIONS", 1)
+    monkeypatch.setenv("TRAJCLI_SPEEDS", "speed.json")
+    device = use({})
+    memory, slow = device.memory, [1.0]
+    device.memory = lambda n: (slow and time.sleep(slow.pop()), memory(n))[1]  # type: ignore
+    began = time.perf_counter()
+    run(request_)
+    seconds = time.perf_counter() - began
+    (here,) = json.loads(Path("speed.json").read_text())["machines"].values()
+    ((start, _),), ((rate, _),) = here["cuda start"], here["cuda torch"]
+    assert len(here) == 2
+    assert 2.5 < start < 1.5 + seconds
+    assert BATCH * HORIZON * DOFS / (seconds - 1.0) / 3 < rate < 1e9
+
+
+def test_a_run_goes_on_with_the_backend_it_was_begun_with(request_, monkeypatch):
+    """Whatever auto would decide by then: what is done would have to be done again."""
+    import os
+    import signal
+
+    asked = replace(request_, backend="auto", memory=1 << 17)
+    want = bytes_of(asked)
+    with pytest.raises(Stopped):
+        run(asked, on_progress=lambda done, total: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(cuda, "driver", lambda: True)
+    monkeypatch.setattr(cuda, "absence", lambda: "")
+    monkeypatch.setattr(cuda, "count", lambda: 1)
+    monkeypatch.setattr(cuda, "trouble", lambda name: "")
+    monkeypatch.setattr("trajcli.kernels.speeds.BUILT_IN", FASTER)
+    report = run(replace(asked, resume=True))
+    assert 0 < report["resumed_after"] < BATCH
+    assert "the run it goes on with had backend" in report["device_reason"]
+    assert asked.out.read_bytes() == want

@@ -18,6 +18,7 @@ import pytest
 from trajcli.errors import OutputError, Stopped
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
+from trajcli.kernels import cuda
 
 BATCH = 40
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -245,3 +246,19 @@ def test_what_another_command_has_left_is_not_dropped_without_a_word(request_):
     other = replace(request_, mode="jerk", resume=True)
     assert any("begun anew" in note for note in run(other)["notes"])
     assert not any("begun anew" in note for note in run(replace(other, overwrite=True))["notes"])
+
+
+def test_what_lies_in_the_place_of_what_a_run_has_left_is_begun_anew(request_, monkeypatch):
+    monkeypatch.setattr(cuda, "driver", lambda: True)
+    left = Path(".out.h5.trajcli-journal")
+    np.savez("other.npz", backend=np.array("\x1b[31mnative"))
+    np.savez("more.npz", more=np.array("native"))
+    for garbage in (b"", b"PK\x03\x04", *map(_bytes, ("actions.npy", "other.npz", "more.npz"))):
+        left.write_bytes(garbage)
+        report = run(replace(request_, resume=True, overwrite=True))
+        assert any("begun anew" in note for note in report["notes"])
+        assert "actions take the CPU" in report["device_reason"]
+
+
+def _bytes(name: str) -> bytes:
+    return Path(name).read_bytes()

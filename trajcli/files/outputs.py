@@ -71,7 +71,7 @@ class Output(ABC):
         self._durable = durable
         refuse_output(path, overwrite)
         self._hidden = path.parent / f".{path.name}.trajcli-part"
-        self._journal = path.parent / f".{path.name}.trajcli-journal"
+        self._journal = _journal(path)
         self._left = path.parent / f".{path.name}.trajcli-left"
         self._identity = identity
         self._lock = locked(self._hidden, path)
@@ -124,7 +124,7 @@ class Output(ABC):
         import zipfile
 
         try:
-            with np.load(self._journal, allow_pickle=False) as left:
+            with open(self._journal, "rb") as file, np.load(file, allow_pickle=False) as left:
                 arrays = {name: left[name] for name in left.files}
             head = json.loads(arrays.pop(_HEAD).tobytes())
             return (head, arrays) if head["identity"] == self._fingerprint() else None
@@ -364,6 +364,23 @@ class NpzOutput(FolderOutput):
         os.replace(archive, inner)
         remove(self._hidden)
         self._hidden = inner
+
+
+def left_by(path: Path, name: str) -> Any:
+    """One of the arrays that a stopped run of OUT has left to go on from; None where it has not."""
+    import zipfile
+
+    try:
+        with open(_journal(path), "rb") as file, np.load(file, allow_pickle=False) as left:
+            return left[name]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError):
+        return None  # nothing, or what numpy cannot read or would not take for an archive
+    except zipfile.BadZipFile:
+        return None
+
+
+def _journal(path: Path) -> Path:
+    return path.parent / f".{path.name}.trajcli-journal"
 
 
 def open_output(

@@ -12,6 +12,7 @@ import numpy as np
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
 from trajcli.files.arrays import StoredArray
+from trajcli.files.outputs import left_by
 from trajcli.files.placing import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, derived_unit, packed_schema
 from trajcli.input_checks import shape_faults
@@ -27,12 +28,15 @@ from trajcli.jobs.parts import listed, parts_schema, refuse_unequal, shortly
 from trajcli.jobs.places import Files, Place, find_actions
 from trajcli.jobs.recorded import prepared
 from trajcli.jobs.request import Request
-from trajcli.kernels.choose import Choice, choose
+from trajcli.kernels.choose import BACKENDS, Choice, choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.central import Central
 from trajcli.modes.stretch import PIECE
 from trajcli.trajectory import DTYPES, output_dtype
+
+BACKEND_LEFT = "backend"
+"""The array in which a stopped run leaves the name of its backend."""
 
 _BYTES_PER_ELEMENT = {"native": 96, "torch": 512, "triton": 256, "torch on a device": 768}
 """Working memory for each action: a block in, four out, and two blocks at once; torch keeps some
@@ -174,7 +178,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     dtype = request.dtype or output_dtype(_widest([each.batch for _, each in founds]))
     if request.device == "auto":
         actions = sum(math.prod(each.actions.shape) for each in all_inputs)
-        choice = choose(request.device, request.backend, actions, local)
+        choice = _by_size(request, actions, local, choice)
     kind, memory = _room(choice, gradient, request.memory)
     whole = gradient is not None or bool(request.smooth)
     size = _size(inputs, kind, memory, whole)
@@ -204,6 +208,18 @@ def make_plan(request: Request, files: Files) -> Plan:
     if len(founds) == 1:
         return plan
     return _in_parts(plan, request, places, founds, (kind, memory), files.paths())
+
+
+def _by_size(request: Request, actions: int, local: int, first: Choice) -> Choice:
+    """The choice for so many actions; the ``first`` one may have begun a device's start.
+
+    Shares have to agree, and a stopped run is gone on with only by the backend it had.
+    """
+    left = left_by(request.out, BACKEND_LEFT) if request.resume else None
+    before = next((backend for backend in BACKENDS if backend == str(left)), "")
+    shared = request.share is not None
+    choice = choose(request.device, request.backend, actions, local, shared, before)
+    return replace(choice, start=choice.start or first.start)
 
 
 def _room(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str, int]:

@@ -23,9 +23,10 @@ from trajcli.inputs import Carry, Inputs
 from trajcli.jobs.batch import Block
 from trajcli.jobs.halving import halved
 from trajcli.jobs.job import Job
+from trajcli.jobs.pace import Pace
 from trajcli.jobs.pipeline import InOrder, Pipeline, Worker, device_for
 from trajcli.jobs.places import Files
-from trajcli.jobs.plan import Plan, make_plan
+from trajcli.jobs.plan import BACKEND_LEFT, Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.shrinking import Sizes, guarded
 from trajcli.kernels.device import Lost, NoRoom
@@ -69,9 +70,11 @@ def run(
             report["resumed_after"] = output.done[0] + output.done[1] / plan.inputs.rows
             sink = Padded(output) if plan.schema.scatter else output
             with discarding(output), guarded(files.paths()) as sizes:
-                reached = compute(plan, sink, sizes, request.allow_nonfinite, stop, on_progress)
+                pace, allow = Pace(plan.choice), request.allow_nonfinite
+                reached = compute(plan, sink, sizes, allow, stop, on_progress, pace.block)
                 sizes.require_all()
                 output.finish()
+            pace.keep(request)
     finally:
         files.close()
     seconds = time.perf_counter() - began
@@ -125,15 +128,19 @@ def compute(
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
+    on_block: Callable[[int], None] = lambda actions: None,
 ) -> Reached:
-    """Every block from file to file, in smaller ones where a device has no room for whole ones."""
+    """Every block from file to file, in smaller ones where a device has no room for whole ones.
+
+    on_block: called with the number of actions of each once it is done.
+    """
     carry = Carry.of(output.carried) if output.done[1] else Carry()
     reached = Reached(int(output.carried.get("bad", 0)), output.done, carry, plan)
     if plan.gradient is not None:
         plan.gradient.carry_on(output.carried)
     while True:
         try:
-            _each_block(plan, output, sizes, allow_nonfinite, stop, on_progress, reached)
+            _each_block(plan, output, sizes, allow_nonfinite, stop, on_progress, on_block, reached)
             break
         except NoRoom as short:
             smaller = halved(plan)
@@ -156,6 +163,7 @@ def _each_block(
     allow_nonfinite: bool,
     stop: Callable[[], str | None],
     on_progress: Progress,
+    on_block: Callable[[int], None],
     reached: Reached,
 ) -> None:
     """The blocks that are left.
@@ -165,16 +173,17 @@ def _each_block(
     or as many as a device's pipeline holds.
     """
     total, rows, carry = plan.total, plan.inputs.rows, reached.carry
-    ahead: deque[tuple[tuple[int, int], Carry, Future[int]]] = deque()
+    ahead: deque[tuple[tuple[int, int], Carry, int, Future[int]]] = deque()
 
     def settle(most: int) -> None:
         """Wait until no more than so many blocks are on their way."""
         while len(ahead) > most:
-            done, left, result = ahead.popleft()
+            done, left, actions, result = ahead.popleft()
             reached.bad += result.result()
             sizes.require_pages()
             output.settle()
             reached.done, reached.carry = done, left
+            on_block(actions)
             on_progress(done[0] + done[1] / rows, total)
 
     with _worker(plan, output) as worker:
@@ -192,7 +201,7 @@ def _each_block(
             whole = block.rows[1] == rows
             done = (first + block.end, 0) if whole else (first + block.begin, block.rows[1])
             job = Job(part, output, block, inputs, views, carry, allow_nonfinite)
-            ahead.append((done, carry, worker.submit(job)))
+            ahead.append((done, carry, inputs.actions.size, worker.submit(job)))
         settle(0)
 
 
@@ -248,7 +257,9 @@ def _stopped(plan: Plan, output: Sink, came: str, reached: Reached) -> Stopped:
     """The end of a run that a signal or a lost device stopped; what is done is kept, and what to
     go on from."""
     done = reached.done
-    left = {"bad": np.array(reached.bad), **(reached.carry.arrays() if done[1] else {})}
+    left = {BACKEND_LEFT: np.array(plan.choice.backend), "bad": np.array(reached.bad)}
+    if done[1]:
+        left |= reached.carry.arrays()
     sums = {} if plan.gradient is None else plan.gradient.carried()
     output.keep(done, {**left, **sums})
     rows = f" and {done[1]} rows of the next" if done[1] else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import sys
+import time
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -11,24 +13,22 @@ from trajcli.errors import Fault, UsageError
 
 BACKENDS = ("native", "triton", "torch")
 
-START_UP_SECONDS = 3.0
-"""What a CUDA device is taken to cost before it computes. Importing torch took 1.1 s (torch 2.13
-for the CPU, 2 shared x86-64 cores, 2026-11-21); the rest is an allowance for the device's context
-and for loading compiled kernels, not measured yet: benchmarks/gpu.py measures it on a device."""
-ACTIONS_PER_SECOND = {"native": 1e8, "torch": 2e6}
-"""What the CPU does meanwhile, from file to file: 35 million float32 actions in 0.3 to 0.5 s with
-the compiled kernels on the same 2 cores, and torch's 45 to 560 ns for each (benchmarks/README)."""
 LEAST_CAPABILITY = (8, 0)
 """What Triton's kernels are compiled for: a device with bfloat16 and enough registers."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend's module, a torch device and the reason for them in a few words."""
+    """A backend's module, a torch device and the reason for them in a few words.
+
+    ``start``: seconds that a CUDA device's start has taken by then, with the import of torch;
+    None where torch was there before.
+    """
 
     backend: str
     device: str
     reason: str
+    start: float | None = None
 
     @property
     def kernels(self) -> ModuleType:
@@ -46,16 +46,24 @@ class Choice:
 
 
 def choose(
-    device: str = "auto", backend: str = "auto", actions: int | None = None, local: int = 0
+    device: str = "auto",
+    backend: str = "auto",
+    actions: int | None = None,
+    local: int = 0,
+    shared: bool = False,
+    before: str = "",
 ) -> Choice:
     """Pick device and backend.
 
     actions: how many a job from file to file has; a CUDA device must then be free to use, and is
-    picked only where that many pay for its start. local: the number of this process on its
-    machine; where ``device`` names no device, processes take them in turn. torch is imported only
-    for a CUDA device. Raises UsageError for a device that is not there or a backend this version
-    has not.
+    picked only where that many pay for its start, by what this machine has measured
+    (:mod:`trajcli.kernels.speeds`). local: the number of this process on its machine; where
+    ``device`` names no device, processes take them in turn. shared: processes on several machines
+    have to come to the same answer. before: the backend that the job was begun with, kept where
+    it can be. torch is imported only for a CUDA device. Raises UsageError for a device that is
+    not there or a backend this version has not.
     """
+    began = None if "torch" in sys.modules else time.perf_counter()
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
         raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
@@ -64,7 +72,10 @@ def choose(
         raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
     if backend == "native" and device == "auto":
         return Choice("native", "cpu", "backend native was asked for")
-    name, reason = _device(device, backend, actions, local)
+    if device == "auto":
+        name, reason = _free(backend, actions, local, shared, before)
+    else:
+        name, reason = _asked(device, actions, local)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
@@ -74,7 +85,8 @@ def choose(
     elif backend == "auto":
         backend, because = _device_backend(name)
         reason += f"; {because}"
-    return Choice(backend, name, reason)
+    start = None if began is None or name == "cpu" else time.perf_counter() - began
+    return Choice(backend, name, reason, start)
 
 
 def absent_backends() -> dict[str, str]:
@@ -131,14 +143,12 @@ def _device_backend(name: str) -> tuple[str, str]:
     return "triton", f"compiled for compute capability {found}"
 
 
-def _device(asked: str, backend: str, actions: int | None, local: int) -> tuple[str, str]:
-    """The device, and why."""
+def _asked(asked: str, actions: int | None, local: int) -> tuple[str, str]:
+    """The device that was asked for, by its full name, and why."""
     from trajcli.kernels import cuda
 
     if asked == "cpu":
         return "cpu", "asked for"
-    if asked == "auto":
-        return _by_size(backend, actions, local)
     kind, _, index = asked.partition(":")
     if kind != "cuda" or not (index == "" or re.fullmatch("[0-9]+", index)):
         raise UsageError(
@@ -156,24 +166,39 @@ def _device(asked: str, backend: str, actions: int | None, local: int) -> tuple[
     return name, "asked for"
 
 
-def _by_size(backend: str, actions: int | None, local: int) -> tuple[str, str]:
-    """The device of ``auto``: a CUDA device where there is one and the job pays for its start."""
+def _free(
+    backend: str, actions: int | None, local: int, shared: bool, before: str
+) -> tuple[str, str]:
+    """The device of ``auto``, and why: a CUDA device where there is one and the job pays for it."""
     from trajcli.kernels import cuda
 
     if not cuda.driver():
         return "cpu", "no CUDA device is present"
-    rate = ACTIONS_PER_SECOND["torch" if backend == "torch" else _cpu_backend()]
-    least = START_UP_SECONDS * rate
-    if actions is not None and actions < least and backend != "triton":
-        few = f"{actions:,} actions take it less than the {START_UP_SECONDS:g} s"
-        return "cpu", f"{few} a CUDA device takes to start"
+    pays, reason = _weighed(backend, actions, shared, before)
+    if not pays:
+        return "cpu", reason
     why = cuda.absence()
     if why:
         return "cpu", f"no CUDA device is present: {why}"
     name = f"cuda:{local % cuda.count()}"
-    if actions is None:
-        return name, "a CUDA device is present"
-    why = cuda.trouble(name)
+    why = "" if actions is None else cuda.trouble(name)
     if why:
         return "cpu", f"{name} is busy or broken: {why}"
-    return name, f"{actions:,} actions pay for its start"
+    return name, reason
+
+
+def _weighed(backend: str, actions: int | None, shared: bool, before: str) -> tuple[bool, str]:
+    """Whether a CUDA device is worth asking for, and why."""
+    if actions is None:
+        return True, "a CUDA device is present"
+    if backend == "triton":
+        return True, "backend triton was asked for"
+    from trajcli.kernels import speeds
+
+    cpu = "torch" if backend == "torch" else _cpu_backend()
+    if before and backend == "auto":
+        return before != cpu, f"the run it goes on with had backend {before}"
+    known = speeds.BUILT_IN if shared else speeds.figures()
+    device = ("torch",) if backend == "torch" else ("triton", "torch")
+    estimate = speeds.estimate(actions, cpu, device, known)
+    return estimate.pays, estimate.words
