@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-os.environ["TRAJCLI_SPEEDS"] = "off"  # nothing is left in the cache folder of who runs the tests
+os.environ.pop("TRAJCLI_SPEEDS", None)  # figures of who runs the tests are not theirs
 
 
 @pytest.fixture(scope="session")

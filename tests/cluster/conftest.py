@@ -38,7 +38,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         if not name.startswith(LAUNCHERS) and name not in PLACES
     }
     path = f"{folder}{os.pathsep}{os.environ['PATH']}"
-    return {**ours, "PATH": path, "PYTHONPATH": str(ROOT), "TRAJCLI_SPEEDS": "off"}
+    return {**ours, "PATH": path, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture(scope="session")

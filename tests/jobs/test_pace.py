@@ -103,7 +103,7 @@ def test_a_run_that_did_not_end_leaves_nothing(request_):
     assert left() == {}
 
 
-@pytest.mark.parametrize("place", ["/proc/none/speed.json", ".", "off", "actions.npy/speed.json"])
+@pytest.mark.parametrize("place", ["/proc/none/speed.json", ".", "", "actions.npy/speed.json"])
 def test_a_run_is_the_same_where_figures_cannot_be_kept(request_, monkeypatch, place):
     run(request_)
     want = request_.out.read_bytes()

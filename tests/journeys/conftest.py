@@ -55,5 +55,5 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     for name in list(os.environ):
-        if name.startswith("TRAJCLI_") and name != "TRAJCLI_SPEEDS":
+        if name.startswith("TRAJCLI_"):
             monkeypatch.delenv(name)

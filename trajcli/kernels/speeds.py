@@ -1,9 +1,10 @@
-"""How fast this machine has been: figures of earlier runs, kept in a small file.
+"""How fast this machine has been: figures of earlier runs, in a file that the user names.
 
 Runs from file to file leave what they took, and ``--device auto`` weighs the CPU against a CUDA
-device by it; without a driver there is nothing to weigh, and the file is neither read nor written.
-Nothing depends on it: what cannot be read or written is as if it were not there. Of each figure
-the last few values are kept, each with its day, by host and number of threads:
+device by it. Nothing is written where nobody asked for it, so without TRAJCLI_SPEEDS the built-in
+figures count; without a driver there is nothing to weigh, and the file is neither read nor
+written. Nothing depends on it: what cannot be read or written is as if it were not there. Of each
+figure the last few values are kept, each with its day, by host and number of threads:
 
     {"format": 1, "machines": {"node1, 16 threads": {"cpu native": [[1.1e8, "2026-11-21"]]}}}
 """
@@ -29,7 +30,7 @@ _VALUES = 5
 _DAYS = 90
 """After which a value is forgotten: libraries and machines change."""
 _MACHINES = 16
-"""That share a home, at most; those not heard of for longest are dropped."""
+"""That share a file, at most; those not heard of for longest are dropped."""
 _MOST_BYTES = 1 << 16
 
 
@@ -112,7 +113,8 @@ def figures() -> dict[str, Figure]:
     first of a device's alone does not count, for the same reason.
     """
     path, found = place(), dict(BUILT_IN)
-    here = {} if path is None else _sensible(_read(path).get(_machine()))
+    machines = None if path is None else _read(path)
+    here = _sensible(machines.get(_machine())) if machines else {}
     for name, values in here.items():
         if len(values) > (0 if name.startswith("cpu") else 1):
             numbers = sorted(number for number, _ in values)
@@ -122,11 +124,12 @@ def figures() -> dict[str, Figure]:
 
 
 def keep(measured: Mapping[str, float]) -> None:
-    """Add what a run has measured, by name."""
+    """Add what a run has measured, by name; a file that is something else stays as it is."""
     path = place()
-    if path is None:
+    machines = None if path is None else _read(path)
+    if path is None or machines is None:
         return
-    machines, machine = _read(path), _machine()
+    machine = _machine()
     here, today = _sensible(machines.pop(machine, None)), date.today().isoformat()
     for name, number in measured.items():
         here[name] = [*here.get(name, []), (float(f"{number:.4g}"), today)][-_VALUES:]
@@ -137,14 +140,9 @@ def keep(measured: Mapping[str, float]) -> None:
 
 
 def place() -> Path | None:
-    """Where the file is: TRAJCLI_SPEEDS (``off``: nowhere), else in the user's cache folder."""
+    """The file that TRAJCLI_SPEEDS names; without it, nothing is kept."""
     told = os.environ.get("TRAJCLI_SPEEDS", "")
-    if told:
-        return None if told == "off" else Path(told)
-    cache, home = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", "")
-    if not os.path.isabs(cache):
-        cache = os.path.join(home, ".cache")
-    return Path(cache, "trajcli", "speed.json") if os.path.isabs(cache) else None
+    return Path(told) if told else None
 
 
 def _machine() -> str:
@@ -153,18 +151,21 @@ def _machine() -> str:
     return f"{os.uname().nodename}, {threads()} threads"
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """What the file says of each machine, not looked at yet."""
+def _read(path: Path) -> dict[str, Any] | None:
+    """What the file says of each machine, not looked at yet: nothing if there is none, None if it
+    is something else."""
     try:
-        if not path.is_file():
+        if not path.exists():
             return {}
+        if not path.is_file():
+            return None
         with open(path, "rb") as file:
             document = json.loads(file.read(_MOST_BYTES))
     except (OSError, ValueError, RecursionError):
-        return {}
+        return None
     known = isinstance(document, dict) and document.get("format") == _FORMAT
     machines = document.get("machines") if known else None
-    return machines if isinstance(machines, dict) else {}
+    return machines if isinstance(machines, dict) else None
 
 
 def _sensible(here: Any) -> dict[str, list[tuple[float, str]]]:
@@ -185,7 +186,6 @@ def _sensible(here: Any) -> dict[str, list[tuple[float, str]]]:
 def _write(path: Path, text: str) -> None:
     """Give the file its new text in one step, or leave it as it is."""
     fresh = Path(f"{path}.{os.getpid()}-{time.monotonic_ns()}")
-    os.makedirs(path.parent, mode=0o700, exist_ok=True)
     try:
         with open(fresh, "x", encoding="utf-8") as file:
             file.write(text)
