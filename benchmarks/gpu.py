@@ -105,11 +105,13 @@ class Job:
         program, upstream = self.program, [g[:, 1:] for g in self.out]
         if isinstance(program, BandProgram):
             head, tail = program.head, program.tail
-            into = {"into": self.grad} if kernels is triton_ops else {}
+            points = program.actions, head, tail
+            into = self.grad if kernels is triton_ops else None
             found = kernels.band_adjoint(
-                upstream, program.actions, head, tail, program.weights, of_table=False, **into
+                upstream, *points, program.weights, of_table=False, into=into
             )
-            return [g for g in found if g is not None]
+            of_states = [g for end in found[1:3] for g in end or () if g is not None]
+            return [found[0], *of_states]
         none: list[Any] = [None] * 4
         options = {"order": program.order, "scheme": program.scheme}
         if kernels is triton_ops:

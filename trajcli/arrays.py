@@ -7,12 +7,14 @@ neither imports torch nor knows a device.
 from __future__ import annotations
 
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from trajcli.errors import Fault, UsageError
 from trajcli.kernels.pairs import Array, Pair
 
 
@@ -220,6 +222,10 @@ def to_torch(values: Array, device: str, whole: bool = False) -> Any:
 
 
 _FEW_BYTES = 1 << 16
+_MANY = 256
+_kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+"""Small arrays that were sent to a device, the one used last at the end."""
+_sending = threading.Lock()
 _captured: list[Any] = []
 """What CUDA graphs copy from whenever they are replayed."""
 
@@ -232,18 +238,30 @@ def _sent(array: Any, device: Any) -> Any:
     """
     import torch
 
-    if device.type != "cuda" or array.nbytes > _FEW_BYTES:
+    if device.type != "cuda":
         return torch.from_numpy(array).to(device)
-    kept = _kept(array.tobytes(), array.dtype.str, array.shape, str(device))
-    if torch.cuda.is_current_stream_capturing():
+    capturing = torch.cuda.is_current_stream_capturing()
+    few = array.nbytes <= _FEW_BYTES
+    key = array.tobytes() if few else b"", array.dtype.str, array.shape, device
+    with _sending:
+        kept = _kept.get(key) if few else None
+        if kept is None and capturing:
+            raise UsageError(
+                Fault(
+                    "an array of the host cannot be sent to a device while a graph is captured",
+                    f"an array of shape {list(array.shape)}, {array.nbytes} bytes",
+                    f"a tensor on the device, or at most {_FEW_BYTES} bytes that were there before",
+                    hint="one call with the same arguments just before the capture",
+                )
+            )
+        if not few:
+            return torch.from_numpy(array).to(device)
+        if kept is None:
+            with torch.inference_mode(False):  # so that autograd can use it, too
+                kept = _kept[key] = torch.from_numpy(array.copy()).to(device)
+            if len(_kept) > _MANY:
+                _kept.popitem(last=False)
+        _kept.move_to_end(key)
+    if capturing:
         _captured.append(kept)
     return kept.clone()
-
-
-@lru_cache(maxsize=256)
-def _kept(data: bytes, kind: str, shape: tuple[int, ...], device: str) -> Any:
-    import torch
-
-    array = np.frombuffer(data, kind).reshape(shape).copy()
-    with torch.inference_mode(False):  # so that autograd can use it, too
-        return torch.from_numpy(array).to(device)

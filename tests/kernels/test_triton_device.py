@@ -13,7 +13,7 @@ import pytest
 import torch
 from kernel_cases import BANDS, CASCADES, DEVICE, assert_close, on_triton, problem
 
-from trajcli import State, integrate
+from trajcli import InputError, State, integrate
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 from trajcli.kernels import torch_ops, triton_ops
@@ -109,16 +109,29 @@ def test_integrate_is_captured_in_a_cuda_graph_after_a_call_to_warm_up(mode):
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("mode", ["acceleration", "central", "bspline"])
+def test_an_index_that_nobody_looked_at_gives_nan_where_there_is_no_state(mode):
+    index = torch.tensor([0, 1, 7, -3], device=DEVICE)
+    actions, states = torch.randn(4, 9, 7, device=DEVICE), torch.randn(2, 7, device=DEVICE)
+    rows = integrate(actions, states, 0.1, mode, start_index=index, allow_nonfinite=True)
+    assert torch.isfinite(rows.position[:2]).all()
+    assert torch.isnan(rows.position[2:, 0]).all()
+    with pytest.raises(InputError, match="index out of range"):
+        integrate(actions, states, 0.1, mode, start_index=index)
+
+
 @pytest.mark.parametrize("mode", ["acceleration", "jerk", "central", "bspline"])
 def test_a_backward_pass_is_captured_in_a_cuda_graph(mode):
     torch.manual_seed(0)
     actions = torch.randn(500, 32, 7, device=DEVICE, requires_grad=True)
-    start = torch.randn(500, 7, device=DEVICE, requires_grad=True)
+    start = torch.randn(20, 7, device=DEVICE, requires_grad=True)
+    index = torch.arange(500, device=DEVICE) % 20
+    dt = torch.full((500, 1), 0.1, device=DEVICE, requires_grad=True)
 
     def run() -> tuple[torch.Tensor, ...]:
-        rows = integrate(actions, start, 0.1, mode, allow_nonfinite=True)
+        rows = integrate(actions, start, dt, mode, start_index=index, allow_nonfinite=True)
         cost = sum((getattr(rows, name) ** 2).sum() for name in PARTS)
-        return torch.autograd.grad(cost, (actions, start))
+        return torch.autograd.grad(cost, (actions, start, dt))
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -139,10 +152,12 @@ def test_a_backward_pass_is_captured_in_a_cuda_graph(mode):
 @pytest.mark.parametrize("mode", ["clique", "acceleration", "jerk", "central", "bspline"])
 def test_the_host_does_not_wait_where_values_are_not_checked(mode):
     actions = torch.randn(3000, 32, 7, device=DEVICE, requires_grad=True)
-    start = torch.zeros(7, device=DEVICE)
+    start = torch.zeros(4, 7, device=DEVICE, requires_grad=True)
+    index = torch.arange(3000, device=DEVICE) % 4
+    dt = torch.full((3000, 1), 0.1, device=DEVICE, requires_grad=True)
 
     def both() -> None:
-        rows = integrate(actions, start, 0.1, mode, allow_nonfinite=True)
+        rows = integrate(actions, start, dt, mode, start_index=index, allow_nonfinite=True)
         sum((getattr(rows, name) ** 2).sum() for name in PARTS).backward()
 
     both()
