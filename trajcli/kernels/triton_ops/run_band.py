@@ -141,9 +141,10 @@ def forward(
 
 def _slide(weights: Weights, where: Windows, sliding: Stencil, job: dict[str, Any]) -> None:
     """All rows in one launch, in columns."""
-    layout = grid(job["batch"], job["horizon"], job["D"], cheap=True)
     head, started = job["HEAD"], job["START"]
-    begin, end = rows_of(where, head, head + job["horizon"] - sliding.points)
+    points = job["horizon"] + (0 if job["TAIL_POINTS"] else job["TAIL"])  # held ones are actions
+    begin, end = rows_of(where, head, head + points - sliding.points)
+    layout = grid(job["batch"], max(job["horizon"], end - begin), job["D"], cheap=True)
     slide[layout.programs](
         **job,
         **_spacing(weights),

@@ -166,9 +166,11 @@ def slide(
     windows one after the other from action ``skipped`` on. WEIGHTS: POINTS of each order, of
     differences.
 
-    Windows that hold points of head or tail slide in pairs. What is left, rows from ``alike`` on
-    or, with a SHIFT, all that are held at an end, has weights of its own in ``table``.
+    Where the last action is held (TAIL_POINTS is None), it is so in the columns. Windows that hold
+    points of a state slide in pairs. What is left, rows from ``alike`` on or, with a SHIFT, all
+    that are held at an end, has weights of its own in ``table``.
     """
+    HELD: tl.constexpr = TAIL > 0 and TAIL_POINTS is None
     trajectory, piece, column, alive = lanes(batch, pieces, N, DP, D)
     row_0 = piece * piece_rows
     factor = factors(spacing, spacing_stride, trajectory, batch, COMMON)
@@ -176,9 +178,14 @@ def slide(
     for m in tl.static_range(4):
         for _ in tl.static_range(count_of(POINTS, m)):
             window = window + (tl.zeros([N, DP], tl.float64),)
+    own = actions + trajectory * actions_stride + column
+    if HELD:
+        held = tl.load(own + (horizon - 1).to(tl.int64) * D, mask=alive, other=0.0)
     for i in tl.static_range(POINTS - 1):
-        at = trajectory * actions_stride + (row_0 + skipped + i) * D + column
-        given = tl.load(actions + at, mask=alive & (row_0 + skipped + i < horizon), other=0.0)
+        at = row_0 + skipped + i
+        given = tl.load(own + at * D, mask=alive & (at < horizon), other=0.0)
+        if HELD:
+            given = tl.where(at < horizon, given, held)
         window = with_point(window, widened(given), POINTS)
     flat = tl.arange(0, K * DP)[None, :]
     flat_row = flat // DP
@@ -191,10 +198,19 @@ def slide(
     )
     from_begin += (skipped + POINTS - 1) * D
     to_begin += before * D
+    known = horizon - (skipped + POINTS - 1)  # rows whose last point is an action of its own
+    last_0 = (pieces - 1) * piece_rows
     for first in range(0, tl.minimum(piece_rows, count), K):
         inside = there & (row_0 + first + flat_row < count)
-        tile = tl.load(actions + from_begin + from_place, mask=inside, other=0.0)
+        there_are = inside & (row_0 + first + flat_row < known)
+        tile = tl.load(actions + from_begin + from_place, mask=there_are, other=0.0)
         points = rows_of(tl.reshape(tile, [N, K, DP]), K)
+        if HELD:
+            if last_0 + first + K > known:
+                more = ()
+                for i in tl.static_range(K):
+                    more = more + (tl.where(row_0 + (first + i) < known, points[i], held),)
+                points = more
         columns = ((), (), (), ())
         for i in tl.static_range(K):
             window = with_point(window, widened(points[i]), POINTS)
@@ -270,8 +286,8 @@ def slide(
             late_points = tl.where(late > 0, late + (POINTS - 1), 0)
             for number in range(early_points + late_points):
                 is_late = number >= early_points
-                ahead = number + tl.where(is_late, early + count - early_points, 0)
-                t = ahead + tl.zeros([1, 1], tl.int64) - (POINTS - 1)
+                row = number + tl.where(is_late, early + count - early_points, 0) - (POINTS - 1)
+                t = row + tl.zeros([1, 1], tl.int64)
                 hi, lo = point(
                     t + (POINTS - 1 + OFFSET),
                     column,
@@ -292,14 +308,14 @@ def slide(
                     D,
                 )
                 window, lows = with_pair(window, lows, hi, lo, POINTS)
-                whole = t >= tl.where(is_late, early + count, 0)
-                to = trajectory * out_stride + (t + START) * D + column
-                for m in tl.static_range(4):
-                    if out[m] is not None:
-                        hi = result(window, WEIGHTS, POINTS, m)
-                        lo = result(lows, WEIGHTS, POINTS, m)
-                        value = narrowed(rounded(hi, lo) * factor[m], out[m].dtype.element_ty)
-                        tl.store(out[m] + to, value, mask=first_piece & whole)
+                if row >= tl.where(is_late, early + count, 0):  # the window is full
+                    to = trajectory * out_stride + (t + START) * D + column
+                    for m in tl.static_range(4):
+                        if out[m] is not None:
+                            hi = result(window, WEIGHTS, POINTS, m)
+                            lo = result(lows, WEIGHTS, POINTS, m)
+                            value = narrowed(rounded(hi, lo) * factor[m], out[m].dtype.element_ty)
+                            tl.store(out[m] + to, value, mask=first_piece)
         for number in range(others):
             row = number + tl.where(number >= before, count, 0)
             if SHIFT == 0:
