@@ -19,8 +19,9 @@ from trajcli.kernels.triton_ops.arithmetic import (
     two_sum,
     widened,
 )
+from trajcli.kernels.triton_ops.points import point, scaled_ends, start_row
 from trajcli.kernels.triton_ops.steps import lanes, offsets
-from trajcli.kernels.triton_ops.windows import band_rows, point, scaled_state, start_row
+from trajcli.kernels.triton_ops.windows import band_rows
 
 
 @triton.constexpr_function
@@ -230,36 +231,26 @@ def slide(
     lane = tl.program_id(0).to(tl.int64) * N % pieces
     if (lane == 0) | (lane + N > pieces):  # there is a first piece among the lanes
         first_piece = alive & (piece == 0)
-        begin = ()
-        end = ()
-        if HEAD > 0:
-            begin = scaled_state(
-                state,
-                state_strides,
-                state_rows,
-                states,
-                state_spacing,
-                state_spacing_stride,
-                trajectory,
-                column,
-                first_piece,
-                batch,
-                HEAD_POINTS,
-            )
-        if TAIL > 0 and TAIL_POINTS is not None:
-            end = scaled_state(
-                goal,
-                goal_strides,
-                goal_rows,
-                goals,
-                state_spacing,
-                state_spacing_stride,
-                trajectory,
-                column,
-                first_piece,
-                batch,
-                TAIL_POINTS,
-            )
+        begin, end = scaled_ends(
+            state,
+            state_strides,
+            state_rows,
+            states,
+            goal,
+            goal_strides,
+            goal_rows,
+            goals,
+            state_spacing,
+            state_spacing_stride,
+            trajectory,
+            column,
+            first_piece,
+            batch,
+            HEAD,
+            TAIL,
+            HEAD_POINTS,
+            TAIL_POINTS,
+        )
         if START:
             start_row(
                 out,

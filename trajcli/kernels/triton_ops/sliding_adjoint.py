@@ -65,7 +65,8 @@ def asked_by(upstream, at, mask):
 
 @triton.jit
 def with_weighed(totals, asked, places, NUMBERS: tl.constexpr, POINT: tl.constexpr):
-    """Four totals with what a state's parts are asked for by one of its points: see run_band.py."""
+    """Four totals with what a state's parts are asked for by one of its points, by NUMBERS of
+    formula.points."""
     found = ()
     for m in tl.static_range(4):
         if places[m] is not None:

@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from trajcli.kernels.triton_ops.arithmetic import tile_of, widened
-from trajcli.kernels.triton_ops.windows import kind_of, point, scaled_state, window
+from trajcli.kernels.triton_ops.points import point, scaled_ends
+from trajcli.kernels.triton_ops.windows import kind_of, window
 
 
 @triton.constexpr_function
@@ -66,34 +67,26 @@ def with_rows(
     early = ()
     late = ()
     if HALO:
-        if HEAD > 0:
-            early = scaled_state(
-                state,
-                state_strides,
-                state_rows,
-                states,
-                state_spacing,
-                state_spacing_stride,
-                trajectory,
-                d,
-                mask,
-                batch,
-                HEAD_POINTS,
-            )
-        if TAIL > 0 and TAIL_POINTS is not None:
-            late = scaled_state(
-                goal,
-                goal_strides,
-                goal_rows,
-                goals,
-                state_spacing,
-                state_spacing_stride,
-                trajectory,
-                d,
-                mask,
-                batch,
-                TAIL_POINTS,
-            )
+        early, late = scaled_ends(
+            state,
+            state_strides,
+            state_rows,
+            states,
+            goal,
+            goal_strides,
+            goal_rows,
+            goals,
+            state_spacing,
+            state_spacing_stride,
+            trajectory,
+            d,
+            mask,
+            batch,
+            HEAD,
+            TAIL,
+            HEAD_POINTS,
+            TAIL_POINTS,
+        )
     points = ()
     for i in tl.static_range(WIDTH):
         value, _ = point(
