@@ -226,7 +226,7 @@ _MANY = 256
 _kept: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
 """Small arrays that were sent to a device, the one used last at the end."""
 _sending = threading.Lock()
-_captured: list[Any] = []
+_captured: dict[int, Any] = {}
 """What CUDA graphs copy from whenever they are replayed."""
 
 
@@ -242,6 +242,8 @@ def _sent(array: Any, device: Any) -> Any:
         return torch.from_numpy(array).to(device)
     capturing = torch.cuda.is_current_stream_capturing()
     few = array.nbytes <= _FEW_BYTES
+    if not few and not capturing:
+        return torch.from_numpy(array).to(device)
     key = array.tobytes() if few else b"", array.dtype.str, array.shape, device
     with _sending:
         kept = _kept.get(key) if few else None
@@ -254,8 +256,6 @@ def _sent(array: Any, device: Any) -> Any:
                     hint="one call with the same arguments just before the capture",
                 )
             )
-        if not few:
-            return torch.from_numpy(array).to(device)
         if kept is None:
             with torch.inference_mode(False):  # so that autograd can use it, too
                 kept = _kept[key] = torch.from_numpy(array.copy()).to(device)
@@ -263,5 +263,7 @@ def _sent(array: Any, device: Any) -> Any:
                 _kept.popitem(last=False)
         _kept.move_to_end(key)
     if capturing:
-        _captured.append(kept)
+        _captured[id(kept)] = kept
+    else:  # it may be dropped before this stream has read it
+        kept.record_stream(torch.cuda.current_stream(device))
     return kept.clone()

@@ -321,7 +321,8 @@ class Inputs:
             if name in parts:
                 values = _placed(parts[name], device)
                 values = values if values.is_floating_point() else values.double()
-                found[m] = repeated(values, many) if values.shape[0] == 1 else values
+                # of one for all the gradients are summed before they are rounded
+                found[m] = repeated(float64(values), many) if values.shape[0] == 1 else values
         return found, rows
 
     def compute(

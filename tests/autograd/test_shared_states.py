@@ -101,10 +101,63 @@ def test_gradients_are_those_of_states_gathered_before(case: Any) -> None:
 def test_a_state_that_is_not_there_is_nan_where_nobody_looked() -> None:
     index = torch.tensor([0, 5, -1, 2])
     part = torch.arange(6.0).reshape(3, 2).requires_grad_()
-    from trajcli.autograd.folding import gathered, returned
+    from trajcli.autograd.folding import each_own, gathered, returned
 
     own = gathered(part, index)
     assert torch.isnan(own[1:3]).all()
     assert own[[0, 3]].tolist() == [[0, 1], [4, 5]]
+    mapped = each_own(part.detach(), None, torch.stack([index, index]), 0, 2)
+    assert torch.equal(torch.isnan(mapped[1]), torch.isnan(own))
     back = returned(torch.ones(4, 2), index, part)
     assert back.tolist() == [[1, 1], [0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("mode", ["jerk", "teleport", "central", "bspline"])
+@pytest.mark.parametrize("shared", ["one for all", "by an index"])
+def test_gradients_of_a_shared_state_are_summed_before_they_are_rounded(
+    mode: str, shared: str
+) -> None:
+    torch.manual_seed(0)
+    count, actions = 2000, torch.randn(2000, 5, 1)
+    one = torch.randn(1, 1).requires_grad_()
+    index = None if shared == "one for all" else torch.zeros(count, dtype=torch.int64)
+    states = one if index is None else torch.cat([one, torch.zeros(1, 1)])
+    weight = torch.randn(count, 20, 1)
+
+    def gradient(kind: torch.dtype) -> Tensor:
+        inputs = Inputs(
+            mode=make_mode(mode),
+            actions=actions.to(kind),
+            start={"position": states.to(kind)},
+            goal={},
+            dt=torch.tensor(0.5),
+            start_index=index,
+        )
+        rows = run_differentiable(inputs.program("cpu", gathers=True), torch_ops, kind)[0]
+        (found,) = torch.autograd.grad((rows * weight[:, : rows.shape[1]].to(kind)).sum(), one)
+        return found
+
+    found = gradient(torch.float32).double()
+    want = gradient(torch.float64).double()
+    assert abs(float(found - want)) <= 2e-7 * float(want.abs())
+
+
+def test_forward_mode_of_teleport_takes_states_by_their_index() -> None:
+    actions, states = torch.randn(2, 3, 1), torch.randn(3, 1)
+
+    def rows(actions: Tensor, dt: Tensor) -> Tensor:
+        inputs = Inputs(
+            mode=make_mode("teleport"),
+            actions=actions,
+            start={"position": states},
+            goal={},
+            dt=dt,
+            start_index=torch.tensor([1, 0]),
+            trusted=True,
+        )
+        program = inputs.program("cpu", gathers=True)
+        return run_differentiable(program, torch_ops, torch.float32)[0]
+
+    of_actions, of_dt = torch.func.jacfwd(rows, (0, 1))(actions, torch.tensor(0.3))
+    assert float(of_actions.sum()) == actions.numel()
+    assert float(of_dt.abs().sum()) == 0

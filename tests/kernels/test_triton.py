@@ -493,11 +493,12 @@ def test_one_piece_has_the_rows_there_are(monkeypatch):
 def test_launches_fit_a_grid_however_long_a_trajectory_is():
     from trajcli.kernels.triton_ops import run_band
 
-    for each, steps in ((True, 1), (False, 3)):
+    for each, steps, inside in itertools.product((True, False), (1, 3), (True, False)):
         where = Windows(10**8, 10**8, steps=steps, each=each)
-        programs, _ = run_band._layout(1, 10**8, 7, True, where)
+        rows = 10**8 if inside else 100_000
+        programs, _ = run_band._layout(1, rows, 7, inside, where)
+        assert len(programs) == 1  # the other axes have 65535 at most
         assert programs[0] < 2**31
-        assert all(count < 2**16 for count in programs[1:])
 
 
 @pytest.mark.parametrize(
@@ -579,6 +580,17 @@ def test_states_are_taken_by_their_index_in_the_kernel(mode, options):
         parts = [[part.hi for part in program.state]]
     assert [[len(part) for part in each] for each in parts] == [[3] * 4, [2] * 4][: len(parts)]
     assert all(part.dtype == torch.float32 for each in parts for part in each)  # as it was given
+
+
+@pytest.mark.parametrize(("mode", "options"), [INDEXED[0], INDEXED[4]])
+def test_an_index_may_lie_anyhow_in_memory(mode, options):
+    shared = indexed(mode, options, [2, 0, 1], [1, 1, 0])
+    wide = torch.tensor([2, 9, 0, 9, 1, 9], device=DEVICE)
+    strided = replace(shared, start_index=wide[::2])
+    np.testing.assert_array_equal(rows_on_triton(strided)[0], rows_on_triton(shared)[0])
+    same = replace(shared, start_index=torch.tensor([1], device=DEVICE).expand(3))
+    ones = replace(shared, start_index=torch.tensor([1, 1, 1], device=DEVICE))
+    np.testing.assert_array_equal(rows_on_triton(same)[0], rows_on_triton(ones)[0])
 
 
 @pytest.mark.parametrize("in_pieces", [False, True])

@@ -254,7 +254,8 @@ class BandAdjoint(Function):
                 *_or_zeros(upstream[5:9], goal, actions),
             ]
             grads = list(Band.apply(*moved, None, None, table, None, None, None, plan))
-            of_table = BandAdjoint.apply(*given, *moved, None, table, None, None, plan)[9]
+            if ctx.needs_input_grad[14]:
+                of_table = BandAdjoint.apply(*given, *moved, None, table, None, None, plan)[9]
         if upstream[9] is not None:
             plan = plan.of_tangent()
             same, turned = (actions, *start, *goal, spacing), upstream[9]
@@ -355,7 +356,7 @@ def _scaled(
     found: list[Any] = []
     for m, (x, t) in enumerate(zip(parts, moved, strict=True)):
         if x is None or spacing is None:
-            found.append(t)
+            found.append(None if t is None else gathered(t, rows))
             continue
         y = spacing**m * gathered(t, rows)
         if m and moved_spacing is not None:

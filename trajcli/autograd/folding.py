@@ -47,8 +47,8 @@ def returned(grad: Tensor, rows: Tensor | None, part: Tensor) -> Tensor:
         return grad
     last = part.shape[0] - 1
     known = (rows >= 0) & (rows <= last)
-    given = torch.where(known[:, None], grad, 0.0)
-    return grad.new_zeros(part.shape).index_put((rows.clamp(0, last),), given, accumulate=True)
+    given = torch.where(known[:, None], grad.double(), 0.0)
+    return given.new_zeros(part.shape).index_put((rows.clamp(0, last),), given, accumulate=True)
 
 
 def each_own(x: Any, dim: int | None, rows: Any, rows_dim: int | None, size: int) -> Any:
@@ -56,7 +56,9 @@ def each_own(x: Any, dim: int | None, rows: Any, rows_dim: int | None, size: int
     dimension, then."""
     part = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
     at = rows.expand(size, *rows.shape) if rows_dim is None else rows.movedim(rows_dim, 0)
-    return part.gather(1, at[:, :, None].expand(*at.shape, part.shape[2]))
+    last = part.shape[1] - 1
+    found = part.gather(1, at.clamp(0, last)[:, :, None].expand(*at.shape, part.shape[2]))
+    return found.masked_fill(((at < 0) | (at > last))[:, :, None], float("nan"))
 
 
 def batch_of(inputs: Sequence[Any], dims: Sequence[int | None]) -> int:

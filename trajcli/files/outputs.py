@@ -121,14 +121,11 @@ class Output(ABC):
 
     def _left_behind(self) -> tuple[Any, dict[str, Any]] | None:
         """What the journal of a stopped run says, and its arrays, if it was this very run."""
-        import zipfile
-
+        arrays = _left(self._journal)
         try:
-            with open(self._journal, "rb") as file, np.load(file, allow_pickle=False) as left:
-                arrays = {name: left[name] for name in left.files}
             head = json.loads(arrays.pop(_HEAD).tobytes())
             return (head, arrays) if head["identity"] == self._fingerprint() else None
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        except (ValueError, LookupError, TypeError):
             return None
 
     def _fingerprint(self) -> str:
@@ -368,15 +365,20 @@ class NpzOutput(FolderOutput):
 
 def left_by(path: Path, name: str) -> Any:
     """One of the arrays that a stopped run of OUT has left to go on from; None where it has not."""
-    import zipfile
+    return _left(_journal(path)).get(name)
 
+
+def _left(journal: Path) -> dict[str, Any]:
+    """The arrays in a journal: none where there is none, or something that numpy cannot read."""
+    import zipfile
+    import zlib
+
+    broken = (ValueError, LookupError, TypeError, AttributeError, EOFError, MemoryError, zlib.error)
     try:
-        with open(_journal(path), "rb") as file, np.load(file, allow_pickle=False) as left:
-            return left[name]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, EOFError):
-        return None  # nothing, or what numpy cannot read or would not take for an archive
-    except zipfile.BadZipFile:
-        return None
+        with open(journal, "rb") as file, np.load(file, allow_pickle=False) as left:
+            return {name: left[name] for name in left.files}
+    except (OSError, *broken, zipfile.BadZipFile):
+        return {}
 
 
 def _journal(path: Path) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ import numpy as np
 from trajcli.arrays import constant_pair, float64, held_for, is_repeated, namespace, own_rows, pair
 from trajcli.kernels.pairs import Array, Pair, power
 from trajcli.kernels.program import Held, Padding, StatePoints
+
+_POSITION = (Fraction(1), Fraction(0), Fraction(0), Fraction(0))
+"""Coefficients of a state's position."""
 
 
 def count_of(padding: Padding) -> int:
@@ -30,6 +34,10 @@ def points_of(padding: Padding, actions: Array) -> Pair | None:
     if isinstance(padding, Held):
         return pair(held_for(float64(actions[:, -1:]), padding.count))
     parts = [taken(part, padding.rows) for part in padding.parts]
+    if all(row == _POSITION for row in padding.coefficients):
+        position = parts[0]
+        assert position is not None
+        return pair(held_for(position[:, None], len(padding.coefficients)))
     given = [part for part in parts if part is not None]
     spacing = padding.spacing
     apart = spacing is not None and len(spacing.hi) > 1
@@ -77,4 +85,7 @@ def taken(part: Array | None, rows: Array | None) -> Array | None:
     """A part of a state as float64 [B, D], each trajectory its own."""
     if part is None or isinstance(part, float):  # a number, as a pair's low part
         return part
-    return float64(part) if rows is None else own_rows(part, rows)
+    if rows is not None:
+        return own_rows(part, rows)
+    wide = str(part.dtype).endswith("float64")
+    return part if wide else float64(part)  # a copy of what is one for all would be B of them

@@ -27,6 +27,8 @@ from trajcli.kernels.program import Held, Padding, StatePoints, Weights, Windows
 
 OLDEST = (3, 6)
 """The oldest Triton these kernels are tested with."""
+_MOST_DOFS = 32 * 65535
+"""As many as the second axis of a grid has places for."""
 
 
 @cache
@@ -114,7 +116,7 @@ def cascade_adjoint(
 ) -> tuple[list[Array], list[Array]]:
     """See :func:`trajcli.kernels.torch_ops.cascade_adjoint`."""
     batch, horizon, dofs = (int(n) for n in shape)
-    if batch * horizon * dofs == 0 or not _own(dt, *upstream, *end):
+    if batch * horizon * dofs == 0 or not _own(dt, *upstream, *end) or _wide(shape):
         from trajcli.kernels import torch_ops
 
         return torch_ops.cascade_adjoint(
@@ -220,7 +222,13 @@ def _by_formula(actions: Array, head: Padding, tail: Padding, weights: Weights) 
     """Whether there is something to do, and windows and points are as kernels are told them."""
     if not isinstance(weights.where, Windows) or not weights.where.count or not len(actions):
         return False
+    if _wide(actions.shape):
+        return False
     return not isinstance(head, Pair | Held) and not isinstance(tail, Pair)
+
+
+def _wide(shape: Sequence[int]) -> bool:
+    return int(shape[2]) > _MOST_DOFS
 
 
 def _usable(weights: Weights) -> Weights:

@@ -94,6 +94,7 @@ def states(parts: Sequence[Any], rows: Tensor | None) -> States:
     given = tuple(_readable(part) if isinstance(part, Tensor) else None for part in parts)
     strides = [s for part in given for s in ((0, 0) if part is None else part.stride())]
     count = next((int(part.shape[0]) for part in given if part is not None), 0)
+    rows = None if rows is None else rows.contiguous()  # kernels read them one after the other
     return States(given, tuple(int(s) for s in strides), rows, count)
 
 

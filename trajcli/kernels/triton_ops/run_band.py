@@ -55,17 +55,18 @@ def _layout(
 ) -> tuple[tuple[int, ...], dict[str, int]]:
     """Grid and tile: away from the ends flat places, near them a row of many trajectories.
 
-    Fewer places where each takes many registers: weights of its own, or ``paired`` points.
+    One axis, since the others have limits. Fewer places where each takes many registers: weights
+    of its own, or ``paired`` points.
     """
     if inside:
         few = paired or where.each or where.steps != 1
         tile = _tile(rows * dofs, _TILE // 4 if few else _TILE)
         runs = -(-rows * dofs // tile["F"])
-        return (-(-batch // tile["N"]) * runs,), {**tile, "runs": runs}  # axis 0 has no limit
+        return (-(-batch // tile["N"]) * runs,), {**tile, "runs": runs}
     columns = min(64, power_of_two(dofs))
     most = _EDGE_TILE if dofs % 4 else 2 * _EDGE_TILE  # 16 bytes a thread where rows are aligned
     tile = {"N": most // columns, "F": columns}
-    return (-(-batch // tile["N"]), rows, -(-dofs // columns)), {**tile, "runs": 1}
+    return (-(-batch // tile["N"]) * rows * -(-dofs // columns),), {**tile, "runs": 1}
 
 
 def parted(begin: int, end: int, total: int) -> list[tuple[bool, int, int, int, int]]:

@@ -65,7 +65,7 @@ def forward(
         "actions_stride": stride(given),
         "state": parts,
         "state_strides": given_states.strides,
-        "state_rows": state_rows,
+        "state_rows": given_states.rows,
         "states": given_states.count,
         **_dt(dt),
         "out_stride": outputs.stride,

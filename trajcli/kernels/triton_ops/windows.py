@@ -39,6 +39,12 @@ def kind_of(t, first, OFFSET: tl.constexpr, STEPS: tl.constexpr, EACH: tl.conste
 
 
 @triton.jit
+def row_number(count, D: tl.constexpr, F: tl.constexpr):
+    """Which of ``count`` rows a program has that has only one."""
+    return tl.program_id(0) // tl.cdiv(D, F) % count
+
+
+@triton.jit
 def places(
     count,
     runs,
@@ -51,7 +57,7 @@ def places(
     """Trajectories [N, 1] int64, number of the row, dof and whether there is such a place.
 
     INNER: one of ``runs`` of flat places of ``count`` rows, [1, F], in 32 bits unless WIDE. Else
-    one row, a number, [1, F] dofs.
+    one of ``count`` rows, a number, [1, F] dofs.
     """
     tile = tl.program_id(0)
     if INNER:
@@ -64,8 +70,9 @@ def places(
         d = flat % D
         there = flat < count * D
     else:
-        number = tl.program_id(1) + tl.zeros([1, 1], tl.int64)
-        d = tl.program_id(2) * F + tl.arange(0, F)[None, :]
+        number = row_number(count, D, F) + tl.zeros([1, 1], tl.int64)
+        d = tile % tl.cdiv(D, F) * F + tl.arange(0, F)[None, :]
+        tile = tile // tl.cdiv(D, F) // count
         there = d < D
     trajectory = tile.to(tl.int64) * N + tl.arange(0, N)[:, None]
     return trajectory, number, d, there

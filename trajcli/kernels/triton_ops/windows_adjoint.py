@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from trajcli.kernels.triton_ops.arithmetic import narrowed, widened
-from trajcli.kernels.triton_ops.windows import kind_of, places, weights_at
+from trajcli.kernels.triton_ops.windows import kind_of, places, row_number, weights_at
 
 
 @triton.jit
@@ -193,7 +193,7 @@ def band_adjoint(
         D,
     )
     if HELD > 0 and not INNER:
-        one = tl.program_id(1)
+        one = row_number(points, D, F)
         one = point_0 + one + tl.where(one >= jump_at, jump, 0)
         for more in range(1, tl.where(one == HEAD + horizon - 1, HELD + 1, 1)):
             total = asked_of(
