@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,11 +102,29 @@ def test_resume_with_nothing_left_behind_is_a_run(request_):
     assert run(replace(request_, resume=True))["resumed_after"] == 0
 
 
-def test_a_damaged_journal_starts_again(request_):
+def deflated() -> bytes:
+    """An archive whose compressed array is damaged."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, backend=np.arange(1000))
+    return buffer.getvalue()[:70] + b"\xff" * 20 + buffer.getvalue()[90:]
+
+
+def endless() -> bytes:
+    """An archive of an array that says it has 10^13 numbers."""
+    header = b"{'descr':'<f8','fortran_order':False,'shape':(10000000000000,)}"
+    header = header.ljust(117) + b"\n"
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("backend.npy", b"\x93NUMPY\x01\x00\x76\x00" + header)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("damaged", [b"{", deflated(), endless()], ids=["text", "zlib", "size"])
+def test_a_damaged_journal_starts_again(request_, damaged):
     with pytest.raises(Stopped):
         run(request_, on_progress=stop_at(0.5))
     (journal,) = Path().glob(".*journal")
-    journal.write_text("{")
+    journal.write_bytes(damaged)
     assert run(replace(request_, resume=True))["resumed_after"] == 0
 
 
