@@ -384,6 +384,22 @@ SLIDING = [case for case in BANDS if case[1].get("steps", 1) == 1 and not case[2
 """Bands whose windows slide by one point."""
 
 
+@pytest.mark.parametrize("horizon", range(1, 7))
+@pytest.mark.parametrize(("mode", "options", "recorded"), SLIDING)
+def test_windows_longer_than_the_actions_are_filled_from_both_ends(
+    mode, options, recorded, horizon
+):
+    given = problem(mode, options, recorded, (2, horizon, 1), "float32", "each")
+    found, want = on_triton(given, mode), integrate(**given, mode=mode, backend="torch")
+    for name in PARTS:
+        assert_close(getattr(found, name), getattr(want, name), name)
+    slopes, wanted = (gradients(given, mode, backend, True) for backend in ("triton", "torch"))
+    for a, b in zip(slopes, wanted, strict=True):
+        assert (a is None) == (b is None)
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-6 * float(b.abs().max() + 1e-9))
+
+
 @pytest.mark.parametrize(("mode", "options", "recorded"), [BANDS[3], BANDS[6], BANDS[9]])
 def test_windows_slide_to_the_same_bits_in_pieces(mode, options, recorded, monkeypatch):
     given = problem(mode, options, recorded, (2, 29, 3), "float32", "each")
