@@ -101,7 +101,7 @@ def test_gradients_are_those_of_states_gathered_before(case: Any) -> None:
 def test_a_state_that_is_not_there_is_nan_where_nobody_looked() -> None:
     index = torch.tensor([0, 5, -1, 2])
     part = torch.arange(6.0).reshape(3, 2).requires_grad_()
-    from trajcli.autograd.folding import each_own, gathered, returned
+    from trajcli.autograd.states import each_own, gathered, returned
 
     own = gathered(part, index)
     assert torch.isnan(own[1:3]).all()

@@ -20,14 +20,12 @@ from trajcli.autograd.folding import (
     Tensors,
     batch_of,
     buffers,
-    each_own,
     fold,
-    gathered,
     like,
     or_zero,
-    returned,
     unfold,
 )
+from trajcli.autograd.states import NONE, added, each_own, gathered, or_zeros, scaled, unscaled
 from trajcli.kernels.pairs import Pair
 from trajcli.kernels.program import (
     BandProgram,
@@ -41,8 +39,6 @@ from trajcli.kernels.program import (
 )
 
 Coefficients = tuple[tuple[Fraction, ...], ...]
-
-NONE = (None,) * 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +139,13 @@ class Band(Function):
         found = BandAdjoint.apply(
             *upstream, actions, *start, *goal, spacing, table, start_rows, goal_rows, plan
         )
-        of_start, of_spacing = _unscaled(found[1:5], start, spacing, start_rows, direct)
-        of_goal, more = _unscaled(found[5:9], goal, spacing, goal_rows)
+        of_start, of_spacing = unscaled(found[1:5], start, spacing, start_rows, direct)
+        of_goal, more = unscaled(found[5:9], goal, spacing, goal_rows)
         return (
             like(found[0], actions),
             *of_start,
             *of_goal,
-            _sum(of_spacing, more),
+            added(of_spacing, more),
             None,
             found[9],
             *NONE,
@@ -173,8 +169,8 @@ class Band(Function):
             return outputs
         inner = replace(plan, starts=False)
         y = [
-            *_scaled(start, starts, spacing, tangents[9], rows[0]),
-            *_scaled(goal, goals, spacing, tangents[9], rows[1]),
+            *scaled(start, starts, spacing, tangents[9], rows[0]),
+            *scaled(goal, goals, spacing, tangents[9], rows[1]),
         ]
         outputs = Band.apply(moved, *y, None, None, table, table_low, None, None, inner)
         if tangents[11] is not None:
@@ -250,8 +246,8 @@ class BandAdjoint(Function):
         if any(g is not None for g in upstream[:9]):
             moved = [
                 or_zero(upstream[0], actions),
-                *_or_zeros(upstream[1:5], start, actions),
-                *_or_zeros(upstream[5:9], goal, actions),
+                *or_zeros(upstream[1:5], start, actions),
+                *or_zeros(upstream[5:9], goal, actions),
             ]
             grads = list(Band.apply(*moved, None, None, table, None, None, None, plan))
             if ctx.needs_input_grad[14]:
@@ -260,12 +256,12 @@ class BandAdjoint(Function):
             plan = plan.of_tangent()
             same, turned = (actions, *start, *goal, spacing), upstream[9]
             more = Band.apply(*same, None, turned, None, *rows, plan)
-            grads = [_sum(a, b) for a, b in zip(grads, more, strict=True)]
+            grads = [added(a, b) for a, b in zip(grads, more, strict=True)]
             found = BandAdjoint.apply(*given, *same, turned, *rows, replace(plan, of_table=False))
             of_actions = like(found[0], actions)
-            of_start, of_spacing = _unscaled(found[1:5], start, spacing, rows[0])
-            of_goal, rest = _unscaled(found[5:9], goal, spacing, rows[1])
-            of_spacing = _sum(of_spacing, rest)
+            of_start, of_spacing = unscaled(found[1:5], start, spacing, rows[0])
+            of_goal, rest = unscaled(found[5:9], goal, spacing, rows[1])
+            of_spacing = added(of_spacing, rest)
         return (
             *(like(g, x) for g, x in zip(grads, given, strict=True)),
             of_actions,
@@ -291,8 +287,8 @@ class BandAdjoint(Function):
         )
         moved = [
             or_zero(tangents[4], actions),
-            *_scaled(start, starts, spacing, tangents[13], rows[0]),
-            *_scaled(goal, goals, spacing, tangents[13], rows[1]),
+            *scaled(start, starts, spacing, tangents[13], rows[0]),
+            *scaled(goal, goals, spacing, tangents[13], rows[1]),
         ]
         total[9] = BandAdjoint.apply(*given, *moved, None, table, None, None, plan)[9]
         if any(t is not None for t in tangents[:4]):
@@ -345,64 +341,6 @@ def _folded(
     return [fold(x, d, size, batch) for x, d in zip(found, places, strict=True)]
 
 
-def _scaled(
-    parts: Tensors,
-    moved: Sequence[Any],
-    spacing: Tensor | None,
-    moved_spacing: Tensor | None,
-    rows: Tensor | None,
-) -> list[Any]:
-    """How scaled parts move: each trajectory's own spacingᵐ·ẋ_m + m·spacingᵐ⁻¹·ẋ·x_m, [B, D]."""
-    found: list[Any] = []
-    for m, (x, t) in enumerate(zip(parts, moved, strict=True)):
-        if x is None or spacing is None:
-            found.append(None if t is None else gathered(t, rows))
-            continue
-        y = spacing**m * gathered(t, rows)
-        if m and moved_spacing is not None:
-            y = y + m * spacing ** (m - 1) * moved_spacing * gathered(x, rows)
-        found.append(y)
-    return found
-
-
-def _unscaled(
-    grads: Tensors,
-    parts: Tensors,
-    spacing: Tensor | None,
-    rows: Tensor | None,
-    direct: Tensors = NONE,
-) -> tuple[list[Tensor | None], Tensor | None]:
-    """Gradients of parts and of the spacing from those of the scaled parts.
-
-    direct: gradients of each trajectory's own parts beside those.
-    """
-    found: list[Tensor | None] = []
-    of_spacing: Tensor | None = None
-    for m, (x, y, own) in enumerate(zip(parts, grads, direct, strict=True)):
-        if x is None:
-            found.append(None)
-            continue
-        grad = own
-        if y is not None and y.ndim == 2:  # there are points made of it
-            grad = _sum(own, y if spacing is None else spacing**m * y)
-            if m and spacing is not None:
-                slope = m * spacing ** (m - 1) * (gathered(x, rows) * y).sum(1)[:, None]
-                of_spacing = _sum(of_spacing, slope)
-        found.append(None if grad is None else like(returned(grad, rows, x), x))
-    if of_spacing is not None and spacing is not None and len(spacing) == 1:
-        of_spacing = of_spacing.sum(0)[None]
-    return found, of_spacing
-
-
-def _or_zeros(grads: Tensors, parts: Tensors, actions: Tensor) -> list[Tensor | None]:
-    """Gradients of scaled parts [B, D], zeros where they are absent and the part is not."""
-    zero = torch.zeros_like(actions[:, 0], dtype=torch.float64)
-    return [
-        None if x is None else zero if g is None or g.ndim != 2 else g
-        for g, x in zip(grads, parts, strict=True)
-    ]
-
-
 def _with_first(
     rows: Sequence[Tensor], first: Sequence[Any], index: Tensor | None
 ) -> tuple[Tensor, ...]:
@@ -419,9 +357,3 @@ def _pair(hi: Tensor | None, lo: Tensor | None) -> Pair | None:
     if hi is None:
         return None
     return Pair(hi, torch.zeros_like(hi) if lo is None else lo)
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Any:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b

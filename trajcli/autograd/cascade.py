@@ -16,14 +16,12 @@ from trajcli.autograd.folding import (
     Tensors,
     batch_of,
     buffers,
-    each_own,
     fold,
-    gathered,
     like,
     or_zero,
-    returned,
     unfold,
 )
+from trajcli.autograd.states import added, each_own, gathered, returned
 from trajcli.kernels.program import CascadeProgram, run_program
 from trajcli.kernels.transpose import action_weights, cascade_gradients, dt_gradient
 from trajcli.kernels.transpose import slopes as slopes_of
@@ -123,7 +121,7 @@ class Cascade(Function):
             own = [gathered(part, index) for part in state]
             slopes = _slopes(_inner(rows, plan), sources, own, dt, plan)
             moved = [
-                _sum(e, None if slope is None else slope * tangents[8][:, :, None])
+                added(e, None if slope is None else slope * tangents[8][:, :, None])
                 for e, slope in zip(moved, slopes, strict=True)
             ]
         if moved[plan.order] is None:
@@ -273,9 +271,3 @@ def _slopes_transposed(
 def _inner(rows: Sequence[Tensor], plan: CascadePlan) -> list[Tensor]:
     """Rows 1..H."""
     return [row[:, 1:] for row in rows] if plan.start_row else list(rows)
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b

@@ -1,5 +1,4 @@
-"""Gradients that are absent or of another dtype, states that trajectories share, and dimensions
-that vmap adds."""
+"""Gradients that are absent or of another dtype, and dimensions that vmap adds."""
 
 from __future__ import annotations
 
@@ -9,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trajcli.arrays import own_rows
 from trajcli.kernels.torch_ops import mapped_zero
 
 Tensors = Sequence[Tensor | None]
@@ -33,32 +31,6 @@ def or_zero(tangent: Tensor | None, of: Tensor | None) -> Any:
     if of is None:
         return None
     return torch.zeros_like(of) if tangent is None else tangent
-
-
-def gathered(part: Tensor, rows: Tensor | None) -> Tensor:
-    """Each trajectory's row of a part of a state."""
-    return part if rows is None else own_rows(part, rows)
-
-
-def returned(grad: Tensor, rows: Tensor | None, part: Tensor) -> Tensor:
-    """The transpose of :func:`gathered`: the gradient of a part from those of all trajectories,
-    summed in their order."""
-    if rows is None:
-        return grad
-    last = part.shape[0] - 1
-    known = (rows >= 0) & (rows <= last)
-    given = torch.where(known[:, None], grad.double(), 0.0)
-    return given.new_zeros(part.shape).index_put((rows.clamp(0, last),), given, accumulate=True)
-
-
-def each_own(x: Any, dim: int | None, rows: Any, rows_dim: int | None, size: int) -> Any:
-    """:func:`gathered` of a part that is mapped over, or whose rows are; mapped over its first
-    dimension, then."""
-    part = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-    at = rows.expand(size, *rows.shape) if rows_dim is None else rows.movedim(rows_dim, 0)
-    last = part.shape[1] - 1
-    found = part.gather(1, at.clamp(0, last)[:, :, None].expand(*at.shape, part.shape[2]))
-    return found.masked_fill(((at < 0) | (at > last))[:, :, None], float("nan"))
 
 
 def batch_of(inputs: Sequence[Any], dims: Sequence[int | None]) -> int:
