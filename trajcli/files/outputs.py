@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, OutputError, Stopped
+from trajcli.files import journal
 from trajcli.files.mapping import map_writable, populate
 from trajcli.files.placing import (
     PROVENANCE,
@@ -35,7 +36,6 @@ from trajcli.files.schema import Schema, Variable
 
 _COPY_BYTES = 1 << 24
 _ROWS_AT_ONCE = 1 << 20
-_HEAD = "journal"
 
 
 class Output(ABC):
@@ -71,7 +71,7 @@ class Output(ABC):
         self._durable = durable
         refuse_output(path, overwrite)
         self._hidden = path.parent / f".{path.name}.trajcli-part"
-        self._journal = _journal(path)
+        self._journal = journal.place_of(path)
         self._left = path.parent / f".{path.name}.trajcli-left"
         self._identity = identity
         self._lock = locked(self._hidden, path)
@@ -121,12 +121,8 @@ class Output(ABC):
 
     def _left_behind(self) -> tuple[Any, dict[str, Any]] | None:
         """What the journal of a stopped run says, and its arrays, if it was this very run."""
-        arrays = _left(self._journal)
-        try:
-            head = json.loads(arrays.pop(_HEAD).tobytes())
-            return (head, arrays) if head["identity"] == self._fingerprint() else None
-        except (ValueError, LookupError, TypeError):
-            return None
+        head, arrays = journal.read(self._journal)
+        return (head, arrays) if head.get("identity") == self._fingerprint() else None
 
     def _fingerprint(self) -> str:
         """The same for runs that write the same values to the same places."""
@@ -141,12 +137,8 @@ class Output(ABC):
         """
         self._sync(self._hidden)
         offsets = {name: offset for name, (_, offset) in self._places.items()}
-        head = json.dumps({"identity": self._fingerprint(), "done": done, "offsets": offsets})
-        fresh = self._journal.parent / f"{self._journal.name}-new"
-        remove(fresh)
-        with open(fresh, "xb") as file:  # never through a link that lies there
-            np.savez(file, **{_HEAD: np.frombuffer(head.encode(), np.uint8), **carried})
-        os.replace(fresh, self._journal)
+        head = {"identity": self._fingerprint(), "done": done, "offsets": offsets}
+        journal.write(self._journal, head, carried)
         self._close()
         os.close(self._lock)
 
@@ -361,28 +353,6 @@ class NpzOutput(FolderOutput):
         os.replace(archive, inner)
         remove(self._hidden)
         self._hidden = inner
-
-
-def left_by(path: Path, name: str) -> Any:
-    """One of the arrays that a stopped run of OUT has left to go on from; None where it has not."""
-    return _left(_journal(path)).get(name)
-
-
-def _left(journal: Path) -> dict[str, Any]:
-    """The arrays in a journal: none where there is none, or something that numpy cannot read."""
-    import zipfile
-    import zlib
-
-    broken = (ValueError, LookupError, TypeError, AttributeError, EOFError, MemoryError, zlib.error)
-    try:
-        with open(journal, "rb") as file, np.load(file, allow_pickle=False) as left:
-            return {name: left[name] for name in left.files}
-    except (OSError, *broken, zipfile.BadZipFile):
-        return {}
-
-
-def _journal(path: Path) -> Path:
-    return path.parent / f".{path.name}.trajcli-journal"
 
 
 def open_output(

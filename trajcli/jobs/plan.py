@@ -11,8 +11,8 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
+from trajcli.files import journal
 from trajcli.files.arrays import StoredArray
-from trajcli.files.outputs import left_by
 from trajcli.files.placing import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, derived_unit, packed_schema
 from trajcli.input_checks import shape_faults
@@ -215,8 +215,8 @@ def _by_size(request: Request, actions: int, local: int, first: Choice) -> Choic
 
     Shares have to agree, and a stopped run is gone on with only by the backend it had.
     """
-    left = left_by(request.out, BACKEND_LEFT) if request.resume else None
-    before = next((backend for backend in BACKENDS if backend == str(left)), "")
+    left = journal.read(journal.place_of(request.out))[1] if request.resume else {}
+    before = next((name for name in BACKENDS if name == str(left.get(BACKEND_LEFT))), "")
     shared = request.share is not None
     choice = choose(request.device, request.backend, actions, local, shared, before)
     return replace(choice, start=choice.start or first.start)
