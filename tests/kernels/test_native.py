@@ -149,6 +149,46 @@ def test_views_other_types_and_mixed_outputs_are_read_right():
                 np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
 
 
+def beside_their_places(shape: tuple[int, ...], kind: str) -> Any:
+    """Zeros that begin one byte into a buffer, as arrays within other people's files may."""
+    size = int(np.prod(shape)) * np.dtype(kind).itemsize
+    found = np.frombuffer(bytearray(size + 1), np.uint8, offset=1).view(kind).reshape(shape)
+    assert not found.flags.aligned
+    return found
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_arrays_that_are_not_aligned_are_read_and_written_right(library, kind):
+    """Also more than 4 MB of them, which are written past the cache in whole lines."""
+    torch = pytest.importorskip("torch")
+    kept = (lambda a: a) if library == "numpy" else torch.from_numpy
+    shape = batch, _, dofs = 8, 9000, 4
+    random = np.random.default_rng(2)
+    actions = beside_their_places(shape, kind)
+    actions[...] = random.standard_normal(shape)
+    aligned = actions.copy()
+    state = [Pair(kept(np.zeros((batch, dofs))), kept(np.zeros((batch, dofs)))) for _ in range(4)]
+    step = kept(np.full((1, 1), 0.1))
+    wanted = integrate(aligned, np.zeros(dofs), 0.1, "jerk", frames="actions", backend="native")
+    out = [beside_their_places(shape, kind) for _ in range(4)]
+    assert sum(part.nbytes for part in out) > 4 << 20
+    native.cascade(
+        [None, None, None, kept(actions)],
+        state,
+        step,
+        order=3,
+        scheme="euler",
+        out=[kept(part) for part in out],
+    )
+    for part, name in zip(out, PARTS, strict=True):
+        np.testing.assert_array_equal(part, getattr(wanted, name))
+    plan = integrate(aligned, np.zeros(dofs), 0.1, "central", backend="native")
+    found = integrate(kept(actions), kept(np.zeros(dofs)), 0.1, "central", backend="native")
+    for name in PARTS:
+        np.testing.assert_array_equal(np.asarray(getattr(found, name)), getattr(plan, name))
+
+
 def test_without_compiled_kernels_torch_takes_over_and_says_why(monkeypatch):
     monkeypatch.setattr(native, "_library", lambda: (None, "not built: no C++ compiler"))
     assert choose().backend == "torch"

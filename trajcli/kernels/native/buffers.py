@@ -156,7 +156,10 @@ def stride_of(array: Array) -> int:
 
 
 def _in_rows(array: Array) -> bool:
-    """Whether rows and dofs lie side by side."""
+    """Whether rows and dofs lie side by side, and are aligned: a line of the cache that a kernel
+    writes past it holds whole numbers."""
+    if not _is_aligned(array):
+        return False
     _, rows, dofs = array.shape
     _, by_row, by_dof = _strides(array)
     if not is_torch(array) and not array.dtype.isnative:
@@ -164,8 +167,20 @@ def _in_rows(array: Array) -> bool:
     return (dofs == 1 or by_dof == 1) and (rows <= 1 or by_row == dofs)
 
 
+def _is_aligned(array: Array) -> bool:
+    """Whether numbers lie where the machine wants those of their type."""
+    if is_torch(array):
+        return bool(array.data_ptr() % array.element_size() == 0)
+    return bool(array.flags.aligned)
+
+
 def _contiguous(array: Array) -> Any:
-    return array.contiguous() if is_torch(array) else np.ascontiguousarray(array)
+    """Side by side and aligned: the array itself where it is so, else a copy."""
+    if is_torch(array):
+        laid = array.contiguous()
+        return laid if _is_aligned(laid) else laid.clone()
+    laid = np.ascontiguousarray(array)
+    return laid if _is_aligned(laid) else laid.copy()
 
 
 def _like(array: Array) -> Any:

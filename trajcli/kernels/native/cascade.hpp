@@ -51,7 +51,7 @@ struct Forward {
 
     template <bool CAREFUL, class Out>
     static inline void row(Lanes& lanes, const Step<ORDER, SCHEME>& step, const double* const in[4],
-                           std::int64_t at, Out* const out[4], int bottom, int top) {
+                           std::int64_t at, Out* const out[4], int, int bottom, int top) {
         Pair* x = lanes.x;
         Pair next[4] = {x[0], x[1], x[2], x[3]};
         Vec action = load(in[ORDER] + at);
@@ -88,7 +88,7 @@ struct Adjoint {
 
     template <bool CAREFUL, class Out>
     static inline void row(Lanes& lanes, const Step<ORDER, SCHEME>& step, const double* const in[4],
-                           std::int64_t at, Out* const out[4], int, int) {
+                           std::int64_t at, Out* const out[4], int own, int, int) {
         Pair* later = lanes.x;
         Pair asked[4], next[4];
         for (int m = 0; m < 4; m++) {
@@ -114,19 +114,21 @@ struct Adjoint {
                 next[ORDER] = add(next[ORDER], multiply(step.before[n], asked[m]));
         }
         for (int m = 0; m < 4; m++) {
-            if (out[m]) store(out[m] + at, rounded<CAREFUL>(asked[m]));
+            // the row behind this one is there already: spare lanes must not go over it
+            if (out[m]) store(out[m] + at, rounded<CAREFUL>(asked[m]), own);
             later[m] = next[m];
         }
     }
 };
 
-// Rows of one vector of lanes. ``steps``: dt of every row and lane; null: ``dt`` for all rows.
+// Rows of one vector of lanes, of which the first ``own`` are the row's. ``steps``: dt of every row
+// and lane; null: ``dt`` for all rows.
 struct Tile {
     const double* in[4];
     const double* steps;
     Vec dt;
     std::int64_t count, stride;
-    int bottom, top;
+    int own, bottom, top;
 };
 
 template <class Kernel, bool CAREFUL, class Out>
@@ -136,7 +138,8 @@ void compute_rows(double* kept, const Tile& tile, Out* const out[4]) {
     for (std::int64_t i = 0; i < tile.count; i++) {
         std::int64_t t = Kernel::backwards ? tile.count - 1 - i : i;
         if (tile.steps) step = Step<Kernel::ORDER, Kernel::SCHEME>(load(tile.steps + t * W));
-        Kernel::template row<CAREFUL>(lanes, step, tile.in, t * tile.stride, out, tile.bottom, tile.top);
+        Kernel::template row<CAREFUL>(lanes, step, tile.in, t * tile.stride, out, tile.own, tile.bottom,
+                                      tile.top);
     }
     lanes.keep(kept);
 }
@@ -350,10 +353,11 @@ private:
             stages_[m][0].aim(place(m, 0, row0));
             rooms[m] = stages_[m][0].room();
         }
-        // Last columns first: what a vector writes beyond its row is then written over.
+        // Last columns first: what a vector writes beyond its row, forward, is then written over.
         for (std::int64_t c = blocks_ - 1; c >= 0; c--) {
+            const int own = static_cast<int>(width_ - c * W < W ? width_ - c * W : W);
             Tile tile{{}, job_.dt_step_stride ? steps_.data() : nullptr, dt, count, width_,
-                      bottom_, top_};
+                      own, bottom_, top_};
             Out* out[4] = {};
             for (int m = 0; m < 4; m++) {
                 if (job_.in[m]) tile.in[m] = in_[m].data() + c * W;

@@ -38,6 +38,15 @@ inline void store(float* to, Vec v) {
     std::memcpy(to, &narrow, sizeof narrow);
 }
 
+// The first lanes alone; what lies behind them stays as it is.
+template <class Out>
+inline void store(Out* to, Vec v, int lanes) {
+    if (lanes == W) return store(to, v);
+    Out part[W];
+    store(part, v);
+    for (int l = 0; l < lanes; l++) to[l] = part[l];
+}
+
 inline Vec all(double x) { return x - Vec{}; }
 
 // a·b + c, with one rounding where the machine can; only ever used on low-order parts.

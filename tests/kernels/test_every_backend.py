@@ -1,0 +1,438 @@
+"""Every CPU backend and instruction set: results and gradients, as anyone who calls sees them.
+
+Only :func:`trajcli.integrate` is called, so this holds whatever the kernels look like inside.
+Short trajectories are compared with exact arithmetic: the weights of every output on every input
+are found by putting in unit vectors, their slopes by steps of 2⁻¹⁰⁰; gradients are the weights'
+transposes. Long ones, and random ones, are compared with the backend in torch.
+
+Random cases are others each time. A failure names its seed; ``TRAJCLI_SEED`` brings it back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import exact
+import numpy as np
+import pytest
+import torch
+from exact import ORDERS, PARTS
+
+from trajcli import State, integrate
+from trajcli.kernels import native
+
+SEED = int(os.environ.get("TRAJCLI_SEED") or random.SystemRandom().randrange(2**31))
+BACKENDS = ["torch", "native 1", "native 3", "native 4"]
+"""torch, and the compiled kernels held to each instruction set: any machine's, AVX2, AVX-512."""
+
+CASCADES: list[Any] = [
+    ("clique", {}, False),
+    ("clique", {}, True),
+    *(
+        (mode, {"scheme": scheme}, False)
+        for mode in ("velocity", "acceleration", "jerk")
+        for scheme in ("euler", "zoh", "foh")
+    ),
+]
+CENTRAL: list[Any] = [
+    ("central", {}, False),
+    ("central", {"ends": "goal"}, False),
+    ("central", {}, True),
+]
+BSPLINES: list[Any] = [
+    ("bspline", {"degree": degree, "steps": steps, "ends": ends}, False)
+    for degree in (3, 4, 5)
+    for steps in (1, 3, 5)
+    for ends in ("plan", "goal")
+]
+MODES = [*CASCADES, *CENTRAL, *BSPLINES]
+DOFS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17, 33)
+FORMS = ("number", "[B,1]", "[H]", "[B,H]")
+EVEN = FORMS[:2]
+DTYPES = ("float32", "float64")
+
+
+_known: dict[tuple[Any, str, int], Any] = {}
+
+
+def once(work: Callable[[Problem], Any], given: Problem) -> Any:
+    """What the work finds, found once for all instruction sets."""
+    key = work, str(given), given.seed
+    if key not in _known:
+        _known[key] = work(given)
+    return _known[key]
+
+
+def name_of(case: Any) -> str:
+    mode, options, recorded = case
+    return " ".join([mode, *map(str, options.values()), *["recording"] * recorded])
+
+
+each_mode = pytest.mark.parametrize("case", MODES, ids=name_of)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Torch's threads wait for each other in loops: on a busy machine that takes most of a test."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A backend by name; the instruction set is set already."""
+    name, _, level = request.param.partition(" ")
+    if name == "native":
+        if native.absence():
+            pytest.skip(native.absence())
+        monkeypatch.setenv("TRAJCLI_INSTRUCTIONS", level)
+        wanted = {"3": "x86-64-v3", "4": "x86-64-v4"}.get(level, "baseline")
+        if native.instruction_set() != wanted:
+            pytest.skip(f"this machine has no {wanted}")
+    return str(name)
+
+
+@pytest.fixture
+def compiled(backend: str) -> str:
+    """A backend to compare with torch."""
+    if backend == "torch":
+        pytest.skip("it is the one compared with")
+    return backend
+
+
+# -- problems and what a backend makes of them -----------------------------------------------
+
+
+@dataclass
+class Problem:
+    """Inputs as NumPy arrays, and the seed of the gradients that come from above."""
+
+    mode: str
+    options: dict[str, Any]
+    recorded: bool
+    actions: Any
+    start: list[Any]
+    goal: list[Any]
+    dt: Any
+    form: str
+    seed: int
+    dtype: str | None = None
+    used: tuple[str, ...] = PARTS
+
+    @property
+    def horizon(self) -> int:
+        return int(self.actions.shape[1])
+
+    def arguments(self, actions: Any, dt: Any, start: list[Any], goal: list[Any]) -> dict[str, Any]:
+        given = {"actions": actions, "dt": dt, "mode": self.mode, "dtype": self.dtype}
+        given["start"] = "first" if self.recorded else State(*start)
+        if goal:
+            given["goal"] = State(*goal)
+        return given | self.options
+
+    def upstream(self, rows: int) -> Any:
+        """What is asked of the outputs: [4, B, T, D], of values float32 has."""
+        batch, _, dofs = self.actions.shape
+        drawn = np.random.default_rng(self.seed).standard_normal((4, batch, rows, dofs))
+        drawn *= np.array([part in self.used for part in PARTS])[:, None, None, None]
+        return drawn.astype(np.float32)
+
+    def __str__(self) -> str:
+        shape, dtype = self.actions.shape, self.actions.dtype
+        return (
+            f"{self.mode} {self.options} recorded={self.recorded} {shape} {dtype} to "
+            f"{self.dtype or dtype}, dt {self.form}, upstream of {', '.join(self.used)}"
+        )
+
+
+def problem(
+    case: Any, shape: tuple[int, int, int], form: str, dtype: str, seed: int, **more: Any
+) -> Problem:
+    mode, options, recorded = case
+    options = options | more
+    rng = np.random.default_rng(seed)
+    batch, horizon, dofs = shape
+    count = horizon - recorded
+    shapes = {"number": (), "[H]": (count,), "[B,1]": (batch, 1), "[B,H]": (batch, count)}
+    goals = 0 if options.get("ends") != "goal" else 1 if mode == "central" else 4
+    dt = np.asarray(rng.uniform(0.02, 0.2, size=shapes[form]))
+    states = rng.standard_normal((4 + goals, batch, dofs)).astype(dtype)
+    return Problem(
+        mode,
+        options,
+        recorded,
+        actions=rng.standard_normal(shape).astype(dtype),
+        start=[] if recorded else list(states[:4]),
+        goal=list(states[4:]),
+        dt=dt,
+        form=form,
+        seed=seed,
+    )
+
+
+def results(given: Problem, backend: str = "torch") -> dict[str, Any]:
+    """Outputs and gradients by name, on tensors."""
+    inputs = [given.actions, given.dt, *given.start, *given.goal]
+    leaves = [torch.tensor(values, requires_grad=True) for values in inputs]
+    states = leaves[2:]
+    count = len(given.start)
+    found = integrate(
+        **given.arguments(*leaves[:2], states[:count], states[count:]), backend=backend
+    )
+    outputs = [getattr(found, part) for part in PARTS]
+    kept = [m for m in range(4) if PARTS[m] in given.used]
+    asked = torch.as_tensor(given.upstream(outputs[0].shape[1])).to(outputs[0].dtype)
+    grads = torch.autograd.grad(
+        [outputs[m] for m in kept],
+        leaves,
+        [asked[m] for m in kept],
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    values = {part: out.detach().numpy() for part, out in zip(PARTS, outputs, strict=True)}
+    of = zip(names_of_gradients(given), grads, strict=True)
+    return values | {name: grad.numpy() for name, grad in of}
+
+
+def names_of_gradients(given: Problem) -> list[str]:
+    states = [("start", given.start), ("goal", given.goal)]
+    parts = [f"{role} {part}" for role, values in states for part in PARTS[: len(values)]]
+    return [f"gradient of {name}" for name in ("actions", "dt", *parts)]
+
+
+def on_numpy(given: Problem, backend: str) -> dict[str, Any]:
+    """Outputs by name, on NumPy arrays."""
+    arguments = given.arguments(given.actions, given.dt, given.start, given.goal)
+    found = integrate(**arguments, backend=backend)
+    return {part: getattr(found, part) for part in PARTS}
+
+
+def assert_near(found: Any, want: Any, size: Any, what: str, relative: float = 1e-12) -> None:
+    """Within that part of ``size``, the magnitude of what was added up; float32 within a unit in
+    the last place of it more."""
+    assert found.shape == want.shape, what
+    allowed = relative * np.broadcast_to(size, want.shape)
+    if found.dtype == np.float32:
+        allowed = allowed + np.spacing(np.abs(want).astype(np.float32))
+    off = np.abs(found.astype(np.float64) - want)
+    wrong = ~(off <= allowed)
+    if wrong.any():
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise AssertionError(
+            f"{what}: {wrong.sum()} of {wrong.size} values are wrong, the first at {first}: "
+            f"{found[first]!r} for {want[first]!r}"
+        )
+
+
+# -- exact arithmetic ------------------------------------------------------------------------
+
+Key = tuple[str, tuple[tuple[str, Any], ...], bool, int]
+
+
+@cache
+def exact_weights(key: Key, steps: tuple[Fraction, ...]) -> Any:
+    """Of every output on every input of one dof, [inputs, 4, T] of fractions: linear it all is.
+
+    Inputs: the actions, the parts of the start, those of the goal.
+    """
+    mode, given, recorded, horizon = key
+    options = dict(given)
+    goals = 0 if options.get("ends") != "goal" else 1 if mode == "central" else 4
+    count = horizon + (0 if recorded else 4) + goals
+    found = []
+    for k in range(count):
+        unit = [Fraction(int(i == k)) for i in range(count)]
+        actions, start, goal = unit[:horizon], unit[horizon : horizon + 4], unit[horizon + 4 :]
+        if mode == "bspline":
+            columns = exact.bspline(
+                actions, start, steps[0], options["degree"], options["steps"], goal or None
+            )
+        elif mode == "central":
+            columns = (
+                exact.recorded_central(actions, steps)
+                if recorded
+                else exact.central(actions, start, steps, goal[0] if goal else None)
+            )
+        elif recorded:
+            columns = exact.recorded_cascade(actions, steps)
+        else:
+            scheme = options.get("scheme", "euler")
+            columns = exact.cascade(actions, start, steps, ORDERS[mode], scheme)
+        if options.get("frames") == "actions":
+            columns = [column[1:] for column in columns]
+        found.append(columns)
+    return np.array(found, dtype=object)
+
+
+@cache
+def weights_of(key: Key, steps: tuple[Fraction, ...]) -> Any:
+    return exact_weights(key, steps).astype(np.float64)
+
+
+@cache
+def slopes_of(key: Key, steps: tuple[Fraction, ...], each: bool) -> list[Any]:
+    """How the weights change with each step, or with all of them together."""
+    tiny = Fraction(1, 2**100)
+    here = exact_weights(key, steps)
+    found = []
+    for k in range(len(steps) if each else 1):
+        there = tuple(dt + tiny * (k == i or not each) for i, dt in enumerate(steps))
+        found.append(((exact_weights.__wrapped__(key, there) - here) / tiny).astype(np.float64))
+    return found
+
+
+def expected(given: Problem) -> dict[str, tuple[Any, Any]]:
+    """Outputs and gradients by name, each with the magnitudes of what they are sums of."""
+    batch, horizon, dofs = given.actions.shape
+    key = (given.mode, tuple(given.options.items()), given.recorded, horizon)
+    of_each = given.form not in EVEN
+    states = np.array([*given.start, *given.goal], dtype=np.float64).reshape(-1, batch, dofs)
+    steps = np.broadcast_to(given.dt, (batch, horizon - given.recorded))
+    found: dict[str, list[Any]] = {}
+    for b in range(batch):
+        inputs = np.concatenate([given.actions[b], states[:, b]])
+        row = tuple(map(Fraction, steps[b].tolist()))
+        weights = weights_of(key, row)
+        asked = given.upstream(weights.shape[2])[:, b].astype(np.float64)
+        slopes = np.array(slopes_of(key, row, of_each))
+        outputs, grads, by_dt = (
+            [np.einsum(rule, *map(kind, terms)) for kind in (np.array, np.abs)]
+            for rule, *terms in (
+                ("imt,id->mtd", weights, inputs),
+                ("imt,mtd->id", weights, asked),
+                ("simt,id,mtd->s", slopes, inputs, asked),
+            )
+        )
+        names = names_of_gradients(given)
+        one = {part: [x[m] for x in outputs] for m, part in enumerate(PARTS)}
+        one |= {names[0]: [x[:horizon] for x in grads], names[1]: by_dt}
+        one |= {name: [x[horizon + k] for x in grads] for k, name in enumerate(names[2:])}
+        for name, pair in one.items():
+            found.setdefault(name, []).append(pair)
+    both = {name: [np.stack(x) for x in zip(*pairs, strict=True)] for name, pairs in found.items()}
+    by_dt = both["gradient of dt"]
+    if given.form in ("number", "[H]"):
+        by_dt = [x.sum(0) for x in by_dt]
+    both["gradient of dt"] = [x.reshape(given.dt.shape) for x in by_dt]
+    return {name: (values, sizes) for name, (values, sizes) in both.items()}
+
+
+def of_dt(given: Problem) -> float:
+    """How near a gradient of dt can come: it is found from the outputs as they are rounded."""
+    return 2.0**-22 if (given.dtype or given.actions.dtype) == "float32" else 1e-12
+
+
+def assert_exact(given: Problem, backend: str, note: str = "") -> None:
+    want = once(expected, given)
+    for found in (results(given, backend), on_numpy(given, backend)):
+        for name, values in found.items():
+            relative = of_dt(given) if name == "gradient of dt" else 1e-12
+            assert_near(values, *want[name], f"{name} of {given}{note}", relative)
+
+
+# -- tests -----------------------------------------------------------------------------------
+
+
+@each_mode
+def test_results_and_gradients_are_exact_for_any_number_of_dofs(case: Any, backend: str) -> None:
+    """However many dofs there are, and whether or not they fill the machine's vectors: outputs
+    and gradients of actions, start, goal and dt are those of exact arithmetic."""
+    dofs = DOFS if backend == "native" else (3, 14)
+    forms = EVEN if case[0] == "bspline" else FORMS
+    for seed, form in enumerate(forms):  # the same steps for all dofs: weights are found once
+        for k, D in enumerate(dofs, start=seed):
+            for dtype in DTYPES if case in CASCADES else [DTYPES[k % 2]]:
+                fewer = k % 3 == 0 and not case[2] and case[0] != "bspline"
+                frames = {"frames": "actions"} if fewer else {}
+                assert_exact(problem(case, (2, 5, D), form, dtype, seed, **frames), backend)
+
+
+LONG = [(3, 320, 5), (2, 700, 7), (9, 1600, 1), (3, 1400, 3), (2, 600, 9), (2, 130, 33)]
+"""H·D beyond 1536, and but for the first two beyond 4096: more than any tile or cache has."""
+
+
+def assert_agree(given: Problem, backend: str, note: str = "") -> None:
+    """Outputs as torch has them to 1e-12 of the largest along the trajectory and dof, gradients to
+    that of the largest there is; of dt, of all the terms that it is the sum of."""
+    want = once(results, given)
+    relative = max(1e-12, 1.2e-16 * given.horizon)
+    asked = np.abs(given.upstream(want["position"].shape[1]))
+    peaks = np.array([np.abs(want[part]).max(1) for part in PARTS], dtype=np.float64)
+    terms = float(np.einsum("mbtd,mbd->", asked, peaks) / np.min(given.dt))
+    for found in (results(given, backend), on_numpy(given, backend)):
+        for name, values in found.items():
+            target, within = want[name].astype(np.float64), relative
+            size: Any = np.abs(target).max(1, keepdims=True) if name in PARTS else 0
+            if name == "gradient of dt":
+                size, within = terms, max(relative, of_dt(given))
+            elif name not in PARTS:
+                size = np.abs(target).max()
+            assert values.dtype == want[name].dtype
+            assert_near(values, target, size, f"{name} of {given}{note}", within)
+
+
+@each_mode
+def test_long_trajectories_have_the_results_and_gradients_of_torch(
+    case: Any, compiled: str
+) -> None:
+    """Work that is done in several pieces comes to the same, for any shape of dt."""
+    forms = EVEN if case[0] == "bspline" else FORMS
+    offset = MODES.index(case)
+    some = 2 if case in BSPLINES else 1  # of which there are many
+    for k, shape in enumerate(LONG[offset % some :: some]):
+        form, dtype = forms[(k + offset) % len(forms)], DTYPES[(k + offset // 2) % 2]
+        assert_agree(problem(case, shape, form, dtype, k), compiled)
+    if case in CASCADES:
+        for form in EVEN:
+            assert_agree(problem(case, LONG[0], form, "float32", 9), compiled)
+
+
+@pytest.mark.parametrize("case", [*CASCADES[1::3], CENTRAL[0], BSPLINES[2]], ids=name_of)
+def test_results_too_large_for_the_cache_are_those_of_torch(case: Any, compiled: str) -> None:
+    """Outputs of more than 4 MB, which are written past the cache, and by several threads."""
+    assert_agree(problem(case, (11, 1800, 7), EVEN[1], "float64", 3), compiled)
+
+
+def random_problems(seed: int, count: int) -> Iterator[Problem]:
+    rng = random.Random(seed)
+    for _ in range(count):
+        case = rng.choice([CASCADES, CASCADES, CENTRAL, BSPLINES][rng.randrange(4)])
+        mode, _, recorded = case
+        shape = (rng.randint(3, 11), rng.randint(5, 60), rng.choice([*DOFS, rng.randint(1, 40)]))
+        if rng.random() < 0.2:
+            shape = (3, rng.choice((1536, 4096)) // shape[2] + rng.randint(0, 9) + 5, shape[2])
+        more: dict[str, Any] = {}
+        if not recorded and mode != "bspline":
+            more["frames"] = rng.choice(("full", "actions", "curobo"))
+        form = rng.choice(EVEN if mode == "bspline" else FORMS)
+        given = problem(case, shape, form, rng.choice(DTYPES), rng.randrange(2**31), **more)
+        given.dtype = rng.choice((None, None, *DTYPES))
+        given.used = tuple(rng.sample(PARTS, rng.choice((1, 3, 4, 4))))
+        yield given
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_random_cases_have_the_results_and_gradients_of_torch(batch: int, compiled: str) -> None:
+    """Nothing that can be put together from modes, options, shapes and types breaks a kernel."""
+    for k, given in enumerate(random_problems(SEED + batch, 25)):
+        assert_agree(given, compiled, f"\nTRAJCLI_SEED={SEED}, batch {batch}, case {k}")
+
+
+@pytest.mark.parametrize("batch", range(2))
+def test_short_random_cases_are_exact(batch: int, backend: str) -> None:
+    """The same beside exact arithmetic, with values that no case before had."""
+    rng = random.Random(SEED - 1 - batch)
+    for k in range(20):
+        case = rng.choice([CASCADES, CASCADES, CENTRAL, BSPLINES][rng.randrange(4)])
+        shape = (rng.randint(1, 4), rng.randint(5, 7), rng.choice(DOFS))
+        form = rng.choice(EVEN if case[0] == "bspline" else FORMS)
+        given = problem(case, shape, form, rng.choice(DTYPES), rng.randrange(2**31))
+        assert_exact(given, backend, f"\nTRAJCLI_SEED={SEED}, batch {batch}, case {k}")
