@@ -1,4 +1,4 @@
-"""Integrate batches of action sequences into trajectories, right to the last bit.
+"""Integrate batches of action sequences into trajectories: positions and their derivatives.
 
 ``trajcli.integrate(actions, start, dt, mode=...)`` is the library; ``trajcli`` the command.
 Importing this package imports neither torch nor h5py.
@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trajcli.autograd.factor import clip_gradient, scale_gradient
+    from trajcli.autograd import clip_gradient, scale_gradient
     from trajcli.errors import (
         DataError,
         Fault,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from trajcli.operators import Csr, Operator, operator
     from trajcli.resampling import Resampled, resample
     from trajcli.retiming import Retimed, retime
-    from trajcli.trajectory import State, Trajectory, integrate
+    from trajcli.trajectory import State, Trajectory, integrate, load
 
 __version__ = "0.1.0"
 
@@ -43,12 +43,13 @@ _HOMES = {
     "Retimed": "retiming",
     "State": "trajectory",
     "Trajectory": "trajectory",
-    "clip_gradient": "autograd.factor",
+    "clip_gradient": "autograd",
     "integrate": "trajectory",
+    "load": "trajectory",
     "operator": "operators",
     "resample": "resampling",
     "retime": "retiming",
-    "scale_gradient": "autograd.factor",
+    "scale_gradient": "autograd",
 }
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "UsageError",
     "clip_gradient",
     "integrate",
+    "load",
     "operator",
     "resample",
     "retime",

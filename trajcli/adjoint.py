@@ -1,8 +1,4 @@
-"""Gradients on NumPy arrays: forward and back through a mode without torch.
-
-The kernels have their transposes; how a mode makes a program of its inputs is transposed by the
-mode (:meth:`Mode.pull_back`). Torch's way to the same numbers is autograd/.
-"""
+"""Gradients of a block, NumPy in and NumPy out, by the kernels of any backend."""
 
 from __future__ import annotations
 
@@ -11,104 +7,99 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.arrays import to_numpy, to_torch
 from trajcli.inputs import Inputs
-from trajcli.kernels.program import BandProgram, CascadeProgram, run_program
-from trajcli.kernels.transpose import cascade_gradients, dt_gradient, slopes
+from trajcli.kernels.choose import Choice
+from trajcli.kernels.program import Array, Band, Gradients, Operands
+from trajcli.kernels.steps import gradient_of_dt
 from trajcli.modes import PARTS
-from trajcli.modes.pulling import Pulled, PulledProgram
 
 Arrays = Mapping[str, Any]
-Pull = Callable[[Arrays], Arrays]
-"""From the outputs to their upstream gradients, those that are not zero."""
+NAMES = ("actions", *(f"start_{part}" for part in PARTS), *(f"goal_{part}" for part in PARTS))
 
 
 def pull_back(
-    inputs: Inputs, upstream: Pull, kernels: Any, dtype: str, wrt: Sequence[str]
+    inputs: Inputs,
+    upstream: Callable[[Arrays], Arrays],
+    choice: Choice,
+    dtype: str,
+    wrt: Sequence[str],
 ) -> tuple[Arrays, dict[str, Any]]:
-    """The outputs, and the gradients of every trajectory's inputs, float64.
+    """The outputs, and the gradients of every trajectory's inputs, NumPy, float64.
 
-    The latter are named actions [B, H, D], start_position [B, D], …, goal_…, dt [B, n]; those in
-    ``wrt`` (actions, start, goal, dt) are given.
+    upstream: from the outputs to their gradients, those that are not zero. The gradients are named
+    actions [B, H, D], start_position [B, D], …, goal_…, dt [B, n]; those in ``wrt`` (actions,
+    start, goal, dt) are given.
     """
-    actions = np.asarray(inputs.actions)
-    batch, _, dofs = actions.shape
-    start, goal = (_four(inputs.gathered(role, None)) for role in ("start", "goal"))
-    dt, stretch = inputs.steps(), inputs.reach
-    program = inputs.mode.program(stretch, actions, start, goal, dt, inputs.recorded)
-    rows = [np.empty((batch, inputs.rows, dofs), dtype) for _ in PARTS]
-    run_program(program, kernels, rows)
-    outputs = dict(zip(PARTS, rows, strict=True))
-    given = upstream(outputs)
-    pulled = [given.get(name) for name in PARTS]
-    if isinstance(program, CascadeProgram):
-        through = _cascade(program, pulled, rows, kernels, "dt" in wrt)
-    else:
-        through = _band(program, pulled, kernels, "dt" in wrt)
-    found = inputs.mode.pull_back(through, stretch, start, goal, dt, inputs.recorded)
-    return outputs, _named(found, inputs, wrt)
-
-
-def _cascade(
-    program: CascadeProgram, upstream: Sequence[Any], rows: Sequence[Any], kernels: Any, of_dt: bool
-) -> PulledProgram:
-    order, dt = program.order, program.dt
-    actions = program.sources[order]
-    assert actions is not None
-    shape = tuple(actions.shape)
-    sources, state = cascade_gradients(
-        kernels,
-        upstream,
-        dt,
-        shape,
-        order=order,
-        scheme=program.scheme,
-        start_row=program.start_row,
-        recorded=program.recorded,
-        wanted=[of_dt or m == order for m in range(4)],
-    )
-    steps = None
-    if of_dt:
-        inner = [row[:, 1:] if program.start_row else row for row in rows]
-        begin = [part.hi for part in program.state]
-        found = slopes(inner, (None,) * 4, begin, dt, order, program.scheme)
-        steps = dt_gradient(sources, found, (shape[0] or 1, dt.shape[1]))
-    return PulledProgram(sources[order], state=state, steps=steps)
-
-
-def _band(
-    program: BandProgram, upstream: Sequence[Any], kernels: Any, of_dt: bool
-) -> PulledProgram:
-    start: list[Any] = [None] * 4
-    if program.start is not None:
-        start = [None if g is None else g[:, 0].astype(np.float64) for g in upstream]
-        upstream = [None if g is None else g[:, 1:] for g in upstream]
-    actions, of_head, of_tail, _ = kernels.band_adjoint(
-        upstream, program.actions, program.head, program.tail, program.weights, of_table=False
-    )
-    return PulledProgram(
-        actions,
-        head=of_head,
-        tail=of_tail,
-        state=start,
-        of_dt=of_dt,
-        program=program,
-        upstream=upstream,
-        kernels=kernels,
-    )
-
-
-def _four(parts: Mapping[str, Any]) -> list[Any]:
-    return [parts.get(name) for name in PARTS]
-
-
-def _named(found: Pulled, inputs: Inputs, wrt: Sequence[str]) -> dict[str, Any]:
-    """The gradients of what is given, under its name."""
-    named: dict[str, Any] = {"actions": found.actions} if "actions" in wrt else {}
-    for role, grads in (("start", found.start), ("goal", found.goal)):
-        shape = (len(found.actions), found.actions.shape[2])
-        for name, grad in zip(PARTS, grads, strict=True):
-            if role in wrt and name in getattr(inputs, role):
-                named[f"{role}_{name}"] = np.zeros(shape) if grad is None else grad
+    device = None if choice.backend == "native" else choice.device
+    program, operands = inputs.program(), inputs.operands(device)
+    batch, horizon, dofs = operands.actions.shape
+    rows = [_empty((batch, inputs.rows, dofs), dtype, device) for _ in PARTS]
+    choice.kernels.forward(program, operands, rows)
+    outputs = {name: to_numpy(values) for name, values in zip(PARTS, rows, strict=True)}
+    arrays = upstream(outputs)
+    pulled = [
+        None if name not in arrays else arrays[name] if device is None
+        else to_torch(arrays[name], device)
+        for name in PARTS
+    ]  # fmt: skip
+    states = [*operands.start, *operands.goal]
+    found = [
+        _empty((batch, horizon, dofs), "float64", device),
+        *(None if part is None else _empty((batch, dofs), "float64", device) for part in states),
+    ]
+    gradients = Gradients(found[0], found[1:5], found[5:])
+    choice.kernels.adjoint(program, operands, pulled, gradients)
+    named = {
+        name: to_numpy(grad)
+        for name, grad in zip(NAMES, found, strict=True)
+        if grad is not None and name.partition("_")[0] in wrt
+    }
     if "dt" in wrt:
-        named["dt"] = inputs.unaligned(found.steps)
-    return named
+        if operands.dt.shape[1] > 1 and isinstance(program, Band):
+            steps = _gradient_of_steps(inputs, arrays)
+        else:
+            own = [operands.actions, *_own(operands)]
+            steps = to_numpy(gradient_of_dt(program, operands.dt, own, found, rows, pulled))
+        named["dt"] = inputs.unaligned(steps)
+    return outputs, named
+
+
+def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
+    """The gradient of steps of their own, each trajectory's [B, n]: torch differentiates it."""
+    import torch
+
+    from trajcli.kernels import torch_ops
+
+    operands = inputs.operands("cpu")
+    dt = operands.dt.expand(operands.actions.shape[0], -1).clone().requires_grad_()
+    wanted = [name in upstream for name in PARTS]
+    rows = torch_ops.trajectories(inputs.program(), operands._replace(dt=dt), wanted)
+    pairs = [
+        (x, torch.as_tensor(upstream[name]).double())
+        for name, x in zip(PARTS, rows, strict=True)
+        if x is not None and x.requires_grad
+    ]
+    if not pairs:
+        return np.zeros(tuple(dt.shape))
+    (found,) = torch.autograd.grad([x for x, _ in pairs], [dt], [g for _, g in pairs])
+    return found.numpy()
+
+
+def _own(operands: Operands) -> list[Array | None]:
+    """Each trajectory's own state, [B, D] or, of one for all, [1, D]."""
+    own = []
+    for parts, index in (
+        (operands.start, operands.start_index),
+        (operands.goal, operands.goal_index),
+    ):
+        own += [part if part is None or index is None else part[index] for part in parts]
+    return own
+
+
+def _empty(shape: tuple[int, ...], dtype: str, device: str | None) -> Array:
+    if device is None:
+        return np.empty(shape, dtype)
+    import torch
+
+    return torch.empty(shape, dtype=getattr(torch, dtype), device=device)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.arrays import is_torch, to_numpy
+from trajcli.arrays import columns, is_torch, to_numpy
 from trajcli.checks import (
     describe,
     located,
@@ -37,14 +37,12 @@ def shape_faults(inputs: Inputs) -> list[Fault]:
     found = _step_faults(inputs)
     found += _state_faults(inputs, "start")
     found += _state_faults(inputs, "goal")
-    steps = inputs.dt if inputs.times is None else inputs.times
     case = Case(
         horizon=shape[1],
         start=frozenset(inputs.start),
         goal=frozenset(inputs.goal),
         recorded=inputs.recorded,
-        steps_vary=inputs.times is not None
-        or (steps is not None and steps.ndim > 0 and steps.shape[-1] > 1),
+        steps_vary=inputs.uneven or inputs.times is not None,
     )
     return found + inputs.mode.faults(case)
 
@@ -63,10 +61,12 @@ def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
 def nonfinite_faults(inputs: Inputs) -> list[Fault]:
     """NaN and Inf in actions and states, each with its first place."""
     axes = ("trajectory", "step", "dof")
-    shift, (begin, end) = inputs.first_trajectory, inputs.reach.actions
-    rows = _numbers(inputs, begin, end - begin)
-    found = [nonfinite_fault(inputs.actions, inputs.name("actions"), axes, shift, rows)]
-    for role in ("start", "goal") if inputs.reach.rows[0] == 0 else ():
+    shift, rows = inputs.first_trajectory, inputs.row_numbers
+    found = []
+    if inputs.can_check(inputs.actions):
+        used = columns(inputs.actions, 0, inputs.program().used)
+        found.append(nonfinite_fault(used, inputs.name("actions"), axes, shift, rows))
+    for role in ("start", "goal"):
         for part, values in getattr(inputs, role).items():
             where = inputs.name(f"{role}/{part}")
             own = getattr(inputs, f"{role}_index") is None and values.shape[0] != 1
@@ -123,14 +123,14 @@ def _step_value_faults(inputs: Inputs) -> list[Fault]:
         return []
     shift = inputs.first_trajectory
     if inputs.times is not None:
-        numbers = _numbers(inputs, inputs.reach.steps[0], inputs.times.shape[-1])
-        return time_stamp_faults(inputs.times, inputs.name("times"), shift, numbers)
+        return time_stamp_faults(inputs.times, inputs.name("times"), shift, inputs.row_numbers)
     values = to_numpy(inputs.used_dt())
+    if values.min(initial=1.0) > 0.0 and values.max(initial=1.0) < np.inf:  # false for NaN
+        return []
     bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
     if not len(bad):
         return []
-    before = inputs.unused_steps() if inputs.stretch is None else inputs.stretch.steps[0]
-    spot = place(("trajectory", "step"), bad[0] + (0, before), values.shape, shift)
+    spot = place(("trajectory", "step"), bad[0] + (0, inputs.unused_steps()), values.shape, shift)
     number = f" ({len(bad)} such entries)" if len(bad) > 1 else ""
     return [
         Fault(
@@ -140,13 +140,6 @@ def _step_value_faults(inputs: Inputs) -> list[Fault]:
             f"{float(values[tuple(bad[0])])!r}{number}",
         )
     ]
-
-
-def _numbers(inputs: Inputs, begin: int, count: int) -> Any:
-    """The numbers in the file of rows from ``begin`` on."""
-    if inputs.row_numbers is not None:
-        return inputs.row_numbers[begin : begin + count]
-    return None if inputs.stretch is None else range(begin, begin + count)
 
 
 def _state_faults(inputs: Inputs, role: str) -> list[Fault]:

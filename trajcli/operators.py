@@ -20,11 +20,10 @@ from trajcli.checks import as_array, require_counts
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
-from trajcli.kernels.padding import points_of
-from trajcli.kernels.pairs import Pair
-from trajcli.kernels.program import BandProgram
+from trajcli.kernels.program import Band
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.cascade import Cascade
+from trajcli.modes.stencils import derivative_weights
 
 Array = Any
 """numpy.ndarray, float64."""
@@ -32,8 +31,8 @@ Array = Any
 _BYTES_PER_BAND_ROW = 600
 """Memory that finding the entries of a band takes at its peak, for each row."""
 
-_CANCELLED = 2.0**-90
-"""What is left of a sum, relative to its largest term, where the exact sum is zero."""
+_CANCELLED = 2.0**-50
+"""What is left of a sum, relative to its terms, where the exact sum is zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,67 +238,75 @@ def _increment(x: Array, t: int, dt: float, m: int, k: int, scheme: str) -> Arra
 
 
 def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]:
-    """Weights times the padded sequence, whose padding is found by asking for unit inputs."""
-    probes = np.eye(10)  # four start parts, four goal parts, the last two actions
-    actions = np.zeros((10, horizon, 1))
-    actions[8:, -2:, 0] = probes[8:, -2:][:, -min(2, horizon) :]
-    start = [None if recorded else probes[:, m, None] for m in range(4)]
-    goal = [probes[:, 4 + m, None] for m in range(4)]
-    stretch = mode.whole(horizon, recorded)
-    program = mode.program(stretch, actions, start, goal, dt, recorded)
-    assert isinstance(program, BandProgram)
-    used = program.actions.shape[1]
-    head, tail = (
-        points_of(part, program.actions) or Pair(np.zeros((10, 0, 1)), np.zeros((10, 0, 1)))
-        for part in (program.head, program.tail)
-    )
-    begin_head, begin_tail = -head.hi.shape[1], used
-    copied = program.start is not None
-    where = program.weights.where
-    rows = where.count + copied
-    table = _balanced(program.weights.table[0])  # [P, 4, W]
+    """The weights of the windows, each for the inputs that its point is made of."""
+    program = mode.program(horizon, recorded, uneven=dt.shape[1] > 1)
+    assert isinstance(program, Band)
+    where, step = program.windows, float(dt[0, 0])
+    powers = (program.spacing * step) ** np.arange(4)
+    points = _points(program, powers)
+    first, kind = where.first(), where.kind()
+    if program.table is None:
+        weights = _fornberg(program, dt[0], first, kind)
+    else:
+        weights = _on_points(program)[kind] / powers[:, None]
+    rows = program.rows
     entries: dict[str, list[_Entries]] = {"A": [], "C": [], "G": []}
-    if copied:
-        ones = Pair(np.ones(4), np.zeros(4))
-        entries["C"].append((np.arange(4) * rows, np.arange(4), ones))
-    for m, i in itertools.product(range(4), range(table.hi.shape[2])):
-        point = where.first + i + begin_head  # 0..used-1: the actions
-        row = m * rows + copied + np.arange(len(point))
-        weight = table[where.kind, m, i]
-        inside = np.flatnonzero((point >= 0) & (point < used))
-        entries["A"].append((row[inside], point[inside], weight[inside]))
-        for padding, begin in ((head, begin_head), (tail, begin_tail)):
-            at = np.flatnonzero((point >= begin) & (point < begin + padding.hi.shape[1]))
-            for probe in range(10) if len(at) else ():
-                name, column = _column(probe, horizon)
-                value = weight[at] * padding[probe, point[at] - begin, 0]
-                entries[name].append((row[at], np.full(len(at), column), value))
+    if program.start_row:
+        entries["C"].append((np.arange(4) * rows, np.arange(4), np.ones(4)))
+    for m, i in itertools.product(range(4), range(program.width)):
+        row = m * rows + program.start_row + np.arange(len(first))
+        for name, (of_point, column, value) in points.items():
+            for k in range(column.shape[1]):
+                at = np.flatnonzero(of_point[first + i])
+                point = first[at] + i
+                values = weights[at, m, i] * value[point, k]
+                entries[name].append((row[at], column[point, k], values))
     widths = {"A": horizon, "C": 4, "G": 4}
     return {name: _summed(entries[name], (4 * rows, widths[name])) for name in entries}
 
 
-def _balanced(table: Pair) -> Pair:
-    """Weights [P, 4, W] with those of derivatives adding up to zero: the middle one is the rest."""
-    middle = table.hi.shape[2] // 2
-    rest = Pair(np.zeros(table.hi.shape[:2]), np.zeros(table.hi.shape[:2]))
-    for i in range(table.hi.shape[2]):
-        if i != middle:
-            rest = rest - table[:, :, i]
-    hi, lo = table.hi.copy(), table.lo.copy()
-    kept = abs(rest.hi) > _CANCELLED * abs(hi).max(2)
-    hi[:, 1:, middle] = np.where(kept, rest.hi, 0.0)[:, 1:]
-    lo[:, 1:, middle] = np.where(kept, rest.lo, 0.0)[:, 1:]
-    return Pair(hi, lo)
+def _points(program: Band, powers: Array) -> dict[str, tuple[Array, Array, Array]]:
+    """What the padded points are made of: for each matrix, which points have a part in it, and
+    columns [N, k] and values [N, k]."""
+    head, used, tail = len(program.head), program.used, len(program.tail)
+    count = head + used + program.held + tail
+    index = np.arange(count)
+    action = np.clip(index - head, 0, max(used - 1, 0))[:, None]
+    acting = (index >= head) & (index < count - tail)
+    found = {"A": (acting, action, np.ones((count, 1)))}
+    four = np.broadcast_to(np.arange(4), (count, 4))
+    for name, begin, coefficients in (("C", 0, program.head), ("G", count - tail, program.tail)):
+        value = np.zeros((count, 4))
+        value[begin : begin + len(coefficients)] = coefficients * powers
+        found[name] = ((index >= begin) & (index < begin + len(coefficients)), four, value)
+    return found
 
 
-def _column(probe: int, horizon: int) -> tuple[str, int]:
-    """The matrix and column that a unit input belongs to."""
-    if probe >= 8:
-        return "A", horizon - 10 + probe
-    return ("C", probe) if probe < 4 else ("G", probe - 4)
+def _on_points(program: Band) -> Array:
+    """Weights on points [P, 4, W] from those on differences of neighbours."""
+    assert program.table is not None
+    weights = np.zeros((len(program.table), 4, program.width))
+    weights[:, :, 1:] += program.table
+    weights[:, :, :-1] -= program.table
+    weights[range(len(program.base)), 0, program.base] += 1.0
+    return weights
 
 
-_Entries = tuple[Array, Array, Pair]
+def _fornberg(program: Band, dt: Array, first: Array, kind: Array) -> Array:
+    """Weights on points [T, 4, W] of stencils on unequal steps."""
+    lead = max(len(program.head) - 1, 0)
+    at = np.arange(program.width - 1)
+    gaps = dt[np.clip(first[:, None] + at - lead, 0, program.steps - 1)]  # [T, W - 1]
+    times = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(1)], 1)
+    here = times[range(len(gaps)), np.array(program.base)[kind]]
+    weights = derivative_weights(list(times.T), here, np.ones(len(gaps)))
+    found = np.moveaxis(np.array(weights), -1, 0)
+    middle = program.width // 2  # what stands still has no derivatives
+    found[:, 1:, middle] -= found[:, 1:].sum(2)
+    return found
+
+
+_Entries = tuple[Array, Array, Array]
 """Rows, columns and values."""
 
 
@@ -308,22 +315,15 @@ def _summed(entries: Sequence[_Entries], shape: tuple[int, int]) -> Csr:
     none = [np.zeros(0, dtype=np.int64)]
     rows = np.concatenate([*none, *(part[0] for part in entries)])
     columns = np.concatenate([*none, *(part[1] for part in entries)])
-    values = [Pair(np.zeros(0), np.zeros(0)), *(part[2] for part in entries)]
-    hi, lo = (np.concatenate(parts) for parts in zip(*((v.hi, v.lo) for v in values), strict=True))
-    keys = rows * shape[1] + columns
-    order = np.argsort(keys, kind="stable")
-    keys, firsts, counts = np.unique(keys[order], return_index=True, return_counts=True)
-    total = Pair(np.zeros(len(keys)), np.zeros(len(keys)))
-    largest = np.zeros(len(keys))
-    for k in range(counts.max(initial=0)):
-        at = order[np.minimum(firsts + k, len(order) - 1)]
-        term = Pair(np.where(k < counts, hi[at], 0.0), np.where(k < counts, lo[at], 0.0))
-        total, largest = total + term, np.maximum(largest, abs(term.hi))
-    kept = ~(abs(total.hi) <= _CANCELLED * largest)
-    keys = keys[kept]
+    values = np.concatenate([np.zeros(0), *(part[2] for part in entries)])
+    keys, place = np.unique(rows * shape[1] + columns, return_inverse=True)
+    total = np.bincount(place, values, len(keys))
+    terms = np.bincount(place, abs(values), len(keys))
+    kept = (abs(total) > _CANCELLED * terms) | ~np.isfinite(total)
+    total, keys = total[kept], keys[kept]
     per_row = np.bincount(keys // shape[1], minlength=shape[0])
     indptr = np.concatenate([[0], np.cumsum(per_row)])
-    return Csr(total.hi[kept], keys % shape[1], indptr, shape)
+    return Csr(total, keys % shape[1], indptr, shape)
 
 
 def _compressed(dense: Array) -> Csr:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from functools import wraps
+from pathlib import Path
+from typing import Any, Literal, ParamSpec
 
 import numpy as np
 
-from trajcli.arrays import is_torch, to_torch
-from trajcli.checks import as_array
+from trajcli import prepared
+from trajcli.arrays import is_torch, to_numpy, to_torch
+from trajcli.checks import as_array, describe
 from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.input_checks import nonfinite_faults, shape_faults
 from trajcli.inputs import Inputs
-from trajcli.kernels.choose import Choice, choose
-from trajcli.modes import PARTS, Mode, make_mode
+from trajcli.kernels.choose import choose
+from trajcli.modes import MODES, PARTS, Mode, make_mode
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
+
+P = ParamSpec("P")
 
 DTYPES = ("float32", "float64")
 """What outputs can be."""
@@ -41,12 +47,13 @@ class State:
         return {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Trajectory:
     """What :func:`integrate` returns: the outputs asked for [B, T, D] and the time of the rows.
 
-    ``time`` is float64 [T], or [B, T] where trajectories have steps of their own, in seconds
-    from the start (NumPy for NumPy input, torch for torch).
+    ``p, v, a, j = trajectory`` unpacks the outputs; one that was not asked for is None. ``time``
+    is float64 [T], or [B, T] where trajectories have steps of their own, in seconds from the
+    start (NumPy for NumPy input, torch for torch).
     """
 
     position: Array | None
@@ -57,10 +64,67 @@ class Trajectory:
     mode: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
+    def __iter__(self) -> Iterator[Array | None]:
+        return iter((self.position, self.velocity, self.acceleration, self.jerk))
+
+    def __repr__(self) -> str:
+        outputs = dict(zip(PARTS, self, strict=True))
+        shown = [f"{name} {describe(v.shape)}" for name, v in outputs.items() if v is not None]
+        first = next(v for v in self if v is not None)
+        kind = str(first.dtype).removeprefix("torch.")
+        shown.append(f"time {describe(self.time.shape)}")
+        return f"Trajectory({self.mode}: {', '.join(shown)}; {kind})"
+
+    def outputs(self) -> dict[str, Array]:
+        """The outputs that were asked for, by name."""
+        return {name: x for name, x in zip(PARTS, self, strict=True) if x is not None}
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write it to OUT.h5, OUT.npz or a folder of .npy files, as ``trajcli integrate`` does.
+
+        The file appears whole or not at all. Raises OutputError where it is there already
+        (unless ``overwrite``) or cannot be written.
+        """
+        from trajcli.files.trajectories import save
+
+        outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
+        time = to_numpy(self.time)
+        steps = np.diff(time)
+        about: dict[str, Any] = {"mode": self.mode, **self.options}
+        if steps.size and np.ptp(steps) <= 1e-9 * abs(steps).max():
+            about["dt"] = float(steps.mean())
+        save(Path(path), outputs, time, about, overwrite)
+
+    def to_xarray(self) -> Any:
+        """An ``xarray.Dataset`` with dimensions trajectory, time (or row) and dof."""
+        import xarray
+
+        time = to_numpy(self.time)
+        along = "time" if time.ndim == 1 else "row"
+        dims = ("trajectory", along, "dof")
+        arrays = {name: (dims, to_numpy(x)) for name, x in self.outputs().items()}
+        coordinates = {"time": (("trajectory", along)[2 - time.ndim :], time, {"units": "s"})}
+        return xarray.Dataset(arrays, coordinates, {"mode": self.mode, **self.options})
+
 
 StateLike = State | Array | Literal["zero", "first"] | None
 
 
+def _not_compiled(function: Callable[P, Trajectory]) -> Callable[P, Trajectory]:
+    """The same function, which torch.compile leaves as it is."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Trajectory:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():
+            as_it_is: Any = torch.compiler.disable(function)
+            return as_it_is(*args, **kwargs)  # type: ignore[no-any-return]
+        return function(*args, **kwargs)
+
+    return call
+
+
+@_not_compiled
 def integrate(
     actions: Array,
     start: StateLike = None,
@@ -94,8 +158,8 @@ def integrate(
     outputs to compute.
 
     Returns a :class:`Trajectory` of the input's library, device and dtype (integers give
-    float64, half precision float32; ``dtype`` says otherwise). Sums are exact to about 100
-    bits and rounded once. Row 0 is the start state.
+    float64, half precision float32; ``dtype`` says otherwise). Everything is computed in
+    float64 and rounded once. Row 0 is the start state.
 
     Raises InputError, with every fault found, for shapes that do not match, dt that is not
     positive and finite, and NaN or Inf in the input unless ``allow_nonfinite``; UsageError for
@@ -107,50 +171,92 @@ def integrate(
     on the device are checked: a start or goal index out of range gives NaN there, a dt that is not
     positive what the formulas give.
     """
-    options = {
-        "scheme": scheme,
-        "ends": ends,
-        "degree": degree,
-        "steps": steps,
-        "frames": frames,
-        "convention": convention,
-    }
-    chosen = make_mode(mode, **options)
+    write = tuple(write)
+    key = None
+    if times is None and goal is None and start_index is None and goal_index is None:
+        kinds = (degree.__class__, steps.__class__)
+        options = (mode, scheme, ends, degree, steps, *kinds, frames, convention, dtype, write)
+        key = prepared.key_of(actions, start, dt, (*options, backend, allow_nonfinite))
+        ready = prepared.find(key)
+        found = None if ready is None else ready.run(actions, prepared.parts_of(start), dt)
+        if ready is not None and found is not None:
+            (p, v, a, j), time = found
+            return Trajectory(p, v, a, j, time, *ready.about)
+    chosen = make_mode(
+        mode,
+        scheme=scheme,
+        ends=ends,
+        degree=degree,
+        steps=steps,
+        frames=frames,
+        convention=convention,
+    )
     wanted = _wanted(write)
     inputs = _inputs(chosen, actions, start, dt, times, goal, start_index, goal_index)
     inputs = replace(inputs, trusted=allow_nonfinite)
     raise_if_any(shape_faults(inputs))
-    if not allow_nonfinite:
-        raise_if_any(nonfinite_faults(inputs))
     if dtype not in (None, *DTYPES):
         raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
     kind = dtype or output_dtype(inputs.actions)
     tensors = [value for value in inputs.arrays() if is_torch(value)]
     device = str(tensors[0].device) if tensors else "cpu"
     choice = choose(device, backend)
+    about = chosen.name, chosen.options(inputs.recorded)
+    kernels: Any = choice.kernels
+    watched = None
+    if not allow_nonfinite and choice.backend == "native":  # which look as they go
+        kernels = watched = prepared.Watched(kernels)
+    elif not allow_nonfinite:
+        raise_if_any(nonfinite_faults(inputs))
+    if key is not None and choice.backend == "native":
+        prepared.keep(
+            key,
+            prepared.Prepared(
+                inputs, kind, [name in wanted for name in PARTS], not allow_nonfinite, about
+            ),
+        )
     if tensors:
-        outputs = _differentiable(inputs, choice, device, kind)
-        time = to_torch(_timed(inputs, device).row_times(), device)
+        outputs = _differentiable(inputs, kernels, device, kind, wanted)
+        time = _timed(inputs, device).row_times()
+        # a copy: small arrays that were sent to a device are kept
+        time = time if is_torch(time) else to_torch(time, device).clone()
     else:
-        outputs = inputs.compute(choice, kind, wanted)
+        outputs = inputs.compute(choice, kind, wanted, kernels)
         time = inputs.row_times()
-    return Trajectory(
-        **{name: outputs[name] if name in wanted else None for name in PARTS},
-        time=time[0] if time.shape[0] == 1 else time,
-        mode=chosen.name,
-        options=chosen.options(inputs.recorded),
-    )
+    if watched is not None and not watched.finite:
+        raise_if_any(nonfinite_faults(inputs))
+    p, v, a, j = (outputs.get(name) for name in PARTS)
+    return Trajectory(p, v, a, j, time[0] if time.shape[0] == 1 else time, *about)
 
 
-def _differentiable(inputs: Inputs, choice: Choice, device: str, dtype: str) -> dict[str, Any]:
+def load(path: str | Path) -> Trajectory:
+    """Read what :meth:`Trajectory.save` or ``trajcli integrate`` wrote, as NumPy arrays.
+
+    Raises InputError for a file without trajectories of one length.
+    """
+    from trajcli.files.trajectories import load
+
+    outputs, time, about = load(Path(path))
+    p, v, a, j = (outputs.get(name) for name in PARTS)
+    mode = str(about.get("mode", ""))
+    taken = MODES[mode].option_names() if mode in MODES else ()
+    return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in taken if k in about})
+
+
+def _differentiable(
+    inputs: Inputs, kernels: Any, device: str, dtype: str, wanted: Sequence[str]
+) -> dict[str, Any]:
     import torch
 
-    from trajcli.autograd import run_differentiable
+    from trajcli import autograd
 
-    # torch.compile must not take the kernels' error-free sums apart: they run as they are.
-    run = torch.compiler.disable(run_differentiable)  # type: ignore[no-untyped-call]
-    program = inputs.program(device, gathers=choice.backend == "triton")
-    outputs = run(program, choice.kernels, getattr(torch, dtype))
+    outputs = autograd.integrate(
+        inputs.program(),
+        inputs.operands(device),
+        kernels,
+        getattr(torch, dtype),
+        [name in wanted for name in PARTS],
+    )
     return dict(zip(PARTS, outputs, strict=True))
 
 

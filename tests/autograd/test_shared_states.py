@@ -1,4 +1,4 @@
-"""States that several trajectories share by an index, taken by the kernels and not before them."""
+"""States that several trajectories share: one for all, or by an index."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from trajcli.autograd import run_differentiable
-from trajcli.inputs import Inputs
-from trajcli.kernels import torch_ops
-from trajcli.modes import PARTS, make_mode
+from trajcli import State, integrate
 
-START, GOAL = [2, 0, 2, 2], [1, 1, 0, 1]
+START, GOAL = torch.tensor([2, 0, 2, 2]), torch.tensor([1, 1, 0, 1])
 CASES: list[tuple[str, dict[str, Any], bool]] = [
     ("jerk", {"scheme": "foh"}, False),
     ("acceleration", {"frames": "actions"}, False),
@@ -28,8 +25,7 @@ CASES: list[tuple[str, dict[str, Any], bool]] = [
 
 
 def problem(mode: str, options: dict[str, Any], has_goal: bool) -> Any:
-    """A function of actions, start and goal states and dt, and such; taken: by the kernels."""
-    made = make_mode(mode, **options)
+    """A loss of actions, states and dt by an index, and by states gathered before; and such."""
     torch.manual_seed(0)
     parts = 1 if mode == "central" else 4
     start = torch.randn(4, 3, 2, dtype=torch.float64)
@@ -38,19 +34,17 @@ def problem(mode: str, options: dict[str, Any], has_goal: bool) -> Any:
     dt = torch.rand(4, 1, dtype=torch.float64) + 0.5
     weights = torch.randn(4, 4, 40, 2, dtype=torch.float64)
 
-    def value(taken: bool) -> Callable[..., Tensor]:
+    def value(indexed: bool) -> Callable[..., Tensor]:
         def loss(actions: Tensor, start: Tensor, goal: Tensor, dt: Tensor) -> Tensor:
-            inputs = Inputs(
-                mode=made,
-                actions=actions,
-                start=dict(zip(PARTS, start, strict=True)),
-                goal=dict(zip(PARTS, goal, strict=False)) if has_goal else {},
-                dt=dt,
-                start_index=torch.tensor(START),
-                goal_index=torch.tensor(GOAL) if has_goal else None,
-            )
-            program = inputs.program("cpu", gathers=taken)
-            rows = run_differentiable(program, torch_ops, torch.float64)
+            given = dict(options)
+            if not indexed:
+                start, goal = start[:, START], goal[:, GOAL]
+            else:
+                given["start_index"] = START
+            if has_goal:
+                given["goal"] = State(*goal)
+                given |= {"goal_index": GOAL} if indexed else {}
+            rows = integrate(actions, State(*start), dt, mode, **given)
             pairs = zip(rows, weights, strict=True)
             return sum((torch.sin(x) * w[:, : x.shape[1]]).sum() for x, w in pairs)  # type: ignore[return-value]
 
@@ -61,7 +55,7 @@ def problem(mode: str, options: dict[str, Any], has_goal: bool) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_gradients_are_those_of_states_gathered_before(case: Any) -> None:
-    taken, gathered, given = problem(*case)
+    indexed, gathered, given = problem(*case)
 
     def compare(found: Any, want: Any) -> None:
         for a, b in zip(found, want, strict=True):
@@ -93,23 +87,9 @@ def test_gradients_are_those_of_states_gathered_before(case: Any) -> None:
         starts = torch.func.vmap(loss, (None, 0, None, None))(given[0], many[1], *given[2:])
         return [*over, starts]
 
-    compare(reverse(taken), reverse(gathered))
-    compare(forward(taken), forward(gathered))
-    compare(mapped(taken), mapped(gathered))
-
-
-def test_a_state_that_is_not_there_is_nan_where_nobody_looked() -> None:
-    index = torch.tensor([0, 5, -1, 2])
-    part = torch.arange(6.0).reshape(3, 2).requires_grad_()
-    from trajcli.autograd.states import each_own, gathered, returned
-
-    own = gathered(part, index)
-    assert torch.isnan(own[1:3]).all()
-    assert own[[0, 3]].tolist() == [[0, 1], [4, 5]]
-    mapped = each_own(part.detach(), None, torch.stack([index, index]), 0, 2)
-    assert torch.equal(torch.isnan(mapped[1]), torch.isnan(own))
-    back = returned(torch.ones(4, 2), index, part)
-    assert back.tolist() == [[1, 1], [0, 0], [1, 1]]
+    compare(reverse(indexed), reverse(gathered))
+    compare(forward(indexed), forward(gathered))
+    compare(mapped(indexed), mapped(gathered))
 
 
 @pytest.mark.parametrize("mode", ["jerk", "teleport", "central", "bspline"])
@@ -125,39 +105,12 @@ def test_gradients_of_a_shared_state_are_summed_before_they_are_rounded(
     weight = torch.randn(count, 20, 1)
 
     def gradient(kind: torch.dtype) -> Tensor:
-        inputs = Inputs(
-            mode=make_mode(mode),
-            actions=actions.to(kind),
-            start={"position": states.to(kind)},
-            goal={},
-            dt=torch.tensor(0.5),
-            start_index=index,
-        )
-        rows = run_differentiable(inputs.program("cpu", gathers=True), torch_ops, kind)[0]
+        rows = integrate(
+            actions.to(kind), State(states.to(kind)), 0.5, mode, start_index=index
+        ).position
         (found,) = torch.autograd.grad((rows * weight[:, : rows.shape[1]].to(kind)).sum(), one)
         return found
 
     found = gradient(torch.float32).double()
     want = gradient(torch.float64).double()
     assert abs(float(found - want)) <= 2e-7 * float(want.abs())
-
-
-def test_forward_mode_of_teleport_takes_states_by_their_index() -> None:
-    actions, states = torch.randn(2, 3, 1), torch.randn(3, 1)
-
-    def rows(actions: Tensor, dt: Tensor) -> Tensor:
-        inputs = Inputs(
-            mode=make_mode("teleport"),
-            actions=actions,
-            start={"position": states},
-            goal={},
-            dt=dt,
-            start_index=torch.tensor([1, 0]),
-            trusted=True,
-        )
-        program = inputs.program("cpu", gathers=True)
-        return run_differentiable(program, torch_ops, torch.float32)[0]
-
-    of_actions, of_dt = torch.func.jacfwd(rows, (0, 1))(actions, torch.tensor(0.3))
-    assert float(of_actions.sum()) == actions.numel()
-    assert float(of_dt.abs().sum()) == 0

@@ -24,7 +24,7 @@ from trajcli.jobs.share import Share
 from trajcli.jobs.status import status
 from trajcli.jobs.units import Division
 from trajcli.kernels import cuda
-from trajcli.kernels.choose import choose
+from trajcli.kernels.choose import Work, choose
 
 BATCH = 40
 
@@ -53,8 +53,9 @@ def own_steps() -> Request:
     ) is None else packed()  # fmt: skip
 
 
-def one_long() -> Request:
-    np.save("in.npy", np.random.default_rng(2).standard_normal((3, 4000, 3)).astype("f4"))
+def long(trajectories: int = 3) -> Request:
+    random = np.random.default_rng(2)
+    np.save("in.npy", random.standard_normal((trajectories, 4000, 3)).astype("f4"))
     return Request(sources=["in.npy"], out=Path("out.h5"), dt="0.01", start="zero", memory=1 << 15)
 
 
@@ -85,7 +86,7 @@ def gradients() -> Request:
 RUNS: dict[str, Any] = {
     "one file": packed,
     "steps of their own": own_steps,
-    "long trajectories": one_long,
+    "long trajectories": long,
     "many files": many_files,
     "unequal, in groups": unequal,
     "unequal, padded": lambda: replace(unequal(), pack=True),
@@ -99,12 +100,12 @@ RUNS: dict[str, Any] = {
         packed(), cost="jerk+velocity", dt="shared.npy", mode="central", start="zero"
     ) if np.save("shared.npy", np.random.default_rng(1).uniform(0.01, 0.1, 30)) is None
     else None,
-    "gradients of one trajectory": lambda: replace(one_long(), sources=["one.npy"], cost="jerk")
+    "gradients of one trajectory": lambda: replace(long(), sources=["one.npy"], cost="jerk")
     if np.save("one.npy", np.random.default_rng(7).standard_normal((1, 30, 3))) is None
     else None,
     "gradients by torch": lambda: replace(packed(), cost="jerk", backend="torch"),
     "compressed": lambda: replace(packed(), compress=3),
-    "compressed, long": lambda: replace(one_long(), compress=1),
+    "compressed, long": lambda: replace(long(), compress=1),
     "compressed gradients": lambda: replace(gradients(), compress=1, wrt=("dt", "actions")),
     "npz": lambda: replace(packed(), out=Path("out.npz")),
     "a folder": lambda: replace(packed(), out=Path("out")),
@@ -323,9 +324,9 @@ def test_gradients_of_goals_with_an_index_are_refused():
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_signal_ends_a_share_between_blocks_and_the_same_command_goes_on(monkeypatch, number):
-    request = one_long()
+    request = long(trajectories=8)
     want = in_one_piece(request)
-    monkeypatch.setattr("trajcli.jobs.sharded.LEAST_BYTES", 400_000)
+    monkeypatch.setattr("trajcli.jobs.sharded.LEAST_BYTES", 800_000)
 
     def stop(account: Any, part: float) -> None:
         if account.done == number and part > 0.4:
@@ -445,8 +446,8 @@ def test_each_share_of_a_machine_has_a_gpu_of_its_own(monkeypatch):
     monkeypatch.setattr(cuda, "trouble", lambda name: "")
     asked: list[str] = []
 
-    def chosen(device: str, backend: str, actions: int, local: int, *more: Any) -> Any:
-        asked.append(choose(device, "torch", 10**9, local).device)
+    def chosen(device: str, backend: str, work: Work, local: int) -> Any:
+        asked.append(choose(device, "torch", Work(10**9, 10**6), local).device)
         raise UsageError("stop here")
 
     monkeypatch.setattr("trajcli.jobs.plan.choose", chosen)

@@ -340,6 +340,20 @@ def test_a_full_disk_is_exit_2_and_leaves_the_old_output(trajcli, folder, monkey
     assert Path("out.h5").read_text() == "precious"
 
 
+def test_a_disk_that_is_full_when_the_kernels_write_is_exit_2(trajcli, folder, monkeypatch):
+    """The limit of the process on the size of files stands for it."""
+    import resource
+
+    np.save("many.npy", np.ones((2000, 100, 3)))
+    monkeypatch.setattr("trajcli.files.outputs.reserve", lambda *_: None)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        refused(trajcli, "many.npy --start zero --dt 0.1 -o out", "out", "File too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def test_several_faults_are_reported_in_one_run(trajcli, folder):
     np.save("seven.npy", np.zeros((5, 7)))
     line = "actions.npy --start seven.npy --dt -1 --mode foo --write pos -o none/out.h5"

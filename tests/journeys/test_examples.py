@@ -31,7 +31,7 @@ def test_every_command_has_an_example():
     assert commands <= set(EXAMPLES)
 
 
-@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "bench"])  # takes a minute
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_of_a_command_work(trajcli, tmp_path, monkeypatch, name):
     if name == "plot":
         pytest.importorskip("matplotlib")

@@ -160,25 +160,6 @@ def test_info_names_versions_devices_and_why_a_backend_is_absent(trajcli):
     assert torch.__version__ in trajcli("info").out
 
 
-def test_info_says_what_auto_goes_by_and_when_it_was_measured(trajcli, monkeypatch, tmp_path):
-    from datetime import date
-
-    from trajcli.kernels import cuda, speeds
-
-    monkeypatch.setenv("TRAJCLI_SPEEDS", str(tmp_path / "speed.json"))
-    speeds.keep({"cpu native": 123_456_789.0})
-    monkeypatch.setattr(cuda, "absence", lambda: "torch finds no CUDA device")
-    assert "speed " not in trajcli("info").out or cuda.driver()
-    monkeypatch.setattr(cuda, "driver", lambda: True)
-    today, told = date.today().isoformat(), trajcli("info").out.splitlines()
-    assert f"speed      cpu native: 123,500,000 actions/s, measured here, {today}" in told
-    assert "speed      cuda start: 3.0 s, built in" in told
-    facts = {fact["name"]: fact for fact in trajcli("info --json").document["speeds"]}
-    rate = {"name": "cpu native", "value": 123_500_000.0, "unit": "actions/s", "measured": today}
-    assert facts["cpu native"] == rate
-    assert facts["cuda start"]["measured"] is None
-
-
 @pytest.mark.parametrize("columns", ["60", "120"])
 def test_a_terminal_gets_a_table_that_fits_and_a_pipe_no_escape_codes(samples, columns):
     command = [sys.executable, "-m", "trajcli", "inspect", str(samples / "reach.h5")]

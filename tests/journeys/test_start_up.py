@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trajcli.kernels import cuda, native
+from trajcli.kernels import native
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -119,7 +119,6 @@ def test_a_job_loads_only_what_it_uses(samples, tmp_path):
     names, run = loaded(words)
     assert run.returncode == 0, run.stderr
     unused = {"hashlib", "zipfile", "tempfile", "asyncio", "multiprocessing", "rich", "torch"}
-    unused |= set() if cuda.driver() else {"trajcli.kernels.speeds"}
     unused |= {"trajcli.files.compressed", "trajcli.files.numpy_files", "trajcli.files.untrusted"}
     assert names.isdisjoint(unused)
 

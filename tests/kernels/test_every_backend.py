@@ -311,6 +311,14 @@ def expected(given: Problem) -> dict[str, tuple[Any, Any]]:
                 ("simt,id,mtd->s", slopes, inputs, asked),
             )
         )
+        if given.mode in ("central", "bspline"):  # of points, which are subtracted and divided
+            knot = float(min(row)) * given.options.get("steps", 1)
+            over = knot ** -np.arange(4.0)
+            of_states = [knot**m for part in (given.start, given.goal) for m in range(len(part))]
+            powers = np.array([1.0] * horizon + of_states)
+            outputs[1] = outputs[1] + over[:, None, None] * np.abs(inputs * powers[:, None]).max(0)
+            most = (over[:, None] * np.abs(asked).max(1)).sum(0)
+            grads[1] = grads[1] + powers[:, None] * most
         names = names_of_gradients(given)
         one = {part: [x[m] for x in outputs] for m, part in enumerate(PARTS)}
         one |= {names[0]: [x[:horizon] for x in grads], names[1]: by_dt}

@@ -1,219 +1,396 @@
-"""The C++ kernels give what torch_ops gives, on any number of threads and any instruction set."""
+"""What the C++ kernels alone have: any input as it lies, outputs in files, threads, prepared calls.
+
+That they give the reference's rows and gradients, on every instruction set, is tested beside the
+other backends (test_cascade, test_band and their adjoints).
+"""
 
 from __future__ import annotations
 
-import itertools
+import errno
+import gc
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from kernel_cases import problem
+from kernels.cases import BANDS, CASCADES, Case, Job, case
+from kernels.comparison import assert_gradients, assert_rows, gradients, rows
 
-import trajcli
-from trajcli import State, integrate
 from trajcli.kernels import native
-from trajcli.kernels.choose import absent_backends, choose
-from trajcli.kernels.pairs import Pair
-from trajcli.modes import PARTS
+from trajcli.kernels.native import Adjoint, Forward, InFile, address, job
+from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 
-MODES: list[tuple[str, dict[str, Any], bool]] = [
-    *(
-        (mode, {"scheme": scheme}, False)
-        for mode in ("clique", "velocity", "acceleration", "jerk")
-        for scheme in ("euler", "zoh", "foh")
-        if mode != "clique" or scheme == "euler"
-    ),
-    *((mode, {"frames": f}, False) for mode in ("jerk", "central") for f in ("actions", "curobo")),
-    ("acceleration", {"convention": "curobo"}, False),
-    ("clique", {}, True),
-    ("central", {}, False),
-    ("central", {}, True),
-    ("central", {"ends": "goal"}, False),
-    ("central", {"convention": "curobo"}, False),
-    ("teleport", {}, False),
-    *(
-        ("bspline", {"degree": degree, "steps": steps, "ends": ends}, False)
-        for degree, steps in ((3, 1), (4, 3), (5, 2))
-        for ends in ("plan", "goal")
-    ),
-]
-SHAPES = [(3, 9, 7), (11, 6, 1), (5, 700, 2), (1, 40, 3), (2, 13, 14), (9, 7, 5), (2, 5, 33)]
+SOME = [CASCADES[0], CASCADES[1], CASCADES[10], BANDS[0], BANDS[2], BANDS[6], BANDS[-1]]
+some_job = pytest.mark.parametrize("work", SOME, ids=str)
 
 
-def assert_close(found: Any, want: Any, dtype: str) -> None:
-    """Within 2 units in the last place; float64 within 1e-15 of the largest value."""
-    for name in PARTS:
-        a, b = (np.asarray(getattr(x, name), dtype=np.float64) for x in (found, want))
-        assert a.shape == b.shape
-        ulp = np.spacing(np.abs(getattr(want, name))).astype(np.float64)
-        largest = np.abs(b).max(initial=0)
-        allowed = 2 * ulp + (1e-15 if dtype == "float64" else 1e-20) * largest
-        assert (np.abs(a - b) <= allowed).all(), name
+def with_actions(given: Case, actions: Any) -> Case:
+    return replace(given, operands=given.operands._replace(actions=actions))
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def assert_same(found: Sequence[Any], want: Sequence[Any]) -> None:
+    for x, y in zip(found, want, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+# -- inputs as they lie -----------------------------------------------------------------------
+
+
+@some_job
+@pytest.mark.parametrize("dtype", job.TYPES)
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_actions_of_any_type_are_read_as_they_are(work: Job, dtype: str, order: str) -> None:
+    for dofs in (2, 7):
+        given = case(work, (5, 9, dofs), dtype="float64")
+        actions = (40 * np.abs(given.operands.actions)).astype(order + dtype)
+        want = rows("native", with_actions(given, actions.astype(np.float64)))
+        assert_same(rows("native", with_actions(given, actions)), want)
+
+
+@pytest.mark.parametrize("bits", [0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8000, 0xC001, 0x8123])
+def test_every_kind_of_half_is_read(bits: int) -> None:
+    given = case(CASCADES[0], (1, 1, 1), dtype="float64")
+    value = np.array([[[bits]]], np.uint16).view(np.float16)
+    position = rows("native", with_actions(given, value))[0]
+    assert position[0, -1, 0] == value.astype(np.float64)[0, 0, 0]
+
+
+@some_job
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("mode", "options", "recorded"), MODES)
-def test_the_backends_agree(mode, options, recorded, dtype, shape):
-    for dt in ("one", "each step", "each", "all"):
-        if mode == "bspline" and "step" in dt + ("step" if dt == "all" else ""):
-            continue
-        given = problem(mode, options, recorded, shape, dtype, dt)
-        found = integrate(**given, mode=mode, backend="native")
-        want = integrate(**given, mode=mode, backend="torch")
-        assert_close(found, want, dtype)
+def test_inputs_may_lie_anyhow(work: Job, dtype: str) -> None:
+    for shape in ((5, 9, 1), (5, 9, 3), (4, 9, 7), (3, 300, 5)):
+        given = case(work, shape, work.forms[-1], dtype)
+        actions = given.operands.actions
+        batch, horizon, dofs = actions.shape
+        wide = np.full((2 * batch, 3 * horizon, dofs + 2), np.nan, dtype)
+        wide[::2, ::3, 1:-1] = actions
+        behind = np.frombuffer(b"." + actions.tobytes(), np.uint8)[1:].view(np.uint8)
+        unaligned = np.ndarray(shape, dtype, behind, strides=actions.strides)
+        want = rows("native", given)
+        for other in (
+            wide[::2, ::3, 1:-1],
+            np.asfortranarray(actions),
+            np.ascontiguousarray(actions[::-1, ::-1, ::-1])[::-1, ::-1, ::-1],
+            unaligned,
+        ):
+            np.testing.assert_array_equal(other, actions)
+            assert_same(rows("native", with_actions(given, other)), want)
 
 
-def outputs(given: dict[str, Any], mode: str) -> list[bytes]:
-    found = integrate(**given, mode=mode, backend="native")
-    return [getattr(found, name).tobytes() for name in PARTS]
+@some_job
+def test_steps_states_and_upstream_may_lie_anyhow(work: Job) -> None:
+    def scattered(x: Any) -> Any:
+        if not isinstance(x, np.ndarray):
+            return None if x is None else [scattered(part) for part in x]
+        wide = np.full([2 * n for n in x.shape], 0, x.dtype)
+        view = wide[tuple(slice(None, None, 2) for _ in x.shape)]
+        view[...] = x
+        return view
+
+    for shape in ((5, 9, 2), (5, 9, 7)):
+        given = case(work, shape, work.forms[-1], states="indexed")
+        loose = replace(
+            given,
+            operands=Operands(*map(scattered, given.operands)),
+            upstream=scattered(given.upstream),
+        )
+        assert_same(rows("native", loose), rows("native", given))
+        assert_same(gradients("native", loose), gradients("native", given))
 
 
-@pytest.mark.parametrize("shape", [(13, 2500, 7), (40, 900, 2), (150, 500, 1)], ids=str)
-@pytest.mark.parametrize(("mode", "options", "recorded"), MODES[::3])
-def test_threads_and_neighbours_change_no_bit(mode, options, recorded, shape, monkeypatch):
-    given = problem(mode, options, recorded, shape, "float32", "one")
-    found = []
-    for threads in ("1", "2", "7"):
-        monkeypatch.setenv("TRAJCLI_THREADS", threads)
-        found.append(outputs(given, mode))
-    assert found[0] == found[1] == found[2]
-    whole = integrate(**given, mode=mode)
-    for b in (0, shape[0] // 2, shape[0] - 1):
-        start, goal = given["start"], given.get("goal")
-        alone = dict(given, actions=given["actions"][b])
-        if not recorded:
-            alone["start"] = State(*(part[b] for part in start.parts().values()))
-        if goal is not None:
-            alone["goal"] = State(*(part[b] for part in goal.parts().values()))
-        single = integrate(**alone, mode=mode)
-        for name in PARTS:
-            np.testing.assert_array_equal(getattr(single, name)[0], getattr(whole, name)[b])
+@some_job
+def test_outputs_may_lie_anyhow(work: Job) -> None:
+    given = case(work, (5, 9, 7))
+    want = rows("native", given)
+    raw = np.zeros((4, want[0].nbytes + 1), np.uint8)
+    unaligned = [
+        np.ndarray(want[0].shape, np.float32, line[1:].view(np.uint8).data) for line in raw
+    ]
+    strided = [np.zeros((5, 2 * want[0].shape[1], 9), np.float32)[:, ::2, 1:-1] for _ in range(4)]
+    for out in (unaligned, strided):
+        native.forward(given.program, given.operands, out)
+        assert_same(out, want)
 
 
-@pytest.mark.parametrize("shape", SHAPES[:4], ids=str)
-@pytest.mark.parametrize(("mode", "options", "recorded"), MODES)
-def test_instruction_sets_agree(mode, options, recorded, shape, monkeypatch):
-    given = problem(mode, options, recorded, shape, "float32", "each")
-    best = integrate(**given, mode=mode, backend="native")
-    for level in ("1", "3"):
-        monkeypatch.setenv("TRAJCLI_INSTRUCTIONS", level)
-        assert_close(integrate(**given, mode=mode, backend="native"), best, "float32")
+def test_large_outputs_may_begin_anywhere() -> None:
+    given = case(CASCADES[0], (2000, 100, 7))
+    want = rows("native", given)
+    assert want[0].nbytes > job.STREAMED
+    for shift in (0, 1, 4, 63):
+        raw = np.zeros((4, want[0].nbytes + 64), np.uint8)
+        out = [np.ndarray(want[0].shape, np.float32, line[shift:].data) for line in raw]
+        native.forward(given.program, given.operands, out)
+        assert_same(out, want)
+        assert not any(line[:shift].any() or line[shift + want[0].nbytes :].any() for line in raw)
+
+
+# -- tiles, blocks, threads -------------------------------------------------------------------
+
+
+@some_job
+def test_many_dofs_are_cut_into_blocks(work: Job) -> None:
+    given = case(work, (2, 11, 1030), work.forms[-1])
+    whole, back = rows("native", given), gradients("native", given)
+    for part in (slice(0, 7), slice(510, 520), slice(1020, 1030)):
+        operands = given.operands
+        few = replace(
+            given,
+            operands=operands._replace(
+                actions=operands.actions[:, :, part],
+                start=[None if x is None else x[:, part] for x in operands.start],
+                goal=[None if x is None else x[:, part] for x in operands.goal],
+            ),
+            upstream=[g[:, :, part] for g in given.upstream],
+        )
+        assert_same([x[:, :, part] for x in whole], rows("native", few))
+        assert_same([x[..., part] for x in back], gradients("native", few))
+
+
+@some_job
+def test_tiles_and_threads_change_no_bit(work: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for shape in ((700, 13, 1), (2, 9000, 3), (300, 40, 7), (1, 30, 2500)):
+        given = case(work, shape, work.forms[-1])
+        monkeypatch.setenv("TRAJCLI_THREADS", "1")
+        forward, backward = rows("native", given), gradients("native", given)
+        for count, tile in (("3", job.TILE), ("1", 64), ("2", 1 << 15)):
+            monkeypatch.setenv("TRAJCLI_THREADS", count)
+            monkeypatch.setattr(job, "TILE", tile)
+            assert_same(rows("native", given), forward)
+            assert_same(gradients("native", given), backward)
+
+
+@some_job
+def test_nothing_is_written_beyond_the_results(work: Job) -> None:
+    for shape in ((7, 5, 1), (7, 5, 3), (7, 5, 6), (7, 5, 9)):
+        given = case(work, shape)
+        want = rows("native", given)
+        guarded = [np.full((9, *want[0].shape[1:]), 777, np.float32) for _ in range(4)]
+        native.forward(given.program, given.operands, [x[1:-1] for x in guarded])
+        assert_same([x[1:-1] for x in guarded], want)
+        assert all((x[[0, -1]] == 777).all() for x in guarded)
+
+
+def test_without_trajectories_nothing_happens() -> None:
+    for work in SOME:
+        given = case(work, (1, 9, 3))
+        empty = given.operands._replace(
+            actions=np.zeros((0, 9, 3), np.float32), start=(None,) * 4, goal=(None,) * 4
+        )
+        out = [np.zeros((0, given.program.rows, 3), np.float32)] * 4
+        assert native.forward(given.program, empty, out)
+        native.adjoint(given.program, empty, out, Gradients(np.zeros((0, 9, 3))))
+
+
+# -- inputs that are not finite ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("D", [1, 2, 7])
-@pytest.mark.parametrize(("mode", "options", "recorded"), MODES)
-def test_what_is_not_finite_stays_in_its_trajectory_and_dof(mode, options, recorded, D, value):
-    given = problem(mode, options, recorded, (9, 12, D), "float32", "one")
-    clean = integrate(**given, mode=mode)
-    given["actions"] = given["actions"].copy()
-    given["actions"][4, 6, D - 1] = value
-    found = integrate(**given, mode=mode, allow_nonfinite=True)
-    want = integrate(**given, mode=mode, allow_nonfinite=True, backend="torch")
-    for name in PARTS:
-        a, b, c = (getattr(x, name) for x in (found, clean, want))
-        touched = np.zeros(a.shape, dtype=bool)
-        touched[4, :, D - 1] = True
-        np.testing.assert_array_equal(a[~touched], b[~touched])
-        if mode != "bspline":
-            np.testing.assert_array_equal(np.isfinite(a), np.isfinite(c))
-            continue
-        # differences of control points also bring it to rows in whose window its weight is zero
-        reached = np.flatnonzero(
-            np.any([~np.isfinite(getattr(want, part)[4, :, D - 1]) for part in PARTS], 0)
-        )
-        rows = np.flatnonzero(~np.isfinite(a[4, :, D - 1]))
-        assert set(np.flatnonzero(~np.isfinite(c[4, :, D - 1]))) <= set(rows)
-        assert reached.min() <= rows.min() <= rows.max() <= reached.max()
+@some_job
+def test_inputs_that_are_not_finite_are_noticed(work: Job, value: float) -> None:
+    for shape in ((9, 5, 1), (9, 5, 7), (3, 400, 33)):
+        given = case(work, shape)
+        out = [np.zeros((shape[0], given.program.rows, shape[2])) for _ in range(4)]
+        assert native.forward(given.program, given.operands, out, finite=True)
+        for place in ((0, 0, 0), (-1, given.program.used - 1, -1)):
+            actions = given.operands.actions.copy()
+            actions[place] = value
+            wrong = given.operands._replace(actions=actions)
+            assert not native.forward(given.program, wrong, out, finite=True)
+            assert native.forward(given.program, wrong, out)
+        for m, part in enumerate(given.operands.start):
+            if part is not None and not getattr(given.program, "recorded", False):
+                parts = list(given.operands.start)
+                parts[m] = part.copy()
+                parts[m][-1, -1] = value
+                wrong = given.operands._replace(start=parts)
+                used = not hasattr(given.program, "head") or len(given.program.head) > 0
+                assert native.forward(given.program, wrong, out, finite=True) is not used
 
 
-def test_views_other_types_and_mixed_outputs_are_read_right():
-    random = np.random.default_rng(1)
-    wide = random.standard_normal((4, 10, 6))
-    start = np.zeros(3)
-    for actions in (
-        wide[:, ::2, ::2],
-        np.asfortranarray(wide[..., :3]),
-        wide[..., :3].astype(">f8"),
-        wide[..., :3].astype("f2"),
-        (100 * wide[..., :3]).astype("i4"),
-    ):
-        plain = np.ascontiguousarray(actions, dtype=np.float64)
-        for mode, dtype in itertools.product(("jerk", "central", "clique"), ("float32", "float64")):
-            found = integrate(actions, start, 0.1, mode, dtype=dtype)
-            want = integrate(plain, start, 0.1, mode, dtype=dtype)
-            for name in PARTS:
-                np.testing.assert_array_equal(getattr(found, name), getattr(want, name))
+@pytest.mark.parametrize("work", BANDS, ids=str)
+def test_no_nan_comes_through_weights_that_are_zero(work: Job) -> None:
+    """Each row has NaN from the points it takes alone, and the gradients take it back to these."""
+    given = case(work, (1, 12, 7), dtype="float64")
+    program = given.program
+    if program.table is None:
+        return
+    actions = given.operands.actions
+    for point in (0, 4, program.used - 2):  # the last is held
+        wrong = actions.copy()
+        wrong[0, point, 2] = np.nan
+        found = rows("native", with_actions(given, wrong))
+        touched = np.any([np.isnan(x[0, :, 2]) for x in found], axis=0)
+        want = np.zeros(program.rows, bool)
+        windows = zip(program.windows.first(), program.windows.kind(), strict=True)
+        for t, (first, kind) in enumerate(windows):
+            weighted = np.flatnonzero(program.table[kind].any(axis=0))
+            taken = {program.base[kind], *weighted, *(weighted + 1)}
+            want[program.start_row + t] = len(program.head) + point - first in taken
+        np.testing.assert_array_equal(touched, want)
+        assert np.isfinite(np.stack(found)[..., [0, 1, 3, 4, 5, 6]]).all()
+    for row in range(program.rows):
+        upstream = [g.copy() for g in given.upstream]
+        for g in upstream:
+            g[0, row, 2] = np.nan
+        back = gradients("native", replace(given, upstream=upstream))[0]
+        for point in range(program.used - 1):
+            wrong = actions.copy()
+            wrong[0, point, 2] = np.nan
+            taken = np.isnan(np.stack(rows("native", with_actions(given, wrong)))[:, 0, row, 2])
+            assert np.isnan(back[0, point, 2]) == taken.any()
 
 
-def beside_their_places(shape: tuple[int, ...], kind: str) -> Any:
-    """Zeros that begin one byte into a buffer, as arrays within other people's files may."""
-    size = int(np.prod(shape)) * np.dtype(kind).itemsize
-    found = np.frombuffer(bytearray(size + 1), np.uint8, offset=1).view(kind).reshape(shape)
-    assert not found.flags.aligned
-    return found
+def test_an_action_that_is_not_used_may_be_anything() -> None:
+    given = case(CASCADES[3], (3, 5, 7), frames="curobo")
+    actions = given.operands.actions.copy()
+    actions[:, -1] = np.nan
+    out = [np.zeros((3, given.program.rows, 7), np.float32) for _ in range(4)]
+    operands = given.operands._replace(actions=actions)
+    assert native.forward(given.program, operands, out, finite=True)
+    assert_same(out, rows("native", given))
 
 
-@pytest.mark.parametrize("kind", ["f4", "f8"])
-@pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_arrays_that_are_not_aligned_are_read_and_written_right(library, kind):
-    """Also more than 4 MB of them, which are written past the cache in whole lines."""
-    torch = pytest.importorskip("torch")
-    kept = (lambda a: a) if library == "numpy" else torch.from_numpy
-    shape = batch, _, dofs = 8, 9000, 4
-    random = np.random.default_rng(2)
-    actions = beside_their_places(shape, kind)
-    actions[...] = random.standard_normal(shape)
-    aligned = actions.copy()
-    state = [Pair(kept(np.zeros((batch, dofs))), kept(np.zeros((batch, dofs)))) for _ in range(4)]
-    step = kept(np.full((1, 1), 0.1))
-    wanted = integrate(aligned, np.zeros(dofs), 0.1, "jerk", frames="actions", backend="native")
-    out = [beside_their_places(shape, kind) for _ in range(4)]
-    assert sum(part.nbytes for part in out) > 4 << 20
-    native.cascade(
-        [None, None, None, kept(actions)],
-        state,
-        step,
-        order=3,
-        scheme="euler",
-        out=[kept(part) for part in out],
+# -- files ------------------------------------------------------------------------------------
+
+
+@some_job
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_are_written_into_files(work: Job, dtype: str, tmp_path: Path) -> None:
+    for shape in ((300, 40, 1), (50, 70, 7), (2, 20000, 2), (2, 9, 2100)):
+        given = case(work, shape, dtype=dtype)
+        want = rows("native", given)
+        size = want[0].nbytes
+        path = tmp_path / "rows"
+        path.write_bytes(b"\x07" * (4 * size + 32))
+        with path.open("r+b") as file:
+            places = [InFile(file.fileno(), 13 + m * size, dtype) for m in range(4)]
+            places[2] = None  # type: ignore[call-overload]
+            call = Forward(given.program, given.operands, places)
+            assert call.run()
+        found = path.read_bytes()
+        for m, expected in enumerate(want):
+            part = found[13 + m * size : 13 + (m + 1) * size]
+            assert part == (b"\x07" * size if m == 2 else expected.tobytes())
+        assert found[:13] == b"\x07" * 13
+        assert found[13 + 4 * size :] == b"\x07" * 19
+        assert call.faults == 0
+
+
+def test_values_that_overflow_are_counted_in_files(tmp_path: Path) -> None:
+    given = case(CASCADES[0], (40, 30, 7))
+    actions = given.operands.actions.copy()
+    actions[3, 4, 5] = 3e38
+    with (tmp_path / "rows").open("w+b") as file:
+        size = 40 * given.program.rows * 7 * 4
+        places = [InFile(file.fileno(), m * size, "float32") for m in range(4)]
+        call = Forward(given.program, given.operands._replace(actions=actions), places)
+        assert call.run()
+        file.seek(0)
+        written = np.frombuffer(file.read(), np.float32)
+    assert call.faults == (~np.isfinite(written)).sum() > 0
+
+
+def test_a_file_that_takes_no_more_is_an_error(tmp_path: Path) -> None:
+    given = case(CASCADES[0], (400, 100, 7))
+    (tmp_path / "rows").touch()
+    descriptor = os.open(tmp_path / "rows", os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+            native.forward(given.program, given.operands, [InFile(descriptor, 0, "f4")] * 4)
+    finally:
+        os.close(descriptor)
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full, pytest.raises(OSError, match="space") as raised:
+            native.forward(given.program, given.operands, [InFile(full.fileno(), 0, "f4")] * 4)
+        assert raised.value.errno == errno.ENOSPC
+
+
+# -- prepared calls ---------------------------------------------------------------------------
+
+
+@some_job
+def test_a_prepared_call_runs_on_other_arrays(work: Job) -> None:
+    first, second = (case(work, (2, 9, 5), seed=seed) for seed in (1, 2))
+    start = [np.zeros((2, 5), np.float32) if x is None else x for x in first.operands.start]
+    later = [np.zeros((2, 5), np.float32) if x is None else x for x in second.operands.start]
+    given = first.operands._replace(start=start)
+    out = [np.zeros_like(g) for g in first.upstream]
+    call = Forward(first.program, given, out)
+    operands = given._replace(actions=second.operands.actions, start=later)
+    place = [np.zeros_like(x) for x in out]
+    call.at(address(operands.actions), [*map(address, later)], [*map(address, place)])
+    assert call.run()
+    assert_same(place, rows("native", replace(first, operands=operands)))
+
+    def buffers() -> Gradients:
+        return Gradients(np.zeros((2, 9, 5), np.float32), [np.zeros((2, 5)) for _ in range(4)])
+
+    into, other = buffers(), buffers()
+    back = Adjoint(first.program, given, first.upstream, into)
+    back.at([*map(address, second.upstream)], address(other.actions), [*map(address, other.start)])
+    assert back.run()
+    want = gradients("native", replace(first, operands=given, upstream=second.upstream))
+    assert_same([other.actions, *other.start], want[:5])
+
+
+@some_job
+def test_a_prepared_call_holds_the_arrays_it_is_made_of(work: Job) -> None:
+    given = case(work, (300, 9, 7), work.forms[-1], states="indexed")
+    want, back = rows("native", given), gradients("native", given)
+
+    def copied(x: Any) -> Any:
+        if not isinstance(x, np.ndarray):
+            return None if x is None else [copied(part) for part in x]
+        return x.copy()
+
+    out = [np.zeros_like(x) for x in want]
+    parts = [np.zeros_like(x) for x in back]
+    into = Gradients(parts[0], parts[1:5], parts[5:])
+
+    def operands() -> Operands:
+        return Operands(*map(copied, given.operands))
+
+    calls = (
+        Forward(given.program, operands(), out),
+        Adjoint(given.program, operands(), copied(given.upstream), into),
     )
-    for part, name in zip(out, PARTS, strict=True):
-        np.testing.assert_array_equal(part, getattr(wanted, name))
-    plan = integrate(aligned, np.zeros(dofs), 0.1, "central", backend="native")
-    found = integrate(kept(actions), kept(np.zeros(dofs)), 0.1, "central", backend="native")
-    for name in PARTS:
-        np.testing.assert_array_equal(np.asarray(getattr(found, name)), getattr(plan, name))
+    gc.collect()
+    arrays = [x for x in (*given.operands, *given.operands.start) if isinstance(x, np.ndarray)]
+    litter = [np.full_like(x, -1) for x in arrays for _ in range(4)]
+    assert all(call.run() for call in calls)
+    assert_same([*out, *parts], [*want, *back])
+    del litter
 
 
-def test_without_compiled_kernels_torch_takes_over_and_says_why(monkeypatch):
+def test_tensors_are_taken_as_they_are() -> None:
+    torch = pytest.importorskip("torch")
+    given = case(CASCADES[6], (3, 9, 7))
+    tensors = given.operands._replace(
+        actions=torch.from_numpy(given.operands.actions.copy()).transpose(0, 1).contiguous().mT.mT
+    )
+    tensors = tensors._replace(actions=tensors.actions.transpose(0, 1))
+    out = [torch.zeros(given.upstream[0].shape) for _ in range(4)]
+    native.forward(given.program, tensors, out)
+    assert_same([x.numpy() for x in out], rows("native", given))
+    halves = given.operands.actions.astype(np.float16)
+    native.forward(given.program, tensors._replace(actions=torch.from_numpy(halves)), out)
+    assert_same([x.numpy() for x in out], rows("native", with_actions(given, halves)))
+
+
+@pytest.mark.parametrize("work", CASCADES[:2], ids=str)
+def test_more_dofs_than_any_block_are_right(work: Job) -> None:
+    given = case(work, (1, 9, 2050), work.forms[-1])
+    assert_rows("native", given)
+    assert_gradients("native", given)
+
+
+def test_without_compiled_kernels_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_library", lambda: (None, "not built: no C++ compiler"))
-    assert choose().backend == "torch"
-    assert absent_backends()["native"] == "not built: no C++ compiler"
-    with pytest.raises(trajcli.UsageError, match="no C\\+\\+ compiler"):
-        choose(backend="native")
-    found = integrate(np.ones((2, 5, 3)), np.zeros(3), 0.1)
-    assert found.position.shape == (2, 6, 3)
-
-
-@pytest.mark.parametrize("order", range(4))
-@pytest.mark.parametrize("kind", ["f4", "f8"])
-def test_without_actions_the_state_is_the_row_and_the_adjoint_that_of_the_end(order, kind):
-    state = [Pair(np.full((2, 3), m + 5.0), np.zeros((2, 3))) for m in range(4)]
-    sources: list[Any] = [None] * 4
-    sources[order] = np.ones((2, 0, 3), kind)
-    out = [np.full((2, 1, 3), 777.0, kind) for _ in range(4)]
-    dt = np.full((1, 1), 0.5)
-    options: dict[str, Any] = {"order": order, "scheme": "euler"}
-    ends = native.cascade(sources, state, dt, start_row=True, out=out, **options)
-    for m in range(4):
-        assert (out[m] == m + 5.0).all()
-        assert (ends[m].hi == m + 5.0).all()
-    asked = [np.full((2, 3), m + 1.0) for m in range(4)]
-    upstream = [np.zeros((2, 0, 3), kind) for _ in range(4)]
-    _, given = native.cascade_adjoint(upstream, asked, dt, (2, 0, 3), **options)
-    for m in range(4):
-        np.testing.assert_array_equal(given[m], asked[m])
+    assert native.absence() == "not built: no C++ compiler"
+    with native.guard():
+        assert not native.pages_lost()

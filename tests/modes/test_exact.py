@@ -9,7 +9,7 @@ from typing import Any
 import exact
 import numpy as np
 import pytest
-from exact import PARTS, assert_within, assert_within_ulp
+from exact import PARTS, assert_promised
 
 import trajcli
 from trajcli import State
@@ -53,19 +53,6 @@ STEPS = ("number", "[H]", "[B,1]", "[B,H]", "float32 [B,H]", "times [H+1]", "tim
 UNIFORM = ("number", "[B,1]")
 
 
-def assert_exact(found: trajcli.Trajectory, expected: dict[str, Any], dtype: str) -> None:
-    for part in PARTS:
-        values = getattr(found, part)
-        assert values.dtype == dtype
-        if dtype == "float32":
-            assert_within_ulp(values, expected[part])
-        else:
-            assert_within(values, expected[part], 1e-12)
-    time = np.broadcast_to(found.time, expected["time"].shape)
-    assert time.dtype == np.float64
-    assert_within_ulp(time, expected["time"], where_terms_cancel=0.0)
-
-
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("frames", FRAMES)
 @pytest.mark.parametrize("form", STEPS)
@@ -75,7 +62,7 @@ def test_cascade_is_exact(mode: str, scheme: str, form: str, frames: str, dtype:
     actions, start, _ = random_case(dtype)
     options = {"mode": mode, "scheme": scheme, "frames": frames, **steps_of(form)}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+    assert_promised(found, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -88,7 +75,7 @@ def test_cascade_in_the_curobo_convention_is_exact(
     actions, start, _ = random_case(dtype)
     options = {"mode": mode, "scheme": scheme, "convention": "curobo", **steps_of(form)}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+    assert_promised(found, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -101,7 +88,7 @@ def test_central_is_exact(ends: str, form: str, frames: str, dtype: str) -> None
     if ends == "goal":
         options["goal"] = State(goal.position)
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+    assert_promised(found, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -113,7 +100,7 @@ def test_central_in_the_curobo_convention_is_exact(ends: str, form: str, dtype: 
     if ends == "goal":
         options["goal"] = State(goal.position)
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+    assert_promised(found, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -124,7 +111,7 @@ def test_recording_is_exact(mode: str, form: str, dtype: str) -> None:
     options = {"mode": mode, **steps_of(form, rows=H - 1)}
     found = trajcli.integrate(actions, "first", **options)
     assert found.position.shape == (B, H, D)
-    assert_exact(found, exact.integrate(actions, "first", **options), dtype)
+    assert_promised(found, exact.integrate(actions, "first", **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -136,7 +123,7 @@ def test_recording_with_a_step_for_every_row_has_no_use_for_the_first(
     actions, _, _ = random_case(dtype)
     options = {"mode": mode, **steps_of(form, rows=H)}
     found = trajcli.integrate(actions, "first", **options)
-    assert_exact(found, exact.integrate(actions, "first", **options), dtype)
+    assert_promised(found, exact.integrate(actions, "first", **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -155,7 +142,7 @@ def test_bspline_is_exact(
         options["goal"] = goal
     found = trajcli.integrate(actions, start, **options)
     assert found.position.shape == (B, (H + degree + 1) * steps + 1, D)
-    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+    assert_promised(found, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -165,7 +152,7 @@ def test_teleport_is_exact(form: str, frames: str, dtype: str) -> None:
     actions, start, _ = random_case(dtype)
     options = {"mode": "teleport", "frames": frames, **steps_of(form)}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+    assert_promised(found, exact.integrate(actions, start, **options), dtype)
 
 
 # -- long horizons ---------------------------------------------------------------------------
@@ -180,7 +167,7 @@ def test_cascade_is_exact_in_float64_over_a_thousand_steps(
     actions, start, _ = random_case("float64", 1, (1, 1000, 1))
     options = {"mode": mode, "scheme": scheme, **steps_of(form, 1000, 1)}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+    assert_promised(found, exact.integrate(actions, start, **options), "float64")
 
 
 @pytest.mark.parametrize("form", ["number", "[H]"])
@@ -190,7 +177,7 @@ def test_central_is_exact_in_float64_over_a_thousand_steps(recorded: bool, form:
     options = {"mode": "central", **steps_of(form, 999 if recorded else 1000, 1)}
     given = "first" if recorded else start
     found = trajcli.integrate(actions, given, **options)
-    assert_exact(found, exact.integrate(actions, given, **options), "float64")
+    assert_promised(found, exact.integrate(actions, given, **options), "float64")
 
 
 @pytest.mark.parametrize("degree", [3, 4, 5])
@@ -198,87 +185,54 @@ def test_bspline_is_exact_in_float64_over_a_thousand_control_points(degree: int)
     actions, start, _ = random_case("float64", 3, (1, 1000, 1))
     options = {"mode": "bspline", "degree": degree, "dt": 0.01}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+    assert_promised(found, exact.integrate(actions, start, **options), "float64")
 
 
 @pytest.mark.parametrize(("scheme", "length"), [("euler", 10_000), ("zoh", 3000), ("foh", 3000)])
 @pytest.mark.parametrize("mode", ORDERS)
-def test_cascade_is_right_to_one_ulp_in_float32_over_thousands_of_steps(
+def test_cascade_is_right_in_float32_over_thousands_of_steps(
     mode: str, scheme: str, length: int
 ) -> None:
     actions, start, _ = random_case("float32", 4, (1, length, 1))
     options = {"mode": mode, "scheme": scheme, "dt": 0.01}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), "float32")
+    assert_promised(found, exact.integrate(actions, start, **options), "float32")
 
 
-def test_central_is_right_to_one_ulp_in_float32_over_thousands_of_steps() -> None:
+def test_central_is_right_in_float32_over_thousands_of_steps() -> None:
     actions, start, _ = random_case("float32", 5, (1, 3000, 1))
     options = {"mode": "central", "dt": 0.01}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), "float32")
+    assert_promised(found, exact.integrate(actions, start, **options), "float32")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_three_sums_over_a_hundred_thousand_steps_are_right_to_one_ulp(dtype: str) -> None:
-    length, scale = 100_000, 2**10
-    whole = np.random.default_rng(6).integers(-(2**20), 2**20, size=length)
-    actions = (whole / scale).astype(dtype)[None, :, None]
-    found = trajcli.integrate(actions, "zero", 1 / 128, "jerk")
-    sums, steps = [int(x) for x in whole], 1  # integers, in units of 1 / (scale · steps)
-    for part in ("acceleration", "velocity", "position"):
-        sums, steps = list(accumulate(sums)), steps * 128
-        values = getattr(found, part)[:, 1:, 0]
-        expected = np.array([Fraction(x, scale * steps) for x in sums], dtype=object)
-        assert_within_ulp(values, expected[None])
+def test_three_sums_over_a_hundred_thousand_biased_steps_keep_the_promise() -> None:
+    length, dt = 100_000, 0.02
+    jerk = np.float64(0.1)
+    found = trajcli.integrate(np.full((1, length, 1), jerk), "zero", dt, "jerk")
+    n = np.arange(length + 1).astype(object)
+    step = exact.number(dt)
+    sums = {"acceleration": n, "velocity": n * (n + 1) // 2, "position": n * (n + 1) * (n + 2) // 6}
+    bound = 1.2e-16 * length
+    for order, (part, count) in enumerate(sums.items(), 1):
+        wanted = exact.number(jerk) * step**order * count[-1]
+        value = exact.number(getattr(found, part)[0, -1, 0])
+        assert abs(value - wanted) <= bound * wanted, part
+    in_float32 = np.cumsum(np.full(length, jerk, np.float32), dtype=np.float32)[-1] * dt
+    wanted = exact.number(jerk) * step * length
+    assert abs(exact.number(in_float32) - wanted) > 1e6 * bound * wanted  # the bound can fail
 
 
 @pytest.mark.parametrize("form", ["dt", "times"])
-def test_time_after_ten_thousand_uneven_steps_is_right_to_one_ulp(form: str) -> None:
+def test_time_after_ten_thousand_uneven_steps_keeps_twelve_digits(form: str) -> None:
     given = np.random.default_rng(13).uniform(0.02, 0.09, size=10_000)
     given = np.cumsum(given) if form == "times" else given
     recording = np.zeros((1, 10_000, 1))
     found = trajcli.integrate(recording, "first", mode="teleport", **{form: given})
     steps = np.diff(given) if form == "times" else given[1:]
-    expected = accumulate((exact.number(dt) for dt in steps), initial=Fraction(0))
-    times = np.array(list(expected), dtype=object)[None]
-    assert_within_ulp(found.time[None], times, where_terms_cancel=0.0)
-
-
-LONG = {
-    **{
-        f"{mode} {scheme}": {"mode": mode, "scheme": scheme}
-        for mode in ORDERS
-        for scheme in SCHEMES
-    },
-    "central": {"mode": "central"},
-    "bspline": {"mode": "bspline", "degree": 5, "steps": 3},
-}
-
-
-@pytest.mark.parametrize("case", LONG)
-def test_float64_results_are_the_exact_ones_rounded_once(case: str) -> None:
-    actions, start, _ = random_case("float64", 11, (1, 200, 1))
-    actions *= np.tile([1e9, 1.0, -1e9, 1.0], 50)[None, :, None]  # much cancels
-    steps = steps_of("number" if case == "bspline" else "[H]", 200, 1)
-    found = trajcli.integrate(actions, start, **LONG[case], **steps)
-    expected = exact.integrate(actions, start, **LONG[case], **steps)
-    for part in PARTS:
-        assert_within_ulp(getattr(found, part), expected[part], where_terms_cancel=1e-24)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
-def test_steps_that_cancel_leave_what_rounding_alone_would_make_of_them(
-    mode: str, scheme: str
-) -> None:
-    steps = np.random.default_rng(12).uniform(0.02, 0.09, size=100)
-    actions = (np.tile([1e9, -1e9], 50) / steps)[None, :, None]  # each step gains ±1e9, nearly
-    options = {"mode": mode, "scheme": scheme, "dt": steps}
-    found = trajcli.integrate(actions, "zero", **options)
-    expected = exact.integrate(actions, State(np.zeros(1)), **options)
-    for part in PARTS:
-        assert_within_ulp(getattr(found, part), expected[part], where_terms_cancel=1e-24)
+    expected = list(accumulate((exact.number(dt) for dt in steps), initial=Fraction(0)))
+    for value, target in zip(found.time, expected, strict=True):
+        assert abs(exact.number(value) - target) <= Fraction(1e-12) * expected[-1]
 
 
 # -- cases made to fail ----------------------------------------------------------------------
@@ -286,60 +240,58 @@ def test_steps_that_cancel_leave_what_rounding_alone_would_make_of_them(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_jerk_that_cancels_over_every_four_steps_is_summed_exactly(scheme: str, dtype: str) -> None:
+def test_jerk_that_cancels_over_every_four_steps_keeps_the_promise(scheme: str, dtype: str) -> None:
     pattern = np.array([1.1, -1.1, -1.1, 1.1]) * 1e6
     actions = np.tile(pattern, 500).astype(dtype)[None, :, None]
     start = State(np.array([1e-3]).astype(dtype))
     options = {"mode": "jerk", "scheme": scheme, "dt": 0.1}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), dtype)
+    assert_promised(found, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", ["velocity", "acceleration"])
-def test_actions_that_cancel_but_for_a_trace_leave_that_trace(mode: str, dtype: str) -> None:
+def test_actions_that_cancel_but_for_a_trace_keep_the_promise(mode: str, dtype: str) -> None:
     large = np.array([3e7, 1.25, -3e7, -1.0])
     actions = np.tile(large, 500).astype(dtype)[None, :, None]
     options = {"mode": mode, "dt": 0.003}
     found = trajcli.integrate(actions, "zero", **options)
     zero = State(np.zeros(1))
-    assert_exact(found, exact.integrate(actions, zero, **options), dtype)
+    assert_promised(found, exact.integrate(actions, zero, **options), dtype)
 
 
 @pytest.mark.parametrize("mode", ["clique", "central"])
-def test_smooth_positions_at_ten_kilohertz_keep_twelve_digits_of_jerk(mode: str) -> None:
+def test_smooth_positions_at_ten_kilohertz_keep_the_promise(mode: str) -> None:
     dt = 1e-4
     time = np.arange(1001) * dt
     positions = 1.0 + np.sin(40 * time)[None, :, None]
     start = State(positions[0, 0], np.array([40.0]), np.array([0.0]), np.array([-64000.0]))
     options = {"mode": mode, "dt": dt}
     found = trajcli.integrate(positions[:, 1:], start, **options)
-    assert_exact(found, exact.integrate(positions[:, 1:], start, **options), "float64")
+    assert_promised(found, exact.integrate(positions[:, 1:], start, **options), "float64")
     recorded = trajcli.integrate(positions, "first", **options)
-    assert_exact(recorded, exact.integrate(positions, "first", **options), "float64")
+    assert_promised(recorded, exact.integrate(positions, "first", **options), "float64")
 
 
-def test_smooth_positions_at_uneven_steps_near_ten_kilohertz_keep_twelve_digits_of_jerk() -> None:
+def test_smooth_positions_at_uneven_steps_near_ten_kilohertz_keep_the_promise() -> None:
     steps = np.random.default_rng(7).uniform(0.8e-4, 1.2e-4, size=400)
     time = np.concatenate([[0.0], np.cumsum(steps)])
     positions = 1.0 + np.sin(40 * time)[None, :, None]
     for mode in ("clique", "central"):
         options = {"mode": mode, "dt": steps}
         found = trajcli.integrate(positions, "first", **options)
-        assert_exact(found, exact.integrate(positions, "first", **options), "float64")
+        assert_promised(found, exact.integrate(positions, "first", **options), "float64")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_out_and_back_at_constant_velocity_ends_where_it_began(scheme: str, dtype: str) -> None:
+def test_out_and_back_at_constant_velocity_keeps_the_promise(scheme: str, dtype: str) -> None:
     speed = np.full(2500, 0.7)
     out_and_back = np.concatenate([speed, -speed]).astype(dtype)[None, :, None]
     start = State(np.array([1.0]), np.array([-0.7]))  # so that foh also is out and back
     options = {"mode": "velocity", "scheme": scheme, "dt": 0.1}
     found = trajcli.integrate(out_and_back, start, **options)
-    assert_exact(found, exact.integrate(out_and_back, start, **options), dtype)
-    if scheme != "foh":
-        assert found.position[0, -1, 0] == 1.0
+    assert_promised(found, exact.integrate(out_and_back, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -400,7 +352,7 @@ def test_steps_of_very_different_length_are_taken_exactly(mode: str) -> None:
     steps = 10.0 ** np.random.default_rng(10).uniform(-5, 1, size=40)
     options = {"mode": mode, "dt": steps}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+    assert_promised(found, exact.integrate(actions, start, **options), "float64")
 
 
 def test_time_stamps_far_from_zero_give_the_steps_between_them() -> None:
@@ -408,5 +360,5 @@ def test_time_stamps_far_from_zero_give_the_steps_between_them() -> None:
     stamps = 1.7e9 + np.array([0, 0.05, 0.1, 0.2, 0.21, 0.4, 0.45])
     options = {"mode": "clique", "times": stamps}
     found = trajcli.integrate(actions, start, **options)
-    assert_exact(found, exact.integrate(actions, start, **options), "float64")
+    assert_promised(found, exact.integrate(actions, start, **options), "float64")
     assert (found.time == stamps - stamps[0]).all()

@@ -11,8 +11,6 @@ from exact import PARTS
 
 import trajcli
 from trajcli import State
-from trajcli.kernels import torch_ops
-from trajcli.kernels.pairs import Pair
 
 RNG = np.random.default_rng(0)
 B, H, D = 7, 33, 3
@@ -176,65 +174,3 @@ def test_nan_in_one_action_reaches_only_the_rows_made_from_it(mode: str) -> None
     for part in PARTS:
         touched |= np.isnan(getattr(found, part)[0, :, 0])
     assert np.flatnonzero(touched).tolist() == list(rows)
-
-
-# -- in pieces along the horizon -------------------------------------------------------------
-
-PIECES = {
-    "one": [33],
-    "one step each": [1] * 33,
-    "the first step apart": [1, 32],
-    "the last step apart": [32, 1],
-    "four, one empty": [7, 0, 19, 7],
-}
-
-
-@pytest.mark.parametrize("pieces", PIECES.values(), ids=PIECES)
-@pytest.mark.parametrize("steps", [0.04, STEPS], ids=["one step", "own steps"])
-@EVERY_DTYPE
-@pytest.mark.parametrize("scheme", ["euler", "zoh", "foh"])
-@pytest.mark.parametrize("order", range(4))
-def test_cascade_in_pieces_has_the_bits_of_the_whole(
-    order: int, scheme: str, dtype: str, steps: Any, pieces: list[int]
-) -> None:
-    kind = getattr(torch, dtype)
-    actions = torch.as_tensor(ACTIONS).to(kind)
-    dt = torch.as_tensor(STEPS) if np.ndim(steps) else torch.tensor([[steps]], dtype=torch.float64)
-    zero = torch.zeros(B, D, dtype=torch.float64)
-
-    def sources(rows: slice) -> list[torch.Tensor | None]:
-        return [actions[:, rows] if m == order else None for m in range(4)]
-
-    state = [Pair(torch.as_tensor(getattr(START, part)), zero) for part in PARTS]
-    options = {"order": order, "scheme": scheme}
-
-    whole = [torch.empty(B, H, D, dtype=kind) for _ in PARTS]
-    end = torch_ops.cascade(sources(slice(None)), state, dt, out=whole, **options)
-
-    apart = [torch.empty(B, H, D, dtype=kind) for _ in PARTS]
-    first, carried = 0, state
-    for length in pieces:
-        rows = slice(first, first + length)
-        own = dt[:, rows] if dt.shape[1] > 1 else dt
-        out = [buffer[:, rows] for buffer in apart]
-        carried = torch_ops.cascade(sources(rows), carried, own, out=out, **options)
-        first += length
-
-    for part, one, two in zip(PARTS, whole, apart, strict=True):
-        assert_same_bits(one, two, part)
-    for part, one, two in zip(PARTS, end, carried, strict=True):
-        assert_same_bits(one.hi, two.hi, part)
-        assert_same_bits(one.lo, two.lo, part)
-
-
-def test_cascade_in_pieces_carries_what_rounding_left_over() -> None:
-    # steps so small beside the position that the sum in float64 alone would not move
-    actions = torch.full((1, 3000, 1), 1e-17, dtype=torch.float64)
-    zero = torch.zeros(1, 1, dtype=torch.float64)
-    carried = [Pair(zero + 1.0, zero), Pair(zero, zero), Pair(zero, zero), Pair(zero, zero)]
-    dt = torch.ones(1, 1, dtype=torch.float64)
-    out = [torch.empty(1, 100, 1, dtype=torch.float64) for _ in PARTS]
-    for first in range(0, 3000, 100):
-        sources = [None, actions[:, first : first + 100], None, None]
-        carried = torch_ops.cascade(sources, carried, dt, order=1, scheme="euler", out=out)
-    assert out[0][0, -1, 0].item() == 1.0 + 3e-14

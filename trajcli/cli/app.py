@@ -22,7 +22,6 @@ COMMANDS = (
     "operator",
     "modes",
     "info",
-    "bench",
 )
 """Modules of trajcli.cli with a function ``register``, in the order of the help."""
 
@@ -59,5 +58,5 @@ def _app(
     ] = False,
 ) -> None:
     """Integrate batches of action sequences into trajectories: position, velocity,
-    acceleration and jerk, right to the last bit.
+    acceleration and jerk.
     """

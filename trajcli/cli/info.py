@@ -35,10 +35,6 @@ def info(json: options.Json = False, quiet: options.Quiet = False) -> None:
         state = "present" if backend["present"] else f"absent: {backend['why']}"
         state += f", {backend['runs_on']}" if "runs_on" in backend else ""
         console.say(f"{'backend':<10} {backend['name']}: {state}")
-    for speed in facts["speeds"]:
-        value = f"{speed['value']:.1f}" if speed["unit"] == "s" else f"{speed['value']:,.0f}"
-        source = f"measured here, {speed['measured']}" if speed["measured"] else "built in"
-        console.say(f"{'speed':<10} {speed['name']}: {value} {speed['unit']}, {source}")
     console.document(facts)
 
 
@@ -77,20 +73,4 @@ def _facts() -> dict[str, Any]:
     if not native.absence():
         backends[0]["runs_on"] = f"{native.instruction_set()}, {native.threads()} threads"
     facts = {"versions": versions, "devices": devices, "backends": backends}
-    speeds = _speeds() if cuda.driver() else []
-    return {**facts, "cuda_absent": "" if count else cuda.absence(), "speeds": speeds}
-
-
-def _speeds() -> list[dict[str, Any]]:
-    """What --device auto goes by."""
-    from trajcli.kernels.speeds import START, figures
-
-    return [
-        {
-            "name": name,
-            "value": figure.value,
-            "unit": "s" if name == START else "actions/s",
-            "measured": figure.measured or None,
-        }
-        for name, figure in figures().items()
-    ]
+    return {**facts, "cuda_absent": "" if count else cuda.absence()}

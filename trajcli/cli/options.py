@@ -554,20 +554,6 @@ Ulp = Annotated[
     _tolerance_option("--ulp", metavar="N", help="Or apart by N units in the last place."),
 ]
 
-_bench_option = _panel("What is measured")
-
-Elements = Annotated[
-    int, _bench_option("--elements", metavar="N", help="Actions B·H·D in memory, float32.")
-]
-Dofs = Annotated[str, _bench_option("--dofs", metavar="LIST", help="Degrees of freedom.")]
-BenchModes = Annotated[str, _bench_option("--modes", metavar="LIST", help="Modes, by name.")]
-Rounds = Annotated[
-    int, _bench_option("--rounds", metavar="N", help="Rounds in turns; figures are medians.")
-]
-Folder = Annotated[
-    Path, _bench_option("--folder", metavar="DIR", help="Where the file is written for a while.")
-]
-
 Json = Annotated[bool, _option("--json", help="One JSON document on stdout; text on stderr.")]
 Quiet = Annotated[bool, _option("--quiet", "-q", help="Only warnings and errors.")]
 Config = Annotated[

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -194,8 +194,7 @@ def _renamed(stored: StoredArray, of: ArrayFile, path: Path) -> StoredArray:
     return replace(stored, where=stored.where.replace(str(of.path), str(path), 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(NamedTuple):
     """The rows of an array that lies in a file."""
 
     path: str
@@ -243,8 +242,7 @@ class _Values:
             view, at = view[count:], at + count
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """The rows of an array that has been read."""
 
     data: bytes

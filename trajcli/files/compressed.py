@@ -127,17 +127,16 @@ class CompressedOutput(Hdf5Output):
         identity = f"{identity} deflated {level}"
         super().__init__(path, schema, overwrite, durable, identity, resume)
 
-    def view(self, name: str) -> Any:
-        """Chunks cannot be computed into."""
-        return None
+    def place(self, name: str, row: int) -> None:
+        """None: chunks have no place before they are packed."""
 
-    def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
+    def write(self, name: str, row: int, block: Any) -> None:
         """Rows of a variable, one after the other; whole chunks go to be packed.
 
         Packers read the block itself, so nobody may write to it any more.
         """
         if name not in self._filling:
-            super().write(name, row, block, step)
+            super().write(name, row, block)
             return
         filling = self._filling[name]
         for key, at, values in filling.add(block):
@@ -145,7 +144,7 @@ class CompressedOutput(Hdf5Output):
             self._fresh.append((key, (name, at, packed)))
 
     def settle(self) -> None:
-        """Write the chunks that are packed; for the thread that uses HDF5.
+        """Write the chunks that are packed.
 
         Those still being packed are waited for only where too many are held.
         """
@@ -162,7 +161,7 @@ class CompressedOutput(Hdf5Output):
             failed = error if isinstance(error, OSError) else OSError(str(error))
             raise OutputError(os_fault(self.path, failed)) from None
 
-    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
+    def keep(self, done: int, carried: Mapping[str, Any]) -> None:
         """The chunks that are full are kept in the file, the others in the journal."""
         self._write_packed(0)
         self._close_file()

@@ -1,14 +1,11 @@
-"""Files as memory: where that is safe, values are read and written without a copy.
+"""Files as memory: where that is safe, values are read without a copy.
 
 Only on local file systems that keep the space they have promised: on others a mapped page can
-vanish, which ends a process by a signal. There, plain reads and writes do the work.
+vanish, which ends a process by a signal. There, plain reads do the work.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import mmap
 import os
 from functools import cache
 from pathlib import Path
@@ -20,7 +17,6 @@ from trajcli.errors import Fault, InputError
 
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _SMALL_BYTES, _FEW_RUNS = 1 << 20, 64
-_POPULATE_WRITE = 23  # Linux 5.14: make pages ready to be written, all at once
 
 
 def map_array(path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]) -> Any:
@@ -75,38 +71,6 @@ def _fill(descriptor: int, view: Any, at: int) -> None:
         if not count:
             raise EOFError
         view, at = view[count:], at + count
-
-
-def map_writable(
-    descriptor: int, path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]
-) -> Any:
-    """Reserved space of a file as an array to write into; None where that is not safe."""
-    count = int(np.prod(shape, dtype=object))
-    if not count or not is_safe(path):
-        return None
-    begin = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    try:
-        pages = mmap.mmap(descriptor, offset - begin + count * dtype.itemsize, offset=begin)
-    except (OSError, ValueError):
-        return None
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):
-            pages.madvise(mmap.MADV_HUGEPAGE)  # a page of 2 MiB is made ready in one go
-    return np.frombuffer(pages, dtype, count, offset - begin).reshape(shape)
-
-
-def populate(array: Any) -> None:
-    """Make the pages of a mapped array ready for writing; without it they come one by one."""
-    if not array.size:
-        return
-    begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
-    length = array.ctypes.data + array.nbytes - begin
-    _libc().madvise(ctypes.c_void_p(begin), ctypes.c_size_t(length), _POPULATE_WRITE)
-
-
-@cache
-def _libc() -> Any:
-    return ctypes.CDLL(None)
 
 
 def is_safe(path: Path) -> bool:

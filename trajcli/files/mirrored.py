@@ -8,30 +8,23 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from trajcli.errors import Fault, OutputError
 from trajcli.files import hdf5_format as hdf5
 from trajcli.files.hdf5_model import Model, dataset_messages, scale_attributes
-from trajcli.files.mapping import map_writable, populate
 from trajcli.files.outputs import Hdf5Output
 from trajcli.files.placing import reserve
 from trajcli.files.schema import Schema
 
 _PAGE = 4096
-_AHEAD = 4 << 20
 
 _Text = tuple[str, str]
 
 
 class MirroredOutput(Hdf5Output):
     """Schema.groups[k] names the trajectories that variables k/NAME hold, one after the other."""
-
-    _ready = (0, 0)
-    """Where the mapped file is ready to be written, of small parts."""
 
     def _prepare(self) -> None:
         descriptor = self._open_at(self._hidden)
@@ -41,30 +34,6 @@ class MirroredOutput(Hdf5Output):
         for address, data in file.pieces():
             self._put(descriptor, data, address)
         self._places = {name: (descriptor, offset) for name, offset in file.offsets.items()}
-
-    def view(self, name: str) -> Any:
-        """A variable as memory; the file is mapped once for all of them."""
-        if "" not in self._views:
-            whole = map_writable(self._open[0], self._hidden, np.dtype("u1"), 0, (self._end(),))
-            self._views[""] = whole
-        whole, variable = self._views[""], self._variable(name)
-        if whole is None:
-            return None
-        return np.ndarray(variable.shape, variable.dtype, whole, self._places[name][1])
-
-    def populate(self, parts: Iterable[Any]) -> None:
-        """Small parts follow each other in the file: what lies ahead is made ready with them."""
-        whole = self._views[""]
-        for part in parts:
-            begin = part.ctypes.data - whole.ctypes.data
-            if part.nbytes >= _AHEAD:
-                populate(part)
-            elif not self._ready[0] <= begin <= begin + part.nbytes <= self._ready[1]:
-                self._ready = (begin, min(begin + _AHEAD, len(whole)))
-                populate(whole[slice(*self._ready)])
-
-    def _end(self) -> int:
-        return max(at + self._variable(name).nbytes for name, (_, at) in self._places.items())
 
 
 class _File:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ import numpy as np
 
 from trajcli.errors import Fault, OutputError, Stopped
 from trajcli.files import journal
-from trajcli.files.mapping import map_writable, populate
 from trajcli.files.placing import (
     PROVENANCE,
     locked,
@@ -41,8 +41,7 @@ _ROWS_AT_ONCE = 1 << 20
 class Output(ABC):
     """An output being written. ``finish`` makes it appear; ``discard`` leaves no trace.
 
-    ``write(name, row, block)`` puts rows row, row+1, … of a streamed variable in place; with
-    ``step`` only part of each row, from there on along the second axis.
+    ``write(name, row, block)`` puts rows row, row+1, … of a streamed variable in place.
     """
 
     copies = 1
@@ -61,9 +60,8 @@ class Output(ABC):
     ) -> None:
         self.path = path
         self.schema = schema
-        self.done = (0, 0)
-        """Trajectories, and rows of the next one, that a stopped run with the same ``identity``
-        has left, where resumed."""
+        self.done = 0
+        """Trajectories that a stopped run with the same ``identity`` has left, where resumed."""
         self.carried: dict[str, Any] = {}
         """The arrays it left to go on from."""
         self.begun_anew = False
@@ -77,12 +75,11 @@ class Output(ABC):
         self._lock = locked(self._hidden, path)
         self._places: dict[str, tuple[int, int]] = {}  # name: file descriptor, offset
         self._open: list[int] = []
-        self._views: dict[str, Any] = {}
         try:
             left = self._left_behind() if resume else None
             if left is not None:
                 head, self.carried = left
-                self.done = (int(head["done"][0]), int(head["done"][1]))
+                self.done = int(head["done"])
                 self._reopen(head["offsets"])
                 return
             self.begun_anew = resume and self._journal.exists()
@@ -130,8 +127,8 @@ class Output(ABC):
 
         return hashlib.sha256(f"{self._identity}{_layout(self.schema)}".encode()).hexdigest()
 
-    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
-        """Leave what is written, to be resumed: trajectories that are complete, rows of the next.
+    def keep(self, done: int, carried: Mapping[str, Any]) -> None:
+        """Leave what is written, to be resumed: so many trajectories.
 
         carried: arrays that the next run is to have back.
         """
@@ -142,18 +139,19 @@ class Output(ABC):
         self._close()
         os.close(self._lock)
 
-    def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
-        """Rows of a variable, from ``row`` on; of each row all, or steps from ``step`` on."""
-        variable = self._variable(name)
-        values: Any = np.ascontiguousarray(block, dtype=variable.dtype)
-        per_row = int(np.prod(variable.shape[1:], dtype=object)) * variable.dtype.itemsize
-        at = self._places[name][1] + row * per_row
-        if values.shape[1:] == variable.shape[1:]:
-            self._put(self._places[name][0], values, at)
-            return
-        per_step = int(np.prod(variable.shape[2:], dtype=object)) * variable.dtype.itemsize
-        for k, steps in enumerate(values):
-            self._put(self._places[name][0], steps, at + k * per_row + step * per_step)
+    def write(self, name: str, row: int, block: Any) -> None:
+        """Rows of a variable, from ``row`` on."""
+        descriptor, at = self._at(name, row)
+        self._put(descriptor, np.ascontiguousarray(block, self._variable(name).dtype), at)
+
+    def place(self, name: str, row: int) -> tuple[int, int] | None:
+        """Where rows of a variable lie from ``row`` on, for who writes them into the file itself:
+        its descriptor and the byte. None where they have to be given to ``write``."""
+        return self._at(name, row)
+
+    def _at(self, name: str, row: int) -> tuple[int, int]:
+        variable, (descriptor, begin) = self._variable(name), self._places[name]
+        return descriptor, begin + row * math.prod(variable.shape[1:]) * variable.dtype.itemsize
 
     def _put(self, descriptor: int, values: Any, at: int) -> None:
         """Bytes in their place in a file."""
@@ -166,22 +164,7 @@ class Output(ABC):
             raise OutputError(os_fault(self.path, error)) from None
 
     def settle(self) -> None:  # noqa: B027
-        """What the thread that reads has to do between two blocks."""
-
-    def view(self, name: str) -> Any:
-        """A variable as memory to compute into; None where it has to be written."""
-        if name not in self._views:
-            variable = self._variable(name)
-            descriptor, offset = self._places[name]
-            self._views[name] = map_writable(
-                descriptor, self._hidden, variable.dtype, offset, variable.shape
-            )
-        return self._views[name]
-
-    def populate(self, parts: Iterable[Any]) -> None:
-        """Make ready what is about to be computed into, parts of views."""
-        for part in parts:
-            populate(part)
+        """What is to be done after each block."""
 
     @cached_property
     def _by_name(self) -> dict[str, Variable]:
@@ -218,7 +201,6 @@ class Output(ABC):
         """What remains to be done once all blocks are written."""
 
     def _close(self) -> None:
-        self._views.clear()
         while self._open:
             os.close(self._open.pop())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,39 +47,34 @@ class Padded:
 
     def __init__(self, output: Output) -> None:
         self._output = output
+        self.path = output.path
         self.keeps = output.keeps
         self.done = output.done
         self.carried = output.carried
         self._variables = {v.name: v for v in output.schema.variables}
         self._lengths = self._variables["lengths"].values
 
-    def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
-        """Rows of trajectories row, row + 1, … of their length; the last brings the padding."""
+    def write(self, name: str, row: int, block: Any) -> None:
+        """Trajectories row, row + 1, … of their length, each with its padding."""
         part, _, own = name.partition("/")
         variable, chosen = self._variables[own], self._output.schema.scatter[int(part)]
         if len(variable.shape) == 1:  # the time of the rows, which all share
             if row == 0 and self._lengths[chosen[0]] == variable.shape[0]:
-                self._output.write(own, step, block[0])
+                self._output.write(own, 0, block[0])
             return
         for number, values in zip(chosen[row : row + len(block)], block, strict=True):
-            end = step + len(values)
-            if end == self._lengths[number]:
-                rest = np.full((variable.shape[1] - end, *values.shape[1:]), np.nan, values.dtype)
-                values = np.concatenate([values, rest])
-            self._output.write(own, int(number), values[None], step)
+            rest = np.full((variable.shape[1] - len(values), *values.shape[1:]), np.nan)
+            whole = np.concatenate([values, rest.astype(values.dtype)])
+            self._output.write(own, int(number), whole[None])
 
-    def view(self, name: str) -> Any:
-        """Nothing is computed in place."""
-        return None
-
-    def populate(self, parts: Iterable[Any]) -> None:
-        """Nothing is computed in place."""
+    def place(self, name: str, row: int) -> None:
+        """None: the padding is put behind what is written."""
 
     def settle(self) -> None:
         """See :class:`Output`."""
         self._output.settle()
 
-    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
+    def keep(self, done: int, carried: Mapping[str, Any]) -> None:
         """See :class:`Output`."""
         self._output.keep(done, carried)
 

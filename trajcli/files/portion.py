@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,40 +73,24 @@ class Portion:
         self._output, self._prefix = output, prefix
         self._before, self._begin = first + begin, begin
         self._along = {v.name: v.dims[:1] == ("trajectory",) for v in output.schema.variables}
+        self.path = output.path
         self.keeps = output.keeps
-        self.done = (self._before + output.done[0], output.done[1])
+        self.done = self._before + output.done
         self.carried = output.carried
 
-    def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
+    def write(self, name: str, row: int, block: Any) -> None:
         """See :class:`Output`."""
         own = name.removeprefix(self._prefix)
-        self._output.write(own, row - self._begin if self._along[own] else row, block, step)
+        self._output.write(own, row - self._begin if self._along[own] else row, block)
 
-    def view(self, name: str) -> Any:
-        """See :class:`Output`; to be asked for rows and trajectories."""
-        view = self._output.view(name.removeprefix(self._prefix))
-        return None if view is None else _Shifted(view, self._begin)
-
-    def populate(self, parts: Iterable[Any]) -> None:
+    def place(self, name: str, row: int) -> tuple[int, int] | None:
         """See :class:`Output`."""
-        self._output.populate(parts)
+        return self._output.place(name.removeprefix(self._prefix), row - self._begin)
 
     def settle(self) -> None:
         """See :class:`Output`."""
         self._output.settle()
 
-    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
+    def keep(self, done: int, carried: Mapping[str, Any]) -> None:
         """See :class:`Output`."""
-        self._output.keep((done[0] - self._before, done[1]), carried)
-
-
-class _Shifted:
-    """An array of which only trajectories from ``begin`` on are there."""
-
-    def __init__(self, values: Any, begin: int) -> None:
-        self._values, self._begin = values, begin
-
-    def __getitem__(self, part: tuple[slice, slice]) -> Any:
-        trajectories, rows = part
-        shifted = slice(trajectories.start - self._begin, trajectories.stop - self._begin)
-        return self._values[shifted, rows]
+        self._output.keep(done - self._before, carried)

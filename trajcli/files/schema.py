@@ -34,9 +34,8 @@ RECORDED_ROW = "first row of each"
 
 
 _POSITION_UNITS = ("rad", "deg", "degree", "degrees", "°", "rev", "m", "mm", "cm")
-_DERIVED = re.compile(
-    r"([A-Za-z°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
-)  # rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
+_DERIVED = r"([A-Za-z°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
+# rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
 
 
 def derived_unit(unit: object) -> tuple[str, int] | None:
@@ -49,7 +48,7 @@ def derived_unit(unit: object) -> tuple[str, int] | None:
     text = unit.decode("utf-8", "replace") if isinstance(unit, bytes) else unit
     for sign, plain in (("**", "^"), ("²", "^2"), ("³", "^3"), ("⁻", "-"), ("¹", "1")):
         text = text.replace(sign, plain)
-    found = _DERIVED.fullmatch(text.strip())
+    found = re.fullmatch(_DERIVED, text.strip())
     if found is None or found[1] not in _POSITION_UNITS:
         return None
     powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", found[2])

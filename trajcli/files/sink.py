@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 
 class Sink(Protocol):
     """Takes blocks of named variables; see :class:`trajcli.files.outputs.Output`."""
 
+    path: Path
     keeps: bool
-    done: tuple[int, int]
+    done: int
     carried: dict[str, Any]
 
-    def write(self, name: str, row: int, block: Any, step: int = 0) -> None:
-        """Rows of a variable, from ``row`` on; of each row all, or steps from ``step`` on."""
+    def write(self, name: str, row: int, block: Any) -> None:
+        """Rows of a variable, from ``row`` on."""
 
-    def view(self, name: str) -> Any:
-        """A variable as memory to compute into; None where it has to be written."""
-
-    def populate(self, parts: Iterable[Any]) -> None:
-        """Make ready what is about to be computed into, parts of views."""
+    def place(self, name: str, row: int) -> tuple[int, int] | None:
+        """Where rows of a variable lie in a file; None where they have to be written."""
 
     def settle(self) -> None:
-        """What the thread that reads has to do between two blocks."""
+        """What is to be done after each block."""
 
-    def keep(self, done: tuple[int, int], carried: Mapping[str, Any]) -> None:
+    def keep(self, done: int, carried: Mapping[str, Any]) -> None:
         """Leave what is written, to be resumed."""

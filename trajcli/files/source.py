@@ -6,18 +6,13 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-_NAMED = re.compile(
-    r"(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz|parquet))(?P<rest>:.*|@.*)?", re.IGNORECASE | re.DOTALL
-)
-
-_DIGITS = re.compile(r"(\d+)")
+_NAMED = r"(?is)(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz|parquet))(?P<rest>:.*|@.*)?"
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(NamedTuple):
     """A file and, where named, a dataset (or pattern, or group) in it and an attribute of that."""
 
     path: Path
@@ -38,7 +33,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     """
     if os.path.exists(text):
         return Source(Path(text))
-    match = _NAMED.fullmatch(text)
+    match = re.fullmatch(_NAMED, text)
     if match:
         path, rest = match["path"], (match["rest"] or "").removeprefix(":")
     else:
@@ -72,7 +67,7 @@ def each_file(source: Source) -> Iterator[Source]:
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
     """Sorts demo_2 before demo_10."""
-    parts = _DIGITS.split(text)
+    parts = re.split(r"(\d+)", text)
     return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
 
 

@@ -4,46 +4,29 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import StoredArray
-from trajcli.modes.stretch import PIECE, Range
 
 _SHORT_BYTES = 1 << 20
 """Single trajectories up to this are read and computed together."""
-_GLIDING_BYTES = 1 << 20
-"""More is not held between two windows."""
 
 
-@dataclass(frozen=True)
-class Size:
-    """How much is done at once: rows of trajectories; only whole ones go together.
-
-    ``lead``: rows before the first step, from which pieces are counted.
-    """
-
-    trajectories: int
-    rows: int
-    lead: int = 0
-
-
-@dataclass(frozen=True)
-class Block:
-    """What is read, computed and written at once: some rows of trajectories begin..end.
+class Block(NamedTuple):
+    """What is read, computed and written at once: trajectories begin..end.
 
     ``local``: the first of them in its dataset, ``part``.
     """
 
     begin: int
     end: int
-    rows: Range
     local: int
     part: StoredArray
 
@@ -52,7 +35,7 @@ class Block:
 class Batch:
     """Datasets of equal horizon and dofs, one after the other.
 
-    ``kept``: indices of the rows that are used, where some are left out.
+    ``kept``: indices of the rows that are used, where some are left out: int64 [H].
     """
 
     parts: Sequence[StoredArray]
@@ -121,46 +104,30 @@ class Batch:
             ]
         return list(dict.fromkeys(found))
 
-    def blocks(
-        self, size: Size, rows: int, done: Range = (0, 0), stop: int | None = None
-    ) -> Iterator[Block]:
-        """Blocks of one dataset each, in order; of ``rows`` rows where they are whole.
+    def blocks(self, size: int, done: int = 0, stop: int | None = None) -> Iterator[Block]:
+        """Blocks of up to ``size`` trajectories of one dataset each, in order.
 
-        ``done``: trajectories done, and rows of the next one. ``stop``: where to end.
+        ``done``: trajectories to leave out. ``stop``: where to end.
         """
         total = self.offsets[-1]
         stop = total if stop is None else stop
-        first = max(bisect_right(self.offsets, done[0]) - 1, 0) if total else 0
+        first = max(bisect_right(self.offsets, done) - 1, 0) if total else 0
         for k in range(first, len(self.parts)):
             part, offset = self.parts[k], self.offsets[k]
             if total and offset >= stop:
                 return
             count = min(part.shape[0], stop - offset)
-            firsts = range(max(done[0] - offset, 0), count, size.trajectories)
-            for local in firsts if total else (0,):  # no trajectories: rows have times yet
-                end = min(local + size.trajectories, count)
-                begun = done[1] if offset + local == done[0] else 0
-                for span in _spans(begun, rows, size):
-                    yield Block(offset + local, offset + end, span, local, part)
+            # no trajectories: rows have times yet
+            for local in range(max(done - offset, 0), count, size) if total else (0,):
+                end = min(local + size, count)
+                yield Block(offset + local, offset + end, local, part)
 
-    def read(self, block: Block, actions: Range) -> Any:
-        """Some of the actions of a block's trajectories."""
-        begin, end = block.local, block.local + block.end - block.begin
-        if self.kept is None:
-            return block.part.read_part(begin, end, *actions)
-        kept = np.asarray(self.kept[slice(*actions)])
-        first, last = (int(kept[0]), int(kept[-1]) + 1) if len(kept) else (0, 0)
-        return block.part.read_part(begin, end, first, last)[:, kept - first]
-
-
-def _spans(begin: int, rows: int, size: Size) -> Iterator[Range]:
-    """Runs of rows from ``begin`` on, none shorter than a stretch may be, of whole pieces."""
-    while begin < rows:
-        pieces = (begin + max(size.rows, 2 * PIECE) - size.lead) // PIECE
-        end = size.lead + pieces * PIECE
-        end = rows if rows - end < PIECE else end
-        yield begin, end
-        begin = end
+    def read(self, block: Block) -> Any:
+        """The actions of a block's trajectories [b, H, D]."""
+        actions = block.part.read_rows(block.local, block.local + block.end - block.begin)
+        if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
+            actions = actions.astype(np.float64)
+        return actions if self.kept is None else actions[:, self.kept]
 
 
 def _joined(arrays: Sequence[StoredArray]) -> Iterator[StoredArray]:
@@ -175,7 +142,7 @@ def _joined(arrays: Sequence[StoredArray]) -> Iterator[StoredArray]:
         if short:
             run.append(array)
         else:
-            yield gliding(_as_batch(array))
+            yield _as_batch(array)
     if run:
         yield _together(run)
 
@@ -184,7 +151,7 @@ def _together(run: Sequence[StoredArray]) -> StoredArray:
     """Single trajectories [H, D] as one array."""
     first = run[0]
     if len(run) == 1:
-        return gliding(_as_batch(first))
+        return _as_batch(first)
     rows = first.shape[0]
 
     def read_rows(begin: int, end: int) -> Any:
@@ -223,41 +190,4 @@ def _as_batch(array: StoredArray) -> StoredArray:
         lambda begin, end: array.read()[None][begin:end],
         array.attributes,
         array.storage,
-        lambda begin, end, *steps: array.read_rows(*steps)[None][begin:end],
     )
-
-
-def gliding(array: StoredArray) -> StoredArray:
-    """The same values for a reader that moves on, by windows that overlap.
-
-    Of packed values every one is then unpacked once: archives are read from front to back only.
-    """
-    if array.ndim == 0 or array.storage in ("contiguous", "Fortran order"):
-        return array
-    last: dict[str, Any] = {}
-
-    def steps(start: int, stop: int, first: int, end: int) -> Any:
-        return _glide(
-            last, (start, stop), first, end, lambda a, b: array.read_part(start, stop, a, b), 1
-        )
-
-    def rows(start: int, stop: int) -> Any:
-        return _glide(last, "rows", start, stop, array.read_rows, 0)
-
-    return replace(array, read_rows=rows, read_steps=steps)
-
-
-def _glide(last: dict[str, Any], key: Any, first: int, end: int, read: Any, axis: int) -> Any:
-    """Values first..end along an axis, of which those of the last window are at hand."""
-    kept = last.get("values") if last.get("key") == key else None
-    if kept is None or not last["first"] <= first <= last["end"] <= end:
-        values = read(first, end)
-    else:
-        kept = np.split(kept, [first - last["first"]], axis)[1]
-        values = np.concatenate([kept, read(last["end"], end)], axis)
-    tail = np.split(values, [max(values.shape[axis] - PIECE, 0)], axis)[1]
-    if tail.nbytes > _GLIDING_BYTES:
-        last.clear()
-    else:
-        last.update(key=key, values=tail.copy(), end=end, first=end - tail.shape[axis])
-    return values

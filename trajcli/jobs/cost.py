@@ -8,8 +8,8 @@ import re
 from trajcli.errors import Fault, UsageError
 from trajcli.files.schema import QUANTITIES
 
-_TERM = re.compile(r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)")
-_PLUS = re.compile(r"(?<![eE])\+")  # but not that of 1e+3
+_TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
+_PLUS = r"(?<![eE])\+"  # but not that of 1e+3
 
 
 def parse_cost(text: str) -> dict[str, float]:
@@ -21,8 +21,8 @@ def parse_cost(text: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     faults = []
     expected = "terms NAME or NUMBER*NAME joined by +, of " + ", ".join(QUANTITIES)
-    for part in _PLUS.split(text):
-        match = _TERM.fullmatch(part.strip())
+    for part in re.split(_PLUS, text):
+        match = re.fullmatch(_TERM, part.strip())
         name = match["name"].strip() if match else part.strip()
         weight = _number(match["weight"]) if match and match["weight"] else 1.0
         if not match or name not in QUANTITIES or weight is None:

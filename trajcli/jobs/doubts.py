@@ -94,7 +94,7 @@ def _steps(inputs: Inputs) -> Iterator[str]:
         return
     wide = given.astype(np.float64 if given.dtype.kind == "f" else np.int64)
     steps = wide if inputs.times is None else np.diff(wide)
-    step = float(np.median(steps)) if steps.size else 0.0
+    step = float(np.sort(steps, axis=None)[steps.size // 2]) if steps.size else 0.0
     if step >= _LONG_STEP:
         what = "dt" if inputs.times is None else "times"
         yield (

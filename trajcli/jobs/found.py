@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from trajcli.errors import Fault, Gathering, InputError, UsageError
-from trajcli.files.arrays import StoredArray
 from trajcli.files.schema import RECORDED_START
 from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Batch
-from trajcli.jobs.kept import Kept
 from trajcli.jobs.lookup import EAGER_BYTES, find_dt, find_state
 from trajcli.jobs.places import Files, Place
 from trajcli.jobs.recorded import is_recording
@@ -182,17 +182,11 @@ def _without_repeats(batch: Batch, times: Any, recorded: bool) -> tuple[Batch, A
         )
     if times.shape[-1] != batch.shape[1]:
         return batch, times, ""  # reported as a wrong number of stamps
-    stamps = times if times.ndim == 1 else times.read()[0] if _stored(times) else times[0]
-    kept = Kept(stamps)
-    if not kept.dropped:
+    stamps = times.reshape(-1)
+    kept = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
+    dropped = len(stamps) - len(kept)
+    if not dropped:
         return batch, stamps, ""
-    rows = "row" if kept.dropped == 1 else "rows"
-    return (
-        replace(batch, kept=kept),
-        kept.of(stamps),
-        f"{kept.dropped} {rows} with repeated stamps dropped",
-    )
-
-
-def _stored(values: Any) -> bool:
-    return isinstance(values, StoredArray)
+    rows = "row" if dropped == 1 else "rows"
+    note = f"{dropped} {rows} with repeated stamps dropped"
+    return replace(batch, kept=kept), stamps[kept], note

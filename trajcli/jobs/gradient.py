@@ -1,8 +1,8 @@
 """Gradients in a run: what is asked for, what is written, and each block's share.
 
 Every trajectory gets a gradient of its own, whatever it shares with others; what is shared (a
-start state, a dt) is summed over the trajectories in their order, with the error of each sum
-carried along. So the result does not depend on how a run is cut into blocks.
+start state, a dt) is summed over the trajectories in their order. So the result does not depend
+on how a run is cut into blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from trajcli.jobs.cost import parse_cost
 from trajcli.jobs.places import Files
 from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.pairs import two_sum
 
 WRT = ("actions", "start", "goal", "dt")
 _SUM = "sum/"
@@ -91,7 +90,9 @@ class Gradient:
                 for name, stored in self.upstream.items()
             }
 
-        outputs, grads = _pull_back(inputs, upstream, choice, dtype, self.wrt)
+        from trajcli.adjoint import pull_back
+
+        outputs, grads = pull_back(inputs, upstream, choice, dtype, self.wrt)
         yield from ((name, begin, values) for name, values in outputs.items())
         if self.cost:
             cost = [weight * _squares(outputs[name]) for name, weight in self.cost.items()]
@@ -107,18 +108,19 @@ class Gradient:
 
     def carried(self) -> dict[str, Any]:
         """The sums so far, to be kept in a file."""
-        return {_SUM + name: total.parts() for name, total in self.totals.items()}
+        return {_SUM + name: total.value for name, total in self.totals.items()}
 
     def carry_on(self, carried: Mapping[str, Any]) -> None:
         """Take up the sums of a run that was stopped."""
-        for name, parts in carried.items():
+        for name, values in carried.items():
             if name.startswith(_SUM):
-                self.totals[name.removeprefix(_SUM)] = Total.of(parts)
+                total = self.totals[name.removeprefix(_SUM)] = Total(values.shape)
+                total.value += values
 
     def finish(self) -> Iterator[tuple[str, int, Any]]:
         """What was summed over all trajectories."""
         for name, total in self.totals.items():
-            yield name, 0, total.value()
+            yield name, 0, total.value
 
     def _steps(self, values: Any, whole: Inputs, begin: int) -> Iterator[tuple[str, int, Any]]:
         shape = _dt_shape(whole)
@@ -142,47 +144,19 @@ class Gradient:
             yield name, begin, values
             return
         total = self.totals.setdefault(name, Total((count, values.shape[1])))
-        total.add_states(values, None if count == 1 else index)
+        total.add(values, None if count == 1 else index)
 
 
 class Total:
-    """A sum over trajectories in their order, with the error of each addition carried along."""
+    """A sum over trajectories, one after the other: however they are cut into blocks, the same."""
 
     def __init__(self, shape: Sequence[int]) -> None:
-        self._hi = np.zeros(tuple(shape))
-        self._lo = np.zeros(tuple(shape))
+        self.value = np.zeros(tuple(shape))
 
-    def add(self, values: Any, at: Any = ...) -> None:
-        """Add values [n, ...], one after the other, to the whole or to one entry."""
-        start = np.asarray(self._hi[at])[None]
-        sums = np.cumsum(np.concatenate([start, values]), 0)
-        gained = two_sum(sums[1:], -sums[:-1])
-        missed = (values - gained.hi) - gained.lo
-        errors = np.cumsum(np.concatenate([np.asarray(self._lo[at])[None], missed]), 0)
-        self._hi[at], self._lo[at] = sums[-1], errors[-1]
-
-    def add_states(self, values: Any, index: Any) -> None:
-        """Add values [n, D] of trajectories to the state of each; without an index to the one."""
-        if index is None:
-            self.add(values[:, None])
-            return
-        for state in np.unique(index):
-            self.add(values[np.asarray(index) == state], int(state))
-
-    def parts(self) -> Any:
-        """The sum and its error."""
-        return np.stack([self._hi, self._lo])
-
-    @staticmethod
-    def of(parts: Any) -> Total:
-        """A sum that goes on."""
-        total = Total(parts.shape[1:])
-        total._hi, total._lo = parts[0].copy(), parts[1].copy()
-        return total
-
-    def value(self) -> Any:
-        """The sum."""
-        return self._hi + self._lo
+    def add(self, values: Any, index: Any = None) -> None:
+        """Add values [n, ...] to the one there is, or each to that of its index [n]."""
+        places = np.zeros(len(values), np.intp) if index is None else np.asarray(index)
+        np.add.at(self.value.reshape(-1, *values.shape[1:]), places, values)
 
 
 def find_gradient(request: Request, files: Files) -> Gradient | None:
@@ -257,16 +231,3 @@ def _squares(values: Any) -> Any:
     """The sum of squares of each trajectory's rows and dofs."""
     wide = values.astype(np.float64).reshape(len(values), -1)
     return (wide * wide).sum(1)
-
-
-def _pull_back(
-    inputs: Inputs, upstream: Any, choice: Choice, dtype: str, wrt: Sequence[str]
-) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Outputs and gradients of a block; without torch where its kernels work in memory."""
-    if choice.backend == "native":
-        from trajcli.adjoint import pull_back
-
-        return pull_back(inputs, upstream, choice.kernels, dtype, wrt)
-    from trajcli.autograd.pulling import pull_back as by_torch
-
-    return by_torch(inputs, upstream, choice.kernels, choice.device, dtype, wrt)

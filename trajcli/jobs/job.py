@@ -2,89 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from trajcli.checks import largest
-from trajcli.errors import Fault, raise_if_any
+from trajcli.errors import Fault, InputError, OutputError, raise_if_any
+from trajcli.files.placing import os_fault
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.sink import Sink
 from trajcli.input_checks import value_faults
-from trajcli.inputs import Carry, Inputs
+from trajcli.inputs import Inputs
 from trajcli.jobs.batch import Block
 from trajcli.jobs.plan import Plan
+from trajcli.modes import PARTS
 from trajcli.recordings import smooth
 
-_LIMITS = {"float32": 1e38, "float64": 1e307}
-"""Below these no result overflows."""
+Results = Iterable[tuple[str, int, Any]]
+"""Name, first trajectory, values."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """Its input, where it goes, and the steps in which that is done.
-
-    ``carry`` is what the rows before have left, the same object for every stretch of a
-    trajectory; ``write`` adds the time of these, whoever computes them their state. ``views``:
-    where in the output the kernels put results themselves.
-    """
+class Job(NamedTuple):
+    """Its input, where it goes, and the steps in which that is done."""
 
     plan: Plan
     output: Sink
     block: Block
     inputs: Inputs
-    views: dict[str, Any] | None
-    carry: Carry
     allow_nonfinite: bool
 
-    def check(self) -> bool:
-        """Raise for values that are wrong; whether no result can overflow."""
+    def run(self) -> int:
+        """All of it, where the plan says; how many results are not finite."""
+        if self.plan.choice.backend == "native" and self.plan.gradient is None:
+            return self._run_native()
+        self.check()
+        return self.write(self._results())
+
+    def check(self) -> None:
+        """Raise InputError for values that are wrong."""
+        self._check(self.allow_nonfinite)
+
+    def _check(self, allow_nonfinite: bool) -> None:
         plan, inputs = self.plan, self.inputs
-        raise_if_any(_located_faults(self.block, inputs, self.allow_nonfinite))
+        raise_if_any(_located_faults(self.block, inputs, allow_nonfinite))
         if plan.better is not None and inputs.actions.size:
             plan.peak.value = max(plan.peak.value or 0.0, largest(inputs.actions))
-        return inputs.stays_below(_LIMITS[plan.dtype], self.carry)
 
-    def results(self) -> Iterator[tuple[str, int, Any]]:
-        """Compute it: name, first row, values."""
-        return _results(self.plan, self.inputs, self.block.begin, self.views, self.carry)
+    def _run_native(self) -> int:
+        """The compiled kernels write into the file themselves, where rows have a place in it; and
+        they see what is not finite as they read it, so that it is looked for only then."""
+        from trajcli.kernels.native import Forward, InFile
 
-    def write(
-        self,
-        results: Iterable[tuple[str, int, Any]],
-        bounded: bool,
-        each: Callable[..., Iterable[int]] = map,
-    ) -> int:
-        """Write results and times; returns how many are not finite. ``each``: as map, which may
-        write several at a time."""
-        plan, inputs, output, carry = self.plan, self.inputs, self.output, self.carry
-        begin, step = self.block.begin, self.block.rows[0]
+        plan, inputs, begin = self.plan, self.inputs, self.block.begin
+        self._check(allow_nonfinite=True)
+        shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
+        out: list[Any] = [None] * len(PARTS)
+        arrays: dict[str, Any] = {}
+        for name in plan.wanted:
+            smoothed = name in plan.smooth
+            place = None if smoothed else self.output.place(plan.prefix + name, begin)
+            if place is None:
+                arrays[name] = np.empty(shape, plan.dtype)
+            out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
+        operands = inputs.operands()  # which has to live as long as the kernel runs
+        kernel = Forward(inputs.program(), operands, out, not self.allow_nonfinite)
+        try:
+            finite = kernel.run()
+        except OSError as error:
+            raise OutputError(os_fault(self.output.path, error)) from None
+        if not finite:
+            self._check(allow_nonfinite=False)
+            raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
+        return kernel.faults + self.write((n, begin, values) for n, values in arrays.items())
 
-        def one(result: tuple[str, int, Any]) -> int:
-            return self._write_one(*result, bounded)
-
-        bad = sum(each(one, results))
+    def write(self, results: Results) -> int:
+        """Write results and times; returns how many are not finite."""
+        plan, inputs, output, begin = self.plan, self.inputs, self.output, self.block.begin
+        bad = 0
+        for name, row, array in results:
+            if name in plan.smooth:
+                array[...] = smooth(array)
+            bad += array.size - int(np.isfinite(array).sum())
+            output.write(plan.prefix + name, row, array)
         time = next(v for v in plan.schema.variables if v.name.endswith("time"))
         if plan.prefix:
-            times = inputs.row_times(carry)
-            output.write(f"{plan.prefix}time", begin, times[[0] * len(inputs.actions)]
-                         if len(times) == 1 else times, step)  # fmt: skip
+            times = inputs.row_times()
+            times = np.broadcast_to(times, (len(inputs.actions), times.shape[1]))
+            output.write(f"{plan.prefix}time", begin, times)
         elif len(time.shape) == 2:
-            output.write("time", begin, inputs.row_times(carry), step)
+            output.write("time", begin, inputs.row_times())
         elif begin == plan.begin:  # times that all share are written with the first
-            output.write("time", step, inputs.row_times(carry)[0])
+            output.write("time", 0, inputs.row_times()[0])
         return bad
 
-    def _write_one(self, name: str, row: int, array: Any, bounded: bool) -> int:
-        if name in self.plan.smooth:
-            array[...] = smooth(array)
-        known = bounded and name in QUANTITIES
-        bad = 0 if known else array.size - int(np.isfinite(array).sum())
-        if self.views is None or name not in self.views:
-            self.output.write(self.plan.prefix + name, row, array, self.block.rows[0])
-        return bad
+    def _results(self) -> Iterator[tuple[str, int, Any]]:
+        plan, inputs, begin = self.plan, self.inputs, self.block.begin
+        if plan.gradient is None:
+            results = inputs.compute(plan.choice, plan.dtype, plan.wanted)
+            yield from ((name, begin, values) for name, values in results.items())
+            return
+        found = plan.gradient.block(inputs, plan.inputs, begin, plan.choice, plan.dtype)
+        for name, row, values in found:
+            if name not in QUANTITIES or name in plan.wanted:
+                yield name, row, values
 
 
 def _located_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
@@ -97,18 +118,3 @@ def _located_faults(block: Block, inputs: Inputs, allow_nonfinite: bool) -> list
         where, number = block.part.origin(block.local + k)
         found += value_faults(inputs.only(k, {"actions": where}, number), allow_nonfinite)
     return found or faults
-
-
-def _results(
-    plan: Plan, block: Inputs, begin: int, views: dict[str, Any] | None, carry: Carry
-) -> Iterator[tuple[str, int, Any]]:
-    """What a block gives: name, first row, values."""
-    if plan.gradient is None:
-        results = block.compute(plan.choice, plan.dtype, plan.wanted, views, carry)
-        yield from ((name, begin, values) for name, values in results.items())
-        return
-    for name, row, values in plan.gradient.block(
-        block, plan.inputs, begin, plan.choice, plan.dtype
-    ):
-        if name not in QUANTITIES or name in plan.wanted:
-            yield name, row, values

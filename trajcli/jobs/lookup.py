@@ -13,7 +13,6 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import StoredArray, text_of
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
-from trajcli.jobs.batch import gliding
 from trajcli.jobs.places import Files, Place
 
 RATE_ATTRIBUTES = ("control_freq", "rate", "frequency", "fps", "hz")
@@ -317,14 +316,14 @@ def _number(value: Any, where: str) -> Any:
 
 
 def _steps(stored: StoredArray) -> Any:
-    """Steps or stamps in seconds: few are read now, many block by block."""
+    """Steps or stamps in seconds; those that differ by trajectory, if many, are read by block."""
     told = stored.attributes.get("units", "")
     unit = text_of(told) if isinstance(told, (str, bytes)) else ""
     if unit.strip().rstrip("s").lower() in NOT_SECONDS:
         hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
         raise InputError(Fault("steps in another unit", stored.where, "s", unit, hint))
-    if stored.nbytes > EAGER_BYTES:
-        return gliding(stored)
+    if stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1:
+        return stored
     values = stored.read()
     return values.reshape(()) if values.shape == (1,) else values
 

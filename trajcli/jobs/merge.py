@@ -134,13 +134,11 @@ def _write_sums(pieces: Pieces, output: Output) -> None:
         indexed = any(each.name == "start_index" for each in output.schema.variables)
         for piece in pieces.each:
             values = piece.read(variable.name)
-            if variable.dims[-1:] != ("dof",):
-                total.add(values)
-            elif variable.shape[0] > 1 and indexed and variable.name.startswith("grad/start"):
-                total.add_states(values, piece.read("start_index"))
+            if indexed and variable.name.startswith("grad/start") and variable.shape[0] > 1:
+                total.add(values, piece.read("start_index"))
             else:
-                total.add_states(values, None)
-        output.write(variable.name, 0, total.value())
+                total.add(values)
+        output.write(variable.name, 0, total.value)
 
 
 class _Part:
@@ -150,7 +148,6 @@ class _Part:
         self.begin, self.end = piece.unit.begin, piece.unit.end
         self.first = piece.unit.number == 0
         self.prefix = pieces.prefix(piece.unit)
-        self.rows = pieces.rows[piece.unit.length]
         self.arrays: dict[str, StoredArray] = {}
         for name, dtype, shape in _variables(pieces, piece.unit):
             array = file.require(name)
@@ -159,17 +156,13 @@ class _Part:
                 raise InputError(Fault("not the part of this run", array.where, expected, found))
             self.arrays[name] = array
 
-    def spans(self) -> Iterator[tuple[int, int, int, int]]:
-        """Trajectories and rows that are copied at once."""
-        many = [array for array in self.arrays.values() if array.ndim > 1]
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Trajectories that are copied at once."""
         count = self.end - self.begin
-        each = sum(array.nbytes for array in many) // max(count, 1)
-        step, rows = max(1, _BLOCK_BYTES // max(each, 1)), self.rows
-        if each > _BLOCK_BYTES and all(array.shape[1] == rows for array in many):
-            rows = max(1, _BLOCK_BYTES * self.rows // each)
+        size = sum(array.nbytes for array in self.arrays.values() if array.ndim > 1)
+        step = max(1, _BLOCK_BYTES * count // max(size, 1))
         for begin in range(0, count, step) if count else (0,):
-            for row in range(0, self.rows, rows):
-                yield begin, min(begin + step, count), row, min(row + rows, self.rows)
+            yield begin, min(begin + step, count)
 
 
 def _variables(pieces: Pieces, unit: Unit) -> Iterator[tuple[str, np.dtype[Any], tuple[int, ...]]]:
@@ -193,16 +186,12 @@ def _variables(pieces: Pieces, unit: Unit) -> Iterator[tuple[str, np.dtype[Any],
 
 def _copy_part(part: _Part, sink: Sink) -> None:
     """A part, block by block, as a run writes them."""
-    for begin, end, row, last in part.spans():
+    for begin, end in part.spans():
         for name, array in part.arrays.items():
             if array.ndim == 1 and name == "time":  # of all trajectories: it comes with the first
                 if part.first and begin == 0:
-                    sink.write("time", row, array.read_rows(row, last))
-            elif end == begin:
-                continue
-            elif array.ndim == 1 or array.shape[1] != part.rows:
-                sink.write(part.prefix + name, part.begin + begin, array.read_rows(begin, end))
-            else:
-                values = array.read_part(begin, end, row, last)
-                sink.write(part.prefix + name, part.begin + begin, values, row)
+                    sink.write("time", 0, array.read())
+            elif begin < end:
+                values = array.read_rows(begin, end)
+                sink.write(part.prefix + name, part.begin + begin, values)
         sink.settle()

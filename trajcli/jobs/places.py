@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.alike import AlikeFile, Kinds
@@ -86,8 +85,7 @@ class Files:
             file.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A dataset of actions and where its companions are looked for: its group, then the root."""
 
     file: ArrayFile

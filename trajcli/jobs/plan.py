@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,13 +10,12 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.errors import Fault, Gathering, UsageError
-from trajcli.files import journal
 from trajcli.files.arrays import StoredArray
 from trajcli.files.placing import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, derived_unit, packed_schema
 from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
-from trajcli.jobs.batch import Batch, Size
+from trajcli.jobs.batch import Batch
 from trajcli.jobs.doubts import doubts
 from trajcli.jobs.found import Found
 from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
@@ -28,31 +26,22 @@ from trajcli.jobs.parts import listed, parts_schema, refuse_unequal, shortly
 from trajcli.jobs.places import Files, Place, find_actions
 from trajcli.jobs.recorded import prepared
 from trajcli.jobs.request import Request
-from trajcli.kernels.choose import BACKENDS, Choice, choose
+from trajcli.kernels.choose import Choice, Work, choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS, Mode, make_mode
-from trajcli.modes.central import Central
-from trajcli.modes.stretch import PIECE
 from trajcli.trajectory import DTYPES, output_dtype
 
-BACKEND_LEFT = "backend"
-"""The array in which a stopped run leaves the name of its backend."""
-
-_BYTES_PER_ELEMENT = {"native": 96, "torch": 512, "triton": 256, "torch on a device": 768}
-"""Working memory for each action: a block in, four out, and two blocks at once; torch keeps some
-60 float64 on the way. A device's pipeline has three blocks in pinned memory, of which there may
-be twice what was asked for, and as much on the device."""
+_BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 192, "torch on a device": 512}
+"""Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
+A device's pipeline has two blocks in pinned memory, of which there may be twice what was asked
+for, and as much on the device."""
 _BLOCK_ELEMENTS = {"native": 1 << 20, "torch": 1 << 17, "triton": 1 << 23}
 _BLOCK_ELEMENTS["torch on a device"] = 1 << 22
 """More gains nothing, or leaves the processor's caches and runs slower."""
 _SHARE_OF_FREE = 0.8
 """Of a device's free memory, what blocks are to take."""
-_BYTES_PER_ROW = 64
-"""For each row of a trajectory, whatever its dofs: where its window is, its time."""
-_BYTES_PER_STEP = 192
-"""For each row where steps differ: the step, its bounds and the sum that is its time."""
-_BYTES_PER_STENCIL = 3072
-"""For each row with weights of its own, while they are made."""
+_BYTES_PER_STEP = 64
+"""For each row of trajectories with steps of their own: the step and the sum that is its time."""
 
 
 @dataclass
@@ -78,7 +67,8 @@ class Plan:
     wanted: Sequence[str]
     dtype: str
     gradient: Gradient | None
-    size: Size
+    size: int
+    """How many trajectories are done at once."""
     layout: str | None
     dt_source: str
     start_source: str
@@ -105,6 +95,13 @@ class Plan:
     def bytes_read(self) -> int:
         """Bytes of values in the files."""
         return sum(part.batch.nbytes for part in self.each())
+
+    def halved(self) -> Plan | None:
+        """The same work in blocks of half the size; None where they cannot be smaller."""
+        if all(part.size == 1 for part in self.each()):
+            return None
+        parts = [replace(part, size=max(1, part.size // 2)) for part in self.parts]
+        return replace(self, size=max(1, self.size // 2), parts=parts)
 
     def describe(self) -> dict[str, Any]:
         """The plan as plain values, for people and JSON."""
@@ -134,7 +131,7 @@ class Plan:
             "device_reason": self.choice.reason,
             "bytes_read": self.bytes_read,
             "bytes_written": self.schema.nbytes,
-            "block": {"trajectories": self.size.trajectories, "rows": self.size.rows},
+            "block": {"trajectories": self.size},
             "notes": list(self.notes),
         }
 
@@ -148,7 +145,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     local = 0 if request.share is None else request.share.local
     mode = check.attempt(lambda: make_mode(request.mode, **request.options))
     wanted = check.attempt(lambda: _wanted(request.write))
-    choice = check.attempt(lambda: choose(request.device, request.backend, 0, local))
+    choice = check.attempt(lambda: choose(request.device, request.backend, Work(0, 0), local))
     check.attempt(lambda: _require_choice("--dtype", request.dtype or "float64", DTYPES))
     check.attempt(
         lambda: _require_choice("--repeated-times", request.repeated_times, ("error", "drop"))
@@ -177,12 +174,11 @@ def make_plan(request: Request, files: Files) -> Plan:
     found, inputs = founds[longest][1], all_inputs[longest]
     dtype = request.dtype or output_dtype(_widest([each.batch for _, each in founds]))
     if request.device == "auto":
-        actions = sum(math.prod(each.actions.shape) for each in all_inputs)
-        choice = _by_size(request, actions, local, choice)
+        work = Work.of(each.actions.shape for each in all_inputs)
+        choice = choose(request.device, request.backend, work, local)
     kind, memory = _room(choice, gradient, request.memory)
-    whole = gradient is not None or bool(request.smooth)
-    size = _size(inputs, kind, memory, whole)
-    needed = 0 if not whole else inputs.rows * inputs.actions.shape[2] * _BYTES_PER_ELEMENT[kind]
+    size = _size(inputs, kind, memory)
+    needed = inputs.rows * inputs.actions.shape[2] * _BYTES_PER_ELEMENT[kind]
     plan = Plan(
         batch=found.batch,
         inputs=inputs,
@@ -208,18 +204,6 @@ def make_plan(request: Request, files: Files) -> Plan:
     if len(founds) == 1:
         return plan
     return _in_parts(plan, request, places, founds, (kind, memory), files.paths())
-
-
-def _by_size(request: Request, actions: int, local: int, first: Choice) -> Choice:
-    """The choice for so many actions; the ``first`` one may have begun a device's start.
-
-    Shares have to agree, and a stopped run is gone on with only by the backend it had.
-    """
-    left = journal.read(journal.place_of(request.out))[1] if request.resume else {}
-    before = next((name for name in BACKENDS if name == str(left.get(BACKEND_LEFT))), "")
-    shared = request.share is not None
-    choice = choose(request.device, request.backend, actions, local, shared, before)
-    return replace(choice, start=choice.start or first.start)
 
 
 def _room(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str, int]:
@@ -264,7 +248,7 @@ def _in_parts(
     mode, first, parts = plan.inputs.mode, 0, []
     for k, (numbers, found) in enumerate(founds):
         inputs = found.inputs(mode)
-        size = _size(inputs, *room, bool(request.smooth))
+        size = _size(inputs, *room)
         parts.append(
             replace(plan, batch=found.batch, inputs=inputs, size=size, prefix=f"{k}/", first=first)
         )
@@ -275,27 +259,16 @@ def _in_parts(
     return replace(plan, schema=whole, parts=parts, source=shortly([p.name for p in places]))
 
 
-def _size(inputs: Inputs, kind: str, memory: int, whole: bool) -> Size:
-    """How much is done at once within so much working memory; ``whole``: trajectories are not cut.
-
-    Trajectories that fit go together; of one that does not, some rows.
-    """
+def _size(inputs: Inputs, kind: str, memory: int) -> int:
+    """How many trajectories are done at once within so much working memory."""
     batch, horizon, dofs = inputs.actions.shape
-    rows = max(horizon, inputs.rows)
     steps: Any = inputs.dt if inputs.times is None else inputs.times
-    per_step = int(steps.ndim > 0 and steps.shape[-1] > 1)
-    alone = _BYTES_PER_ROW + per_step * _BYTES_PER_STEP  # for each row, beside its dofs
-    if isinstance(inputs.mode, Central):
-        alone += per_step * _BYTES_PER_STENCIL
-    own = steps.ndim == 2 and steps.shape[0] > 1  # else shared by the trajectories of a block
+    own = inputs.uneven and steps.ndim == 2 and steps.shape[0] > 1
     each = _BYTES_PER_ELEMENT[kind]
+    per_row = dofs * each + (_BYTES_PER_STEP if own else 0)
     budget = min(_BLOCK_ELEMENTS[kind] * each, memory)
-    per_row = dofs * each + (alone if own else 0)
-    together = (budget - (0 if own else rows * alone)) // (rows * per_row)
-    if together >= 1 or whole:
-        return Size(max(1, min(together, max(batch, 1))), inputs.rows)
-    lead = int(inputs.recorded or inputs.mode.lead(inputs.recorded))
-    return Size(1, max(PIECE, budget // (dofs * each + alone)), lead)
+    together = budget // (max(horizon, inputs.rows) * per_row)
+    return int(max(1, min(together, batch)))
 
 
 def _notes(batch: Batch, dtype: str, needed: int, memory: int) -> list[str]:

@@ -19,7 +19,7 @@ from trajcli.jobs.request import Request
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.modes.central import Central
-from trajcli.recordings import Unwrapped, pieces
+from trajcli.recordings import pieces, unwrap
 
 _LEAST_ROWS = 5
 """Central differences take five rows; a shorter piece has none."""
@@ -48,7 +48,7 @@ def prepared(
         found, notes = _split(request, files, places, least)
         request = replace(request, times=None, repeated_times="error")
     if request.wrap_dofs:
-        found = [replace(p, array=_unwrapped(p.array, request.wrap_dofs)) for p in found]
+        found = [p._replace(array=_unwrapped(p.array, request.wrap_dofs)) for p in found]
     return request, found, notes
 
 
@@ -102,7 +102,7 @@ def _split(
             member = Member(f"{name}/piece_{k}" if len(fitting) > 1 else name)
             array = _chosen(place.array, rows)
             own = {"array": array, "member": member, "times": stamps[rows], "times_name": named}
-            found.append(replace(place, **own))
+            found.append(place._replace(**own))
     if not found:
         what = f"no piece of {least} rows between gaps"
         raise InputError(Fault(what, places[0].name, hint="a larger --max-gap"))
@@ -159,55 +159,18 @@ def _chosen(array: StoredArray, rows: Any) -> StoredArray:
 
 
 def _unwrapped(array: StoredArray, dofs: Sequence[int]) -> StoredArray:
-    """The same with some dofs made continuous; read from front to back."""
-    if array.ndim == 3 and array.shape[0] != 1:
+    """The same in float64, with some dofs made continuous along each trajectory."""
 
-        def whole(begin: int, end: int) -> Any:
-            rows = array.read_rows(begin, end)
-            return np.stack([Unwrapped(dofs)(each) for each in rows]) if len(rows) else rows
-
-        return replace(
-            array, dtype=np.dtype(np.float64), read_rows=whole, read_steps=None, storage="unwrapped"
-        )
-    reader = _Forward(array, dofs)
-    if array.ndim == 2:
-        return replace(
-            array, dtype=np.dtype(np.float64), read_rows=reader, read_steps=None,
-            storage="unwrapped",
-        )  # fmt: skip
-
-    def steps(begin: int, end: int, first: int, last: int) -> Any:
-        return reader(first, last)[None][begin:end]
+    def read_rows(begin: int, end: int) -> Any:
+        if array.ndim == 2:
+            return unwrap(array.read_rows(0, end), dofs)[begin:]
+        rows = array.read_rows(begin, end)
+        return unwrap(rows, dofs) if len(rows) else rows
 
     return replace(
         array,
         dtype=np.dtype(np.float64),
-        read_rows=lambda begin, end: steps(begin, end, 0, array.shape[1]),
-        read_steps=steps,
+        read_rows=read_rows,
+        read_steps=None,
         storage="unwrapped",
     )
-
-
-class _Forward:
-    """Rows of one recording, unwrapped; going back starts from the front again."""
-
-    def __init__(self, array: StoredArray, dofs: Sequence[int]) -> None:
-        self._array, self._dofs = array, dofs
-        self._state, self._at = Unwrapped(dofs), 0
-
-    def __call__(self, begin: int, end: int) -> Any:
-        if begin < self._at:
-            self._state, self._at = Unwrapped(self._dofs), 0
-        while self._at < begin:
-            self._take(min(begin, self._at + (1 << 16)))
-        return self._take(end)
-
-    def _take(self, end: int) -> Any:
-        begin, self._at = self._at, end
-        alone = self._array.ndim == 3
-        rows = (
-            self._array.read_part(0, 1, begin, end)[0]
-            if alone
-            else self._array.read_rows(begin, end)
-        )
-        return self._state(rows)

@@ -14,7 +14,6 @@ from trajcli.files.outputs import Output, discarding, open_output
 from trajcli.files.placing import BUSY, os_fault, output_family
 from trajcli.files.portion import Portion, portion_schema
 from trajcli.jobs.account import Account
-from trajcli.jobs.batch import Size
 from trajcli.jobs.outline import outline
 from trajcli.jobs.places import Files
 from trajcli.jobs.plan import Plan, make_plan
@@ -91,7 +90,7 @@ class _Job:
         self.folder = Folder(parts_folder(request.out))
         self._request, self._plan = request, plan
         self._on_progress, self._stop = on_progress, stop
-        self._sizes: dict[int, Size] = {}
+        self._sizes: dict[int, int] = {}
         self._division = Division([_weight(part) for part in plan.each()], LEAST_BYTES)
         terms = Terms.of(request, plan.choice.backend, paths, self._shared())
         assert request.share is not None
@@ -125,7 +124,7 @@ class _Job:
         """The files that the actions of a unit lie in, and what they are called."""
         plan = self._plan_of(unit)
         found: dict[str, str] = {}
-        for block in plan.batch.blocks(plan.size, plan.inputs.rows, (plan.begin, 0), plan.end):
+        for block in plan.batch.blocks(plan.size, plan.begin, plan.end):
             origin, count = block.part.origin, block.end - block.begin
             for local in range(block.local, block.local + (count if origin else 1)):
                 path = self._path(origin(local)[0] if origin else block.part.where)
@@ -223,7 +222,7 @@ class _Job:
     def _fill(self, plan: Plan, unit: Unit, output: Output, account: Account, sizes: Sizes) -> int:
         begin, end = unit.trajectories
 
-        def progress(done: float, total: int) -> None:
+        def progress(done: int, total: int) -> None:
             self._on_progress(account, (done - begin) / max(end - begin, 1))
 
         sink = Portion(output, plan.prefix, unit.first, unit.begin)

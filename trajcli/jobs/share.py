@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from trajcli.errors import Fault, Gathering, UsageError, raise_if_any
 
@@ -41,8 +42,7 @@ class Share:
     tasks: int = 1
 
 
-@dataclass(frozen=True)
-class _Launcher:
+class _Launcher(NamedTuple):
     """The variables in which a launcher tells a process its place."""
 
     name: str

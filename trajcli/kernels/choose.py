@@ -4,31 +4,47 @@ from __future__ import annotations
 
 import os
 import re
-import sys
-import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from functools import cache
 from types import ModuleType
+from typing import NamedTuple
 
 from trajcli.errors import Fault, UsageError
 
 BACKENDS = ("native", "triton", "torch")
 
-LEAST_CAPABILITY = (8, 0)
-"""What Triton's kernels are compiled for: a device with bfloat16 and enough registers."""
+OLDEST_TRITON = (3, 4)
+LEAST_CAPABILITY = (7, 5)
+"""What Triton's kernels are compiled for and tested with."""
+
+LEAST_ACTIONS = {"native": 300_000_000, "torch": 6_000_000}
+"""From how many on a job pays for a CUDA device's start, about 3 s with the import of torch and
+the kernels: the compiled kernels do 1e8 actions a second from file to file, torch on two cores
+2e6 (benchmarks/README)."""
+LEAST_COLUMNS = 1024
+"""Trajectories times dofs, each of which is one lane's work from its first row to its last. With
+fewer most of a device is idle, and a lane alone is slower than a core."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A backend's module, a torch device and the reason for them in a few words.
+class Work(NamedTuple):
+    """How much a job is: actions, and columns (trajectory, dof)."""
 
-    ``start``: seconds that a CUDA device's start has taken by then, with the import of torch;
-    None where torch was there before.
-    """
+    actions: int
+    columns: int
+
+    @staticmethod
+    def of(shapes: Iterable[Sequence[int]]) -> Work:
+        """That of trajectories [B, H, D], one shape for each length."""
+        each = [(b * h * d, b * d) for b, h, d in shapes]
+        return Work(sum(actions for actions, _ in each), sum(columns for _, columns in each))
+
+
+class Choice(NamedTuple):
+    """A backend's module, a torch device and the reason for them in a few words."""
 
     backend: str
     device: str
     reason: str
-    start: float | None = None
 
     @property
     def kernels(self) -> ModuleType:
@@ -46,24 +62,15 @@ class Choice:
 
 
 def choose(
-    device: str = "auto",
-    backend: str = "auto",
-    actions: int | None = None,
-    local: int = 0,
-    shared: bool = False,
-    before: str = "",
+    device: str = "auto", backend: str = "auto", work: Work | None = None, local: int = 0
 ) -> Choice:
     """Pick device and backend.
 
-    actions: how many a job from file to file has; a CUDA device must then be free to use, and is
-    picked only where that many pay for its start, by what this machine has measured
-    (:mod:`trajcli.kernels.speeds`). local: the number of this process on its machine; where
-    ``device`` names no device, processes take them in turn. shared: processes on several machines
-    have to come to the same answer. before: the backend that the job was begun with, kept where
-    it can be. torch is imported only for a CUDA device. Raises UsageError for a device that is
-    not there or a backend this version has not.
+    work: that of a job from file to file; a CUDA device must then be free to use, and ``auto``
+    takes one only where it pays. local: the number of this process on its machine; where
+    ``device`` names no device, processes take them in turn. torch is imported only for a CUDA
+    device. Raises UsageError for a device that is not there or a backend this version has not.
     """
-    began = None if "torch" in sys.modules else time.perf_counter()
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
         raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
@@ -73,9 +80,9 @@ def choose(
     if backend == "native" and device == "auto":
         return Choice("native", "cpu", "backend native was asked for")
     if device == "auto":
-        name, reason = _free(backend, actions, local, shared, before)
+        name, reason = _free(backend, work, local)
     else:
-        name, reason = _asked(device, actions, local)
+        name, reason = _asked(device, work, local)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
@@ -85,8 +92,7 @@ def choose(
     elif backend == "auto":
         backend, because = _device_backend(name)
         reason += f"; {because}"
-    start = None if began is None or name == "cpu" else time.perf_counter() - began
-    return Choice(backend, name, reason, start)
+    return Choice(backend, name, reason)
 
 
 def absent_backends() -> dict[str, str]:
@@ -117,9 +123,21 @@ def _absence(backend: str) -> str:
         from importlib.util import find_spec
 
         return "" if find_spec("torch") else "torch is not installed"
-    from trajcli.kernels import cuda, triton_ops
+    from trajcli.kernels import cuda
 
-    return triton_ops.absence() or ("" if interpreted() else cuda.absence())
+    return ("" if interpreted() else cuda.absence()) or triton_absence()
+
+
+@cache
+def triton_absence() -> str:
+    """Why Triton's kernels cannot be had, whatever the device; empty where they can."""
+    try:
+        import triton
+    except ImportError:
+        return "triton is not installed; it comes with torch's CUDA builds"
+    found = tuple(int(part) for part in re.findall("[0-9]+", triton.__version__)[:2])
+    oldest = ".".join(map(str, OLDEST_TRITON))
+    return f"triton {triton.__version__} is older than {oldest}" if found < OLDEST_TRITON else ""
 
 
 def _cpu_backend() -> str:
@@ -130,9 +148,9 @@ def _cpu_backend() -> str:
 
 def _device_backend(name: str) -> tuple[str, str]:
     """The backend of a CUDA device, and why."""
-    from trajcli.kernels import cuda, triton_ops
+    from trajcli.kernels import cuda
 
-    why = triton_ops.absence()
+    why = triton_absence()
     if why:
         return "torch", f"backend triton is absent: {why}"
     found, least = (
@@ -140,10 +158,29 @@ def _device_backend(name: str) -> tuple[str, str]:
     )
     if cuda.capability(name) < LEAST_CAPABILITY:
         return "torch", f"backend triton needs compute capability {least}, this has {found}"
+    why = _probe(name)
+    if why:
+        return "torch", f"backend triton compiles no kernel here: {why}"
     return "triton", f"compiled for compute capability {found}"
 
 
-def _asked(asked: str, actions: int | None, local: int) -> tuple[str, str]:
+@cache
+def _probe(name: str) -> str:
+    """Why Triton compiles or runs not even a small kernel on a device; empty where it does.
+
+    It builds C at run time, and may not know the card.
+    """
+    from trajcli.kernels import triton_ops
+
+    try:
+        triton_ops.probe(name)
+    except Exception as error:
+        lines = str(error).strip().split("\n")
+        return f"{type(error).__name__}: {lines[0]}"
+    return ""
+
+
+def _asked(asked: str, work: Work | None, local: int) -> tuple[str, str]:
     """The device that was asked for, by its full name, and why."""
     from trajcli.kernels import cuda
 
@@ -160,45 +197,38 @@ def _asked(asked: str, actions: int | None, local: int) -> tuple[str, str]:
         found = asked if count else cuda.absence()
         raise UsageError(Fault("no such device", where, expected, found, hint))
     name = f"cuda:{int(index) if index else local % count}"
-    trouble = "" if actions is None else cuda.trouble(name)
+    trouble = "" if work is None else cuda.trouble(name)
     if trouble:
         raise UsageError(Fault("the device is busy or broken", where, "one free", trouble, hint))
     return name, "asked for"
 
 
-def _free(
-    backend: str, actions: int | None, local: int, shared: bool, before: str
-) -> tuple[str, str]:
+def _free(backend: str, work: Work | None, local: int) -> tuple[str, str]:
     """The device of ``auto``, and why: a CUDA device where there is one and the job pays for it."""
     from trajcli.kernels import cuda
 
     if not cuda.driver():
         return "cpu", "no CUDA device is present"
-    pays, reason = _weighed(backend, actions, shared, before)
-    if not pays:
-        return "cpu", reason
+    why = "" if work is None else _too_little(backend, work)
+    if why:
+        return "cpu", why
     why = cuda.absence()
     if why:
         return "cpu", f"no CUDA device is present: {why}"
     name = f"cuda:{local % cuda.count()}"
-    why = "" if actions is None else cuda.trouble(name)
+    why = "" if work is None else cuda.trouble(name)
     if why:
         return "cpu", f"{name} is busy or broken: {why}"
-    return name, reason
+    return name, "a CUDA device is present" + ("" if work is None else ", and the job is large")
 
 
-def _weighed(backend: str, actions: int | None, shared: bool, before: str) -> tuple[bool, str]:
-    """Whether a CUDA device is worth asking for, and why."""
-    if actions is None:
-        return True, "a CUDA device is present"
+def _too_little(backend: str, work: Work) -> str:
+    """Why a job is the CPU's; empty where a CUDA device is worth its start."""
     if backend == "triton":
-        return True, "backend triton was asked for"
-    from trajcli.kernels import speeds
-
-    cpu = "torch" if backend == "torch" else _cpu_backend()
-    if before and backend == "auto":
-        return before != cpu, f"the run it goes on with had backend {before}"
-    known = speeds.BUILT_IN if shared else speeds.figures()
-    device = ("torch",) if backend == "torch" else ("triton", "torch")
-    estimate = speeds.estimate(actions, cpu, device, known)
-    return estimate.pays, estimate.words
+        return ""
+    least = LEAST_ACTIONS["torch" if backend == "torch" else _cpu_backend()]
+    if work.actions < least:
+        return f"fewer than {least:,} actions do not pay for a CUDA device's start"
+    if work.columns < LEAST_COLUMNS and backend != "torch":
+        return f"a CUDA device has one lane for each trajectory and dof, here {work.columns:,}"
+    return ""

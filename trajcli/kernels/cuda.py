@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
 from trajcli.kernels.device import Lost, NoRoom
 
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl")
+_DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap")
 """What a driver shows: of servers, of Linux inside Windows, of boards with a built-in device."""
 
 
@@ -97,8 +97,8 @@ class Cuda:
         with judged():
             return torch.empty(count, dtype=torch.uint8, device=self.name)
 
-    def lane(self) -> CudaLane:
-        return CudaLane(self.name)
+    def stream(self) -> CudaStream:
+        return CudaStream(self.name)
 
     def release(self) -> None:
         import torch
@@ -106,49 +106,44 @@ class Cuda:
         with judged():
             torch.cuda.empty_cache()
 
+    def errors(self) -> AbstractContextManager[None]:
+        return judged()
 
-class CudaLane:
-    """A stream."""
+
+class CudaStream:
+    """See :class:`trajcli.kernels.device.Stream`."""
 
     def __init__(self, name: str) -> None:
         import torch
 
         with judged():
             self._stream = torch.cuda.Stream(name)  # type: ignore[no-untyped-call]
+            # blocking: who waits leaves the processor to others
+            self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
     def do(self, work: Callable[[], None]) -> None:
         import torch
 
         with judged(), torch.inference_mode(), torch.cuda.stream(self._stream):
             work()
-
-    def after(self, mark: CudaMark) -> None:
-        with judged():
-            self._stream.wait_event(mark.event)
-
-    def mark(self) -> CudaMark:
-        import torch
-
-        with judged():
-            event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-            event.record(self._stream)
-        return CudaMark(event)
-
-
-class CudaMark:
-    """An event."""
-
-    def __init__(self, event: Any) -> None:
-        self.event = event
+            self._done.record(self._stream)
 
     def wait(self) -> None:
         with judged():
-            self.event.synchronize()
+            self._done.synchronize()
+
+
+_LOST = (
+    *("unspecified launch failure", "launch timed out", "uncorrectable", "hardware stack error"),
+    *("unknown error", "GPU is lost", "fallen off the bus", "NVLink", "context is destroyed"),
+    "devices are busy or unavailable",
+)
+"""What CUDA says of a device that failed; all else is a fault of what it was asked for."""
 
 
 @contextmanager
 def judged() -> Iterator[None]:
-    """Errors of CUDA within come out as NoRoom or Lost; others as they are."""
+    """Errors of CUDA within come out as NoRoom or Lost where they are such; others as they are."""
     import torch
 
     try:
@@ -159,7 +154,7 @@ def judged() -> Iterator[None]:
         text = str(error)
         if "out of memory" in text:
             raise NoRoom(_first_line(error)) from None
-        if "CUDA" in text or "CUDNN" in text or "cuda" in type(error).__module__:
+        if any(words in text for words in _LOST):
             raise Lost(_first_line(error)) from None
         raise
 

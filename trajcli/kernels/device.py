@@ -1,12 +1,12 @@
-"""What a run from file to file asks of a device: memory, lanes of work, and marks on them.
+"""What a run from file to file asks of a device: memory, and streams of work.
 
-Lanes run beside one another, each in order; a mark is a point in a lane that another lane or the
-host can wait for. :mod:`trajcli.kernels.cuda` does it with streams and events.
+:mod:`trajcli.kernels.cuda` has the real one; tests put threads in its place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 
@@ -18,28 +18,18 @@ class Lost(Exception):
     """The device failed in the middle of its work; nothing more can be had from it."""
 
 
-class Mark(Protocol):
-    """A point in the work of a lane."""
-
-    def wait(self) -> None:
-        """Return when the lane is there. Raises NoRoom and Lost for what went wrong before."""
-
-
-class Lane(Protocol):
-    """Work that is done in the order in which it is asked for."""
+class Stream(Protocol):
+    """Work that is done in the order in which it is asked for; streams run beside one another."""
 
     def do(self, work: Callable[[], None]) -> None:
         """Have it done after all that was asked for; may return before it is.
 
         work issues operations of torch and does not wait for them. Raises NoRoom and Lost, at
-        once or from a later mark.
+        once or from ``wait``.
         """
 
-    def after(self, mark: Any) -> None:
-        """Have what is asked for from now on done after a mark of another lane."""
-
-    def mark(self) -> Mark:
-        """The point after all that was asked for."""
+    def wait(self) -> None:
+        """Return when all of it is done. Raises NoRoom and Lost for what went wrong."""
 
 
 class Device(Protocol):
@@ -56,8 +46,11 @@ class Device(Protocol):
     def memory(self, count: int) -> Any:
         """So many bytes of the device, a tensor uint8 [count]. Raises NoRoom and Lost."""
 
-    def lane(self) -> Lane:
-        """A lane of its own."""
+    def stream(self) -> Stream:
+        """A stream of its own."""
 
     def release(self) -> None:
         """Give back memory that nothing refers to any more."""
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Within it, errors of the device come out as NoRoom or Lost; others as they are."""

@@ -1,84 +1,96 @@
-"""What a mode asks a kernel to do: the words both sides share.
+"""What a mode asks of a kernel: a program, which holds no arrays, and the arrays it is applied to.
 
-A mode turns its options, the start and goal state and dt into one of two programs;
-``run_program`` hands it to the kernels of the chosen backend.
+Every backend has two functions, ``forward(program, operands, out)`` and
+``adjoint(program, operands, upstream, gradients)``. The caller owns all memory; nothing is checked.
+
+Shapes: B trajectories, H actions, D dofs, T rows; b is 1 or B.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from trajcli.kernels.pairs import Array, Pair
+Array = Any
+"""numpy.ndarray or torch.Tensor."""
 
-BLOCK_ROWS = 16
-"""A cascade may be cut after a number of steps that this divides: the bits are the same."""
+Parts = Sequence[Array | None]
+"""Position, velocity, acceleration, jerk."""
+
+Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class CascadeProgram:
-    """Sums and differences from the start state on.
+class Operands(NamedTuple):
+    """What a program is applied to.
 
-    sources: the actions [B, H, D] at their order, None elsewhere (kernels say what others do);
-    state: four pairs [B, D], or with ``state_rows`` [B] (int64) pairs [S, D] of which trajectory b
-    begins with row state_rows[b]; dt [b, h]. ``start_row``: the start state is written as the
-    first row. ``recorded``: the first row is the recording's, and the quantities
-    that cannot be differenced there take the first value that can be.
+    actions [B, H, D]. dt [b, h] float64 in seconds: h is 1 where all steps are equal, else entry i
+    is the i-th step (see the programs). start, goal: four parts [S, D], None is zero; without an
+    index S is 1 (shared by all) or B, with an index [B] of int64 trajectory b has row index[b].
     """
 
-    sources: Sequence[Array | None]
-    state: Sequence[Pair]
+    actions: Array
     dt: Array
+    start: Parts = (None,) * 4
+    goal: Parts = (None,) * 4
+    start_index: Array | None = None
+    goal_index: Array | None = None
+
+
+class Gradients(NamedTuple):
+    """Where an adjoint puts its results; None is not wanted.
+
+    actions [B, H, D], float32 or float64: zero for actions that are not used. start, goal: four
+    parts [B, D] float64, each trajectory's own, whatever it shares with others.
+    """
+
+    actions: Array | None = None
+    start: Parts = (None,) * 4
+    goal: Parts = (None,) * 4
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """Sums and differences from the start state on: modes.md, "The cascade".
+
+    The first ``used`` actions are the quantity of ``order`` (0 position … 3 jerk). Row i (after
+    the start row, if there is one) is that of action i; the step into it is dt[:, i]. With m
+    below the order, n = order − m:
+
+        x_m ← x_m + Σ_{0<r<n} c_r·x_{m+r} + now_n·u_i + before_n·u_{i−1}
+
+    over the values of the row before; u_{−1} is the start's. Above: (x_{m−1} − its value in the
+    row before) / dt. ``scheme``:
+    euler: c_r = dtʳ, now_n = dtⁿ · zoh: c_r = dtʳ/r!, now_n = dtⁿ/n! ·
+    foh: c_r = dtʳ/r!, now_n = dtⁿ/(n+1)!, before_n = n·dtⁿ/(n+1)!.
+
+    ``start_row``: the start state is written as row 0, before those of the actions.
+    ``recorded``: there is no start state (order 0 only). Row i is action i, the step into it is
+    dt[:, i−1]. Orders m = 1, 2, 3 take in rows 0 … m−1 what they have in row m; if there is no
+    row m, zero.
+    """
+
     order: int
     scheme: str
+    used: int
     start_row: bool
     recorded: bool = False
-    state_rows: Array | None = None
 
-    def indexed(self, start_rows: Array | None, goal_rows: Array | None) -> CascadeProgram:
-        """The same with a state of which each trajectory has the row that ``start_rows`` says."""
-        return replace(self, state_rows=start_rows)
-
-
-Kind = tuple[tuple[Fraction, ...], ...]
-"""Weights of one kind of window: [order][point]."""
-
-
-class Unit(tuple[Kind, ...]):
-    """Weights for points one unit apart, [kind][order][point].
-
-    Only the same object is equal: what is made of one is kept by it, and to hash hundreds of
-    fractions takes longer than to launch a kernel.
-    """
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-
-
-@dataclass(frozen=True, eq=False)
-class Evenly:
-    """Weights for points one unit apart, and how far apart they are: a pair [b, 1] in seconds.
-
-    The table has the unit's over spacing to the order.
-    """
-
-    unit: Unit
-    spacing: Pair
+    @property
+    def rows(self) -> int:
+        """T."""
+        return self.used + self.start_row
 
 
 @dataclass(frozen=True)
 class Windows:
     """Which points and which weights each of ``count`` rows takes, as a formula.
 
-    Row t's window begins at point clip((t + offset) // steps − shift, 0, last). Its weights are
-    of kind t where ``each`` row has its own, else of the kind that is the row's place in the
-    window, t + offset − steps · begin.
+    Row t's window begins at point first = clip((t + offset) // steps − shift, 0, last); its kind
+    is t + offset − steps · first.
     """
 
     count: int
@@ -86,137 +98,61 @@ class Windows:
     offset: int = 0
     steps: int = 1
     shift: int = 0
-    each: bool = False
 
-    @cached_property
-    def first(self) -> Any:
-        """Where the windows begin, [T] in NumPy."""
+    def first(self) -> npt.NDArray[np.int64]:
+        """Where the windows begin, [T]."""
         begin = (np.arange(self.count) + self.offset) // self.steps - self.shift
         return np.clip(begin, 0, self.last)
 
-    @cached_property
-    def kind(self) -> Any:
-        """Of which kind they are, [T] in NumPy."""
-        row = np.arange(self.count)
-        return row if self.each else row + self.offset - self.steps * self.first
+    def kind(self) -> npt.NDArray[np.int64]:
+        """Of which kind they are, [T]."""
+        return np.arange(self.count) + self.offset - self.steps * self.first()
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
-    """The same as arrays [T], NumPy int64."""
+class Band:
+    """A window of weights that slides over points: modes.md, "The band".
 
-    first: Any
-    kind: Any
+    The points X are: one for each row of ``head`` [n, 4], Σ_m head[i, m]·hᵐ·start_m; the first
+    ``used`` actions; the last of these again, ``held`` times; one for each row of ``tail`` [k, 4],
+    of the goal alike. h = ``spacing``·dt[:, 0].
+
+    A row takes the ``width`` points of its window and the weights of its kind, which apply to
+    differences of neighbours, d_i = X_{first+i+1} − X_{first+i}, so that what stands still has
+    derivatives of exactly zero:
+
+        x_0 = X_{first + base[kind]} + Σ_i table[kind, 0, i]·d_i
+        x_m = h⁻ᵐ Σ_i table[kind, m, i]·d_i
+
+    ``table`` [P, 4, width − 1] is for points one unit apart. None where steps differ: the
+    derivatives are then those, at the point base[kind] of the window, of the polynomial through
+    its five points, whose times differ by gaps: from point i to point i + 1 it is
+    dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is that point itself.
+
+    ``start_row``: the start state is written as row 0, before those of the windows.
+    """
+
+    used: int
+    steps: int
+    head: Floats
+    tail: Floats
+    held: int
+    windows: Windows
+    width: int
+    base: tuple[int, ...]
+    table: Floats | None
+    spacing: int = 1
+    start_row: bool = False
 
     @property
-    def count(self) -> int:
-        return len(self.first)
+    def rows(self) -> int:
+        """T."""
+        return self.windows.count + self.start_row
+
+    @property
+    def copies(self) -> bool:
+        """Whether positions are points as they are."""
+        return self.table is None or not self.table[:, 0].any()
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """A table of weights and where each row applies it.
-
-    table [b, P, 4, W]: P kinds of window, four orders of derivative, W points. ``evenly``: where
-    the points are evenly spaced, what the table was made of.
-    """
-
-    table: Pair
-    where: Windows | Listed
-    evenly: Evenly | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class StatePoints:
-    """Points on a state's Taylor polynomial: Σ_m coefficients[i][m] · spacingᵐ · part_m.
-
-    parts: four arrays [B, D], None is zero, or with ``rows`` [B] (int64) arrays [S, D] of which
-    trajectory b has row rows[b]. spacing: a pair [b, 1] in seconds; None is one, of parts that
-    are scaled already.
-    """
-
-    parts: Sequence[Array | None]
-    coefficients: tuple[tuple[Fraction, ...], ...]
-    spacing: Pair | None
-    rows: Array | None = None
-
-
-@dataclass(frozen=True)
-class Held:
-    """The last action, so many times again."""
-
-    count: int
-
-
-Padding = StatePoints | Held | Pair | None
-"""What lies before or after the actions; a pair [B, n, D] holds the points themselves."""
-
-
-@dataclass(frozen=True, eq=False)
-class BandProgram:
-    """Weights over the padded actions: head, actions [B, H, D], tail.
-
-    ``start``: the start state (parts as in :class:`StatePoints`, with ``start_rows``) when it is
-    written as the first row.
-    """
-
-    actions: Array
-    head: StatePoints | None
-    tail: StatePoints | Held | None
-    weights: Weights
-    start: Sequence[Array | None] | None = None
-    start_rows: Array | None = None
-
-    def indexed(self, start_rows: Array | None, goal_rows: Array | None) -> BandProgram:
-        """The same with states of which each trajectory has the row that these say."""
-        head, tail = self.head, self.tail
-        if head is not None:
-            head = replace(head, rows=start_rows)
-        if isinstance(tail, StatePoints):
-            tail = replace(tail, rows=goal_rows)
-        return replace(self, head=head, tail=tail, start_rows=start_rows)
-
-
-Program = CascadeProgram | BandProgram
-
-
-def run_program(
-    program: Program, kernels: Any, out: Sequence[Array | None], end: bool = False
-) -> Sequence[Pair] | None:
-    """Fill the outputs [B, T, D] of a program.
-
-    ``end``: return the state in a cascade's last row.
-    """
-    if isinstance(program, BandProgram):
-        kernels.band(
-            program.actions,
-            program.head,
-            program.tail,
-            program.weights,
-            start=program.start,
-            start_rows=program.start_rows,
-            out=out,
-        )
-        return None
-    state: Sequence[Pair] = kernels.cascade(
-        program.sources,
-        program.state,
-        program.dt,
-        order=program.order,
-        scheme=program.scheme,
-        start_row=program.start_row,
-        out=out,
-        end=end,
-        state_rows=program.state_rows,
-    )
-    if program.recorded:
-        _fill_before_data(out)
-    return state if end else None
-
-
-def _fill_before_data(out: Sequence[Array | None]) -> None:
-    """Rows 0..m−1 of order m take row m; a recording too short for row m is at rest (zero)."""
-    for m, buffer in enumerate(out):
-        if buffer is not None and m:
-            known = buffer[:, m : m + 1]
-            buffer[:, :m] = known if known.shape[1] else 0.0
+Program = Cascade | Band

@@ -1,345 +1,293 @@
-"""The four kernels in plain torch: any device with float64, the reference for the others.
+"""The kernels in plain torch: any device with float64, the reference for the others.
 
-Sums and differences carry the rounding error of every operation along (see pairs.py), so
-results are the exact ones rounded once to the output's type. Each trajectory and dof is
-computed on its own, and a run of steps can be computed in pieces: ``cascade`` returns the
-state it ended in, from which the next piece continues with the same bits.
-
-Shapes: B trajectories, H steps, D dofs; b is 1 or B, h is 1 or H.
+Every operation is one of torch's own and nothing is written in place, so that torch
+differentiates, maps (vmap) and batches through it in all operands, dt included, to any order.
+Shapes as in :mod:`trajcli.kernels.program`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
-from trajcli.kernels.padding import count_of, points_of, pull_points, taken
-from trajcli.kernels.pairs import Pair, power, split, two_product, two_sum
-from trajcli.kernels.transpose import action_weights
+from trajcli.arrays import columns
+from trajcli.kernels.program import Band, Cascade, Gradients, Operands, Parts, Program, Windows
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trajcli.kernels.program import Padding, Weights
+    from trajcli.kernels.program import Floats
 
 
-def cascade(
-    sources: Sequence[Tensor | None],
-    state: Sequence[Pair],
-    dt: Tensor,
-    *,
-    order: int,
-    scheme: str,
-    start_row: bool = False,
-    out: Sequence[Tensor | None],
-    end: bool = True,
-    state_rows: Tensor | None = None,
-) -> list[Pair]:
-    """Sum the actions down to position and difference them up to jerk.
+def forward(program: Program, operands: Operands, out: Parts) -> None:
+    """Fill the outputs that are wanted."""
+    rows = trajectories(program, operands, [buffer is not None for buffer in out])
+    for buffer, values in zip(out, rows, strict=True):
+        if buffer is not None and values is not None:
+            buffer.copy_(values)
 
-    sources: four arrays [B, H, D] or None. The one of ``order`` is the actions: that quantity in
-    rows 1..H. Others are added to what the relation gives for their quantity in each row (they
-    carry tangents of dt). state: position, velocity, acceleration and jerk in row 0, each a pair
-    of float64 [B, D], or with ``state_rows`` [B] (int64) [S, D], of which each trajectory has the
-    row that it says. dt [b, h] float64. out: four buffers [B, H, D] for rows 1..H, None where a
-    quantity is not wanted; with ``start_row`` [B, H + 1, D], whose first row is the state.
-    Returns the state in row H, unrounded; ``end`` says whether anybody wants it.
-    """
-    actions = sources[order]
-    assert actions is not None
-    state = [Pair(taken(part.hi, state_rows), taken(part.lo, state_rows)) for part in state]
-    if start_row:
-        out = _after_start(out, [part.hi for part in state])
-    if actions.numel() == 0:
-        return list(state)
-    step = Pair(dt[:, :, None])  # [b, h, 1]
-    x: list[Pair | None] = [None] * 4
-    x[order] = _exact(actions)
-    for m in range(order - 1, -1, -1):
-        increment = _plus(_increment(x, state, step, m, order, scheme), sources[m])
-        x[m] = _running_sum(increment, state[m])
-    for m in range(order + 1, 4):
-        below = _known(x[m - 1])
-        x[m] = _plus((below - _previous(below, state[m - 1])) / step, sources[m])
-    for m, buffer in enumerate(out):
+
+def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
+    """Fill the gradients that are wanted from those of the outputs."""
+    found = pulled_back(program, operands.actions.shape, operands.dt, upstream)
+    wanted = (gradients.actions, *gradients.start, *gradients.goal)
+    for buffer, values in zip(wanted, found, strict=True):
         if buffer is not None:
-            buffer.copy_(actions if m == order else _rounded(_known(x[m])))
-    rows = [_known(quantity) for quantity in x]
-    return [row[:, -1] for row in rows]
+            buffer.copy_(values)
 
 
-def cascade_adjoint(
-    upstream: Sequence[Tensor | None],
-    end: Sequence[Tensor | None],
-    dt: Tensor,
-    shape: Sequence[int],
-    *,
-    order: int,
-    scheme: str,
-    wanted: Sequence[bool] = (True,) * 4,
-    of_sources: str = "float64",
-) -> tuple[list[Tensor], list[Tensor]]:
-    """The transpose of :func:`cascade` at fixed dt: gradients of its inputs from its outputs'.
-
-    upstream: gradients of the four outputs, each of the ``shape`` [B, H, D]; end: gradients of
-    the returned state [B, D]; None counts as zero. Returns the gradients of the four sources
-    [B, H, D] (of those not ``wanted`` nothing, an empty tensor), of the type ``of_sources``, and of
-    the four parts of the state [B, D], float64; none of them is an input or one another. The
-    gradient of dt follows from those of the sources: see autograd/.
-    """
-    zero = torch.zeros(tuple(shape), dtype=torch.float64, device=dt.device)
-    grad = [zero if g is None else g.double() for g in upstream]
-    still = zero.new_zeros(shape[0], shape[2])
-    grad_state = [still] * 4
-    if zero.numel() == 0:  # no steps: the state is returned as it came
-        kind = getattr(torch, of_sources)
-        return [g.to(kind, copy=True) for g in grad], [
-            (still if g is None else g.double()).clone() for g in end
+def pulled_back(
+    program: Program, shape: Sequence[int], dt: Tensor, upstream: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """Gradients of the actions [B, H, D] and of each trajectory's own start and goal, four parts
+    [B, D] each, from those of the outputs; float64."""
+    batch, _, dofs = shape
+    with torch.enable_grad():
+        actions = dt.new_zeros(tuple(shape), dtype=torch.float64).requires_grad_()
+        states = [dt.new_zeros(batch, dofs, dtype=torch.float64) for _ in range(8)]
+        given = [actions, *(part.requires_grad_() for part in states)]
+        rows = trajectories(
+            program,
+            Operands(actions, dt.detach(), states[:4], states[4:]),
+            [g is not None for g in upstream],
+        )
+        pairs = [
+            (x, g.double())
+            for x, g in zip(rows, upstream, strict=True)
+            if x is not None and g is not None and x.requires_grad
         ]
-    for m, g in enumerate(end):
-        if g is not None:
-            grad[m] = grad[m].clone()
-            grad[m][:, -1] += g
-    step = dt[:, :, None]
-
-    def push_before(m: int, amount: Tensor) -> None:
-        """Add to the gradient of the rows one step earlier; the first is the state's."""
-        grad_state[m] = grad_state[m] + amount[:, 0]
-        grad[m] = grad[m] + torch.cat([amount[:, 1:], torch.zeros_like(amount[:, 0, None])], 1)
-
-    for m in range(3, order, -1):  # x_m = (x_{m-1} - previous x_{m-1}) / dt
-        share = grad[m] / step
-        grad[m - 1] = grad[m - 1] + share
-        push_before(m - 1, -share)
-    for m in range(order):  # x_m = previous x_m + increment
-        n = order - m
-        later = _suffix_sum(grad[m])
-        grad[m] = later
-        grad_state[m] = grad_state[m] + later[:, 0]
-        if scheme == "euler":
-            grad[m + 1] = grad[m + 1] + step * later
-            continue
-        for r in range(1, n):
-            push_before(m + r, step**r / math.factorial(r) * later)
-        now, earlier = action_weights(n, scheme)
-        grad[order] = grad[order] + now * step**n * later
-        if earlier:
-            push_before(order, earlier * step**n * later)
-    none = zero.new_zeros(0)
-    kept = [g if keep else none for g, keep in zip(grad, wanted, strict=True)]
-    kind = getattr(torch, of_sources)
-    return [g.to(kind, copy=True) for g in kept], [g.clone() for g in grad_state]
-
-
-def band(
-    actions: Tensor,
-    head: Padding,
-    tail: Padding,
-    weights: Weights,
-    *,
-    start: Sequence[Tensor | None] | None = None,
-    start_rows: Tensor | None = None,
-    out: Sequence[Tensor | None],
-) -> None:
-    """Slide a window of weights over the padded actions.
-
-    The padded sequence X is head [B, n, D], actions [B, H, D], tail [B, m, D]. Row t of order m
-    is the sum over i of table[:, kind[t], m, i] times X[first[t] + i], with the table, kinds and
-    firsts of ``weights``. The weights of orders 1 to 3 sum to zero and are applied to differences
-    from the middle of the window, so a constant has exactly zero derivatives. out: four buffers
-    [B, T, D] or None; with ``start`` (parts [B, D], None is zero, or [S, D] with ``start_rows``)
-    they have one row more, the first, which is the start.
-    """
-    if start is not None:
-        out = _after_start(out, [taken(part, start_rows) for part in start])
-    if actions.shape[0] == 0:
-        return
-    padded = _padded(actions, points_of(head, actions), points_of(tail, actions))
-    table, first, kind, width = _on_device(weights, actions.device)
-    window = [padded[:, first + i] for i in range(width)]  # each [B, T, D]
-    middle = window[width // 2]
-    offsets = [None if i == width // 2 else window[i] - middle for i in range(width)]
-    for orders, points in (((0,), window), ((1, 2, 3), offsets)):
-        wanted = [m for m in orders if out[m] is not None]
-        sums = _weighted_sums(table[:, kind], wanted, points)
-        for m, total in zip(wanted, sums, strict=True):
-            out[m].copy_(_rounded(total))  # type: ignore[union-attr]
-
-
-def band_adjoint(
-    upstream: Sequence[Tensor | None],
-    actions: Tensor,
-    head: Padding,
-    tail: Padding,
-    weights: Weights,
-    *,
-    of_table: bool = True,
-    into: Tensor | None = None,
-) -> tuple[Tensor, Any, Any, Tensor | None]:
-    """The transpose of :func:`band`: gradients of its inputs from those of its outputs.
-
-    Returns the gradients of actions, of head and tail (see padding.pull_points) and of the table
-    [b, P, 4, W] (None unless ``of_table``), all float64. into: a buffer [B, H, D] of any float
-    type for the gradient of the actions.
-    """
-    table, first, kind, width = _on_device(weights, actions.device)
-    padded = _padded(actions, points_of(head, actions), points_of(tail, actions)).hi
-    grad = torch.zeros_like(padded) + mapped_zero(*upstream, table.hi)
-    grad_table = torch.zeros_like(table.hi) + mapped_zero(*upstream, padded)
-    shared = table.hi.shape[0] == 1
-    middle = first + width // 2
-    for m, g in enumerate(upstream):
-        if g is None:
-            continue
-        g = g.double()
-        for i in range(width):
-            if m and i == width // 2:
-                continue
-            amount = table.hi[:, kind, m, i][:, :, None] * g
-            grad.index_add_(1, first + i, amount)
-            value = padded[:, first + i]
-            if m:  # applied to the difference from the middle
-                grad.index_add_(1, middle, -amount)
-                value = value - padded[:, middle]
-            if not of_table:
-                continue
-            share = (g * value).sum(2)
-            share = share.sum(0, keepdim=True) if shared else share
-            grad_table[:, :, m, i].index_add_(1, kind, share)
-    sizes = [count_of(head), actions.shape[1], count_of(tail)]
-    of_head, of_actions, of_tail = torch.split(grad, sizes, 1)
-    of_head, of_tail = (
-        pull_points(part, found, of_actions) for part, found in ((head, of_head), (tail, of_tail))
+    if not pairs:
+        return given
+    found = torch.autograd.grad(
+        [x for x, _ in pairs], given, [g for _, g in pairs], allow_unused=True
     )
-    of_actions = of_actions.clone() if into is None else into.copy_(of_actions)
-    return of_actions, of_head, of_tail, grad_table if of_table else None
+    return [x.detach() if g is None else g for x, g in zip(given, found, strict=True)]
 
 
-def mapped_zero(*tensors: Tensor | None) -> Tensor:
-    """A float64 zero that vmap maps over if it does so over one of these tensors.
-
-    What is written into in place must be mapped over like all that is written.
-    """
-    present = [t for t in tensors if t is not None]
-    zero = present[0].new_zeros((), dtype=torch.float64)
-    for tensor in present:
-        zero = zero + tensor[:0].sum()
-    return zero
+def trajectories(
+    program: Program, operands: Operands, wanted: Sequence[bool] = (True,) * 4
+) -> list[Tensor | None]:
+    """The outputs [B, T, D] in float64, None for what is not wanted."""
+    if isinstance(program, Cascade):
+        return _cascade(program, operands, wanted)
+    return _band(program, operands, wanted)
 
 
-def _after_start(out: Sequence[Tensor | None], start: Sequence[Any]) -> Sequence[Tensor | None]:
-    """The buffers without their first row, which gets the start."""
-    for buffer, part in zip(out, start, strict=True):
-        if buffer is not None:
-            buffer[:, 0] = 0.0 if part is None else part
-    return [None if buffer is None else buffer[:, 1:] for buffer in out]
+def _cascade(program: Cascade, operands: Operands, wanted: Sequence[bool]) -> list[Tensor | None]:
+    k, recorded = program.order, int(program.recorded)
+    actions = columns(operands.actions, 0, program.used).double()
+    batch, _, dofs = actions.shape
+    none = actions.new_zeros(batch, dofs)
+    state = [none if part is None else part for part in _own(operands, "start")]
+    if recorded:
+        state, actions = [actions[:, 0], none, none, none], actions[:, 1:]
+    count = actions.shape[1]
+    dt = operands.dt if operands.dt.shape[1] == 1 else columns(operands.dt, 0, count)
+    dt = dt.double()[:, :, None]  # [b, h, 1]
+    rows: list[Tensor] = [none] * 4  # [B, 1 + count, D], the state first
+    rows[k] = torch.cat([state[k][:, None], actions], 1)
+    for m in reversed(range(k)):
+        gain = _gain(program.scheme, rows, dt, m, k)
+        rows[m] = torch.cat([state[m][:, None], gain], 1).cumsum(1)
+    for m in range(k + 1, 1 + max((m for m in range(4) if wanted[m]), default=0)):
+        rows[m] = torch.cat([state[m][:, None], rows[m - 1].diff(dim=1) / dt], 1)
+    if recorded:
+        rows = [_from_row(values, m) for m, values in enumerate(rows)]
+    begin = int(not (program.start_row or recorded))
+    return [
+        columns(values, begin, 1 + count - begin) if want else None
+        for values, want in zip(rows, wanted, strict=True)
+    ]
 
 
-def _weighted_sums(table: Pair, orders: Sequence[int], points: Sequence[Pair | None]) -> list[Pair]:
-    """Σ_i weight_i · point_i for each order: table [b, T, 4, W], points W times [B, T, D].
-
-    A point that is None is zero.
-    """
-    zero = table.hi.new_zeros(())
-    sums = [Pair(zero, zero) for _ in orders]
-    for i, point in enumerate(points):
-        if point is None:
-            continue
-        parts = split(point.hi)  # once for all orders
-        for k, m in enumerate(orders):
-            hi, lo = (part[:, :, m, i, None] for part in (table.hi, table.lo))  # [b, T, 1]
-            term = two_product(hi, point.hi, b_parts=parts)
-            error = term.lo + (hi * point.lo + lo * point.hi)
-            unused = hi == 0  # keeps a NaN out of rows it has no part in
-            total = two_sum(sums[k].hi, term.hi.masked_fill(unused, 0.0))
-            sums[k] = Pair(total.hi, sums[k].lo + (total.lo + error.masked_fill(unused, 0.0)))
-    return sums
-
-
-def _increment(
-    x: Sequence[Pair | None],
-    state: Sequence[Pair],
-    step: Pair,
-    m: int,
-    order: int,
-    scheme: str,
-) -> Pair:
+def _gain(scheme: str, rows: Sequence[Tensor], dt: Tensor, m: int, k: int) -> Tensor:
     """What quantity m gains in each step, [B, H, D]."""
     if scheme == "euler":
-        above = _known(x[m + 1])
-        product = two_product(step.hi, above.hi)
-        return Pair(product.hi, product.lo + step.hi * above.lo)
-    n = order - m
-    action = _known(x[order])
-    if scheme == "foh":
-        action = action + Pair(float(n)) * _previous(action, state[order])
-    factor = math.factorial(n) if scheme == "zoh" else math.factorial(n + 1)
-    total = power(step, n) / Pair(float(factor)) * action
-    for r in range(n - 1, 0, -1):
-        taylor = power(step, r) / Pair(float(math.factorial(r)))
-        total = total + taylor * _previous(_known(x[m + r]), state[m + r])
+        return dt * rows[m + 1][:, 1:]
+    n = k - m
+    now, before = rows[k][:, 1:], rows[k][:, :-1]
+    if scheme == "zoh":
+        gain = dt**n / math.factorial(n) * now
+    else:
+        gain = dt**n / math.factorial(n + 1) * (now + n * before)
+    for r in range(1, n):
+        gain = gain + dt**r / math.factorial(r) * rows[m + r][:, :-1]
+    return gain
+
+
+def _from_row(values: Tensor, first: int) -> Tensor:
+    """The rows before the first that is known take its values; zero where there is none."""
+    if first == 0 or values.dim() != 3:
+        return values
+    if values.shape[1] <= first:
+        return values * 0.0
+    known = columns(values, first, values.shape[1] - first)
+    return torch.cat([columns(known, 0, 1).expand(-1, first, -1), known], 1)
+
+
+def _band(program: Band, operands: Operands, wanted: Sequence[bool]) -> list[Tensor | None]:
+    actions = columns(operands.actions, 0, program.used).double()
+    dt = operands.dt.double()
+    start, goal = _own(operands, "start"), _own(operands, "goal")
+    spacing = program.spacing * columns(dt, 0, 1)
+    held = []
+    if program.held and program.used:
+        held = [columns(actions, program.used - 1, 1).expand(-1, program.held, -1)]
+    zero = actions.new_zeros(actions.shape[0], 1, actions.shape[2])
+    head = _points(program.head, start, spacing, zero)
+    tail = _points(program.tail, goal, spacing, zero)
+    points = torch.cat([*head, actions, *held, *tail], 1)
+    rows: list[Tensor | None] = [_positions(program, points) if wanted[0] else None]
+    if not any(wanted[1:]):
+        rows += [None] * 3
+    elif program.table is None:
+        rows += _uneven(program, points, dt, wanted)
+    else:
+        rows += _even(program, points, spacing, wanted)
+    if program.start_row:
+        first = [zero if part is None else part[:, None] for part in start]
+        rows = [x if x is None else torch.cat([s, x], 1) for s, x in zip(first, rows, strict=True)]
+    return rows
+
+
+def _points(
+    coefficients: Floats, state: Sequence[Tensor | None], spacing: Tensor, zero: Tensor
+) -> list[Tensor]:
+    """Points of a state's Taylor polynomial, each [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
+    scaled = [part if part is None else spacing**m * part for m, part in enumerate(state)]
+    found = []
+    for row in coefficients:
+        # a part that has no weight gives a gradient of zero, and no NaN
+        terms = [
+            float(c) * x if c else x.masked_fill(torch.ones_like(x, dtype=torch.bool), 0.0)
+            for c, x in zip(row, scaled, strict=True)
+            if x is not None
+        ]
+        found.append(sum((term[:, None] for term in terms), zero))
+    return found
+
+
+def _positions(program: Band, points: Tensor) -> Tensor:
+    where, own = program.windows, len(set(program.base)) > 1  # of a recording: a row's own point
+    rows = points if own else _taken(points, where, program.base[0])
+    if not program.copies and program.table is not None:
+        rows = rows + _weighted(program, 0, points.diff(dim=1))
+    return rows
+
+
+def _even(
+    program: Band, points: Tensor, spacing: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    gaps = points.diff(dim=1)
+    return [
+        _weighted(program, m, gaps) / (spacing**m)[:, :, None] if wanted[m] else None
+        for m in (1, 2, 3)
+    ]
+
+
+def _weighted(program: Band, order: int, gaps: Tensor) -> Tensor:
+    """Σ_i table[kind, order, i]·d_i for every row, [B, T, D]."""
+    assert program.table is not None
+    where, weights = program.windows, program.table[:, order]  # [P, W − 1]
+    total = gaps.new_zeros(gaps.shape[0], where.count, gaps.shape[2])
+    for i in range(program.width - 1):
+        column = weights[:, i]
+        if not column.any():
+            continue
+        values = _taken(gaps, where, i)
+        if len(weights) == 1:
+            total = total + float(column[0]) * values
+        else:
+            each = torch.as_tensor(column[where.kind()], device=gaps.device)[:, None]
+            # a NaN has no part in rows whose weight for it is zero
+            total = total + (each * values).masked_fill(each == 0, 0.0)
     return total
 
 
-def _exact(values: Tensor) -> Pair:
-    wide = values.double()
-    return Pair(wide, torch.zeros_like(wide))
+def _uneven(
+    program: Band, points: Tensor, dt: Tensor, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """Derivatives of the polynomials through five points at unequal times, by Newton's form.
 
-
-def _plus(x: Pair, source: Tensor | None) -> Pair:
-    return x if source is None else x + _exact(source)
-
-
-def _running_sum(increment: Pair, start: Pair) -> Pair:
-    """start + increment_1 + ... + increment_t for every t, with the error of each sum.
-
-    The plain sums may be formed in any order the device likes: what they miss of each
-    increment is found exactly and summed beside them.
+    P(x) = f₀ + f₁(x−x₀) + f₂(x−x₀)(x−x₁) + …, f the divided differences.
     """
-    sums = torch.cumsum(torch.cat([start.hi[:, None], increment.hi], 1), 1)
-    gained = two_sum(sums[:, 1:], -sums[:, :-1])
-    missed = ((increment.hi - gained.hi) - gained.lo) + increment.lo
-    errors = torch.cat([start.lo[:, None], torch.nan_to_num(missed, 0.0, 0.0, 0.0)], 1)
-    return Pair(sums[:, 1:], torch.cumsum(errors, 1)[:, 1:])
+    where, places = program.windows, program.base
+    count = points.shape[1] - 1
+    lead = max(len(program.head) - 1, 0)
+    index = np.clip(np.arange(count) - lead, 0, program.steps - 1)
+    before, after = int((index == 0).sum()) - 1, int((index == program.steps - 1).sum()) - 1
+    steps = columns(dt, 0, program.steps)
+    ends = columns(steps, 0, 1), columns(steps, program.steps - 1, 1)
+    parts = [ends[0].expand(-1, before), steps, ends[1].expand(-1, after)]
+    gaps = columns(torch.cat(parts, 1), 0, count)[:, :, None]  # [b, N − 1, 1]
+    divided = [points.diff(dim=1) / gaps]
+    span = gaps
+    for order in (2, 3, 4):
+        span = span[:, :-1] + gaps[:, order - 1 :]  # from a point to the order-th after it
+        divided.append(divided[-1].diff(dim=1) / span)
+    f1, f2, f3, f4 = (_taken(f, where, 0) for f in divided)
+    own = [_taken(gaps, where, i) for i in range(program.width - 1)]
+    place = torch.as_tensor(np.array(places)[where.kind()], device=points.device)[:, None]
+    a = [  # how far the row's time lies behind that of each of the first four points
+        sum((g * (place > j) for j, g in enumerate(own) if j >= i), own[0] * 0.0)
+        - sum((g * (place <= j) for j, g in enumerate(own) if j < i), own[0] * 0.0)
+        for i in range(4)
+    ]
+    a01, a012, a0123 = a[0] + a[1], a[0] + a[1] + a[2], a[0] + a[1] + a[2] + a[3]
+    p01, p23 = a[0] * a[1], a[2] * a[3]
+    p3 = p01 + a01 * a[2]  # products of two of the first three
+    first = f1 + f2 * a01 + f3 * p3 + f4 * (p01 * (a[2] + a[3]) + p23 * a01)
+    second = 2.0 * (f2 + f3 * a012 + f4 * (p01 + a01 * (a[2] + a[3]) + p23))
+    third = 6.0 * (f3 + f4 * a0123)
+    found = (first, second, third)
+    return [x if want else None for x, want in zip(found, wanted[1:], strict=True)]
 
 
-def _suffix_sum(values: Tensor) -> Tensor:
-    """values_t + values_{t+1} + ... to the end, rounded once."""
-    zero = values.new_zeros(values.shape[0], values.shape[2])
-    return _rounded(
-        _running_sum(Pair(values.flip(1), torch.zeros_like(values)), Pair(zero, zero))
-    ).flip(1)
+def _taken(values: Tensor, where: Windows, shift: int) -> Tensor:
+    """values[:, first + shift] for the windows of all rows, by slices: [B, T, …]."""
+    if where.count == 0:
+        return values[:, :0]
+    some = columns(values, min(shift, values.shape[1] - 1), min(where.last + 1, values.shape[1]))
+    if where.steps > 1:
+        some = some.repeat_interleave(where.steps, 1)
+    begin = where.offset - where.shift * where.steps  # of row 0, before it is clipped
+    end = begin + where.count
+    size = some.shape[1]
+    first, last = min(max(begin, 0), size), max(min(end, size), 0)
+    parts = []
+    if begin < 0:
+        parts.append(columns(some, 0, 1).expand(-1, min(-begin, where.count), -1))
+    if last > first:
+        parts.append(columns(some, first, last - first))
+    if end > size:
+        parts.append(columns(some, size - 1, 1).expand(-1, min(end - size, where.count), -1))
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
-def _previous(x: Pair, state: Pair) -> Pair:
-    """The quantity one row earlier; the state's before the first row."""
-    return Pair(
-        torch.cat([state.hi[:, None], x.hi[:, :-1]], 1),
-        torch.cat([state.lo[:, None], x.lo[:, :-1]], 1),
+def _own(operands: Operands, role: str) -> list[Tensor | None]:
+    """Each trajectory's own start or goal state, four parts [B, D] in float64, None is zero.
+
+    NaN where an index that lies on a device is out of range: nobody has looked at it.
+    """
+    parts, index = (
+        (operands.start, operands.start_index)
+        if role == "start"
+        else (operands.goal, operands.goal_index)
     )
-
-
-def _rounded(x: Pair) -> Tensor:
-    total: Tensor = x.hi + torch.nan_to_num(x.lo, 0.0, 0.0, 0.0)
-    return total
-
-
-def _known(x: Pair | None) -> Pair:
-    assert x is not None
-    return x
-
-
-def _padded(actions: Tensor, head: Pair | None, tail: Pair | None) -> Pair:
-    """The padded sequence, [B, n + H + m, D]."""
-    parts = [head, _exact(actions), tail]
-    present = [part for part in parts if part is not None]
-    return Pair(torch.cat([p.hi for p in present], 1), torch.cat([p.lo for p in present], 1))
-
-
-def _on_device(weights: Weights, device: torch.device) -> tuple[Pair, Tensor, Tensor, int]:
-    first = torch.as_tensor(weights.where.first, device=device)
-    kind = torch.as_tensor(weights.where.kind, device=device)
-    return weights.table, first, kind, int(weights.table.hi.shape[-1])
+    batch = operands.actions.shape[0]
+    found: list[Tensor | None] = []
+    for part in parts:
+        if part is None:
+            found.append(None)
+        elif index is None or (part.shape[0] == 1 and index is None):
+            found.append(part.double().expand(batch, -1))
+        else:
+            last = part.shape[0] - 1
+            own = part.double()[index.clamp(0, last)]
+            outside = (index < 0) | (index > last)
+            found.append(own.masked_fill(outside[:, None], float("nan")))
+    return found

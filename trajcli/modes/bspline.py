@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+import numpy as np
+
 from trajcli.errors import Fault
-from trajcli.kernels.pairs import Array
-from trajcli.kernels.program import BandProgram, Held, StatePoints, Unit, Windows
-from trajcli.modes.mode import Carried, Case, Mode, Parts, needs_start
-from trajcli.modes.pulling import NONE, Pulled, PulledProgram, sums, widened
-from trajcli.modes.stencils import blossoms, evenly_spaced, spacing, state_points_adjoint
-from trajcli.modes.stretch import Range, Stretch, under
+from trajcli.kernels.program import Band, Floats, Windows
+from trajcli.modes.mode import NO_POINTS, Case, Mode, needs_start
+from trajcli.modes.stencils import blossoms, on_differences
 
 DEGREES = (3, 4, 5)
 
@@ -74,117 +72,83 @@ class BSpline(Mode):
     def rows(self, horizon: int, recorded: bool) -> int:
         return (horizon + self.degree + 1) * self.steps + 1
 
-    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
-        segments = self._segments(rows, horizon)
-        points = segments[0], segments[1] + self.degree + 1
-        return Stretch(rows, under(points, self.degree + 1, horizon, horizon), (0, 1), horizon)
-
-    def _first_row(self, rows: Range) -> int:
-        """The first row that is computed, not copied."""
-        return max(rows[0], 1 if self.convention == "standard" else 0)
-
-    def _segments(self, rows: Range, horizon: int) -> Range:
-        """The segments of the first and the last row that are computed."""
-        first, last = self._first_row(rows) // self.steps, (rows[1] - 1) // self.steps
-        return min(first, horizon + self.degree), min(last, horizon + self.degree)
-
-    def program(
-        self,
-        stretch: Stretch,
-        actions: Array,
-        start: Parts,
-        goal: Parts,
-        dt: Array,
-        recorded: bool,
-        carried: Carried = None,
-    ) -> BandProgram:
-        head: StatePoints | None = None
-        tail: StatePoints | Held | None = None
-        if stretch.opens:
-            head = self._points(start, dt, 0)
-        if stretch.closes and self.ends == "goal":
-            # seen from the last segment, whose local time runs 0..1
-            tail = self._points(goal, dt, self._goal_time)
-            actions = actions[:, :-1]
-        elif stretch.closes:
-            tail = Held(self.degree)
-        before = 0 if stretch.opens else stretch.actions[0] + self.degree + 1
-        row, segments = self._first_row(stretch.rows), self._segments(stretch.rows, stretch.horizon)
-        where = Windows(
-            count=max(stretch.rows[1] - row, 0),
-            last=segments[1] - before,
-            offset=row - before * self.steps,
-            steps=self.steps,
-        )
-        table = basis_table(self.degree, self.steps)
-        copied = self.convention == "standard" and stretch.rows[0] == 0
-        return BandProgram(
-            actions=actions,
-            head=head,
-            tail=tail,
-            weights=evenly_spaced(table, where, dt, self.steps),
-            start=start if copied else None,
+    def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
+        # of cuRobo's, row 0 is a row of the curve, and the goal is seen from the last segment's
+        # start, not its end
+        standard = self.convention == "standard"
+        to_goal = self.ends == "goal"
+        first = int(standard)
+        return Band(
+            used=horizon - to_goal,
+            steps=1,
+            head=self._points(0),
+            tail=self._points(int(standard)) if to_goal else NO_POINTS,
+            held=0 if to_goal else self.degree,
+            windows=Windows(
+                count=self.rows(horizon, recorded) - first,
+                last=horizon + self.degree,
+                offset=first,
+                steps=self.steps,
+            ),
+            width=self.degree + 1,
+            base=((self.degree + 1) // 2,) * (self.steps + 1),
+            table=basis_table(self.degree, self.steps),
+            spacing=self.steps,
+            start_row=standard,
         )
 
-    def pull_back(
-        self,
-        found: PulledProgram,
-        stretch: Stretch,
-        start: Parts,
-        goal: Parts,
-        dt: Array,
-        recorded: bool,
-    ) -> Pulled:
-        program = found.program
-        assert program is not None
-        assert program.head is not None
-        actions, of_goal = widened(found.actions, stretch.horizon), list(NONE)
-        of_start, of_spacing = state_points_adjoint(program.head, found.head)
-        if isinstance(program.tail, StatePoints):
-            of_goal, more = state_points_adjoint(program.tail, found.tail)
-            of_spacing = of_spacing + more
-        steps = self.steps * of_spacing + found.spacing(dt) if found.of_dt else None
-        return Pulled(actions, sums(of_start, found.state), of_goal, steps)
-
-    @property
-    def _goal_time(self) -> int:
-        """The local time in the last segment, in knots, at which the goal holds."""
-        return 1 if self.convention == "standard" else 0
-
-    def _points(self, state: Parts, dt: Array, when: int) -> StatePoints:
-        """Control points of the segment that is the state's polynomial, [B, degree + 1, D].
+    def _points(self, when: int) -> Floats:
+        """Control points of the segment that is a state's polynomial, as coefficients.
 
         ``when``: the local time in the segment, in knots, at which the state holds.
         """
-        return StatePoints(self._seen(state), blossoms(self.degree, when), spacing(dt, self.steps))
-
-    def _seen(self, state: Parts) -> Parts:
-        """The parts that shape the curve."""
-        curobo = self.convention == "curobo" and self.degree == 3
-        return [*state[:3], None] if curobo else state
+        points = np.array(blossoms(self.degree, when), np.float64)
+        if self.convention == "curobo" and self.degree == 3:
+            points[:, 3] = 0.0
+        return points
 
 
 @functools.cache
-def basis_table(degree: int, steps: int) -> Unit:
-    """table[phase][order][point]: the basis on one segment at phase/steps, phase = 0..steps.
+def _polynomials(degree: int) -> Floats:
+    """The basis on one segment, on differences of control points, as polynomials.
 
-    Order m is the m-th derivative by the local time (over the knot spacing to the m by the
-    user). Truncated powers: N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i;
+    [order, difference, power of the local time]; order m is the m-th derivative.
+    N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """
     points = range(degree + 1)
-    return Unit(
-        tuple(
-            tuple(_basis(degree, point, order, Fraction(phase, steps)) for point in points)
-            for order in range(4)
+
+    def coefficient(point: int, order: int, power: int) -> Fraction:
+        exponent = degree - order
+        if power > exponent:
+            return Fraction(0)
+        terms = [
+            (-1) ** k
+            * math.comb(degree + 1, k)
+            * math.comb(exponent, power)
+            * Fraction(degree - point - k) ** (exponent - power)
+            for k in range(degree - point + 1)
+        ]
+        return sum(terms, Fraction(0)) / math.factorial(exponent)
+
+    powers = [
+        on_differences(
+            [[coefficient(i, m, n) for i in points] for m in range(4)], (degree + 1) // 2
         )
-        for phase in range(steps + 1)
-    )
-
-
-def _basis(degree: int, point: int, order: int, s: Fraction) -> Fraction:
-    terms: Sequence[Fraction] = [
-        (-1) ** k * math.comb(degree + 1, k) * (s + degree - point - k) ** (degree - order)
-        for k in range(degree - point + 1)
+        for n in range(degree + 1)
     ]
-    return sum(terms, Fraction(0)) / math.factorial(degree - order)
+    return np.moveaxis(np.array(powers, np.float64), 0, -1)
+
+
+@functools.lru_cache(maxsize=64)
+def basis_table(degree: int, steps: int) -> Floats:
+    """Weights on differences of control points one unit apart at phase/steps, phase = 0..steps.
+
+    [phase, order, difference].
+    """
+    coefficients = _polynomials(degree)
+    time = np.arange(steps + 1) / steps
+    table = np.zeros((steps + 1, 4, degree))
+    for power in reversed(range(degree + 1)):
+        table = table * time[:, None, None] + coefficients[:, :, power]
+    return table

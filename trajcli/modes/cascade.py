@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from trajcli.arrays import filled, float64, leading, pair
 from trajcli.errors import Fault
-from trajcli.kernels.pairs import Array
-from trajcli.kernels.program import CascadeProgram
-from trajcli.modes.mode import Carried, Case, FramedMode, Parts, needs_start, no_goal
-from trajcli.modes.pulling import Pulled, PulledProgram, widened
-from trajcli.modes.stretch import Stretch
+from trajcli.kernels import program
+from trajcli.modes.mode import Case, FramedMode, needs_start, no_goal
 
 SCHEMES = ("euler", "zoh", "foh")
 
@@ -59,51 +53,14 @@ class Cascade(FramedMode):
         """cuRobo takes the step into row t from dt[t]; dt[0] is unused."""
         return int(self.convention == "curobo")
 
-    def program(
-        self,
-        stretch: Stretch,
-        actions: Array,
-        start: Parts,
-        goal: Parts,
-        dt: Array,
-        recorded: bool,
-        carried: Carried = None,
-    ) -> CascadeProgram:
-        starts = stretch.rows[0] == 0
-        if recorded and starts:
-            start = [float64(actions[:, 0]), None, None, None]
-            actions = actions[:, 1:]
-        elif stretch.closes:
-            actions = leading(actions, self.used(stretch.horizon) - stretch.actions[0])
-        state = carried or [pair(part) for part in filled(start)]
-        sources = [None] * 4
-        sources[self.derivatives_of] = actions
-        return CascadeProgram(
-            sources=sources,
-            state=state,
-            dt=dt if dt.shape[1] == 1 else leading(dt, actions.shape[1]),
+    def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:
+        return program.Cascade(
             order=self.derivatives_of,
             scheme=self.scheme,
-            start_row=starts and (recorded or self.lead(recorded) == 1),
-            recorded=recorded and starts,
+            used=self.used(horizon),
+            start_row=self.start_row(recorded),
+            recorded=recorded,
         )
-
-    def pull_back(
-        self,
-        found: PulledProgram,
-        stretch: Stretch,
-        start: Parts,
-        goal: Parts,
-        dt: Array,
-        recorded: bool,
-    ) -> Pulled:
-        steps = found.steps
-        if steps is not None and dt.shape[1] > 1:
-            steps = widened(steps, dt.shape[1])
-        if recorded:
-            first = np.asarray(found.state[0])[:, None]
-            return Pulled(np.concatenate([first, found.actions], 1), steps=steps)
-        return Pulled(widened(found.actions, stretch.horizon), found.state, steps=steps)
 
 
 class Clique(Cascade):

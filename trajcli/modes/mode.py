@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from trajcli.arrays import concatenate
+import numpy as np
+
+from trajcli.arrays import columns, concatenate, counting, elapsed
 from trajcli.errors import Fault
-from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import Program
-from trajcli.modes.pulling import Pulled, PulledProgram
-from trajcli.modes.stretch import Range, Stretch, times_at
+from trajcli.kernels.program import Array, Program
 
 PARTS = ("position", "velocity", "acceleration", "jerk")
 """The parts of a state and the outputs, by order of derivative."""
 
 FRAMES = ("full", "actions", "curobo")
 CONVENTIONS = ("standard", "curobo")
-
-Parts = Sequence[Array | None]
-"""Position, velocity, acceleration, jerk as float64 [B, D]; None is zero."""
-
-Carried = Sequence[Pair] | None
-"""The state in the row before a stretch, four pairs [B, D]; None at the start."""
 
 
 @dataclass(frozen=True)
@@ -86,50 +78,15 @@ class Mode:
             return dt
         return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
-    def lead(self, recorded: bool) -> int:
-        """Rows before that of the first action: 1 where the start state is written as row 0."""
-        return 1
+    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
+        """Time of each row in seconds, float64 [b, T]; the start state's row is at 0."""
+        return times_after(dt, 0, self.rows(horizon, recorded))
 
-    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
-        """What is needed for some of the rows: all, or at least ``stretch.PIECE``."""
-        raise NotImplementedError
+    def program(self, horizon: int, recorded: bool, uneven: bool) -> Program:
+        """What the kernels do for trajectories of ``horizon`` actions.
 
-    def whole(self, horizon: int, recorded: bool) -> Stretch:
-        """All rows."""
-        return self.stretch((0, self.rows(horizon, recorded)), horizon, recorded)
-
-    def row_times(
-        self, dt: Array, stretch: Stretch, before: Pair | None = None
-    ) -> tuple[Array, Pair | None]:
-        """Time of each row in seconds [b, n], and what the next rows' go on from.
-
-        dt [b, 1], or the stretch's; row 0 of the plan or recording is 0.
+        ``uneven``: dt has an entry per step.
         """
-        return times_at(dt, stretch, stretch.rows, before)
-
-    def program(
-        self,
-        stretch: Stretch,
-        actions: Array,
-        start: Parts,
-        goal: Parts,
-        dt: Array,
-        recorded: bool,
-        carried: Carried = None,
-    ) -> Program:
-        """The kernel program for a stretch: its actions [B, n, D] and dt [b, 1 or n] float64."""
-        raise NotImplementedError
-
-    def pull_back(
-        self,
-        found: PulledProgram,
-        stretch: Stretch,
-        start: Parts,
-        goal: Parts,
-        dt: Array,
-        recorded: bool,
-    ) -> Pulled:
-        """The transpose of :meth:`program` for all rows, on NumPy arrays."""
         raise NotImplementedError
 
 
@@ -158,26 +115,24 @@ class FramedMode(Mode):
             ]
         return []
 
-    def lead(self, recorded: bool) -> int:
-        return int(self.frames != "actions" and not recorded)
+    def start_row(self, recorded: bool) -> bool:
+        """Whether the start state is written as row 0."""
+        return self.frames != "actions" and not recorded
 
     def used(self, horizon: int) -> int:
         """How many actions are used."""
         return horizon - int(self.frames == "curobo")
 
-    def stretch(self, rows: Range, horizon: int, recorded: bool) -> Stretch:
-        if recorded:
-            return Stretch(rows, rows, (max(rows[0] - 1, 0), rows[1] - 1), horizon)
-        lead, used = self.lead(recorded), self.used(horizon)
-        begin, end = max(rows[0] - lead, 0), rows[1] - lead
-        actions = begin, horizon if end == used else end
-        return Stretch(rows, actions, actions, horizon)
-
-    def row_times(
-        self, dt: Array, stretch: Stretch, before: Pair | None = None
-    ) -> tuple[Array, Pair | None]:
+    def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
         since = int(self.frames == "actions")
-        return times_at(dt, stretch, (stretch.rows[0] + since, stretch.rows[1] + since), before)
+        return times_after(dt, since, since + self.rows(horizon, recorded))
+
+
+def times_after(dt: Array, first: int, last: int) -> Array:
+    """The time after so many steps, first … last − 1, float64 [b, last − first]."""
+    if dt.shape[1] == 1:
+        return dt * counting(first, last, dt)
+    return elapsed(columns(dt, 0, max(last - 1, 0)))[:, first:]
 
 
 def no_goal(mode: str, case: Case) -> list[Fault]:
@@ -201,3 +156,7 @@ def needs_start(case: Case) -> list[Fault]:
             "--start zero, --start first (the actions are a recording) or --start FILE[:GROUP]",
         )
     ]
+
+
+NO_POINTS = np.zeros((0, 4))
+"""Nothing before or after the actions of a band."""

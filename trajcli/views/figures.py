@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -354,7 +354,7 @@ def finish(
 
 def short_names(sources: Sequence[Source]) -> Sequence[str]:
     """Names of files without their folders, unless they need them to differ."""
-    names = [str(replace(source, path=Path(source.path.name))) for source in sources]
+    names = [str(source._replace(path=Path(source.path.name))) for source in sources]
     return names if len(set(names)) == len(names) else [str(source) for source in sources]
 
 

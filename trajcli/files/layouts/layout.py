@@ -6,10 +6,10 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, StoredArray, text_of
@@ -21,8 +21,7 @@ _LARGEST_JSON = 256 << 20
 _UNKNOWN = object()
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """One trajectory of a file: its group, and its rows where arrays hold many one after the other.
 
     ``name`` is what it is called in messages and, as a group, in outputs.
@@ -51,8 +50,7 @@ class Member:
         )
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A time step in seconds, and where it comes from."""
 
     seconds: float

@@ -1,14 +1,14 @@
 """The kernels in C++, on plain CPU memory: NumPy arrays and CPU tensors, no torch needed.
 
-Built with the package; where that was not possible, :func:`absence` says why and torch_ops does
-the work. The arithmetic is that of torch_ops (sums and differences with their rounding errors
-carried along), with fused multiply-add, so results agree to the last bit or nearly so.
-Trajectories are split over threads; results do not depend on how many there are.
+Built with the package; where that was not possible, :func:`absence` says why. Inputs may have any
+type, byte order and strides, outputs may lie in files. Work is split over threads; results do not
+depend on how many there are.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,36 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import filled
-from trajcli.kernels.differences import on_differences
-from trajcli.kernels.narrow import narrowed
-from trajcli.kernels.native.buffers import (
-    Kept,
+from trajcli.kernels.native.job import (
+    InFile,
+    Job,
     address,
-    addresses,
-    empty,
-    is_double,
-    plain,
-    size_of,
-    stride_of,
+    place,
+    place_operands,
+    place_outputs,
+    place_program,
 )
-from trajcli.kernels.native.structs import (
-    Band,
-    BandAdjoint,
-    Cascade,
-    CascadeAdjoint,
-    Int,
-    Pointer,
-)
-from trajcli.kernels.padding import count_of, points_of, pull_points, taken
-from trajcli.kernels.pairs import Array, Pair
-from trajcli.kernels.program import Listed, Padding, StatePoints, Weights, Windows
+from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
 
-SCHEMES = ("euler", "zoh", "foh")
-_SMALL = 1 << 16
-"""Elements below which starting threads costs more than it gains."""
-_STREAMED = 4 << 20
-"""Bytes of output that no longer fit a cache: they are written past it."""
+__all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward", "guard"]
+
+_NOT_FINITE = -1
 
 
 @cache
@@ -61,13 +45,29 @@ def _library() -> tuple[Any, str]:
         library = ctypes.CDLL(spec.origin)
     except OSError as error:
         return None, f"cannot be loaded: {error}"
-    expected = sum(map(ctypes.sizeof, (Cascade, CascadeAdjoint, Band, BandAdjoint)))
-    if not hasattr(library, "trajcli_bytes") or library.trajcli_bytes() != expected:
+    if not hasattr(library, "trajcli_bytes") or library.trajcli_bytes() != ctypes.sizeof(Job):
         return None, "built from older sources: install trajcli again"
-    for name in ("cascade", "cascade_adjoint", "band", "band_adjoint"):
-        function = getattr(library, f"trajcli_run_{name}")
-        function.argtypes = (Pointer, ctypes.c_int, ctypes.c_int, Int)
+    library.trajcli_run.argtypes, library.trajcli_run.restype = (ctypes.c_void_p,), ctypes.c_int64
     return library, ""
+
+
+def absence() -> str:
+    """Why these kernels cannot run here; empty where they can."""
+    return _library()[1]
+
+
+def instruction_set() -> str:
+    """What the kernels run on: x86-64-v4, x86-64-v3 or baseline.
+
+    The machine's best, or less where TRAJCLI_INSTRUCTIONS (1, 3 or 4) says so.
+    """
+    return {3: "x86-64-v3", 4: "x86-64-v4"}.get(_library()[0].trajcli_level(), "baseline")
+
+
+def threads() -> int:
+    """Threads to use: TRAJCLI_THREADS, else the processors this process may run on."""
+    asked = os.environ.get("TRAJCLI_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))
 
 
 @contextmanager
@@ -93,302 +93,138 @@ def pages_lost() -> bool:
     return library is not None and bool(library.trajcli_guard_lost())
 
 
-def absence() -> str:
-    """Why these kernels cannot run here; empty where they can."""
-    return _library()[1]
+class Call:
+    """A job that runs again and again, on arrays of one layout: :class:`Forward`, :class:`Adjoint`.
 
-
-def instruction_set() -> str:
-    """What the kernels run on: x86-64-v4, x86-64-v3 or baseline."""
-    return {3: "x86-64-v3", 4: "x86-64-v4"}.get(_level(), "baseline")
-
-
-def cascade(
-    sources: Sequence[Array | None],
-    state: Sequence[Pair],
-    dt: Array,
-    *,
-    order: int,
-    scheme: str,
-    start_row: bool = False,
-    out: Sequence[Array | None],
-    end: bool = True,
-    state_rows: Array | None = None,
-) -> list[Pair]:
-    """See :func:`trajcli.kernels.torch_ops.cascade`; sources beside the actions go there."""
-    if state_rows is not None:
-        state = [Pair(taken(part.hi, state_rows), taken(part.lo, state_rows)) for part in state]
-    if any(e is not None for m, e in enumerate(sources) if m != order) or not plain(
-        *sources, dt, *out, *(x for part in state for x in (part.hi, part.lo))
-    ):
-        from trajcli.kernels import torch_ops
-
-        return torch_ops.cascade(
-            sources, state, dt, order=order, scheme=scheme, start_row=start_row, out=out, end=end
-        )
-    keep = Kept()
-    actions = keep.rows(sources[order])
-    batch, horizon, dofs = actions.shape
-    parts, state_stride = keep.states([x for part in state for x in (part.hi, part.lo)])
-    ends = [tuple(empty(part.hi, (batch, dofs)) for _ in range(2)) for part in state if end]
-    steps = keep.doubles(dt)
-    places, stride, kind = keep.outputs(out)
-    job = Cascade(
-        batch=batch,
-        horizon=horizon,
-        dofs=dofs,
-        actions=address(actions),
-        actions_stride=stride_of(actions),
-        actions_type=is_double(actions),
-        state_hi=addresses(parts[::2]),
-        state_lo=addresses(parts[1::2]),
-        state_stride=state_stride,
-        dt=address(steps),
-        dt_trajectory_stride=steps.shape[1] if steps.shape[0] > 1 else 0,
-        dt_step_stride=1 if steps.shape[1] > 1 else 0,
-        order=order,
-        scheme=SCHEMES.index(scheme),
-        start_row=start_row,
-        out=addresses(places),
-        out_stride=stride,
-        out_type=kind,
-    )
-    if end:
-        job.end_hi = addresses([hi for hi, _ in ends])
-        job.end_lo = addresses([lo for _, lo in ends])
-    _run("cascade", job, places, batch * horizon * dofs)
-    keep.give_back()
-    return [Pair(hi, lo) for hi, lo in ends]
-
-
-def cascade_adjoint(
-    upstream: Sequence[Array | None],
-    end: Sequence[Array | None],
-    dt: Array,
-    shape: Sequence[int],
-    *,
-    order: int,
-    scheme: str,
-    wanted: Sequence[bool] = (True,) * 4,
-    of_sources: str = "float64",
-) -> tuple[list[Array], list[Array]]:
-    """See :func:`trajcli.kernels.torch_ops.cascade_adjoint`."""
-    if not plain(*upstream, *end, dt):
-        from trajcli.kernels import torch_ops
-
-        return torch_ops.cascade_adjoint(
-            upstream,
-            end,
-            dt,
-            shape,
-            order=order,
-            scheme=scheme,
-            wanted=wanted,
-            of_sources=of_sources,
-        )
-    batch, horizon, dofs = (int(n) for n in shape)
-    full = batch, horizon, dofs
-    sources = [empty(dt, full, of_sources) if keep else None for keep in wanted]
-    state = [empty(dt, (batch, dofs)) for _ in range(4)]
-    adjoint_into(upstream, end, dt, shape, order=order, scheme=scheme, sources=sources, state=state)
-    return [empty(dt, (0,)) if g is None else g for g in sources], state
-
-
-def adjoint_into(
-    upstream: Sequence[Array | None],
-    end: Sequence[Array | None],
-    dt: Array,
-    shape: Sequence[int],
-    *,
-    order: int,
-    scheme: str,
-    sources: Sequence[Array | None],
-    state: Sequence[Array | None],
-) -> None:
-    """The same into buffers of the caller, of float32 or float64; None where nobody asks."""
-    keep = Kept()
-    batch, horizon, dofs = (int(n) for n in shape)
-    pulled, pulled_stride, pulled_kind = keep.inputs(upstream)
-    ends = [None if g is None else keep.doubles(g) for g in end]
-    steps = keep.doubles(dt)
-    places, stride, kind = keep.outputs(sources)
-    job = CascadeAdjoint(
-        batch=batch,
-        horizon=horizon,
-        dofs=dofs,
-        upstream=addresses(pulled),
-        upstream_stride=pulled_stride,
-        upstream_type=pulled_kind,
-        end=addresses(ends),
-        dt=address(steps),
-        dt_trajectory_stride=steps.shape[1] if steps.shape[0] > 1 else 0,
-        dt_step_stride=1 if steps.shape[1] > 1 else 0,
-        order=order,
-        scheme=SCHEMES.index(scheme),
-        sources=addresses(places),
-        sources_stride=stride,
-        sources_type=kind,
-        state=addresses(state),
-    )
-    _run("cascade_adjoint", job, places, batch * horizon * dofs)
-    keep.give_back()
-
-
-def band(
-    actions: Array,
-    head: Padding,
-    tail: Padding,
-    weights: Weights,
-    *,
-    start: Sequence[Array | None] | None = None,
-    start_rows: Array | None = None,
-    out: Sequence[Array | None],
-) -> None:
-    """See :func:`trajcli.kernels.torch_ops.band`."""
-    if start is not None and start_rows is not None:
-        start = [taken(part, start_rows) for part in start]
-    if not plain(
-        actions, *out, *(start or ()), *_arrays(head), *_arrays(tail), *_arrays(weights.table)
-    ):
-        from trajcli.kernels import torch_ops
-
-        return torch_ops.band(actions, head, tail, weights, start=start, out=out)
-    keep, weights = Kept(), narrowed(weights)
-    given = keep.rows(actions)
-    batch, horizon, dofs = given.shape
-    before, after = (keep.points(points_of(part, actions)) for part in (head, tail))
-    copied, copied_stride = keep.states([] if start is None else filled(start))
-    table = keep.doubles(weights.table.hi), keep.doubles(weights.table.lo)
-    places, stride, kind = keep.outputs(out)
-    first, kind_of = keep.integers(weights.where.first), keep.integers(weights.where.kind)
-    unit, whole, scale = None, False, None
-    evenly = weights.evenly
-    if evenly is not None and not kind and plain(evenly.spacing.hi, evenly.spacing.lo):
-        unit, whole, scale = on_differences(evenly)
-    job = Band(
-        batch=batch,
-        horizon=horizon,
-        dofs=dofs,
-        actions=address(given),
-        actions_stride=stride_of(given),
-        actions_type=is_double(given),
-        head_hi=address(before.hi),
-        head_lo=address(before.lo),
-        head=before.points,
-        head_stride=before.stride,
-        head_row=before.row,
-        tail_hi=address(after.hi),
-        tail_lo=address(after.lo),
-        tail=after.points,
-        tail_stride=after.stride,
-        tail_row=after.row,
-        table_hi=address(table[0]),
-        table_lo=address(table[1]),
-        table_stride=size_of(table[0][0]) if table[0].shape[0] > 1 else 0,
-        width=table[0].shape[3],
-        rows=len(first),
-        unit=address(unit),
-        unit_whole=whole,
-        scale=address(scale),
-        scale_stride=0 if scale is None or len(scale) == 1 else 4,
-        first=address(first),
-        phase=address(kind_of),
-        start=addresses(copied or [None] * 4),
-        start_stride=copied_stride,
-        out=addresses(places),
-        out_stride=stride,
-        out_type=kind,
-    )
-    _run("band", job, places, batch * len(first) * dofs)
-    keep.give_back()
-    return None
-
-
-def band_adjoint(
-    upstream: Sequence[Array | None],
-    actions: Array,
-    head: Padding,
-    tail: Padding,
-    weights: Weights,
-    *,
-    of_table: bool = True,
-    into: Array | None = None,
-) -> tuple[Array, Any, Any, Array | None]:
-    """See :func:`trajcli.kernels.torch_ops.band_adjoint`; gradients of the table go there.
-
-    into: a buffer [B, H, D] of float32 or float64 for the gradient of the actions.
+    It holds the arrays it is made of; those put in their place later the caller keeps alive while
+    it runs. Results in memory are C contiguous.
     """
-    if of_table or not _forward(weights.where) or not plain(*upstream, actions, weights.table.hi):
-        from trajcli.kernels import torch_ops
 
-        return torch_ops.band_adjoint(
-            upstream, actions, head, tail, weights, of_table=of_table, into=into
-        )
-    keep, weights = Kept(), narrowed(weights)
-    batch, horizon, dofs = actions.shape
-    sizes = [count_of(part) for part in (head, tail)]
-    grad = empty(actions, (batch, horizon, dofs)) if into is None else into
-    grad_head, grad_tail = (empty(actions, (batch, n, dofs)) for n in sizes)
-    pulled, pulled_stride, pulled_kind = keep.inputs(upstream)
-    table = keep.doubles(weights.table.hi)
-    first, kind_of = keep.integers(weights.where.first), keep.integers(weights.where.kind)
-    job = BandAdjoint(
-        batch=batch,
-        horizon=horizon,
-        dofs=dofs,
-        upstream=addresses(pulled),
-        upstream_stride=pulled_stride,
-        upstream_type=pulled_kind,
-        head=sizes[0],
-        tail=sizes[1],
-        table=address(table),
-        table_stride=size_of(table[0]) if table.shape[0] > 1 else 0,
-        width=table.shape[3],
-        rows=len(first),
-        first=address(first),
-        phase=address(kind_of),
-        actions=address(grad),
-        actions_stride=stride_of(grad),
-        actions_type=is_double(grad),
-        head_grad=address(grad_head),
-        tail_grad=address(grad_tail),
-    )
-    _run("band_adjoint", job, [grad], batch * len(first) * dofs)
-    of_head, of_tail = (pull_points(*part, grad) for part in ((head, grad_head), (tail, grad_tail)))
-    return grad, of_head, of_tail, None
+    def __init__(self, program: Program, *arrays: Any) -> None:
+        self._job, self._arrays = Job(), arrays
+        self._program = place_program(self._job, program)
+        self._function = _library()[0].trajcli_run
+        self._pointer = ctypes.addressof(self._job)
+
+    def run(self) -> bool:
+        """False where it stopped at an input that is not finite.
+
+        Raises OSError where a file cannot be written, MemoryError where there is none.
+        """
+        status = self._function(self._pointer)
+        if status == errno.ENOMEM:
+            raise MemoryError
+        if status > 0:
+            raise OSError(status, os.strerror(status))
+        return bool(status == 0)
+
+    @property
+    def faults(self) -> int:
+        """How many values that were written to files are not finite."""
+        return int(self._job.faults)
 
 
-def _run(name: str, job: ctypes.Structure, outputs: Sequence[Any], elements: int) -> None:
-    library = _library()[0]
-    written = sum(
-        size_of(array) * (8 if is_double(array) else 4) for array in outputs if array is not None
-    )
-    count = threads() if elements >= _SMALL else 1
-    streaming = int(written >= _STREAMED)
-    if getattr(library, f"trajcli_run_{name}")(ctypes.byref(job), _level(), streaming, count):
-        raise MemoryError
+class Forward(Call):
+    """:func:`forward`, prepared: made of the arrays of its first run."""
+
+    def __init__(
+        self,
+        program: Program,
+        operands: Operands,
+        out: Sequence[Array | InFile | None],
+        finite: bool = False,
+    ) -> None:
+        super().__init__(program, operands, out)
+        place_operands(self._job, operands)
+        place_outputs(self._job, out)
+        self._job.finite = finite
+        self._entries = [self._job.actions, *self._job.start, *self._job.out]
+
+    def at(self, actions: int, start: Sequence[int | None], out: Sequence[int | None]) -> None:
+        """Put others in the place of these arrays: their addresses (see :func:`address`)."""
+        for entry, where in zip(self._entries, (actions, *start, *out), strict=True):
+            entry.data = where
 
 
-def threads() -> int:
-    """Threads to use: TRAJCLI_THREADS, else the processors this process may run on."""
-    asked = os.environ.get("TRAJCLI_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))
+class Adjoint(Call):
+    """:func:`adjoint`, prepared: made of the arrays of its first run."""
+
+    def __init__(
+        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+    ) -> None:
+        super().__init__(program, operands, upstream, gradients)
+        job = self._job
+        job.adjoint = 1
+        place(job.dt, operands.dt, (0, 1))
+        for m in range(4):
+            place(job.upstream[m], upstream[m], (0, 1, 2))
+            for parts, to in (
+                (gradients.start, job.start_gradient),
+                (gradients.goal, job.goal_gradient),
+            ):
+                to[m] = None if parts[m] is None else address(parts[m])
+        job.batch, job.horizon, job.dofs = _shape(program, operands, upstream, gradients)
+        place_outputs(job, (gradients.actions, None, None, None))
+        self._entries = [*job.upstream, job.out[0]]
+
+    def at(
+        self, upstream: Sequence[int | None], actions: int | None, start: Sequence[int | None]
+    ) -> None:
+        """Put others in the place of these arrays: their addresses (see :func:`address`)."""
+        for entry, where in zip(self._entries, (*upstream, actions), strict=True):
+            entry.data = where
+        self._job.start_gradient[:] = start
 
 
-def _level() -> int:
-    """The instruction set: the machine's best, or less where TRAJCLI_INSTRUCTIONS says so."""
-    best = int(_library()[0].trajcli_level())
-    asked = os.environ.get("TRAJCLI_INSTRUCTIONS", "")
-    return min(best, int(asked)) if asked.isdecimal() else best
+def _shape(
+    program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+) -> tuple[int, int, int]:
+    for actions in (gradients.actions, operands.actions):
+        if actions is not None:
+            batch, horizon, dofs = actions.shape
+            return batch, horizon, dofs
+    batch, _, dofs = next(part for part in upstream if part is not None).shape
+    return batch, program.used, dofs
 
 
-def _forward(where: Windows | Listed) -> bool:
-    """Whether windows only move on, as those of all modes do."""
-    return isinstance(where, Windows) or bool((np.diff(where.first) >= 0).all())
+def forward(
+    program: Program,
+    operands: Operands,
+    out: Sequence[Array | InFile | None],
+    finite: bool = False,
+) -> bool:
+    """Compute a program's rows: position, velocity, acceleration and jerk, each [B, T, D].
+
+    out: arrays of float32 or float64, all of one type, or places in files; None is not wanted.
+    With ``finite`` it stops at an input that is used and not finite, and returns False.
+    Raises OSError where a file cannot be written.
+    """
+    with _contiguous(out) as places:
+        return Forward(program, operands, places, finite).run()
 
 
-def _arrays(padding: Padding) -> list[Any]:
-    """What points are made of."""
-    if isinstance(padding, StatePoints):
-        return [*padding.parts, *_arrays(padding.spacing)]
-    return [padding.hi, padding.lo] if isinstance(padding, Pair) else []
+def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
+    """Compute the gradients of a program's inputs from those of its rows.
+
+    upstream: four arrays [B, T, D], None is zero. Of the operands only dt counts, and the shape
+    of the actions where no gradient has it.
+    """
+    wanted = (gradients.actions, *gradients.start, *gradients.goal)
+    with _contiguous(wanted) as places:
+        inner = Gradients(places[0], places[1:5], places[5:])
+        Adjoint(program, operands, upstream, inner).run()
+
+
+@contextmanager
+def _contiguous(arrays: Sequence[Any]) -> Iterator[list[Any]]:
+    """The arrays, but for those that lie otherwise: contiguous ones that are copied to them."""
+    places = list(arrays)
+    for i, array in enumerate(arrays):
+        if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
+            places[i] = np.empty(array.shape, array.dtype)
+        elif hasattr(array, "is_contiguous") and not array.is_contiguous():
+            places[i] = array.contiguous()
+    yield places
+    for array, result in zip(arrays, places, strict=True):
+        if result is not array:
+            array[...] = result

@@ -1,333 +1,612 @@
-// The band and its transpose: a window of weights slid over the padded actions.
-// Included by each level*.cpp after stage.hpp.
+// The band and its adjoint: see Band in kernels/program.py. Included by each level*.cpp after
+// cascade.hpp.
 
-namespace TRAJCLI_LEVEL {
+namespace LEVEL {
 
-constexpr int WIDEST = 6;  // points in a window, at most
-
-// Doubles of what is given; as much again is what comes next, for the second cache.
-template <class In>
-inline void widen(const In* from, double* to, std::int64_t count) {
-    constexpr std::int64_t line = LINE / sizeof(In);
-    std::int64_t i = 0;
-    for (; i + line <= count; i += line) {
-        __builtin_prefetch(from + count + i, 0, 2);
-        for (std::int64_t j = i; j < i + line; j += W) store(to + j, load(from + j));
-    }
-    for (; i < count; i++) to[i] = from[i];
+// First windows and kinds of rows: Windows in kernels/program.py.
+inline Int first_point(const Job& job, Int row) {
+    const Int at = row + job.window_offset, steps = job.window_steps;
+    const Int first = (at >= 0 ? at / steps : -((steps - 1 - at) / steps)) - job.window_shift;
+    return first < 0 ? 0 : first > job.window_last ? job.window_last : first;
 }
 
-// Rows that follow each other with the same weights, each window one point on from the last.
-struct Stretch {
-    std::int64_t row, count;
-    bool padded;  // their windows reach into head or tail
-};
-
-template <class Job>
-std::vector<Stretch> stretches(const Job& job, bool apart) {
-    std::vector<Stretch> found;
-    auto padded = [&](std::int64_t t) {
-        return job.first[t] < job.head || job.first[t] + job.width > job.head + job.horizon;
-    };
-    for (std::int64_t t = 0; t < job.rows; t++) {
-        bool goes_on = t > 0 && job.first[t] == job.first[t - 1] + 1 &&
-                       job.phase[t] == job.phase[t - 1] &&
-                       (!apart || padded(t) == found.back().padded);
-        if (goes_on)
-            found.back().count++, found.back().padded = found.back().padded || padded(t);
+// The first row whose window begins at ``point`` or later.
+inline Int first_row(const Job& job, Int point) {
+    Int low = 0, high = job.window_count;
+    while (low < high) {
+        const Int middle = low + (high - low) / 2;
+        if (first_point(job, middle) < point)
+            low = middle + 1;
         else
-            found.push_back({t, 1, padded(t)});
+            high = middle;
     }
-    return found;
+    return low;
 }
 
-// The weights of one kind of window: which points count for each order, and how much.
-template <int WIDTH>
-struct Taps {
-    Pair weight[4][WIDTH];
-    bool used[4][WIDTH];
-    bool copy = true;  // order 0 is the middle point itself
-
-    Taps(const double* hi, const double* lo) {
-        constexpr int middle = WIDTH / 2;
-        for (int m = 0; m < 4; m++)
-            for (int i = 0; i < WIDTH; i++, hi++, lo++) {
-                weight[m][i] = broadcast(*hi, *lo);
-                // derivatives weigh differences from the middle point
-                used[m][i] = *hi != 0.0 && !(m && i == middle);
-                if (m == 0) copy = copy && *hi == (i == middle) && *lo == 0.0;
+// Weights of derivatives 1 to 3 on differences of neighbours of five points, at the point
+// ``base`` of them: those of Newton's divided differences, which subtract no times. gap: between
+// the points; inverse[k][j]: one over the length of the k + 1 gaps from j on.
+// weights[4 (m - 1) + i]: order m, difference i.
+inline void stencil(const Vec gap[4], const Vec inverse[4][4], int base, Vec weights[12]) {
+    Vec time[5];  // of the points, since the base
+    time[base] = Vec{};
+    for (int i = base; i < 4; i++) time[i + 1] = time[i] + gap[i];
+    for (int i = base; i > 0; i--) time[i - 1] = time[i] - gap[i - 1];
+    // divided[j][i]: of the k + 2 points from j on, the weight of difference j + i
+    Vec divided[4][4];
+    // the derivatives at 0, over their factorials, of the product of (x - time_0) … (x - time_k)
+    Vec power[4] = {-time[0], all(1.0), Vec{}, Vec{}};
+    for (int i = 0; i < 12; i++) weights[i] = Vec{};
+    for (int k = 0; k < 4; k++) {
+        for (int j = 0; j + k < 4; j++)
+            for (int i = k; i >= 0; i--) {
+                if (k == 0) {
+                    divided[j][0] = inverse[0][j];
+                    continue;
+                }
+                Vec change = i > 0 ? divided[j + 1][i - 1] : Vec{};
+                if (i < k) change -= divided[j][i];
+                divided[j][i] = change * inverse[k][j];
             }
+        for (int m = 1; m <= 3 && m <= k + 1; m++)
+            for (int i = 0; i <= k; i++)
+                weights[4 * (m - 1) + i] += (m == 3 ? 6.0 : m) * power[m] * divided[0][i];
+        for (int m = 3; k < 3 && m > 0; m--) power[m] = power[m - 1] - time[k + 1] * power[m];
+        if (k < 3) power[0] = -time[k + 1] * power[0];
+    }
+}
+
+// What a row takes: its first point and the point its position is based on, where its weights
+// begin, and which differences [begin, end) have weight.
+struct Window {
+    Int first, base, weights, begin, end;
+};
+
+// What a strip of rows is made from.
+struct Windowed {
+    Int rows;
+    const Window* at;
+    const double* weights;
+    Int differences;
+    Vec scale[4];  // of each order
+
+    // Calls ``add`` with each difference of a row. Those without weight are left out, so that no
+    // NaN comes through a weight of zero.
+    template <int DIFFERENCES, class Add>
+    void each(const Window& row, Add add) const {
+        const Int count = DIFFERENCES < 0 ? differences : DIFFERENCES;
+        if (row.end - row.begin == count)
+            for (Int i = 0; i < count; i++) add(i);
+        else
+            for (Int i = 0; i < count; i++)
+                if (i >= row.begin && i < row.end) add(i);
     }
 };
 
-template <int WIDTH>
-inline Pair weighed(const Taps<WIDTH>& taps, int m, const Pair* x) {
-    Pair sum = exact(Vec{});
-    for (int i = 0; i < WIDTH; i++)
-        if (taps.used[m][i]) sum = add(sum, multiply(taps.weight[m][i], x[i]));
-    return sum;
-}
+// The powers of the spacing of a group's trajectories, in each lane its own.
+struct Spacing {
+    Vec power[4], inverse[4];
+    bool made = false;
 
-// ``count`` results of every order, flat over rows and dofs; a row has ``row`` of them.
-// PADDED: points have low parts.
-template <int WIDTH, bool PADDED, class Out>
-void slide(const double* table_hi, const double* table_lo, const double* hi, const double* lo,
-           std::int64_t row, std::int64_t count, Out* const out[4]) {
-    const Taps<WIDTH> taps(table_hi, table_lo);
-    constexpr int middle = WIDTH / 2;
-    const bool derived = out[1] || out[2] || out[3];
-    for (std::int64_t at = 0; at < count; at += W) {
-        Pair x[WIDTH];
-        for (int i = 0; i < WIDTH; i++)
-            x[i] = {load(hi + i * row + at), PADDED ? load(lo + i * row + at) : Vec{}};
-        if (out[0]) {
-            Pair sum = taps.copy ? x[middle] : weighed<WIDTH>(taps, 0, x);
-            store(out[0] + at, rounded<true>(sum));
+    void make(const Job& job, Int batch, Int group) {
+        if (made && job.dt.stride[0] == 0) return;
+        made = true;
+        double h[W];
+        for (Int i = 0; i < W; i++) {
+            const Int g = group > 1 ? i / job.dofs : 0;
+            h[i] = static_cast<double>(job.spacing) * step_at(job.dt, batch + (g < group ? g : 0), 0);
         }
-        if (!derived) continue;
-        const Pair centre = x[middle];
-        for (int i = 0; i < WIDTH; i++)
-            x[i] = add(x[i], negative(centre));
-        for (int m = 1; m < 4; m++)
-            if (out[m]) store(out[m] + at, rounded<true>(weighed<WIDTH>(taps, m, x)));
+        power[0] = inverse[0] = all(1.0);
+        power[1] = load(h);
+        power[2] = power[1] * power[1];
+        power[3] = power[2] * power[1];
+        for (int m = 1; m < 4; m++) inverse[m] = 1.0 / power[m];
     }
-}
+};
 
-template <class In, class Out>
-class BandRun {
+// Which points and weights each of some rows takes, made once where trajectories share them.
+class Weights {
 public:
-    BandRun(const trajcli_band& job, bool streaming)
-        : job_(job), streaming_(streaming), together_(stretches(job, false)), apart_(stretches(job, true)) {
-        rows_ = TILE / job.dofs;
-        if (rows_ < 1) rows_ = 1;
-        std::int64_t points = (rows_ + job.width) * job.dofs + W;
-        hi_.resize(points), lo_.resize(points);
-        for (int m = 0; m < 4; m++)
-            if (job.out[m]) stages_[m].emplace_back((rows_ + 1) * job.dofs + W, streaming);
+    static constexpr Int COUNT = 12;  // of a row whose steps differ
+
+    Weights(const Job& job, const Split& split, Int rows)
+        : job_(job),
+          group_(split.group),
+          shared_(job.dt.stride[0] == 0),
+          lanes(!job.table && group_ > 1 && !shared_),
+          kinds_(job.kinds),
+          rows_at_(rows),
+          table_(job.table ? job.kinds * 4 * job.width : rows * COUNT * (lanes ? W : 1)),
+          pitch_((rows + 2 * job.width) * (lanes ? W : 1) + W),
+          flat_(job.table ? 0 : (rows + 2 * job.width) * group_),
+          gaps_(job.table ? 0 : 5 * pitch_) {
+        for (Int kind = 0; kind < job.kinds; kind++) kinds_.at[kind] = find_used(kind);
+        for (Int kind = 0; kind < job.kinds; kind++) narrow(kind, kinds_.at[kind]);
     }
 
-    void trajectories(std::int64_t begin, std::int64_t end) {
-        if (!in_groups(begin, end))
-            for (std::int64_t b = begin; b < end; b++) alone(b);
-        for (auto& stages : stages_)
-            for (auto& stage : stages) stage.drain(true);
+    // Those of ``rows`` rows from ``row`` on, of trajectories from ``batch`` on, whose points
+    // begin with point ``from``.
+    void make(Int batch, Int count, Int row, Int rows, Int from) {
+        const bool same = row == row_ && rows == rows_ && from == from_;
+        if (shared_ || job_.table) batch = -1;
+        if (same && batch == batch_) return;
+        batch_ = batch, row_ = row, rows_ = rows, from_ = from;
+        for (Int t = 0; t < rows; t++) {
+            const Int first = first_point(job_, row + t);
+            const Int kind = row + t + job_.window_offset - job_.window_steps * first;
+            Window& window = rows_at_.at[t] = kinds_.at[kind];
+            window.first += first - from;
+            if (!job_.table) window.weights = t * COUNT * (lanes ? W : 1);
+        }
+        if (job_.table || rows == 0) return;
+        measure(shared_ ? 0 : batch, lanes ? count : 1, rows_at_.at[0].first,
+                rows_at_.at[rows - 1].first + job_.width - 1);
+        lanes ? make_lanes(rows) : make_rows(rows);
+    }
+
+    Windowed windows(const Spacing& spacing) const {
+        Windowed found = {rows_, rows_at_.at, table_.at, differences, {}};
+        for (int m = 0; m < 4; m++) found.scale[m] = job_.table ? spacing.inverse[m] : all(1.0);
+        return found;
     }
 
 private:
-    void alone(std::int64_t b) {
-        for (int m = 0; m < 4; m++) {
-            if (!job_.out[m]) continue;
-            Stage<Out>& stage = stages_[m][0];
-            stage.aim(static_cast<Out*>(job_.out[m]) + b * job_.out_stride);
-            if (!job_.start[0]) continue;
-            const double* from = job_.start[m] + b * job_.start_stride;
-            for (std::int64_t d = 0; d < job_.dofs; d++)
-                stage.room()[d] = static_cast<Out>(from[d]);
-            stage.added(job_.dofs);
-        }
-        // what lies outside the data needs no care where its low parts are zero
-        const bool plain = evenly() && !any_low(b);
-        for (const Stretch& stretch : plain ? together_ : apart_)
-            for (std::int64_t done = 0; done < stretch.count; done += rows_) {
-                std::int64_t left = stretch.count - done;
-                tile(b, stretch.row + done, left < rows_ ? left : rows_, stretch.padded,
-                     stretch.padded && !plain);
-            }
-    }
-
-    // Few dofs, side by side; false, and nothing done, where they are not few or do not fit.
-    bool in_groups(std::int64_t begin, std::int64_t end) {
-#if defined(TRAJCLI_AVX512)
-        if constexpr (sizeof(In) == sizeof(float) && sizeof(Out) == sizeof(float))
-            if (evenly())
-                return in_groups_of<4>(begin, end) || in_groups_of<5>(begin, end) ||
-                       in_groups_of<6>(begin, end);
-#endif
-        return false;
-    }
-
-#if defined(TRAJCLI_AVX512)
-    template <int WIDTH>
-    bool in_groups_of(std::int64_t begin, std::int64_t end) {
-        if (!BandGroups<WIDTH>::suit(job_)) return false;
-        BandGroups<WIDTH> groups(job_, streaming_);
-        for (std::int64_t b = begin; b < end; b += groups.size()) {
-            const std::int64_t next = b + groups.size();
-            bool plain = next <= end;
-            for (std::int64_t k = b; plain && k < next; k++) plain = !any_low(k);
-            if (plain && groups.compute(b)) continue;
-            for (std::int64_t k = b; k < next && k < end; k++) alone(k);
-        }
-        groups.finish();
-        return true;
-    }
-#endif
-
-    static constexpr std::int64_t TILE = 1536;
-
-    const trajcli_band& job_;
-    bool streaming_;
-    std::vector<Stretch> together_, apart_;
-    std::int64_t rows_;
-    std::vector<double> hi_, lo_;
-    std::vector<Stage<Out>> stages_[4];
-    Aligned<Vec> stencils_;
-    std::vector<std::int64_t> made_for_;
-
-    bool evenly() const { return job_.unit && sizeof(In) == sizeof(float) && sizeof(Out) == sizeof(float); }
-
-    bool any_low(std::int64_t b) const {
-        auto any = [&](const double* lo, std::int64_t points, std::int64_t stride, std::int64_t row) {
-            bool found = false;
-            for (std::int64_t t = 0; lo && t < points; t++)
-                for (std::int64_t d = 0; d < job_.dofs; d++) found |= lo[b * stride + t * row + d] != 0.0;
-            return found;
+    // The differences of a kind that have weight, and in ``differences`` the most that any kind has.
+    Window find_used(Int kind) {
+        const Int count = job_.width - 1;
+        Window found = {0, static_cast<const Int*>(job_.base)[kind], 0, 0, count};
+        auto none = [&](Int i) {
+            const double* table = static_cast<const double*>(job_.table) + kind * 4 * count + i;
+            return table[0] == 0 && table[count] == 0 && table[2 * count] == 0 &&
+                   table[3 * count] == 0;
         };
-        return any(job_.head_lo, job_.head, job_.head_stride, job_.head_row) ||
-               any(job_.tail_lo, job_.tail, job_.tail_stride, job_.tail_row);
-    }
-
-    // Points begin.. of the padded sequence, side by side; those of head and tail with low parts.
-    void bring(std::int64_t b, std::int64_t begin, std::int64_t count, bool padded, bool low) {
-        const std::int64_t D = job_.dofs, end = begin + count;
-        const In* actions = static_cast<const In*>(job_.actions) + b * job_.actions_stride;
-        const std::int64_t last = job_.head + job_.horizon;
-        const std::int64_t from = begin > job_.head ? begin : job_.head, to = end < last ? end : last;
-        if (to > from)
-            widen(actions + (from - job_.head) * D, hi_.data() + (from - begin) * D, (to - from) * D);
-        if (!padded) return;
-        if (low) std::memset(lo_.data(), 0, count * D * sizeof(double));
-        auto copy = [&](std::int64_t point, const double* hi, const double* lo, std::int64_t at) {
-            std::memcpy(hi_.data() + (point - begin) * D, hi + at, D * sizeof(double));
-            if (lo && low) std::memcpy(lo_.data() + (point - begin) * D, lo + at, D * sizeof(double));
-        };
-        for (std::int64_t point = begin; point < job_.head && point < end; point++)
-            copy(point, job_.head_hi, job_.head_lo, b * job_.head_stride + point * job_.head_row);
-        for (std::int64_t point = begin > last ? begin : last; point < end; point++)
-            copy(point, job_.tail_hi, job_.tail_lo,
-                 b * job_.tail_stride + (point - last) * job_.tail_row);
-    }
-
-    void tile(std::int64_t b, std::int64_t row, std::int64_t count, bool padded, bool low) {
-        if (!low && slides(b, row, count)) return;
-        bring(b, job_.first[row], count + job_.width - 1, padded, low);
-        Out* out[4] = {};
-        for (int m = 0; m < 4; m++)
-            if (job_.out[m]) out[m] = stages_[m][0].room();
-        switch (job_.width) {
-            case 1: compute<1>(b, row, count, low, out); break;
-            case 2: compute<2>(b, row, count, low, out); break;
-            case 3: compute<3>(b, row, count, low, out); break;
-            case 4: compute<4>(b, row, count, low, out); break;
-            case 5: compute<5>(b, row, count, low, out); break;
-            case 6: compute<6>(b, row, count, low, out); break;
-        }
-        for (int m = 0; m < 4; m++)
-            if (job_.out[m]) stages_[m][0].added(count * job_.dofs);
-    }
-
-    // Rows along their dofs, where that is exact.
-    bool slides(std::int64_t b, std::int64_t row, std::int64_t count) {
-#if defined(TRAJCLI_AVX512)
-        if constexpr (sizeof(In) == sizeof(float) && sizeof(Out) == sizeof(float)) {
-            if (!evenly() || !job_.unit_whole || job_.dofs <= W / 2 || count < job_.width) return false;
-            switch (job_.width) {
-                case 4: return slide_rows<4>(b, row, count);
-                case 5: return slide_rows<5>(b, row, count);
-                case 6: return slide_rows<6>(b, row, count);
-            }
-        }
-#endif
-        return false;
-    }
-
-#if defined(TRAJCLI_AVX512)
-    template <int WIDTH>
-    bool slide_rows(std::int64_t b, std::int64_t row, std::int64_t count) {
-        const Evenly<WIDTH>& stencil = evenly_for<WIDTH>(b, job_.phase[row]);
-        if (!stencil.full && !stencil.all_but_last) return false;
-        const std::int64_t D = job_.dofs, middle = job_.first[row] + WIDTH / 2 - job_.head;
-        const float* actions = static_cast<const float*>(job_.actions) + b * job_.actions_stride;
-        const bool passes = stencil.copy && middle >= 0 && middle + count <= job_.horizon;
-        if (stencil.copy && !passes && job_.out[0]) return false;
-        Rows rows{{}, D, 0, D <= W};
-        for (int m = passes; m < 4; m++)
-            if (job_.out[m]) rows.out[m] = stages_[m][0].room();
-        const std::int64_t first = job_.first[row] + stencil.offset;
-        const std::int64_t width = WIDTH > 4 && !stencil.full ? WIDTH - 1 : WIDTH;
-        if (!slide_exactly<WIDTH>(stencil, points(b, first, count + width - 1), rows, D)) return false;
-        for (int m = 0; m < 4; m++)
-            if (rows.out[m]) stages_[m][0].added(count * D);
-        if (passes && job_.out[0]) stages_[0][0].pass(actions + middle * D, count * D);
-        return true;
-    }
-
-    // Points begin.. of the padded sequence, where they are.
-    Points points(std::int64_t b, std::int64_t begin, std::int64_t count) const {
-        const std::int64_t D = job_.dofs, head = job_.head, last = head + job_.horizon;
-        const std::int64_t end = begin + count;
-        const std::int64_t inner = begin > head ? begin : head, after = begin > last ? begin : last;
-        Points found{};
-        found.before = job_.head_hi + b * job_.head_stride + begin * job_.head_row;
-        found.before_count = begin < head ? (end < head ? end : head) - begin : 0;
-        found.before_row = job_.head_row;
-        found.inner =
-            static_cast<const float*>(job_.actions) + b * job_.actions_stride + (inner - head) * D;
-        found.inner_count = inner < last && end > inner ? (end < last ? end : last) - inner : 0;
-        found.inner_row = D, found.ahead = found.inner_count * D;
-        found.after = job_.tail_hi + b * job_.tail_stride + (after - last) * job_.tail_row;
-        found.after_count = end > after ? end - after : 0;
-        found.after_row = job_.tail_row;
+        while (job_.table && found.end > 0 && none(found.end - 1)) found.end--;
+        while (job_.table && found.begin < found.end && none(found.begin)) found.begin++;
+        differences = std::max(differences, found.end - found.begin);
         return found;
     }
-#endif
 
-    // Made once for each kind, or for each trajectory where these differ.
-    template <int WIDTH>
-    const Evenly<WIDTH>& evenly_for(std::int64_t b, std::int64_t kind) {
-        constexpr std::size_t size = sizeof(Evenly<WIDTH>) / sizeof(Vec) + 1;
-        if (made_for_.empty()) {
-            const std::int64_t* last = job_.phase + job_.rows;
-            made_for_.assign(*std::max_element(job_.phase, last) + 1, -1);
-            stencils_.resize(made_for_.size() * size);
-        }
-        Vec* place = stencils_.data() + kind * size;
-        const std::int64_t wanted = job_.scale_stride ? b : 0;
-        if (made_for_[kind] != wanted) {
-            made_for_[kind] = wanted;
-            new (place) Evenly<WIDTH>(job_.unit + kind * 4 * WIDTH, job_.scale + b * job_.scale_stride);
-        }
-        return *reinterpret_cast<const Evenly<WIDTH>*>(place);
+    // The window and the weights of a kind, with ``differences`` only.
+    void narrow(Int kind, Window& window) {
+        const Int count = job_.width - 1, shift = std::min(window.begin, count - differences);
+        window.first = shift;
+        window.base -= shift;
+        window.begin -= shift;
+        window.end -= shift;
+        window.weights = (kind * 4 + job_.copies) * differences;
+        const double* from = static_cast<const double*>(job_.table) + kind * 4 * count + shift;
+        for (Int m = 0; job_.table && m < 4; m++)
+            for (Int i = 0; i < differences; i++)
+                table_.at[(kind * 4 + m) * differences + i] = from[m * count + i];
     }
 
-    // What the last vector writes too much is written over by what comes next.
-    template <int WIDTH>
-    void compute(std::int64_t b, std::int64_t row, std::int64_t count, bool low, Out* const out[4]) {
-        const std::int64_t D = job_.dofs, kind = job_.phase[row] * 4 * WIDTH;
-        const double *hi = hi_.data(), *lo = lo_.data();
-        if constexpr (sizeof(Out) == sizeof(float)) if (evenly()) {
-            const Evenly<WIDTH>& stencil = evenly_for<WIDTH>(b, job_.phase[row]);
-            if (job_.unit_whole ? slide_evenly<true>(stencil, hi, lo, low, D, count * D, out)
-                                : slide_evenly<false>(stencil, hi, lo, low, D, count * D, out))
-                return;
+    // The gaps after points [begin, end) and, in four more arrays, one over the lengths of one to
+    // four of them from there on.
+    void measure(Int batch, Int group, Int begin, Int end) {
+        const Int count = end - begin, width = lanes ? W : 1;
+        const Int head = job_.head_count > 0 ? job_.head_count - 1 : 0;
+        origin_ = begin;
+        for (Int g = 0; g < group; g++)
+            for (Int i = 0; i < count; i++) {
+                const Int step = from_ + begin + i - head, last = job_.steps - 1;
+                flat_.at[g * count + i] =
+                    step_at(job_.dt, batch + g, step < 0 ? 0 : step < last ? step : last);
+            }
+        if (lanes)
+            spread(flat_.at, count, job_.dofs, gaps_.at);
+        else
+            std::memcpy(gaps_.at, flat_.at, count * sizeof(double));
+        for (Int i = 0; i < count * width; i += W) {
+            Vec length = {};
+            for (Int k = 0; k < 4; k++) {
+                length += load(gaps_.at + i + k * width);
+                store(gaps_.at + (k + 1) * pitch_ + i, 1.0 / length);
+            }
         }
-        const double* table_hi = job_.table_hi + b * job_.table_stride + kind;
-        const double* table_lo = job_.table_lo + b * job_.table_stride + kind;
-        (low ? slide<WIDTH, true, Out> : slide<WIDTH, false, Out>)(table_hi, table_lo, hi, lo, D,
-                                                                   count * D, out);
     }
+
+    // Weights at W places behind each other, from the gap ``at`` on.
+    void make_some(Int at, Int base, Vec* weights) const {
+        const Int width = lanes ? W : 1;
+        Vec gap[4], inverse[4][4];
+        for (int j = 0; j < 4; j++) {
+            gap[j] = load(gaps_.at + (at + j) * width);
+            for (int k = 0; j + k < 4; k++)
+                inverse[k][j] = load(gaps_.at + (k + 1) * pitch_ + (at + j) * width);
+        }
+        switch (base) {  // loops of constant length
+            case 0: return stencil(gap, inverse, 0, weights);
+            case 1: return stencil(gap, inverse, 1, weights);
+            case 3: return stencil(gap, inverse, 3, weights);
+            case 4: return stencil(gap, inverse, 4, weights);
+            default: return stencil(gap, inverse, 2, weights);
+        }
+    }
+
+    void make_lanes(Int rows) {
+        for (Int t = 0; t < rows; t++) {
+            Vec weights[COUNT];
+            make_some(rows_at_.at[t].first - origin_, rows_at_.at[t].base, weights);
+            std::memcpy(table_.at + t * COUNT * W, weights, sizeof weights);
+        }
+    }
+
+    // Rows whose windows follow each other at once.
+    void make_rows(Int rows) {
+        for (Int t = 0, count; t < rows; t += count) {
+            for (count = 1; count < W && t + count < rows; count++)
+                if (rows_at_.at[t + count].base != rows_at_.at[t].base ||
+                    rows_at_.at[t + count].first != rows_at_.at[t].first + count)
+                    break;
+            Vec found[COUNT];
+            make_some(rows_at_.at[t].first - origin_, rows_at_.at[t].base, found);
+            double weights[COUNT * W];
+            std::memcpy(weights, found, sizeof found);
+            for (Int k = 0; k < count; k++)
+                for (Int i = 0; i < COUNT; i++) table_.at[(t + k) * COUNT + i] = weights[i * W + k];
+        }
+    }
+
+    const Job& job_;
+    const Int group_;
+    const bool shared_;
+    Int batch_ = -2, row_ = -1, rows_ = -1, from_ = -1;
+
+public:
+    const bool lanes;  // whether each lane has weights of its own
+    Int differences = 0;  // that rows take
+
+private:
+    Buffer<Window> kinds_, rows_at_;
+    Buffer<double> table_;
+    const Int pitch_;
+    Buffer<double> flat_, gaps_;
+    Int origin_ = 0;
 };
 
-void band(const trajcli_band& a, bool streaming, std::int64_t begin, std::int64_t end) {
-    const unsigned before = flags();
-    if (a.actions_type)
-        a.out_type ? BandRun<double, double>(a, streaming).trajectories(begin, end)
-                   : BandRun<double, float>(a, streaming).trajectories(begin, end);
-    else
-        a.out_type ? BandRun<float, double>(a, streaming).trajectories(begin, end)
-                   : BandRun<float, float>(a, streaming).trajectories(begin, end);
-    set_flags(before);
-    streams_done();
+// DIFFERENCES: of a window, or -1: any number. COPIES: positions are points as they are, and there
+// are no weights for them.
+template <int DIFFERENCES, bool LANES, bool COPIES, class Out>
+void band_strip(Windowed windows, Input points, Rows<Out> const* out, Int column) {
+    const Int count = DIFFERENCES < 0 ? windows.differences : DIFFERENCES;
+    Out* to[4];
+    for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
+    const Int apart = out[0].apart, next = points.apart;
+    const Vec scale[4] = {windows.scale[0], windows.scale[1], windows.scale[2], windows.scale[3]};
+    constexpr int KEPT = DIFFERENCES < 0 ? 1 : DIFFERENCES;
+    Vec kept[KEPT] = {};  // the differences of the window that begins at ``from``
+    Int from = -2;
+    for (Int t = 0; t < windows.rows; t++) {
+        const Window& row = windows.at[t];
+        const Int first = row.first;
+        const double* point = points.at + first * next + column;
+        const double* weights = windows.weights + row.weights;
+        points.prefetch(first, column);
+        auto difference = [&](Int i) { return load(point + (i + 1) * next) - load(point + i * next); };
+        if (DIFFERENCES > 0 && first == from + 1) {
+            for (int i = 0; i + 1 < KEPT; i++) kept[i] = kept[i + 1];
+            kept[KEPT - 1] = difference(KEPT - 1);
+        } else if (DIFFERENCES > 0 && first != from) {
+            for (int i = 0; i < KEPT; i++) kept[i] = difference(i);
+        }
+        from = first;
+        Vec sum[4] = {};
+        windows.each<DIFFERENCES>(row, [&](Int i) {
+            const Vec change = DIFFERENCES < 0 ? difference(i) : kept[i % KEPT];
+            for (int m = COPIES; m < 4; m++) {
+                const Int k = (m - COPIES) * count + i;
+                const Vec term = (LANES ? load(weights + k * W) : all(weights[k])) * change;
+                sum[m] = i == 0 ? term : sum[m] + term;
+            }
+        });
+        const Vec position = load(point + row.base * next);
+        store(to[0] + t * apart, COPIES ? position : position + sum[0]);
+        for (int m = 1; m < 4; m++) store(to[m] + t * apart, sum[m] * scale[m]);
+    }
 }
 
-}  // namespace TRAJCLI_LEVEL
+// Its transpose: adds to the gradients of points and of their differences, whose rows are whole
+// vectors. ``column`` is that of vectors that do not overlap.
+template <int DIFFERENCES, bool LANES, bool COPIES>
+void band_adjoint_strip(Windowed windows, const Input* upstream, Rows<double> points,
+                        Rows<double> differences, Int column) {
+    const Int count = DIFFERENCES < 0 ? windows.differences : DIFFERENCES;
+    const Input from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
+    const Int next = points.apart;
+    const Vec scale[4] = {windows.scale[0], windows.scale[1], windows.scale[2], windows.scale[3]};
+    constexpr int KEPT = DIFFERENCES < 0 ? 1 : DIFFERENCES;
+    Vec kept[KEPT] = {};  // the gradients of the differences of the window that begins at ``at``
+    double* at = nullptr;
+    for (Int t = 0; t < windows.rows; t++) {
+        const Window& row = windows.at[t];
+        const double* weights = windows.weights + row.weights;
+        Vec g[4];
+        for (int m = 0; m < 4; m++) {
+            g[m] = load(from[m].at + t * from[m].apart + column) * scale[m];
+            from[m].prefetch(t, column);
+        }
+        double* point = points.at + (row.first + row.base) * next + column;
+        store(point, load(point) + g[0]);
+        double* window = differences.at + row.first * next + column;
+        if (DIFFERENCES > 0 && at && window == at + next) {
+            store(at, kept[0]);
+            for (int i = 0; i + 1 < KEPT; i++) kept[i] = kept[i + 1];
+            kept[KEPT - 1] = load(window + (KEPT - 1) * next);
+        } else if (DIFFERENCES > 0 && window != at) {
+            for (int i = 0; at && i < KEPT; i++) store(at + i * next, kept[i]);
+            for (int i = 0; i < KEPT; i++) kept[i] = load(window + i * next);
+        }
+        at = window;
+        windows.each<DIFFERENCES>(row, [&](Int i) {
+            Vec sum = DIFFERENCES < 0 ? load(window + i * next) : kept[i % KEPT];
+            for (int m = COPIES; m < 4; m++) {
+                const Int k = (m - COPIES) * count + i;
+                sum += (LANES ? load(weights + k * W) : all(weights[k])) * g[m];
+            }
+            if (DIFFERENCES < 0)
+                store(window + i * next, sum);
+            else
+                kept[i % KEPT] = sum;
+        });
+    }
+    for (int i = 0; DIFFERENCES > 0 && at && i < KEPT; i++) store(at + i * next, kept[i]);
+}
+
+#define CHOOSE_BAND(kernel, ...)                                                       \
+    const Int count = weights.differences;                                             \
+    if (weights.lanes) return kernel<4, true, true __VA_ARGS__>;                       \
+    if (job.copies) return count == 4 ? kernel<4, false, true __VA_ARGS__>             \
+                                      : kernel<-1, false, true __VA_ARGS__>;           \
+    switch (count) {                                                                   \
+        case 3: return kernel<3, false, false __VA_ARGS__>;                            \
+        case 4: return kernel<4, false, false __VA_ARGS__>;                            \
+        case 5: return kernel<5, false, false __VA_ARGS__>;                            \
+        default: return kernel<-1, false, false __VA_ARGS__>;                          \
+    }
+
+template <class Out>
+auto choose_band(const Job& job, const Weights& weights)
+    -> decltype(&band_strip<4, false, true, Out>) {
+    CHOOSE_BAND(band_strip, , Out)
+}
+
+inline auto choose_band_adjoint(const Job& job, const Weights& weights)
+    -> decltype(&band_adjoint_strip<4, false, true>) {
+    CHOOSE_BAND(band_adjoint_strip)
+}
+#undef CHOOSE_BAND
+
+// What both directions know of a job's points.
+struct Points {
+    Int actions, held, tail, count;  // where those after the actions begin, and how many are all
+
+    explicit Points(const Job& job)
+        : actions(job.head_count),
+          held(actions + job.used),
+          tail(held + job.held),
+          count(tail + job.tail_count) {}
+};
+
+inline double coefficient(Address table, Int row, int m) {
+    return static_cast<const double*>(table)[row * 4 + m];
+}
+
+template <class Out>
+class Band : public Tiles<Out> {
+public:
+    Band(Run& run, Int items)
+        : Tiles<Out>(run, items, run.job.rows, 4),
+          points_(job_),
+          // those of the windows of a tile's rows, clipped ones included
+          most_points_(std::min(rows_ / job_.window_steps + 2 + job_.width, points_.count)),
+          weights_(job_, split_, rows_),
+          start_(run, split_, job_.start, job_.start_index),
+          goal_(run, split_, job_.goal, job_.goal_index),
+          reader_(run, split_, job_.actions, most_points_),
+          window_(most_points_ * split_.lanes),
+          kernel_(choose_band<Out>(job_, weights_)) {}
+
+    static constexpr bool BACKWARDS = false;
+
+    void operator()(const Place& place, Int batch, Int group) {
+        const bool starts = job_.start_row && place.row == 0;
+        const Int row = starts ? 0 : place.row - job_.start_row, rows = place.rows - starts;
+        const Int columns = this->columns(place);
+        const Int from = rows > 0 ? first_point(job_, row) : 0;
+        const Int end = rows > 0 ? first_point(job_, row + rows - 1) + job_.width : 0;
+        spacing_.make(job_, batch, group);
+        const Input points = place_points(place, batch, from, end);
+        weights_.make(batch, group, row, rows, from);
+        Rows<Out> out[4];
+        for (int m = 0; m < 4; m++) out[m] = this->rows_of(m, place);
+        if (starts) this->put_state(out, start_.at(place, batch), start_.pitch, columns);
+        const Windowed windows = weights_.windows(spacing_);
+        each_strip(columns, [&](Int column) { kernel_(windows, points, out, column); });
+        for (int m = 0; m < 4; m++) this->finish_rows(m, place);
+    }
+
+private:
+    using Tiles<Out>::job_;
+    using Tiles<Out>::split_;
+    using Tiles<Out>::rows_;
+
+    // Points [from, end) of a group's trajectories.
+    Input place_points(const Place& place, Int batch, Int from, Int end) {
+        const Int columns = this->columns(place);
+        auto at = [&](Int point) { return window_.at + (point - from) * columns; };
+        place_state(job_.head, 0, start_, place, batch, from, std::min(end, points_.actions), at);
+        const Int first = std::max(from, points_.actions), last = std::min(end, points_.held);
+        Input points = {at(first), columns, nullptr, 0, 0};
+        if (first < last) points = place_actions(place, batch, first, last, at(first));
+        for (Int i = std::max(from, points_.held); i < std::min(end, points_.tail); i++)
+            if (i > from)
+                std::memcpy(at(i), at(i - 1), columns * sizeof(double));
+            else
+                place_actions(place, batch, points_.held - 1, points_.held, at(i));
+        place_state(job_.tail, points_.tail, goal_, place, batch, std::max(from, points_.tail), end, at);
+        points.at = window_.at;
+        return points;
+    }
+
+    Input place_actions(const Place& place, Int batch, Int first, Int last, double* to) {
+        const Input found =
+            reader_.read_rows(place, batch, first - points_.actions, last - first, to);
+        if (found.at != to)
+            std::memcpy(to, found.at, (last - first) * found.apart * sizeof(double));
+        return found;
+    }
+
+    // Points [from, end), of a state that makes those from ``origin`` on.
+    template <class At>
+    void place_state(Address table, Int origin, States& states, const Place& place, Int batch,
+                     Int from, Int end, At at) {
+        if (from >= end) return;
+        const double* state = states.at(place, batch);
+        for (Int i = from; i < end; i++)
+            each_strip(this->columns(place), [&](Int column) {
+                Vec sum = {};
+                for (int m = 0; m < 4; m++)
+                    if (const double c = coefficient(table, i - origin, m))
+                        sum += c * spacing_.power[m] * load(state + m * states.pitch + column);
+                store(at(i) + column, sum);
+            });
+    }
+
+    const Points points_;
+    const Int most_points_;
+    Weights weights_;
+    Spacing spacing_;
+    States start_, goal_;
+    Reader reader_;
+    Buffer<double> window_;
+    decltype(&band_strip<4, false, true, Out>) const kernel_;
+};
+
+// Tiles are of rows of actions: what the rows whose windows reach them give is gathered.
+template <class Out>
+class BandAdjoint : public Tiles<Out> {
+public:
+    BandAdjoint(Run& run, Int items)
+        : Tiles<Out>(run, items, run.job.horizon, 1),
+          points_(job_),
+          chunk_(std::min(job_.window_count + 1, split_.tile_rows(job_))),
+          most_points_(rows_ + 2 * job_.width + points_.count - job_.used + 2),
+          padded_((split_.lanes + W - 1) / W * W),
+          weights_(job_, split_, chunk_),
+          upstream_(run, split_, chunk_ + 1),
+          gradients_(2 * most_points_ * padded_),
+          states_(5 * padded_),
+          kernel_(choose_band_adjoint(job_, weights_)) {}
+
+    static constexpr bool BACKWARDS = false;
+
+    void operator()(const Place& place, Int batch, Int group) {
+        // the points of these actions, with those before the first and after the last
+        const bool first = place.row == 0, any = first || place.row < job_.used;
+        const bool last = any && place.row + place.rows >= job_.used;
+        const Int action = points_.actions + place.row;
+        const Int from = first ? 0 : action, end = last ? points_.count : action + place.rows;
+        const Int used = any ? std::min(end, points_.held) - action : 0;
+        const Int columns = this->columns(place);
+        const Rows<Out> out = this->rows_of(0, place);
+        if (any) {
+            spacing_.make(job_, batch, group);
+            gather(place, batch, group, from, end);
+        }
+        if (last) hold(columns);
+        for (Int t = 0; t < used; t++)
+            each_strip(columns, [&](Int column) {
+                store(out.at + t * columns + column, total(action + t, column));
+            });
+        std::memset(static_cast<void*>(out.at + used * columns), 0,
+                    (place.rows - used) * columns * sizeof(Out));
+        if (first)
+            give_state(job_.head, 0, points_.actions, place, batch, group, job_.start_gradient);
+        if (last)
+            give_state(job_.tail, points_.tail, points_.count, place, batch, group, job_.goal_gradient);
+        this->finish_rows(0, place);
+    }
+
+private:
+    using Tiles<Out>::job_;
+    using Tiles<Out>::split_;
+    using Tiles<Out>::rows_;
+
+    double* point(Int i) { return gradients_.at + (i - begin_) * padded_; }
+
+    // The gradient of point ``i``: its own, and those of the differences on both of its sides.
+    Vec total(Int i, Int column) {
+        const double* at = point(i) + column;
+        const double* after = at + most_points_ * padded_;
+        const Vec sum = load(at) - load(after);
+        return i > begin_ ? sum + load(after - padded_) : sum;
+    }
+
+    // The gradients of points [from, end) and of the differences between them.
+    void gather(const Place& place, Int batch, Int group, Int from, Int end) {
+        const Int row = first_row(job_, from - job_.width + 1), last = first_row(job_, end);
+        const Int columns = this->columns(place);
+        begin_ = row < last ? std::min(from, first_point(job_, row)) : from;
+        const Int stop = row < last ? first_point(job_, last - 1) + job_.width : end;
+        double* differences = gradients_.at + most_points_ * padded_;
+        const Int size = (std::max(stop, end) - begin_) * padded_ * Int(sizeof(double));
+        std::memset(gradients_.at, 0, size);
+        std::memset(differences, 0, size);
+        bool lead = job_.start_row && from == 0;
+        for (Int t = row; t < last || lead; t += chunk_) {
+            const Int count = std::min(last - t, chunk_);
+            Input upstream[4];
+            for (int m = 0; m < 4; m++) {
+                upstream[m] =
+                    upstream_.read_rows(m, place, batch, t + job_.start_row - lead, count + lead);
+                if (lead)
+                    std::memcpy(states_.at + m * padded_, upstream[m].at, columns * sizeof(double));
+                upstream[m].at += lead * columns;
+            }
+            lead = false;
+            weights_.make(batch, group, t, count, begin_);
+            const Windowed windows = weights_.windows(spacing_);
+            for (Int column = 0; column < columns; column += W)
+                kernel_(windows, upstream, {gradients_.at, padded_}, {differences, padded_}, column);
+        }
+    }
+
+    // What is held is the last action again.
+    void hold(Int columns) {
+        for (Int column = 0; job_.used > 0 && column < columns; column += W) {
+            double* action = point(points_.held - 1) + column;
+            Vec sum = load(action);
+            for (Int i = points_.held; i < points_.tail; i++) sum += total(i, column);
+            store(action, sum);
+        }
+    }
+
+    // The gradient of a state, from those of its points and, of the start, from the start row.
+    void give_state(Address table, Int from, Int end, const Place& place, Int batch, Int group,
+                    Address const* to) {
+        const bool row = job_.start_row && to == job_.start_gradient;
+        double* sum = states_.at + 4 * padded_;
+        for (int m = 0; m < 4; m++) {
+            for (Int column = 0; column < this->columns(place); column += W) {
+                Vec found = row ? load(states_.at + m * padded_ + column) : Vec{};
+                for (Int i = from; i < end; i++)
+                    if (const double c = coefficient(table, i - from, m))
+                        found += c * spacing_.power[m] * total(i, column);
+                store(sum + column, found);
+            }
+            write_state(job_, to[m], place, batch, group, sum);
+        }
+    }
+
+    const Points points_;
+    const Int chunk_;  // rows that are gathered at once
+    const Int most_points_, padded_;
+    Weights weights_;
+    Spacing spacing_;
+    Upstream upstream_;
+    Buffer<double> gradients_, states_;
+    Int begin_ = 0;
+    decltype(&band_adjoint_strip<4, false, true>) const kernel_;
+};
+
+}  // namespace LEVEL

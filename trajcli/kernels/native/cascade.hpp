@@ -1,413 +1,353 @@
-// The cascade and its transpose: a recurrence over rows, one lane per dof.
-// Included by each level*.cpp after stage.hpp.
+// The cascade and its adjoint: see Cascade in kernels/program.py. Every scheme is one companion
+// step, whose transpose reads the same coefficients. Included by each level*.cpp after tile.hpp.
 
-namespace TRAJCLI_LEVEL {
+namespace LEVEL {
 
-enum Scheme { EULER, ZOH, FOH };
-
-// What a step length makes of the relation: see "Two kernels make every mode" in the design.
-template <int ORDER, int SCHEME>
-struct Step {
-    Vec dt;
-    Pair inverse;    // 1/dt
-    Pair taylor[3];  // dt^r / r!, of what came before
-    Pair now[4];     // of the action, n = 1..3 sums below it
-    Pair before[4];  // of the action before
-
-    explicit Step(Vec step) : dt(step) {
-        if (ORDER < 3) inverse = reciprocal(dt);
-        if (SCHEME == EULER) return;
-        Pair power = exact(dt);
-        double factorial = 1.0;
-        for (int n = 1; n <= ORDER; n++) {
-            if (n < 3) taylor[n] = n == 1 ? power : multiply(all(0.5), power);
-            factorial *= SCHEME == ZOH ? n : n + 1;
-            now[n] = multiply(reciprocal(all(factorial)), power);
-            if (SCHEME == FOH) before[n] = multiply(all(n), now[n]);
-            power = settled(multiply(dt, power));
-        }
+// Steps of some trajectories, one trajectory after another.
+inline void read_steps(const Array& dt, Int batch, Int count, Int row, Int rows, double* to) {
+    for (Int g = 0; g < count; g++, to += rows) {
+        const char* from = element(dt, batch + g, row, 0);
+        if (dt.stride[1] == sizeof(double))
+            std::memcpy(to, from, rows * sizeof(double));
+        else
+            for (Int t = 0; t < rows; t++)
+                std::memcpy(to + t, from + t * dt.stride[1], sizeof(double));
     }
-};
-
-// What a recurrence carries from row to row, a lane per dof; kept between tiles as doubles.
-struct Lanes {
-    Pair x[4];
-
-    explicit Lanes(const double* kept) {
-        for (int m = 0; m < 4; m++) x[m] = {load(kept + 2 * m * W), load(kept + (2 * m + 1) * W)};
-    }
-
-    void keep(double* kept) const {
-        for (int m = 0; m < 4; m++)
-            store(kept + 2 * m * W, x[m].hi), store(kept + (2 * m + 1) * W, x[m].lo);
-    }
-};
-
-// Rows forward. Orders below ``bottom`` and above ``top`` are wanted by nobody.
-template <int ORDER_, int SCHEME_>
-struct Forward {
-    static constexpr int ORDER = ORDER_, SCHEME = SCHEME_;
-    static constexpr bool backwards = false;
-
-    template <bool CAREFUL, class Out>
-    static inline void row(Lanes& lanes, const Step<ORDER, SCHEME>& step, const double* const in[4],
-                           std::int64_t at, Out* const out[4], int, int bottom, int top) {
-        Pair* x = lanes.x;
-        Pair next[4] = {x[0], x[1], x[2], x[3]};
-        Vec action = load(in[ORDER] + at);
-        next[ORDER] = exact(action);
-        for (int m = ORDER - 1; m >= 0; m--) {
-            if (m < bottom) break;
-            Pair gain;
-            const int n = ORDER - m;
-            if (SCHEME == EULER) {
-                gain = multiply(step.dt, next[m + 1]);
-            } else {
-                gain = multiply(step.now[n], next[ORDER]);
-                if (SCHEME == FOH) gain = add(gain, multiply(step.before[n], x[ORDER]));
-                for (int r = 1; r < n; r++) gain = add(gain, multiply(step.taylor[r], x[m + r]));
-            }
-            next[m] = add(x[m], gain);
-        }
-        for (int m = ORDER + 1; m < 4; m++) {
-            if (m > top) break;
-            next[m] = multiply(step.inverse, add(next[m - 1], negative(x[m - 1])));
-        }
-        for (int m = 0; m < 4; m++) {
-            if (out[m]) store(out[m] + at, m == ORDER ? action : rounded<CAREFUL>(next[m]));
-            x[m] = next[m];
-        }
-    }
-};
-
-// Rows backward: the transpose of the relation. lanes.x is what later rows ask of a row.
-template <int ORDER_, int SCHEME_>
-struct Adjoint {
-    static constexpr int ORDER = ORDER_, SCHEME = SCHEME_;
-    static constexpr bool backwards = true;
-
-    template <bool CAREFUL, class Out>
-    static inline void row(Lanes& lanes, const Step<ORDER, SCHEME>& step, const double* const in[4],
-                           std::int64_t at, Out* const out[4], int own, int, int) {
-        Pair* later = lanes.x;
-        Pair asked[4], next[4];
-        for (int m = 0; m < 4; m++) {
-            asked[m] = in[m] ? add(later[m], exact(load(in[m] + at))) : later[m];
-            next[m] = exact(Vec{});
-        }
-        for (int m = 3; m > ORDER; m--) {
-            Pair share = multiply(step.inverse, asked[m]);
-            asked[m - 1] = add(asked[m - 1], share);
-            next[m - 1] = negative(share);
-        }
-        for (int m = 0; m < ORDER; m++) {
-            const int n = ORDER - m;
-            next[m] = add(next[m], asked[m]);
-            if (SCHEME == EULER) {
-                asked[m + 1] = add(asked[m + 1], multiply(step.dt, asked[m]));
-                continue;
-            }
-            for (int r = 1; r < n; r++)
-                next[m + r] = add(next[m + r], multiply(step.taylor[r], asked[m]));
-            asked[ORDER] = add(asked[ORDER], multiply(step.now[n], asked[m]));
-            if (SCHEME == FOH)
-                next[ORDER] = add(next[ORDER], multiply(step.before[n], asked[m]));
-        }
-        for (int m = 0; m < 4; m++) {
-            // the row behind this one is there already: spare lanes must not go over it
-            if (out[m]) store(out[m] + at, rounded<CAREFUL>(asked[m]), own);
-            later[m] = next[m];
-        }
-    }
-};
-
-// Rows of one vector of lanes, of which the first ``own`` are the row's. ``steps``: dt of every row
-// and lane; null: ``dt`` for all rows.
-struct Tile {
-    const double* in[4];
-    const double* steps;
-    Vec dt;
-    std::int64_t count, stride;
-    int own, bottom, top;
-};
-
-template <class Kernel, bool CAREFUL, class Out>
-void compute_rows(double* kept, const Tile& tile, Out* const out[4]) {
-    Lanes lanes(kept);
-    Step<Kernel::ORDER, Kernel::SCHEME> step(tile.dt);
-    for (std::int64_t i = 0; i < tile.count; i++) {
-        std::int64_t t = Kernel::backwards ? tile.count - 1 - i : i;
-        if (tile.steps) step = Step<Kernel::ORDER, Kernel::SCHEME>(load(tile.steps + t * W));
-        Kernel::template row<CAREFUL>(lanes, step, tile.in, t * tile.stride, out, tile.own, tile.bottom,
-                                      tile.top);
-    }
-    lanes.keep(kept);
 }
 
-// A run over a range of trajectories: rows are brought in tiles that fit the first cache, as
-// doubles, and leave through stages. Few dofs share a vector with those of other trajectories.
-struct Job {
-    std::int64_t batch, horizon, dofs;
-    const void* in[4];
-    std::int64_t in_stride, in_type;
-    const double* begin_hi[4];  // state of the lanes before the first row computed; null: zero
-    const double* begin_lo[4];
-    std::int64_t begin_stride;
-    const double* dt;
-    std::int64_t dt_trajectory_stride, dt_step_stride;
-    std::int64_t copied;        // 1: begin_hi is written as a row of its own, before the others
-    void* out[4];
-    std::int64_t out_stride;
-    double* end_hi[4];          // state of the lanes after the last row computed, or null
-    double* end_lo[4];          // null: added to end_hi
-    bool streaming;
-};
+// What each trajectory of a group has one of a row, in all of its lanes.
+template <int DOFS>
+void spread(const double* from, Int rows, double* to) {
+    for (Int t = 0; t < rows; t++, from++)
+        for (int g = 0; g < W / DOFS; g++)
+            for (int d = 0; d < DOFS; d++) to[t * W + g * DOFS + d] = from[g * rows];
+}
 
-template <class Out>
-class Run {
+inline void spread(const double* from, Int rows, Int dofs, double* to) {
+    if (dofs == 1) return spread<1>(from, rows, to);
+    if (dofs == 2) return spread<2>(from, rows, to);
+    if (dofs == 3) return spread<3>(from, rows, to);
+    return spread<4>(from, rows, to);
+}
+
+// The coefficients of each step, made once where trajectories share them: one over dt, then
+// those of Job.carry, Job.now and Job.before times their powers of dt.
+class Steps {
 public:
-    using Rows = void (*)(double*, const Tile&, Out* const[4]);
+    enum { INVERSE, CARRY, NOW = CARRY + 2, BEFORE = NOW + 3, COUNT = BEFORE + 3 };
 
-    Run(const Job& job, Rows rows, Rows careful, bool backwards)
-        : job_(job), compute_rows_(rows), careful_rows_(careful), backwards_(backwards) {
-        dofs_ = job.dofs;
-        group_ = dofs_ <= W / 2 ? W / dofs_ : 1;
-        width_ = group_ > 1 ? W : dofs_;
-        blocks_ = group_ > 1 ? 1 : (dofs_ + W - 1) / W;
-        std::int64_t per_lane = group_ > 1 ? 1536 / W : 1536;
-        rows_ = per_lane / width_ * (group_ > 1 ? W : 1);
-        if (rows_ < 1) rows_ = 1;
-        if (rows_ > job.horizon) rows_ = job.horizon > 0 ? job.horizon : 1;
-        bottom_ = 4, top_ = -1;
-        for (int m = 0; m < 4; m++) {
-            if (job.in[m]) in_[m].resize(rows_ * width_ + W);
-            if (!job.out[m] && !job.end_hi[m]) continue;
-            bottom_ = m < bottom_ ? m : bottom_;
-            top_ = m;
-        }
-        for (int m = 0; m < 4; m++) {
-            if (!job.out[m]) continue;
-            for (std::int64_t g = 0; g < group_; g++)
-                stages_[m].emplace_back((rows_ + 1) * dofs_ + W, job.streaming);
-            if (group_ > 1) shared_[m].resize(rows_ * W + W);
-        }
-        if (job.dt_step_stride) steps_.resize(rows_ * W);
-        lanes_.resize(blocks_ * 8 * W);
-        for (int l = 0; l < W; l++) {
-            member_[l] = group_ > 1 && l < group_ * dofs_ ? l / dofs_ : 0;
-            dof_[l] = group_ > 1 ? l % dofs_ : l;
-        }
-    }
+    Steps(const Job& job, const Split& split, Int rows)
+        : job_(job),
+          group_(split.group),
+          even_(job.dt.stride[1] == 0),
+          shared_(job.dt.stride[0] == 0),
+          lanes(group_ > 1 && !shared_),
+          flat_(lanes ? rows * group_ : 0),
+          dt_((even_ ? 1 : rows) * (lanes ? W : 1)),
+          table_(((even_ ? 1 : rows) * (lanes ? W : 1) / W + 1) * COUNT * W) {}
 
-    void trajectories(std::int64_t begin, std::int64_t end) {
-        std::int64_t each = (end - begin + group_ - 1) / group_;
-        for (std::int64_t i = 0; i < each; i++) {
-            active_ = 0;
-            for (std::int64_t g = 0; g < group_; g++) {
-                std::int64_t b = begin + g * each + i;
-                if (b < end) which_[active_++] = b;
+    // Those of ``rows`` steps from ``row`` on, of trajectories from ``batch`` on.
+    void make(Int batch, Int count, Int row, Int rows) {
+        if (even_) row = 0, rows = 1;
+        if (shared_) batch = -1;
+        if (batch == batch_ && row == row_ && rows == rows_) return;
+        batch_ = batch, row_ = row, rows_ = rows;
+        const Int total = rows * (lanes ? W : 1);
+        read_steps(job_.dt, shared_ ? 0 : batch, lanes ? count : 1, row, rows,
+                   lanes ? flat_.at : dt_.at);
+        if (lanes) spread(flat_.at, rows, job_.dofs, dt_.at);
+        const bool before = job_.before[0] != 0;
+        for (Int i = 0; i < total; i += W) {
+            double* to = table_.at + i * COUNT;
+            const Vec dt = load(dt_.at + i);
+            Vec power = dt;
+            store(to + INVERSE * W, 1.0 / dt);
+            for (int n = 0; n < job_.order; n++, power *= dt) {
+                if (n < 2) store(to + (CARRY + n) * W, job_.carry[n] * power);
+                store(to + (NOW + n) * W, job_.now[n] * power);
+                if (before) store(to + (BEFORE + n) * W, job_.before[n] * power);
             }
-            for (std::int64_t g = active_; g < group_; g++) which_[g] = which_[0];
-            together();
         }
-        for (auto& stages : stages_)
-            for (auto& stage : stages) stage.drain(true);
     }
+
+    // What was made, for a kernel.
+    struct Table {
+        const double* from;
+        Int mask;
+
+        // The first coefficient of step ``t``; W numbers on is the next.
+        template <bool LANES>
+        const double* at(Int t) const {
+            t &= mask;
+            return LANES ? from + t * COUNT * W : from + t / W * COUNT * W + t % W;
+        }
+    };
+
+    Table table() const { return {table_.at, even_ ? 0 : -1}; }
 
 private:
     const Job& job_;
-    Rows compute_rows_, careful_rows_;
-    bool backwards_;
-    std::int64_t dofs_, group_, width_, blocks_, rows_, active_ = 0;
-    std::int64_t which_[W];                 // the trajectories computed together
-    std::int64_t member_[W], dof_[W];       // of each lane: which of them, and its dof
-    bool plain_ = true;                     // only finite numbers came in
-    int bottom_, top_;
-    std::vector<double> in_[4], steps_;
-    std::vector<Out> shared_[4];
-    std::vector<Stage<Out>> stages_[4];
-    std::vector<double> lanes_;
+    const Int group_;
+    const bool even_, shared_;
+    Int batch_ = -2, row_ = -1, rows_ = -1;
 
-    Out* place(int m, std::int64_t g, std::int64_t row) {
-        return static_cast<Out*>(job_.out[m]) + which_[g] * job_.out_stride + row * dofs_;
-    }
+public:
+    const bool lanes;  // whether each lane has a step of its own
 
-    void together() {
-        plain_ = true;
-        begin();
-        plain_ = all_finite(lanes_.data(), lanes_.size());
-        const std::int64_t H = job_.horizon;
-        Vec dt{};
-        if (!job_.dt_step_stride)
-            for (int l = 0; l < W; l++) dt[l] = job_.dt[trajectory_of(l) * job_.dt_trajectory_stride];
-        const std::int64_t tiles = (H + rows_ - 1) / rows_;
-        for (std::int64_t k = 0; k < tiles; k++) {
-            // backwards, the short tile comes last too: tiles do not depend on the direction
-            std::int64_t first = backwards_ ? H - (k + 1) * rows_ : k * rows_;
-            std::int64_t count = rows_;
-            if (first < 0) count += first, first = 0;
-            if (first + count > H) count = H - first;
-            bring(first, count);
-            compute(first, count, dt);
-        }
-        finish();
-    }
-
-    std::int64_t trajectory_of(int lane) const { return which_[member_[lane]]; }
-
-    void begin() {
-        for (int m = 0; m < 4; m++) {
-            for (std::int64_t c = 0; c < blocks_; c++) {
-                double* hi = lanes_.data() + (8 * c + 2 * m) * W;
-                double* lo = hi + W;
-                std::memset(hi, 0, 2 * W * sizeof(double));
-                if (!job_.begin_hi[m]) continue;
-                for (int l = 0; l < W && c * W + dof_[l] < dofs_; l++) {
-                    std::int64_t from = trajectory_of(l) * job_.begin_stride + c * W + dof_[l];
-                    hi[l] = job_.begin_hi[m][from];
-                    if (job_.begin_lo[m]) lo[l] = job_.begin_lo[m][from];
-                }
-            }
-            if (!job_.out[m]) continue;
-            for (std::int64_t g = 0; g < active_; g++) {
-                Stage<Out>& stage = stages_[m][g];
-                if (!backwards_) stage.aim(place(m, g, 0));
-                if (!job_.copied) continue;
-                const double* from = job_.begin_hi[m] + which_[g] * job_.begin_stride;
-                for (std::int64_t d = 0; d < dofs_; d++) stage.room()[d] = static_cast<Out>(from[d]);
-                stage.added(dofs_);
-            }
-        }
-    }
-
-    void finish() {
-        for (int m = 0; m < 4; m++) {
-            if (!job_.end_hi[m]) continue;
-            for (std::int64_t c = 0; c < blocks_; c++)
-                for (int l = 0; l < W && c * W + dof_[l] < dofs_; l++) {
-                    if (member_[l] >= active_) break;
-                    if (group_ > 1 && l >= group_ * dofs_) break;
-                    std::int64_t to = trajectory_of(l) * dofs_ + c * W + dof_[l];
-                    const double* hi = lanes_.data() + (8 * c + 2 * m) * W;
-                    const double* lo = hi + W;
-                    job_.end_hi[m][to] = hi[l] + (job_.end_lo[m] ? 0.0 : lo[l]);
-                    if (job_.end_lo[m]) job_.end_lo[m][to] = lo[l];
-                }
-        }
-    }
-
-    template <class In>
-    void bring_as(int m, std::int64_t first, std::int64_t count) {
-        double* to = in_[m].data();
-        for (std::int64_t g = 0; g < group_; g++) {
-            const In* from =
-                static_cast<const In*>(job_.in[m]) + which_[g] * job_.in_stride + first * dofs_;
-            plain_ = plain_ && all_finite(from, count * dofs_);
-            if (group_ == 1)
-                for (std::int64_t i = 0; i < count * dofs_; i++) to[i] = from[i];
-            else
-                repack(from, dofs_, to + g * dofs_, W, count);
-        }
-    }
-
-    // Rows of few dofs, from one row length to another.
-    template <int D, class From, class To>
-    static void move(const From* from, std::int64_t from_row, To* to, std::int64_t to_row,
-                     std::int64_t count) {
-        for (std::int64_t t = 0; t < count; t++)
-            for (int d = 0; d < D; d++) to[t * to_row + d] = from[t * from_row + d];
-    }
-
-    template <class From, class To>
-    void repack(const From* from, std::int64_t from_row, To* to, std::int64_t to_row,
-                std::int64_t count) const {
-        switch (dofs_) {
-            case 1: return move<1>(from, from_row, to, to_row, count);
-            case 2: return move<2>(from, from_row, to, to_row, count);
-            case 3: return move<3>(from, from_row, to, to_row, count);
-            default: return move<4>(from, from_row, to, to_row, count);
-        }
-    }
-
-    void bring(std::int64_t first, std::int64_t count) {
-        for (int m = 0; m < 4; m++) {
-            if (!job_.in[m]) continue;
-            job_.in_type ? bring_as<double>(m, first, count) : bring_as<float>(m, first, count);
-        }
-        if (!job_.dt_step_stride) return;
-        for (std::int64_t t = 0; t < count; t++)
-            for (int l = 0; l < W; l++)
-                steps_[t * W + l] = job_.dt[trajectory_of(l) * job_.dt_trajectory_stride +
-                                            (first + t) * job_.dt_step_stride];
-    }
-
-    void compute(std::int64_t first, std::int64_t count, Vec dt) {
-        const std::int64_t row0 = first + job_.copied;
-        Out* rooms[4] = {};
-        for (int m = 0; m < 4; m++) {
-            if (!job_.out[m]) continue;
-            if (group_ > 1) {
-                rooms[m] = shared_[m].data();
-                continue;
-            }
-            stages_[m][0].aim(place(m, 0, row0));
-            rooms[m] = stages_[m][0].room();
-        }
-        // Last columns first: what a vector writes beyond its row, forward, is then written over.
-        for (std::int64_t c = blocks_ - 1; c >= 0; c--) {
-            const int own = static_cast<int>(width_ - c * W < W ? width_ - c * W : W);
-            Tile tile{{}, job_.dt_step_stride ? steps_.data() : nullptr, dt, count, width_,
-                      own, bottom_, top_};
-            Out* out[4] = {};
-            for (int m = 0; m < 4; m++) {
-                if (job_.in[m]) tile.in[m] = in_[m].data() + c * W;
-                if (rooms[m]) out[m] = rooms[m] + c * W;
-            }
-            double* kept = lanes_.data() + 8 * c * W;
-            if (plain_) {
-                double before[8 * W];
-                std::memcpy(before, kept, sizeof before);
-                compute_rows_(kept, tile, out);
-                if (all_finite(kept, 8 * W)) continue;
-                plain_ = false;
-                std::memcpy(kept, before, sizeof before);
-            }
-            careful_rows_(kept, tile, out);
-        }
-        for (int m = 0; m < 4; m++) {
-            if (!job_.out[m]) continue;
-            if (group_ == 1) {
-                stages_[m][0].added(count * dofs_);
-                continue;
-            }
-            for (std::int64_t g = 0; g < active_; g++) {
-                Stage<Out>& stage = stages_[m][g];
-                stage.aim(place(m, g, row0));
-                Out* to = stage.room();
-                const Out* from = rooms[m] + g * dofs_;
-                repack(from, W, to, dofs_, count);
-                stage.added(count * dofs_);
-            }
-        }
-    }
+private:
+    Buffer<double> flat_, dt_, table_;
 };
 
-template <class Out, template <int, int> class Kernel>
-void run_as(const Job& job, int order, int scheme, std::int64_t begin, std::int64_t end) {
-    auto go = [&](auto kernel) {
-        using K = decltype(kernel);
-        Run<Out>(job, compute_rows<K, false, Out>, compute_rows<K, true, Out>, K::backwards)
-            .trajectories(begin, end);
-    };
-    auto with = [&](auto euler, auto zoh, auto foh) {
-        scheme == EULER ? go(euler) : scheme == ZOH ? go(zoh) : go(foh);
-    };
-    switch (order) {
-        case 0: return go(Kernel<0, EULER>{});
-        case 1: return with(Kernel<1, EULER>{}, Kernel<1, ZOH>{}, Kernel<1, FOH>{});
-        case 2: return with(Kernel<2, EULER>{}, Kernel<2, ZOH>{}, Kernel<2, FOH>{});
-        default: return with(Kernel<3, EULER>{}, Kernel<3, ZOH>{}, Kernel<3, FOH>{});
-    }
+template <bool LANES>
+inline Vec coefficient(const double* from, int k) {
+    return LANES ? load(from + k * W) : all(from[k * W]);
 }
 
-}  // namespace TRAJCLI_LEVEL
+// One strip of ``rows`` rows; state: four vectors, ``pitch`` apart, those before the first row;
+// after: where those of the last go.
+template <int ORDER, bool BEFORE, bool LANES, class Out>
+void cascade_strip(Int rows, Steps::Table steps, Input actions, const double* state,
+                   Int pitch, double* after, Int after_pitch, Rows<Out> const* out, Int column) {
+    Vec x[4], y[4];
+    for (int m = 0; m < 4; m++) x[m] = load(state + m * pitch + column);
+    Out* to[4];
+    for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
+    const Int apart = out[0].apart;
+    for (Int t = 0; t < rows; t++) {
+        const double* c = steps.template at<LANES>(t);
+        const Vec u = load(actions.at + t * actions.apart + column);
+        actions.prefetch(t, column);
+        for (int m = 0; m < ORDER; m++) {
+            const int n = ORDER - m;
+            Vec change = coefficient<LANES>(c, Steps::NOW + n - 1) * u;
+            if (BEFORE) change += coefficient<LANES>(c, Steps::BEFORE + n - 1) * x[ORDER];
+            for (int r = 1; r < n; r++)
+                change += coefficient<LANES>(c, Steps::CARRY + r - 1) * x[m + r];
+            y[m] = x[m] + change;
+        }
+        y[ORDER] = u;
+        for (int m = ORDER + 1; m < 4; m++)
+            y[m] = (y[m - 1] - x[m - 1]) * coefficient<LANES>(c, Steps::INVERSE);
+        for (int m = 0; m < 4; m++) {
+            store(to[m] + t * apart, y[m]);
+            x[m] = y[m];
+        }
+    }
+    for (int m = 0; m < 4; m++) store(after + m * after_pitch + column, x[m]);
+}
+
+// Its transpose, last row first. The state is the gradient of the state that a row leaves behind:
+// what all later rows give it; in ``before``, that of the state before the first of these rows.
+template <int ORDER, bool BEFORE, bool LANES, class Out>
+void cascade_adjoint_strip(Int rows, Steps::Table steps, const Input* upstream,
+                           const double* state, double* before, Int pitch, Rows<Out> actions,
+                           Int column) {
+    Vec z[4], total[4];
+    for (int m = 0; m < 4; m++) z[m] = load(state + m * pitch + column);
+    const Input from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
+    for (Int t = rows - 1; t >= 0; t--) {
+        const double* c = steps.template at<LANES>(t);
+        for (int m = 0; m < 4; m++) {
+            total[m] = z[m] + load(from[m].at + t * from[m].apart + column);
+            from[m].prefetch(t, column);
+        }
+        if (ORDER < 3) z[3] = Vec{};
+        for (int m = 3; m > ORDER; m--) {
+            const Vec slope = total[m] * coefficient<LANES>(c, Steps::INVERSE);
+            total[m - 1] += slope;
+            z[m - 1] = -slope;
+        }
+        if (ORDER == 3) z[3] = Vec{};
+        Vec u = total[ORDER];
+        for (int m = 0; m < ORDER; m++) {
+            const int n = ORDER - m;
+            u += coefficient<LANES>(c, Steps::NOW + n - 1) * total[m];
+            if (BEFORE) z[ORDER] += coefficient<LANES>(c, Steps::BEFORE + n - 1) * total[m];
+            z[m] = total[m];
+            for (int r = 1; r <= m; r++)
+                z[m] += coefficient<LANES>(c, Steps::CARRY + r - 1) * total[m - r];
+        }
+        store(actions.at + t * actions.apart + column, u);
+    }
+    for (int m = 0; m < 4; m++) store(before + m * pitch + column, z[m]);
+}
+
+// The kernel for an order, whether the action before counts and whether lanes differ in step.
+#define CHOOSE(kernel, order, before) (lanes ? kernel<order, before, true, Out> : kernel<order, before, false, Out>)
+#define CHOOSE_CASCADE(kernel)                                             \
+    const bool before = job.before[0] != 0;                                \
+    switch (job.order) {                                                   \
+        case 0: return CHOOSE(kernel, 0, false);                           \
+        case 1: return before ? CHOOSE(kernel, 1, true) : CHOOSE(kernel, 1, false); \
+        case 2: return before ? CHOOSE(kernel, 2, true) : CHOOSE(kernel, 2, false); \
+        default: return before ? CHOOSE(kernel, 3, true) : CHOOSE(kernel, 3, false); \
+    }
+
+template <class Out>
+auto choose_cascade(const Job& job, bool lanes) -> decltype(&cascade_strip<0, false, false, Out>) {
+    CHOOSE_CASCADE(cascade_strip)
+}
+
+template <class Out>
+auto choose_cascade_adjoint(const Job& job, bool lanes)
+    -> decltype(&cascade_adjoint_strip<0, false, false, Out>) {
+    CHOOSE_CASCADE(cascade_adjoint_strip)
+}
+#undef CHOOSE_CASCADE
+#undef CHOOSE
+
+// The first rows of a recording have no rows to be differenced from: order m takes row m.
+template <class Out>
+void fill_first_rows(const Job& job, int m, Out* rows, Int apart, Int columns) {
+    for (Int t = 0; t < m && t < job.rows; t++)
+        for (Int i = 0; i < columns; i++)
+            rows[t * apart + i] = m < job.rows ? rows[m * apart + i] : Out(0);
+}
+
+inline void pull_first_rows(const Job& job, int m, double* rows, Int apart, Int columns) {
+    for (Int t = 0; t < m && t < job.rows; t++)
+        for (Int i = 0; i < columns; i++) {
+            if (m < job.rows) rows[m * apart + i] += rows[t * apart + i];
+            rows[t * apart + i] = 0.0;
+        }
+}
+
+template <class Out>
+class Cascade : public Tiles<Out> {
+public:
+    Cascade(Run& run, Int items)
+        : Tiles<Out>(run, items, run.job.rows, 4),
+          lead_(job_.start_row || job_.recorded),
+          pitch_(split_.lanes + W),
+          steps_(job_, split_, rows_),
+          start_(run, split_, job_.start, job_.start_index),
+          reader_(run, split_, job_.actions, rows_),
+          actions_(rows_ * split_.lanes),
+          states_(8 * pitch_),
+          kernel_(choose_cascade<Out>(job_, steps_.lanes)) {}
+
+    static constexpr bool BACKWARDS = false;
+
+    void operator()(const Place& place, Int batch, Int group) {
+        const bool starts = lead_ && place.row == 0;
+        const Int row = starts ? 0 : place.row - lead_, rows = place.rows - starts;
+        const Int columns = this->columns(place);
+        const double* state = state_;
+        Int pitch = pitch_;
+        if (place.row == 0 && job_.recorded) {
+            read_first(place, batch, group);
+        } else if (place.row == 0) {
+            state = start_.at(place, batch);
+            pitch = start_.pitch;
+        }
+        steps_.make(batch, group, row, rows);
+        const Input actions =
+            reader_.read_rows(place, batch, row + job_.recorded, rows, actions_.at);
+        Rows<Out> out[4];
+        for (int m = 0; m < 4; m++) out[m] = this->rows_of(m, place);
+        if (starts) this->put_state(out, state, pitch, columns);
+        each_strip(columns, [&](Int column) {
+            kernel_(rows, steps_.table(), actions, state, pitch, after_, pitch_, out, column);
+        });
+        std::swap(state_, after_);
+        for (int m = 0; m < 4; m++) {
+            if (job_.recorded && starts)
+                fill_first_rows(job_, m, out[m].at - columns, columns, columns);
+            this->finish_rows(m, place);
+        }
+    }
+
+private:
+    using Tiles<Out>::run_;
+    using Tiles<Out>::job_;
+    using Tiles<Out>::split_;
+    using Tiles<Out>::rows_;
+
+    // A recording starts with its first action.
+    void read_first(const Place& place, Int batch, Int group) {
+        std::memset(state_, 0, 4 * pitch_ * sizeof(double));
+        read(run_, job_.actions, batch, group, 0, 1, place.column, place.columns, state_);
+    }
+
+    const Int lead_, pitch_;
+    Steps steps_;
+    States start_;
+    Reader reader_;
+    Buffer<double> actions_, states_;
+    double *state_ = states_.at, *after_ = states_.at + 4 * pitch_;
+    decltype(&cascade_strip<0, false, false, Out>) const kernel_;
+};
+
+// Tiles are of rows of actions; those that are not used are zero.
+template <class Out>
+class CascadeAdjoint : public Tiles<Out> {
+public:
+    CascadeAdjoint(Run& run, Int items)
+        : Tiles<Out>(run, items, run.job.horizon, 1),
+          pitch_(split_.lanes + W),
+          steps_(job_, split_, rows_),
+          upstream_(run, split_, rows_ + 1),
+          states_(8 * pitch_),
+          kernel_(choose_cascade_adjoint<Out>(job_, steps_.lanes)) {}
+
+    static constexpr bool BACKWARDS = true;
+
+    void operator()(const Place& place, Int batch, Int group) {
+        // the first action of a recording is its start state
+        const Int first = job_.recorded && place.row == 0;
+        const Int lead = place.row == 0 && (job_.recorded || job_.start_row);
+        const Int row = place.row + first;
+        const Int rows = std::max(std::min(place.row + place.rows, job_.used) - row, Int(0));
+        const Int columns = this->columns(place);
+        if (place.row + place.rows >= job_.horizon)
+            std::memset(state_, 0, 4 * pitch_ * sizeof(double));
+        Input upstream[4];
+        for (int m = 0; m < 4; m++) {
+            upstream[m] = upstream_.read_rows(m, place, batch, row + job_.start_row - lead, rows + lead);
+            if (first) pull_first_rows(job_, m, upstream[m].at, columns, columns);
+            upstream[m].at += lead * columns;
+        }
+        steps_.make(batch, group, row - job_.recorded, rows);
+        const Rows<Out> actions = this->rows_of(0, place, true);
+        const Rows<Out> used = {actions.at + first * actions.apart, actions.apart};
+        each_strip(columns, [&](Int column) {
+            kernel_(rows, steps_.table(), upstream, state_, after_, pitch_, used, column);
+        });
+        std::swap(state_, after_);
+        for (Int t = rows + first; t < place.rows; t++)
+            std::memset(static_cast<void*>(actions.at + t * actions.apart), 0, columns * sizeof(Out));
+        if (place.row == 0) finish(place, batch, group, lead, upstream, actions.at);
+        this->finish_rows(0, place, true);
+    }
+
+private:
+    using Tiles<Out>::run_;
+    using Tiles<Out>::job_;
+    using Tiles<Out>::split_;
+    using Tiles<Out>::rows_;
+
+    // Adds what comes from the start row, if there is one, and hands the start's gradient over.
+    void finish(const Place& place, Int batch, Int group, Int lead, const Input* upstream,
+                Out* actions) {
+        const Int columns = this->columns(place);
+        std::memset(after_, 0, columns * sizeof(double));
+        for (int m = 0; m < 4; m++) {
+            double* state = state_ + m * pitch_;
+            for (Int i = 0; lead && i < columns; i++) state[i] += upstream[m].at[i - columns];
+            write_state(job_, job_.start_gradient[m], place, batch, group,
+                        job_.recorded ? after_ : state);
+            write_state(job_, job_.goal_gradient[m], place, batch, group, after_);
+        }
+        for (Int i = 0; job_.recorded && job_.used > 0 && i < columns; i++)
+            actions[i] = static_cast<Out>(state_[i]);
+    }
+
+    const Int pitch_;
+    Steps steps_;
+    Upstream upstream_;
+    Buffer<double> states_;
+    double *state_ = states_.at, *after_ = states_.at + 4 * pitch_;
+    decltype(&cascade_adjoint_strip<0, false, false, Out>) const kernel_;
+};
+
+}  // namespace LEVEL

@@ -1,115 +1,173 @@
-// The functions Python calls: pick the instruction set of this machine, split trajectories over
+// The functions Python calls: they pick the instruction set of this machine and split a job over
 // threads. Nothing is checked here and nothing is kept.
 
+#include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <functional>
-#include <new>
 #include <system_error>
 #include <thread>
 #include <vector>
 
-#include "api.hpp"
+#include <unistd.h>
 
-#define TRAJCLI_DECLARE(level)                                                             \
-    namespace level {                                                                      \
-    void cascade(const trajcli_cascade&, bool, std::int64_t, std::int64_t);                \
-    void cascade_adjoint(const trajcli_cascade_adjoint&, bool, std::int64_t, std::int64_t); \
-    void band(const trajcli_band&, bool, std::int64_t, std::int64_t);                      \
-    void band_adjoint(const trajcli_band_adjoint&, bool, std::int64_t, std::int64_t);      \
-    }
-TRAJCLI_DECLARE(level1)
-TRAJCLI_DECLARE(level3)
-TRAJCLI_DECLARE(level4)
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
+#include "job.hpp"
+
+namespace level1 { extern const trajcli::Engine engine; }
+namespace level3 { extern const trajcli::Engine engine; }
+namespace level4 { extern const trajcli::Engine engine; }
+
+namespace trajcli {
 namespace {
 
-enum Level { ANY = 1, V3 = 3, V4 = 4 };
+constexpr Int SMALL = 1 << 16;  // elements below which starting threads costs more than it gains
 
-Level highest() {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
-        return V4;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return V3;
-#endif
-    return ANY;
+// A positive number that the environment names, or 0.
+Int from_environment(const char* name) {
+    const char* text = std::getenv(name);
+    const long value = text ? std::atol(text) : 0;
+    return value > 0 ? value : 0;
 }
 
-template <class Job>
-using Kernel = void (*)(const Job&, bool, std::int64_t, std::int64_t);
-
+int level() {
+    int best = 1;
 #if defined(__x86_64__)
-#define TRAJCLI_PICK(level, name) \
-    (level >= V4 ? level4::name : level >= V3 ? level3::name : level1::name)
-#else
-#define TRAJCLI_PICK(level, name) level1::name
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2")) best = 3;
+    if (best == 3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
+        best = 4;
 #endif
+    const Int most = from_environment("TRAJCLI_INSTRUCTIONS");
+    if (most == 0 || most >= best) return best;
+    return most >= 3 ? 3 : 1;
+}
 
-// Returns 0, or 1 where there was not enough memory.
-template <class Job>
-int run(Kernel<Job> kernel, const Job& job, int streaming, std::int64_t threads) {
-    if (job.batch == 0) return 0;
-    if (threads > job.batch) threads = job.batch;
-    if (threads < 1) threads = 1;
-    std::vector<int> failed(threads, 0);
-    auto part = [&](std::int64_t k) {
+const Engine& engine() {
+#if defined(__x86_64__)
+    const int here = level();
+    if (here >= 4) return level4::engine;
+    if (here >= 3) return level3::engine;
+#endif
+    return level1::engine;
+}
+
+Int threads() {
+    if (const Int asked = from_environment("TRAJCLI_THREADS")) return asked;
+#if defined(__linux__)
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+#endif
+    const unsigned count = std::thread::hardware_concurrency();
+    return count ? count : 1;
+}
+
+// Returns 0, an errno or NOT_FINITE.
+Int run_job(Job& job) {
+    if (job.batch == 0 || job.dofs == 0 || (!job.adjoint && job.rows == 0)) return 0;
+    Run run{job};
+    const Engine& here = engine();
+    const Int items = here.items(job);
+    const Int most = job.batch * job.rows * job.dofs < SMALL ? 1 : threads();
+    const Int count = most < items ? most : items;
+    auto part = [&](Int k) {
         try {
-            kernel(job, streaming, job.batch * k / threads, job.batch * (k + 1) / threads);
+            here.run(run, items * k / count, items * (k + 1) / count);
         } catch (const std::exception&) {
-            failed[k] = 1;
+            run.status = ENOMEM;
         }
     };
     std::vector<std::thread> others;
-    std::int64_t started = 1;
+    Int started = 1;
     try {
-        for (; started < threads; started++) others.emplace_back(part, started);
-    } catch (const std::system_error&) {
-        // no more threads to be had: do the rest here
+        for (; started < count; started++) others.emplace_back(part, started);
+    } catch (const std::exception&) {
+        // no more threads: the rest is done here
     }
     part(0);
-    for (std::int64_t k = started; k < threads; k++) part(k);
+    for (Int k = started; k < count; k++) part(k);
     for (std::thread& other : others) other.join();
-    for (int one : failed)
-        if (one) return 1;
-    return 0;
+    job.faults = run.faults;
+    return run.status;
+}
+
+double half(std::uint16_t bits) {
+    const int exponent = bits >> 10 & 31;
+    const std::uint64_t sign = static_cast<std::uint64_t>(bits >> 15) << 63;
+    std::uint64_t fraction = bits & 1023;
+    double value;
+    if (exponent == 0) {
+        value = static_cast<double>(fraction) * 0x1p-24;
+        return sign ? -value : value;
+    }
+    fraction = fraction << 42 | static_cast<std::uint64_t>(exponent == 31 ? 2047 : exponent + 1008) << 52 | sign;
+    std::memcpy(&value, &fraction, sizeof value);
+    return value;
+}
+
+struct Half {
+    std::uint16_t bits;
+    explicit operator double() const { return half(bits); }
+};
+
+template <class T>
+void convert_all(const Array& array, const char* from, Int rows, Int columns, double* to) {
+    const bool swapped = array.type & 16;
+    for (Int t = 0; t < rows; t++, from += array.stride[1]) {
+        const char* element = from;
+        for (Int i = 0; i < columns; i++, element += array.stride[2]) {
+            char bytes[sizeof(T)];
+            std::memcpy(bytes, element, sizeof bytes);
+            for (std::size_t k = 0; swapped && k < sizeof bytes / 2; k++)
+                std::swap(bytes[k], bytes[sizeof bytes - 1 - k]);
+            T value;
+            std::memcpy(&value, bytes, sizeof value);
+            *to++ = static_cast<double>(value);
+        }
+    }
 }
 
 }  // namespace
 
+void convert(const Array& array, const char* from, Int rows, Int columns, double* to) {
+    using Convert = void (*)(const Array&, const char*, Int, Int, double*);
+    static constexpr Convert kinds[] = {
+        convert_all<float>,        convert_all<double>,        convert_all<Half>,
+        convert_all<std::int8_t>,  convert_all<std::uint8_t>,  convert_all<std::int16_t>,
+        convert_all<std::uint16_t>, convert_all<std::int32_t>, convert_all<std::uint32_t>,
+        convert_all<std::int64_t>, convert_all<std::uint64_t>,
+    };
+    kinds[array.type & 15](array, from, rows, columns, to);
+}
+
+int write_file(Int file, Int offset, const char* from, Int bytes) {
+    while (bytes > 0) {
+        const ssize_t done = pwrite(static_cast<int>(file), from, static_cast<std::size_t>(bytes), offset);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return errno;
+        if (done == 0) return EIO;
+        from += done, offset += done, bytes -= done;
+    }
+    return 0;
+}
+
+}  // namespace trajcli
+
+using namespace trajcli;
+
 extern "C" {
 
-// The highest instruction set of this machine that the kernels have code for.
-int trajcli_level() { return highest(); }
+int trajcli_level() { return level(); }
 
-// Bytes of what the kernels are asked with: others come from sources of another day.
-std::int64_t trajcli_bytes() {
-    return sizeof(trajcli_cascade) + sizeof(trajcli_cascade_adjoint) + sizeof(trajcli_band) +
-           sizeof(trajcli_band_adjoint);
-}
+std::int64_t trajcli_threads() { return threads(); }
 
-int trajcli_run_cascade(const trajcli_cascade* job, int level, int streaming, std::int64_t threads) {
-    (void)level;
-    return run<trajcli_cascade>(TRAJCLI_PICK(level, cascade), *job, streaming, threads);
-}
+// Bytes of a job: others come from sources of another day.
+std::int64_t trajcli_bytes() { return sizeof(Job); }
 
-int trajcli_run_cascade_adjoint(const trajcli_cascade_adjoint* job, int level, int streaming,
-                                std::int64_t threads) {
-    (void)level;
-    return run<trajcli_cascade_adjoint>(TRAJCLI_PICK(level, cascade_adjoint), *job, streaming,
-                                        threads);
-}
-
-int trajcli_run_band(const trajcli_band* job, int level, int streaming, std::int64_t threads) {
-    (void)level;
-    return run<trajcli_band>(TRAJCLI_PICK(level, band), *job, streaming, threads);
-}
-
-int trajcli_run_band_adjoint(const trajcli_band_adjoint* job, int level, int streaming,
-                             std::int64_t threads) {
-    (void)level;
-    return run<trajcli_band_adjoint>(TRAJCLI_PICK(level, band_adjoint), *job, streaming, threads);
-}
+std::int64_t trajcli_run(Job* job) { return run_job(*job); }
 
 }  // extern "C"

@@ -10,17 +10,19 @@
 
 namespace {
 
-std::atomic<int> lost{0};
+std::atomic<bool> lost{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may take no lock");
 std::uintptr_t page = 0;
 struct sigaction before;
 
 void replace_page(int, siginfo_t* info, void*) {
-    void* at = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(info->si_addr) & ~(page - 1));
-    bool gone = info->si_code == BUS_ADRERR &&
-                mmap(at, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-                     0) == at;
+    char* address = static_cast<char*>(info->si_addr);
+    char* at = address - (reinterpret_cast<std::uintptr_t>(address) & (page - 1));
+    const bool gone = info->si_code == BUS_ADRERR &&
+                      mmap(at, page, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at;
     if (gone)
-        lost = 1;
+        lost = true;
     else
         sigaction(SIGBUS, &before, nullptr);  // not ours: it comes again, and is not caught
 }
@@ -29,10 +31,10 @@ void replace_page(int, siginfo_t* info, void*) {
 
 extern "C" {
 
-// Put the guard up; returns 0 where that worked.
+// Puts the guard up; returns 0 where that worked.
 int trajcli_guard_up() {
     page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    lost = 0;
+    lost = false;
     struct sigaction ours = {};
     ours.sa_sigaction = replace_page;
     ours.sa_flags = SA_SIGINFO;

@@ -1,0 +1,298 @@
+"""The bytes of an output do not depend on the blocks that its trajectories are computed in."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from trajcli.errors import InputError
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
+from trajcli.kernels import native
+
+ROOT = Path(__file__).resolve().parents[2]
+B, H, D = 3, 25, 3
+RNG = np.random.default_rng(0)
+
+MODES = {
+    **{
+        f"{mode} {scheme}": {"mode": mode, "options": {"scheme": scheme}}
+        for mode in ("clique", "velocity", "acceleration", "jerk")
+        for scheme in ("euler", "zoh", "foh")
+    },
+    "clique recorded": {"mode": "clique", "start": "first"},
+    "actions' rows": {"mode": "acceleration", "options": {"frames": "actions"}},
+    "curobo's rows": {"mode": "jerk", "options": {"frames": "curobo"}},
+    "curobo's steps": {"mode": "clique", "options": {"convention": "curobo"}},
+    "central": {"mode": "central"},
+    "central, actions' rows": {"mode": "central", "options": {"frames": "actions"}},
+    "central, curobo's rows": {"mode": "central", "options": {"frames": "curobo"}},
+    "central to a goal": {"mode": "central", "options": {"ends": "goal"}, "goal": "goal.npy"},
+    "central recorded": {"mode": "central", "start": "first"},
+    "central of curobo": {"mode": "central", "options": {"convention": "curobo"}},
+    "bspline": {"mode": "bspline", "options": {"degree": 4, "steps": 3}},
+    "bspline, many rows": {"mode": "bspline", "options": {"degree": 5, "steps": 40}},
+    "bspline to a goal": {
+        "mode": "bspline",
+        "options": {"degree": 3, "steps": 2, "ends": "goal"},
+        "goal": "goal.npy",
+    },
+    "bspline of curobo": {"mode": "bspline", "options": {"convention": "curobo"}},
+    "teleport": {"mode": "teleport", "options": {"frames": "curobo"}},
+    "teleport recorded": {"mode": "teleport", "start": "first"},
+}
+STEPS = {
+    "one step": {"dt": "0.013"},
+    "each its own": {"dt": "each.npy"},
+    "per step": {"dt": "steps{n}.npy"},
+    "own steps": {"dt": "own{n}.npy"},
+    "stamps": {"times": "stamps{n}.npy"},
+    "own stamps": {"times": "ownstamps{n}.npy"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    np.save("actions.npy", RNG.standard_normal((B, H, D)).astype("f4"))
+    for name in ("start", "velocity", "goal"):
+        np.save(f"{name}.npy", RNG.standard_normal((B, D)))
+    np.save("each.npy", RNG.uniform(0.01, 0.1, (B, 1)))
+    for n in (H, H - 1):
+        own = RNG.uniform(0.01, 0.1, (B, n))
+        np.save(f"own{n}.npy", own)
+        np.save(f"steps{n}.npy", own[0])
+        np.save(f"ownstamps{n}.npy", np.cumsum(np.pad(own, [(0, 0), (1, 0)]), 1))
+        np.save(f"stamps{n}.npy", np.cumsum(np.pad(own[0], (1, 0))))
+    return tmp_path
+
+
+def asked(mode: str, steps: str, **more: object) -> Request:
+    """The request for a mode with steps of a kind."""
+    given = {"start": "start.npy", **MODES[mode]}
+    recorded = given["start"] == "first"
+    parts = {} if recorded else {"velocity": "velocity.npy"}
+    named = {k: v.format(n=H - 1 if recorded else H) for k, v in STEPS[steps].items()}
+    return Request(sources=["actions.npy"], out=Path("whole.h5"), start_parts=parts,
+                   **{**given, **named, **more})  # fmt: skip
+
+
+@pytest.fixture
+def blockwise(monkeypatch: pytest.MonkeyPatch) -> Callable[[Request], dict[str, Any]]:
+    """Run a request trajectory by trajectory, reading nothing ahead."""
+
+    def run_(request: Request) -> dict[str, Any]:
+        with monkeypatch.context() as patch:
+            patch.setattr("trajcli.jobs.lookup.EAGER_BYTES", 0)
+            patch.setattr("trajcli.jobs.found.EAGER_BYTES", 0)
+            report = run(replace(request, memory=1))
+        assert report["block"] == {"trajectories": 1}
+        return report
+
+    return run_
+
+
+ALL = [
+    (mode, steps)
+    for mode in MODES
+    for steps in STEPS
+    if not mode.startswith("bspline") or steps in ("one step", "each its own")
+]
+
+
+def assert_same(one: Path, two: Path) -> None:
+    assert one.read_bytes() == two.read_bytes()
+
+
+@pytest.mark.parametrize(("mode", "steps"), ALL)
+def test_the_bytes_do_not_depend_on_memory(folder, blockwise, mode, steps):
+    request = asked(mode, steps)
+    run(request)
+    blockwise(replace(request, out=Path("blocks.h5")))
+    assert_same(Path("whole.h5"), Path("blocks.h5"))
+    with h5py.File("blocks.h5") as file:
+        assert file["position"][:, -1].all()
+        assert file["time"][..., -1].all()
+
+
+@pytest.mark.parametrize("mode", ["jerk foh", "clique recorded", "central", "bspline"])
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize(
+    ("out", "more"),
+    [("o.npz", {}), ("o.h5", {"compress": 1}), ("o.h5", {"dtype": "float64"}),
+     ("o.h5", {"write": ("velocity",), "compress": 4})],
+)  # fmt: skip
+def test_nor_do_those_of_other_outputs(folder, blockwise, monkeypatch, mode, backend, out, more):
+    if backend == "native" and native.absence():
+        pytest.skip(native.absence())
+    monkeypatch.setattr("trajcli.files.compressed._LARGEST_CHUNK", 600)
+    monkeypatch.setattr("trajcli.files.compressed._CHUNK_BYTES", 300)
+    steps = "each its own" if mode == "bspline" else "own steps"
+    request = asked(mode, steps, backend=backend, **more)
+    run(replace(request, out=Path(out)))
+    blockwise(replace(request, out=Path(f"blocks-{out}")))
+    assert_same(Path(out), Path(f"blocks-{out}"))
+
+
+def store(kind: str) -> str:
+    """The actions as files people have that cannot be mapped; the SOURCE that names them."""
+    actions = np.load("actions.npy")
+    if kind == "archive":
+        np.savez_compressed("in.npz", actions=actions, dt=np.load(f"steps{H}.npy"))
+        return "in.npz"
+    if kind == "one trajectory":
+        np.save("one.npy", actions[0])
+        return "one.npy"
+    with h5py.File("in.h5", "w") as file:
+        options = {"chunks": (1, 7, 2), "compression": 1} if kind == "chunked" else {}
+        types = {"chunked": "f4", "big-endian": ">f4", "integers": "i2", "half": "f2"}
+        file.create_dataset("actions", data=(8 * actions).astype(types[kind]), **options)
+    return "in.h5"
+
+
+@pytest.mark.parametrize(
+    "kind", ["archive", "one trajectory", "chunked", "big-endian", "integers", "half"]
+)
+@pytest.mark.parametrize("mode", ["acceleration euler", "central"])
+@pytest.mark.parametrize("untrusted", [False, True])
+def test_nor_do_those_of_inputs_that_cannot_be_mapped(folder, blockwise, mode, kind, untrusted):
+    source = store(kind)
+    request = replace(asked(mode, "per step"), sources=[source], untrusted=untrusted)
+    if kind == "one trajectory":
+        np.save("start.npy", np.load("start.npy")[:1])
+        np.save("velocity.npy", np.load("velocity.npy")[:1])
+    run(request)
+    blockwise(replace(request, out=Path("blocks.h5")))
+    assert_same(Path("whole.h5"), Path("blocks.h5"))
+
+
+def test_rows_with_repeated_stamps_are_left_out_block_by_block(folder, blockwise):
+    stamps = np.load(f"stamps{H - 1}.npy")
+    stamps[[10, 11, 20]] = stamps[[9, 9, 19]]
+    np.save("repeats.npy", stamps)
+    request = replace(
+        asked("central recorded", "stamps"), times="repeats.npy", repeated_times="drop"
+    )
+    assert "3 rows" in str(run(request)["notes"])
+    blockwise(replace(request, out=Path("blocks.h5")))
+    assert_same(Path("whole.h5"), Path("blocks.h5"))
+    with h5py.File("blocks.h5") as file:
+        assert file["position"].shape == (B, H - 3, D)
+        kept = np.delete(np.arange(H), [10, 11, 20])
+        np.testing.assert_array_equal(file["position"], np.load("actions.npy")[:, kept])
+
+
+def test_an_index_is_read_block_by_block(folder, blockwise):
+    np.save("index.npy", np.array([1, 0, 1], "i4"))
+    request = asked("jerk zoh", "one step", start_index="index.npy")
+    run(request)
+    blockwise(replace(request, out=Path("blocks.h5")))
+    assert_same(Path("whole.h5"), Path("blocks.h5"))
+    np.save("index.npy", np.array([1, 3, 0], "i4"))
+    with pytest.raises(InputError, match=r"index\.npy, trajectory 1(.|\n)*0 to 2"):
+        blockwise(replace(request, out=Path("bad.h5")))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "says"),
+    [
+        ("actions", (2, 20, 2), np.nan, "actions.npy, trajectory 2, step 20, dof 2"),
+        (f"own{H}", (2, 21), 0.0, f"own{H}.npy, trajectory 2, step 21"),
+        (f"ownstamps{H}", (2, 21), 0.0, "trajectory 2, row 21"),
+    ],
+)
+def test_faults_far_on_are_named_by_their_place(folder, blockwise, name, place, value, says):
+    values = np.load(f"{name}.npy")
+    values[place] = value
+    np.save(f"{name}.npy", values)
+    request = asked("acceleration euler", "own stamps" if "stamps" in name else "own steps")
+    with pytest.raises(InputError) as error:
+        blockwise(request)
+    assert says in str(error.value)
+    assert not Path("whole.h5").exists()
+
+
+def test_results_that_overflow_are_counted(folder, blockwise):
+    actions = np.full((1, H, D), 2e37, "f4")
+    np.save("large.npy", actions)
+    request = replace(asked("velocity euler", "one step"), sources=["large.npy"], dt="1",
+                      start="zero", start_parts={}, write=("position",))  # fmt: skip
+    report = blockwise(request)
+    with h5py.File("whole.h5") as file:
+        lost = int((~np.isfinite(file["position"][()])).sum())
+    assert lost == D * (H - 17)
+    assert f"{lost} results are too large" in str(report["notes"])
+
+
+def test_no_trajectories_have_times_all_the_same(folder, blockwise):
+    np.save("none.npy", np.zeros((0, H, D), "f4"))
+    request = replace(asked("velocity euler", "per step"), sources=["none.npy"],
+                      start="zero", start_parts={})  # fmt: skip
+    blockwise(request)
+    with h5py.File("whole.h5") as file:
+        assert file["position"].shape == (0, H + 1, D)
+        np.testing.assert_allclose(file["time"][1:], np.cumsum(np.load(f"steps{H}.npy")))
+
+
+SCRIPT = """
+import dataclasses, sys, threading, time
+from pathlib import Path
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
+import h5py, numpy, trajcli.kernels.native, zlib
+
+def anonymous():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1024
+
+def watch():
+    while not done.is_set():
+        peak[0] = max(peak[0], anonymous())
+        time.sleep(0.002)
+
+before, peak, done = anonymous(), [0.0], threading.Event()
+watcher = threading.Thread(target=watch)
+watcher.start()
+request = Request(sources=["in.h5"], out=Path("out.h5"), start="zero", memory=32 << 20)
+run(dataclasses.replace(request, **eval(sys.argv[1])))
+done.set()
+watcher.join()
+print(peak[0] - before)
+"""
+
+
+@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+@pytest.mark.parametrize(
+    ("words", "long", "most"),
+    [
+        ({"mode": "jerk", "dt": "0.01"}, False, 50),
+        ({"mode": "central", "dt": "in.h5:steps"}, False, 50),
+        ({"mode": "jerk", "dt": "0.01", "compress": 1, "write": ("position",)}, False, 90),
+        ({"mode": "jerk", "dt": "0.01", "sources": ["in.h5:packed"]}, False, 50),
+        ({"mode": "central", "dt": "0.01"}, True, 50),  # of which 16 are its times
+    ],
+)
+def test_memory_is_bounded(tmp_path, words, long, most):
+    """Of 160 MB of actions and results; a long trajectory that is mapped needs no more."""
+    shape = (1, 2_000_000, 4) if long else (2000, 1000, 4)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        noise = RNG.standard_normal(shape).astype("f4")
+        file["actions"] = noise
+        if "sources" in words:
+            file.create_dataset("packed", data=noise, chunks=(10, 1000, 4), compression=1)
+        file["steps"] = RNG.uniform(0.01, 0.02, shape[:2])
+    run_ = subprocess.run(
+        [sys.executable, "-c", SCRIPT, repr(words)],
+        capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert run_.returncode == 0, run_.stderr
+    assert float(run_.stdout) < most

@@ -1,0 +1,189 @@
+"""Programs of all modes and what they are applied to, drawn at random from a seed."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from trajcli.kernels.program import Band, Operands, Program, Windows
+from trajcli.modes import make_mode
+
+SEED = int(os.environ.get("TRAJCLI_SEED") or random.SystemRandom().randrange(2**31))
+"""Of the cases that are others in every run; a failure names it."""
+
+DOFS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 17, 33)
+FORMS = ("[1,1]", "[1,H]", "[B,1]", "[B,H]")
+EVEN = FORMS[::2]
+STATES = ("own", "shared", "indexed")
+DTYPES = ("float32", "float64")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A mode, its options, and whether the actions are a recording."""
+
+    mode: str
+    options: tuple[tuple[str, Any], ...] = ()
+    recorded: bool = False
+
+    def __str__(self) -> str:
+        return " ".join(
+            [self.mode, *(str(x) for _, x in self.options), *["recorded"] * self.recorded]
+        )
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        return EVEN if self.mode == "bspline" else FORMS
+
+    @property
+    def least(self) -> int:
+        """The fewest actions."""
+        return 5 if self.mode == "central" and self.recorded else 1
+
+    def program(self, horizon: int, uneven: bool) -> Program:
+        return make_mode(self.mode, **dict(self.options)).program(horizon, self.recorded, uneven)
+
+
+def job(mode: str, recorded: bool = False, **options: Any) -> Job:
+    return Job(mode, tuple(options.items()), recorded)
+
+
+CASCADES = (
+    job("clique"),
+    job("clique", recorded=True),
+    *(
+        job(mode, scheme=scheme)
+        for mode in ("velocity", "acceleration", "jerk")
+        for scheme in ("euler", "zoh", "foh")
+    ),
+)
+BANDS = (
+    job("central"),
+    job("central", ends="goal"),
+    job("central", recorded=True),
+    job("central", convention="curobo"),
+    job("teleport"),
+    *(
+        job("bspline", degree=degree, steps=steps, ends="plan" if (degree + steps) % 4 else "goal")
+        for degree in (3, 4, 5)
+        for steps in (1, 3, 5)
+    ),
+    job("bspline", degree=4, steps=1, ends="goal"),
+    job("bspline", degree=5, ends="goal", convention="curobo"),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A program, what it is applied to, and what comes from above: four arrays or None."""
+
+    name: str
+    program: Program
+    operands: Operands
+    upstream: list[Any]
+    dtype: str
+    """Of the outputs and of the gradients of actions."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@cache
+def case(
+    work: Job,
+    shape: tuple[int, int, int],
+    form: str = "[1,1]",
+    dtype: str = "float32",
+    seed: int = 0,
+    states: str = "own",
+    **more: Any,
+) -> Case:
+    """Random operands for a job; more: options of its mode."""
+    work = replace(work, options=work.options + tuple(more.items()))
+    batch, horizon, _ = shape
+    steps = max(horizon - work.recorded, 1) if "H" in form else 1
+    program = work.program(horizon, steps > 1)
+    name = f"{work} {shape} {dtype}, dt {form}, {states} states, seed {seed}"
+    rng = np.random.default_rng(seed)
+    dt = rng.uniform(0.02, 0.2, (batch if "B" in form else 1, steps))
+    return applied(program, name, shape, dt, dtype, states, rng)
+
+
+def applied(
+    program: Program, name: str, shape: Sequence[int], dt: Any, dtype: str, states: str, rng: Any
+) -> Case:
+    batch, _, dofs = shape
+    rows = {"own": batch, "shared": 1, "indexed": 3}[states]
+    parts = rng.standard_normal((8, rows, dofs)).astype(dtype)
+    indices = [rng.integers(0, rows, batch) if states == "indexed" else None for _ in range(2)]
+    missing = rng.integers(0, 12)  # now and then a part that nobody gave
+    given = [None if m == missing else part for m, part in enumerate(parts)]
+    actions = rng.standard_normal(shape).astype(dtype)
+    upstream = list(rng.standard_normal((4, batch, program.rows, dofs)).astype(dtype))
+    operands = Operands(actions, dt, given[:4], given[4:], *indices)
+    return Case(name, program, operands, upstream, dtype)
+
+
+def random_case(jobs: Sequence[Job], draw: random.Random) -> Case:
+    """Anything that can be put together from modes, options, shapes and types."""
+    work = draw.choice(jobs)
+    more = {}
+    curobo = ("convention", "curobo") in work.options
+    if not (work.recorded or curobo or work.mode == "bspline"):
+        more["frames"] = draw.choice(("full", "actions", "curobo"))
+    dofs = draw.choice([*DOFS, draw.randint(1, 40)])
+    horizon = draw.choice([draw.randint(1, 9), draw.randint(10, 70), 4200 // dofs % 300 + 5])
+    batch = draw.randint(1, 11 if horizon < 70 else 2)
+    shape = (batch, max(horizon, work.least), dofs)
+    form, states, dtype = map(draw.choice, (work.forms, STATES, DTYPES))
+    found = case.__wrapped__(work, shape, form, dtype, draw.randrange(2**31), states, **more)
+    upstream = [g if draw.random() < 0.8 else None for g in found.upstream]
+    return replace(found, upstream=upstream, dtype=draw.choice((dtype, *DTYPES)))
+
+
+@cache
+def random_cases(jobs: tuple[Job, ...], count: int, group: int) -> list[Case]:
+    draw = random.Random(SEED + group)
+    cases = [random_case(jobs, draw) for _ in range(count)]
+    note = f"TRAJCLI_SEED={SEED}, group {group}, case"
+    return [replace(x, name=f"{x} ({note} {k})") for k, x in enumerate(cases)]
+
+
+@cache
+def odd_band(seed: int) -> Case:
+    """A band that no mode has: any width, table, head and tail, windows that stand still."""
+    draw, rng = random.Random(seed), np.random.default_rng(seed)
+    width, steps = draw.randint(1, 7), draw.randint(1, 4)
+    head, tail = (rng.standard_normal((draw.randint(0, 4), 4)) for _ in range(2))
+    horizon = draw.randint(width, 30)
+    used, held = draw.randint(max(width - 1, 1), horizon), draw.choice((0, 3))
+    points = len(head) + used + held + len(tail)
+    last, shift = max(points - width, 0), draw.randint(0, 2)
+    # the last rows are those of the last window, which has kinds of its own
+    count = draw.randint(1, (last + shift + 1) * steps + 2)
+    windows = Windows(count, last, draw.randint(0, 2), steps, shift)
+    kinds = int(windows.kind().max()) + 1
+    table = rng.standard_normal((kinds, 4, width - 1))
+    program = Band(
+        used=used,
+        steps=1,
+        head=head,
+        tail=tail,
+        held=held,
+        windows=windows,
+        width=width,
+        base=(draw.randrange(width),) * kinds,
+        table=table,
+        spacing=draw.randint(1, 3),
+        start_row=draw.random() < 0.5,
+    )
+    shape = (draw.randint(1, 4), horizon, draw.choice(DOFS))
+    dt = rng.uniform(0.3, 2.0, (draw.choice((1, shape[0])), 1))
+    name = f"a band of width {width}, seed {seed}"
+    return applied(program, name, shape, dt, draw.choice(DTYPES), draw.choice(STATES), rng)

@@ -1,0 +1,225 @@
+"""Backends called alike, and their results beside the reference within what is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from kernels import reference
+from kernels.cases import Case
+
+from trajcli.kernels.program import Gradients, Operands
+
+RELATIVE = 1e-12
+PER_ROW = 1.2e-16
+"""The largest error before the last rounding is max(RELATIVE, PER_ROW·H) of the largest
+magnitude along the trajectory and dof; a gradient's, of the sum of the magnitudes it is made of.
+"""
+LAST_ROUNDING = 0.5001
+"""In units of the last place: half of one, and what the comparison itself rounds."""
+
+NAMES = ("position", "velocity", "acceleration", "jerk")
+INPUTS = ("actions", *(f"{role} {name}" for role in ("start", "goal") for name in NAMES))
+EVERY_PART = (True,) * 4
+
+
+def promised(case: Case) -> float:
+    return max(RELATIVE, PER_ROW * case.operands.actions.shape[1])
+
+
+def rows(backend: str, case: Case, wanted: Sequence[bool] = EVERY_PART) -> list[Any]:
+    """What the backend gives, four arrays; None where not wanted."""
+    batch, _, dofs = case.operands.actions.shape
+    shape = (batch, case.program.rows, dofs)
+    out = [np.full(shape, np.nan, case.dtype) if want else None for want in wanted]
+    return run(backend, "forward", case, case.operands, out)
+
+
+def gradients(backend: str, case: Case, wanted: Sequence[bool] = (True,) * 9) -> list[Any]:
+    """What the backend gives for the case's upstream: of actions, then of the parts of the start
+    and those of the goal; None where not wanted."""
+    batch, horizon, dofs = case.operands.actions.shape
+    buffers = [np.full((batch, horizon, dofs), np.nan, case.dtype)]
+    buffers += [np.full((batch, dofs), np.nan) for _ in range(8)]
+    into = [x if want else None for x, want in zip(buffers, wanted, strict=True)]
+    return run(backend, "adjoint", case, case.upstream, into)
+
+
+def run(backend: str, function: str, case: Case, given: Any, results: list[Any]) -> list[Any]:
+    """The function of the backend's module, on arrays or tensors; results as arrays."""
+    module = import_module(f"trajcli.kernels.{MODULES[backend.partition(' ')[0]]}")
+    convert: Any = (lambda x: x) if module.__name__.endswith("native") else tensor
+    operands = Operands(*map_arrays(convert, case.operands))
+    into = map_arrays(convert, results)
+    if function == "forward":
+        module.forward(case.program, operands, into)
+    else:
+        grads = Gradients(into[0], into[1:5], into[5:])
+        module.adjoint(case.program, operands, map_arrays(convert, given), grads)
+    return map_arrays(lambda x: x if isinstance(x, np.ndarray) else x.cpu().numpy(), into)
+
+
+MODULES = {"native": "native", "torch": "torch_ops", "triton": "triton_ops"}
+
+
+def map_arrays(function: Any, values: Sequence[Any]) -> list[Any]:
+    found: list[Any] = []
+    for x in values:
+        if isinstance(x, list | tuple):
+            found.append(map_arrays(function, x))
+        else:
+            found.append(None if x is None else function(x))
+    return found
+
+
+def tensor(values: Any) -> Any:
+    import torch
+
+    found = torch.from_numpy(np.ascontiguousarray(values).copy())
+    return found.cuda() if torch.cuda.is_available() else found
+
+
+# -- beside the reference -----------------------------------------------------------------------
+
+
+@lru_cache(maxsize=512)
+def expected_rows(case: Case, number: Any) -> reference.Expected:
+    return reference.forward(case.program, case.operands, number)
+
+
+@lru_cache(maxsize=512)
+def expected_gradients(case: Case, number: Any) -> Any:
+    horizon = case.operands.actions.shape[1]
+    places = list(range(horizon))
+    if horizon > 400:  # the matrix would be large: some of it, and both ends
+        drawn = np.random.default_rng(horizon).choice(horizon, 60, replace=False)
+        places = sorted({*places[:30], *places[-30:], *map(int, drawn)})
+    found = reference.adjoint(case.program, case.operands, case.upstream, number, places)
+    return places, *found
+
+
+def assert_rows(backend: str, case: Case, number: Any = np.longdouble) -> None:
+    """The backend's rows are the reference's."""
+    want = expected_rows(case, number)
+    for name, found, values, sizes in zip(NAMES, rows(backend, case), *want, strict=True):
+        if not found.size:
+            continue
+        largest = sizes.max(axis=1, keepdims=True)
+        assert_within(found, values, largest, promised(case), f"{name}, {backend}: {case}")
+
+
+def assert_gradients(backend: str, case: Case, number: Any = np.longdouble) -> None:
+    """The backend's gradients are those of the reference."""
+    places, want, sizes = expected_gradients(case, number)
+    of_actions, *of_states = gradients(backend, case)
+    found = [of_actions[:, places], *of_states]
+    for name, values, exact, size in zip(INPUTS, found, want, sizes, strict=True):
+        note = f"gradient of {name}, {backend}: {case}"
+        assert_within(values, exact, size, promised(case), note)
+
+
+@lru_cache(maxsize=4)
+def torch_rows(case: Case) -> list[Any]:
+    return rows("torch", replace(case, dtype="float64"))
+
+
+@lru_cache(maxsize=4)
+def torch_gradients(case: Case) -> list[Any]:
+    return gradients("torch", replace(case, dtype="float64"))
+
+
+def assert_rows_of_torch(backend: str, case: Case) -> None:
+    """The backend's rows are torch's: for trajectories too long for the reference."""
+    want = torch_rows(case)
+    for name, found, values in zip(NAMES, rows(backend, case), want, strict=True):
+        largest = np.abs(values).max(axis=1, keepdims=True)
+        assert_within(found, values, largest, 2 * promised(case), f"{name}, {backend}: {case}")
+
+
+def assert_gradients_of_torch(backend: str, case: Case) -> None:
+    """The same of gradients, within that part of the largest along the trajectory and dof."""
+    want = torch_gradients(case)
+    for name, found, values in zip(INPUTS, gradients(backend, case), want, strict=True):
+        largest = np.abs(values).max(axis=1, keepdims=True) if name == "actions" else abs(values)
+        note = f"gradient of {name}, {backend}: {case}"
+        assert_within(found, values, largest + 1e-9, 2 * promised(case), note)
+
+
+def assert_within(found: Any, want: Any, size: Any, relative: float, what: str) -> None:
+    """Within that part of the size, and half a unit in the last place."""
+    assert found.shape == want.shape, what
+    assert np.isfinite(found).all(), f"{what}: {found[~np.isfinite(found)][0]} in the results"
+    number = Fraction if want.dtype == object else np.longdouble
+    off = abs(reference.numbers(found, number) - want)
+    ulp = np.spacing(np.abs(found)).astype(np.float64)
+    wrong = off.astype(np.float64) > relative * size.astype(np.float64) + LAST_ROUNDING * ulp
+    if wrong.any():
+        first = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise AssertionError(
+            f"{what}: {wrong.sum()} of {wrong.size} values are wrong, the first at {first}: "
+            f"{found[first]!r} for {float(want[first])!r}"
+        )
+
+
+# -- beside itself ------------------------------------------------------------------------------
+
+
+def assert_same_alone(backend: str, case: Case) -> None:
+    """The first, the last and one between have the bits that they have without neighbours."""
+    together = rows(backend, case)
+    batch = len(case.operands.actions)
+    for b in (0, batch // 2, batch - 1):
+        alone = rows(backend, replace(case, operands=one(case.operands, b)))
+        for found, want in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(found[0], want[b])
+
+
+def one(operands: Operands, b: int) -> Operands:
+    """Those of trajectory b."""
+    dt = operands.dt[b : b + 1] if len(operands.dt) > 1 else operands.dt
+    states = []
+    for parts, index in (
+        (operands.start, operands.start_index),
+        (operands.goal, operands.goal_index),
+    ):
+        row = b if index is None else index[b]
+        states.append([None if x is None else x[row : row + 1] if len(x) > 1 else x for x in parts])
+    return Operands(operands.actions[b : b + 1], dt, *states)
+
+
+def assert_same_gradients_alone(backend: str, case: Case) -> None:
+    """The same of gradients."""
+    together = gradients(backend, case)
+    batch = len(case.operands.actions)
+    for b in (0, batch // 2, batch - 1):
+        upstream = [None if g is None else g[b : b + 1] for g in case.upstream]
+        single = replace(case, operands=one(case.operands, b), upstream=upstream)
+        for found, want in zip(gradients(backend, single), together, strict=True):
+            np.testing.assert_array_equal(found[0], want[b])
+
+
+def assert_same_gradients_without_others(backend: str, case: Case) -> None:
+    """Each gradient alone, and all but it, have the bits they have together."""
+    together = gradients(backend, case)
+    for k in range(9):
+        for wanted in ([i == k for i in range(9)], [i != k for i in range(9)]):
+            found = gradients(backend, case, wanted)
+            for some, all_ in zip(found, together, strict=True):
+                if some is not None:
+                    np.testing.assert_array_equal(some, all_)
+
+
+def assert_same_without_others(backend: str, case: Case) -> None:
+    """Each output alone, and all but it, have the bits they have together."""
+    together = rows(backend, case)
+    for m in range(4):
+        for wanted in ([k == m for k in range(4)], [k != m for k in range(4)]):
+            found = rows(backend, case, wanted)
+            for want, some, all_ in zip(wanted, found, together, strict=True):
+                if want:
+                    np.testing.assert_array_equal(some, all_)

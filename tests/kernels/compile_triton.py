@@ -1,0 +1,230 @@
+"""Compile the Triton kernels for compute capabilities, with no device at hand, and say what came.
+
+    python tests/kernels/compile_triton.py 8.9 9.0
+
+Launches are stopped once their kernel is compiled. Of each kernel: the seconds that took, its
+registers, the bytes it spills, and of the loop over tiles what a thread does for one element in
+machine instructions: all of them, and those of the float64 pipe (arithmetic and conversions, of
+which cheaper cards have one for 32 or 64 of float32's). For test_triton_compiled.py, in a process
+of its own: it stands in for Triton's driver. Of another Triton, such as the oldest one supported:
+
+    pip install --no-deps --target elsewhere triton==3.4.0
+    PYTHONPATH=elsewhere:tests:. python tests/kernels/compile_triton.py 8.9
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import re
+import subprocess
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import triton.backends.nvidia
+from kernels.cases import Job, case, job
+from kernels.comparison import gradients, rows
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+MEASURED: list[tuple[Job, str, int, str]] = [
+    (job("acceleration"), "[1,1]", 7, "float32"),
+    (job("jerk", scheme="zoh"), "[1,1]", 7, "float32"),
+    (job("central"), "[1,1]", 7, "float32"),
+    (job("bspline", degree=5), "[1,1]", 7, "float32"),
+]
+"""Mode, dt, dofs, type."""
+GOALS: list[tuple[Job, str, int, str]] = [
+    (job("central", ends="goal"), "[B,H]", 7, "float32"),
+    (job("bspline", degree=3, steps=5, ends="goal"), "[1,1]", 7, "float64"),
+]
+OTHERS: list[tuple[Job, str, int, str]] = [
+    (job("jerk", scheme="foh"), "[B,H]", 1, "float64"),
+    (job("clique", recorded=True), "[1,H]", 33, "float32"),
+    (job("central", recorded=True), "[B,1]", 6, "float32"),
+]
+"""With the rest, all that compiles to something of another kind."""
+TOOLS = Path(triton.backends.nvidia.__file__).parent / "bin"
+
+
+class NoDevice:
+    """As much of Triton's driver as compiling asks for."""
+
+    capability = 90
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", self.capability, 32)
+
+    def get_current_device(self) -> int:
+        return self.capability  # what is compiled is kept by device
+
+    def get_current_stream(self, device: int = 0) -> int:
+        return 0
+
+
+compiled: list[tuple[Any, float]] = []
+_run = JITFunction.run
+
+
+def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+    began = time.perf_counter()
+    kernel = _run(self, *arguments, grid=grid, warmup=True, **options)
+    compiled.append((kernel, time.perf_counter() - began))
+    return kernel
+
+
+def launch(work: Job, form: str, dofs: int, dtype: str, batch: int = 20, horizon: int = 32) -> None:
+    """Forward and adjoint."""
+    given = case(work, (batch, horizon, dofs), form, dtype)
+    state = [np.ones((batch, dofs), dtype)] * 4  # no part is missing, as it may be in cases
+    given = replace(given, operands=given.operands._replace(start=state, goal=state))
+    rows("triton", given)
+    gradients("triton", given)
+
+
+# -- machine code -------------------------------------------------------------------------------
+
+
+def tool(name: str, options: list[str], content: bytes) -> str:
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(content)
+        file.flush()
+        command = [str(TOOLS / name), *options, file.name]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def basic_blocks(text: str) -> tuple[list[list[str]], list[list[int]]]:
+    """Instructions of each block of a disassembly, and which blocks come after it."""
+    blocks: list[list[str]] = [[]]
+    labels: dict[str, int] = {}
+    jumps: dict[int, tuple[str | None, bool]] = {}
+    for line in text.splitlines():
+        if label := re.match(r"(\.L_x_\d+):", line.strip()):
+            blocks.append([])
+            labels[label[1]] = len(blocks) - 1
+        elif found := re.match(r"\s*/\*\w+\*/\s+(@\S+\s+)?([A-Z][\w.]*)([^;]*);", line):
+            guard, name, rest = found.groups()
+            blocks[-1].append(name)
+            if name.split(".")[0] in ("BRA", "EXIT", "RET"):
+                target = re.search(r"\.L_x_\d+", rest)
+                falls = bool(guard) or "P" in rest.split("`")[0]
+                jumps[len(blocks) - 1] = (target[0] if target else None, falls)
+                blocks.append([])
+    after = []
+    for i in range(len(blocks)):
+        target, falls = jumps.get(i, (None, True))
+        ways = [labels[target]] if target else []
+        after.append([*ways, *([i + 1] if falls and i + 1 < len(blocks) else [])])
+    return blocks, after
+
+
+def shortest_round(blocks: list[list[str]], after: list[list[int]], begin: int) -> list[str]:
+    """The fewest instructions on a way from a block back to itself."""
+    heap = [(len(blocks[i]), i, (i,)) for i in after[begin]]
+    done = set()
+    while heap:
+        length, here, way = heapq.heappop(heap)
+        if here == begin:
+            return [name for i in way for name in blocks[i]]
+        if here not in done:
+            done.add(here)
+            for i in after[here]:
+                heapq.heappush(heap, (length + len(blocks[i]), i, (*way, i)))
+    return []
+
+
+FLOAT64 = re.compile(r"D(ADD|MUL|FMA|SETP)|F2F|MUFU\.\w*64|[IF]2[IF]\.\w*F64")
+
+
+def stores(names: list[str]) -> int:
+    """How many of them are to shared memory."""
+    return sum(name.startswith("STS") for name in names)
+
+
+def per_element(kernel: Any, dofs: int) -> dict[str, float]:
+    """Instructions of the loop over tiles, which exchanges most through shared memory, where
+    nothing out of the ordinary happens: no point is made of a state."""
+    blocks, after = basic_blocks(tool("nvdisasm", ["-c"], kernel.asm["cubin"]))
+    rounds = (shortest_round(blocks, after, i) for i, block in enumerate(blocks) if stores(block))
+    loop = max(rounds, key=lambda names: (stores(names), -len(names)), default=[])
+    lanes = 128 // dofs * dofs / 128
+    elements = (4 if dofs > 1 else 8) * lanes
+    return {
+        "instructions": len(loop) / elements,
+        "float64": sum(bool(FLOAT64.match(name)) for name in loop) / elements,
+    }
+
+
+def report(kernel: Any, seconds: float, dofs: int) -> dict[str, Any]:
+    resources = tool("cuobjdump", ["-res-usage"], kernel.asm["cubin"])
+    return {
+        "seconds": seconds,
+        "registers": int(re.findall(r"REG:(\d+)", resources)[0]),
+        "spilled": int(re.findall(r"STACK:(\d+)", resources)[0]),
+        **per_element(kernel, dofs),
+    }
+
+
+def compile_jobs(capability: int, jobs: Any) -> list[dict[str, Any]]:
+    NoDevice.capability = capability
+    found = []
+    for work, form, dofs, dtype in jobs:
+        compiled.clear()
+        launch(work, form, dofs, dtype)
+        for direction, (kernel, seconds) in zip(("forward", "adjoint"), compiled, strict=True):
+            about = {"job": str(work), "dt": form, "dofs": dofs, "dtype": dtype}
+            row = {"capability": capability, **about, "direction": direction}
+            found.append(row | report(kernel, seconds, dofs))
+    return found
+
+
+def variants() -> int:
+    """Kernels that blocks of other sizes need, beside those of the first."""
+    compiled.clear()
+    work = job("central", ends="goal")
+    for batch, horizon in ((64, 32), (1, 32), (63, 32), (16, 31), (2, 1), (3, 2)):
+        launch(work, "[B,1]", 7, "float32", batch, horizon)
+    return len({kernel.hash for kernel, _ in compiled}) - 2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("capabilities", nargs="*")
+    parser.add_argument("--json", action="store_true", help="what the tests look at")
+    arguments = parser.parse_args()
+    driver.set_active(NoDevice())
+    JITFunction.run = compile_only
+    torch.set_num_threads(1)
+    if arguments.json:
+        print(json.dumps(for_the_tests()))
+    for name in arguments.capabilities:
+        say(compile_jobs(int(name.replace(".", "")), [*MEASURED, *GOALS, *OTHERS]))
+
+
+def for_the_tests() -> dict[str, Any]:
+    """A second or so for each kernel: of some capabilities, a part."""
+    parts = {90: [*MEASURED, *GOALS, *OTHERS], 89: MEASURED, 75: GOALS[:1], 80: GOALS[:1]}
+    parts[120] = GOALS[:1]
+    kernels = [row for capability, jobs in parts.items() for row in compile_jobs(capability, jobs)]
+    return {"kernels": kernels, "variants": variants()}
+
+
+def say(found: list[dict[str, Any]]) -> None:
+    for row in found:
+        print(
+            f"{row['capability']:>4} {row['job']:<26}{row['direction']:<8} dt {row['dt']:<6}"
+            f"{row['dofs']:>3} dofs {row['dtype']}: {row['seconds']:4.1f} s, "
+            f"{row['registers']:>3} registers, {row['spilled']:>3} B spilled, an element "
+            f"{row['instructions']:5.1f} instructions, {row['float64']:4.1f} of float64"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The backends that the tests of kernels run on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from trajcli.kernels import cuda
+from trajcli.kernels.choose import interpreted
+
+LEVELS = {"1": "baseline", "3": "x86-64-v3", "4": "x86-64-v4"}
+BACKENDS = ["torch", *(f"native {level}" for level in LEVELS)]
+if interpreted() or cuda.driver():
+    BACKENDS.append("triton")
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """torch; the compiled kernels held to an instruction set: any machine's, AVX2, AVX-512; and
+    Triton's where there is a CUDA device, or the interpreter is switched on for the process."""
+    name, _, level = request.param.partition(" ")
+    if name == "native":
+        from trajcli.kernels import native
+
+        if native.absence():
+            pytest.skip(native.absence())
+        monkeypatch.setenv("TRAJCLI_INSTRUCTIONS", level)
+        if native.instruction_set() != LEVELS[level]:
+            pytest.skip(f"this machine has no {LEVELS[level]}")
+    elif name == "triton" and not interpreted() and cuda.absence():
+        pytest.skip(cuda.absence())
+    return str(request.param)
+
+
+@pytest.fixture
+def compiled(backend: str) -> str:
+    """Those to compare with torch."""
+    if backend == "torch":
+        pytest.skip("it is the one compared with")
+    return backend
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread() -> Iterator[None]:
+    """torch gains nothing by more on arrays this small, and they disturb each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

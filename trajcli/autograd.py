@@ -1,0 +1,261 @@
+"""Gradients through the kernels, and functions that change the gradients passing through them.
+
+For fixed dt every mode is linear in its actions, start and goal: x = L(u, s, g). Its transpose is
+the adjoint kernel, (ū, s̄, ḡ) = Lᵀ(x̄). Each is the other's derivative.
+
+The gradient of dt follows from these: see :mod:`trajcli.kernels.steps`. That of bands with steps of
+their own, forward mode and torch.func go through :mod:`trajcli.kernels.torch_ops`, which torch
+differentiates itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd import Function, forward_ad
+
+from trajcli.errors import Fault, UsageError
+from trajcli.kernels import torch_ops
+from trajcli.kernels.program import Band, Gradients, Operands, Program
+from trajcli.kernels.steps import gradient_of_dt
+
+Tensors = Sequence[Tensor | None]
+
+
+def integrate(
+    program: Program, operands: Operands, kernels: Any, dtype: torch.dtype, wanted: Sequence[bool]
+) -> list[Tensor | None]:
+    """The outputs [B, T, D] of a program, differentiable in all operands; None if not wanted."""
+    own_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
+    if kernels is torch_ops or needs_torch() or (own_steps and isinstance(program, Band)):
+        rows = torch_ops.trajectories(program, operands, wanted)
+        return [None if x is None else x.to(dtype) for x in rows]
+    given = (operands.dt, operands.actions, *operands.start, *operands.goal)
+    index = (operands.start_index, operands.goal_index)
+    needed = (True,) * 4 if own_steps else tuple(wanted)
+    found = Integrate.apply(Job(program, kernels, kernels, dtype, needed, index), *given)
+    return [x if want else None for x, want in zip(found, wanted, strict=True)]
+
+
+class Job(NamedTuple):
+    """What is linear in its tensors, without them.
+
+    ``kernels`` take the tensors of the first derivative, ``general`` any. ``rows``: the start and
+    the goal index.
+    """
+
+    program: Program
+    kernels: Any
+    general: Any
+    dtype: torch.dtype
+    wanted: tuple[bool, ...]
+    rows: tuple[Tensor | None, Tensor | None] = (None, None)
+
+
+class Integrate(Function):
+    """dt, actions, four parts of the start and of the goal to the outputs, None if not wanted."""
+
+    @staticmethod
+    def forward(ctx: Any, job: Job, dt: Tensor, *given: Any) -> tuple[Tensor | None, ...]:
+        operands = Operands(given[0], dt, given[1:5], given[5:9], *job.rows)
+        if _in_memory(given):
+            batch, _, dofs = given[0].shape
+            shape = (batch, job.program.rows, dofs)
+            found = tuple(
+                [given[0].new_empty(shape, dtype=job.dtype) if x else None for x in job.wanted]
+            )
+            job.kernels.forward(job.program, operands, found)
+        else:
+            rows = torch_ops.trajectories(job.program, operands, job.wanted)
+            found = tuple(None if x is None else x.to(job.dtype) for x in rows)
+        ctx.job, ctx.given = job, [None if x is None else (x.shape, x.dtype) for x in given]
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(dt, *((*given, *found) if ctx.needs_input_grad[1] else ()))
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
+        job: Job = ctx.job
+        _, of_dt, *needed = ctx.needs_input_grad
+        dt, *saved = ctx.saved_tensors
+        wanted = tuple(
+            x is not None and (of_dt or need) for x, need in zip(ctx.given, needed, strict=True)
+        )
+        shape, dtype = ctx.given[0]
+        # for the sake of dt, gradients are not rounded
+        actions = shape, torch.float64 if of_dt else dtype
+        pulled = PullBack.apply(job, actions, wanted, dt, *upstream)
+        indices = (None, *(job.rows[:1] * 4), *(job.rows[1:] * 4))
+        found = [
+            _shared(grad, given[0][0], index) if need and given is not None else None
+            for grad, given, need, index in zip(pulled, ctx.given, needed, indices, strict=True)
+        ]
+        steps = None
+        if of_dt:
+            given, rows = saved[:9], saved[9:]
+            own = [
+                x if index is None or x is None else x[index]
+                for x, index in zip(given, indices, strict=True)
+            ]
+            steps = gradient_of_dt(job.program, dt, own, pulled, rows, upstream)
+        return None, steps, *found
+
+
+class PullBack(Function):
+    """Gradients of the outputs to those of the actions and of each trajectory's own states."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
+    ) -> tuple[Tensor | None, ...]:
+        (batch, _, dofs), dtype = shape, _ = actions
+        if _in_memory(upstream):
+            found = [dt.new_empty(shape, dtype=dtype) if wanted[0] else None]
+            found += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
+            none = dt.new_zeros(()).expand(shape)  # of the actions, only the shape matters
+            gradients = Gradients(found[0], found[1:5], found[5:9])
+            job.kernels.adjoint(job.program, Operands(none, dt), upstream, gradients)
+        else:
+            pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
+            found = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
+        ctx.job, ctx.shape = job, shape
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(dt, *((*upstream, *found) if ctx.needs_input_grad[3] else ()))
+        ctx.wanted = tuple(x is not None for x in upstream)
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *moved: Any) -> tuple[Any, ...]:
+        dt, *saved = ctx.saved_tensors
+        moving = [x for x in moved if x is not None]
+        if not moving:
+            return (None,) * 8
+        if moved[0] is None:
+            moved = (moving[0].new_zeros(()).expand(ctx.shape), *moved[1:])
+        job = ctx.job._replace(
+            kernels=ctx.job.general,
+            dtype=torch.float64,
+            wanted=ctx.wanted,
+            rows=(None, None),
+        )
+        rows = Integrate.apply(job, dt, *moved)
+        steps = None
+        if ctx.needs_input_grad[3]:
+            steps = gradient_of_dt(job.program, dt, moved, saved[4:], rows, saved[:4])
+        return None, None, None, steps, *rows
+
+
+def _shared(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
+    """The sum over the trajectories that share a state; grad has each one's own."""
+    if grad is None or (index is None and grad.shape[0] == count):
+        return grad
+    if index is None:
+        return grad.sum(0, keepdim=True)
+    return grad.new_zeros(count, grad.shape[1]).index_add(0, index, grad)
+
+
+def _in_memory(tensors: Sequence[Tensor | None]) -> bool:
+    """Whether there are values, and no tensor stands for many, as in batched gradients."""
+    try:
+        for x in tensors:
+            if x is not None:
+                x.data_ptr()
+    except RuntimeError:
+        return False
+    return True
+
+
+def needs_torch() -> bool:
+    """Whether torch.func or forward mode is at work, and differentiates torch's own operations."""
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
+    """x, bit for bit; gradients that flow back through it are multiplied by ``factor``.
+
+    factor: a number or a tensor that broadcasts to x, in any unit; 0 and negative numbers are
+    allowed. Forward-mode tangents are not scaled: the values are x's, and so is how they move.
+    In a double backward the factor multiplies again, as the chain rule has it. The manner is
+    that of torchlogix's GradFactor. Raises UsageError for a factor that requires a gradient,
+    for there is none.
+    """
+    if not isinstance(factor, Tensor):
+        factor = torch.as_tensor(factor, dtype=x.dtype, device=x.device)
+    if factor.requires_grad:
+        what = "the gradient factor has no gradient of its own"
+        raise UsageError(Fault(what, "factor", hint="scale_gradient(x, factor.detach())"))
+    if torch.broadcast_shapes(x.shape, factor.shape) != x.shape:
+        found = str(tuple(factor.shape))
+        raise UsageError(
+            Fault("the factor does not broadcast", "factor", str(tuple(x.shape)), found)
+        )
+    scaled: Tensor = _ScaleGradient.apply(x, factor)
+    return scaled
+
+
+def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None = None) -> Tensor:
+    """x, bit for bit; gradients that flow back are clipped, each trajectory's on its own.
+
+    x [B, ...]. norm: the largest Euclidean norm of one trajectory's gradient, which is scaled
+    down to it; value: the largest absolute value of an entry. None (the default) clips nothing;
+    with both, values are clipped first. A clipped gradient is no derivative of anything, so a
+    second one through it is that of the clipping.
+    """
+    for name, bound in (("norm", norm), ("value", value)):
+        if bound is not None and not bound >= 0:
+            raise UsageError(Fault("a bound that is negative or NaN", name, ">= 0", str(bound)))
+    if norm is None and value is None:
+        return x
+    clipped: Tensor = _ClipGradient.apply(x, norm, value)
+    return clipped
+
+
+class _ScaleGradient(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, factor: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (factor,) = ctx.saved_tensors
+        return (grad * factor).to(grad.dtype), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
+        return tangent.view_as(tangent)
+
+
+class _ClipGradient(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, norm: float | None, value: float | None) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.bounds = inputs[1:]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        norm, value = ctx.bounds
+        if value is not None:
+            grad = grad.clamp(-value, value)
+        if norm is not None:
+            inner = tuple(range(1, grad.ndim))
+            length = (grad * grad).sum(inner, keepdim=True).sqrt() if inner else grad.abs()
+            grad = grad * torch.where(length > norm, norm / length, 1.0)
+        return grad, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        return tangent.view_as(tangent)

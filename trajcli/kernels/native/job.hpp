@@ -1,0 +1,45 @@
+// The structures of fields.def, and what all levels share of one run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace trajcli {
+
+using Int = std::int64_t;
+using Real = double;
+using Address = void*;
+
+#define STRUCT(name) struct name {
+#define FIELD(type, name) type name;
+#define FIELDS(type, name, count) type name[count];
+#define END };
+#include "fields.def"
+#undef STRUCT
+#undef FIELD
+#undef FIELDS
+#undef END
+
+constexpr Int NOT_FINITE = -1;
+
+// One call, seen by all of its threads.
+struct Run {
+    const Job& job;
+    std::atomic<Int> status{0};  // an errno, or NOT_FINITE: then the rest is not computed
+    std::atomic<Int> faults{0};
+};
+
+// Elements of any type, one after another, as doubles: rows of ``columns`` from ``from`` on.
+void convert(const Array& array, const char* from, Int rows, Int columns, double* to);
+
+// Writes all bytes at that place of a file; returns 0 or an errno.
+int write_file(Int file, Int offset, const char* from, Int bytes);
+
+// The functions of a level: how many items of work a job has (see Split in tile.hpp), and some of
+// them done.
+struct Engine {
+    Int (*items)(const Job&);
+    void (*run)(Run&, Int, Int);
+};
+
+}  // namespace trajcli

@@ -1,0 +1,160 @@
+"""What the compiled kernels are given: the structures of fields.def, filled."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajcli.kernels.program import Array, Band, Cascade, Operands, Program
+
+TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
+SWAPPED = 16
+STREAMED = 4 << 20
+"""Bytes of output that no longer fit the caches: they are written past them."""
+TILE, FILE_TILE = 1 << 12, 1 << 14
+"""Elements of each output that are computed before they are written, to memory or to a file."""
+
+
+class InFile(NamedTuple):
+    """An output that lies in a file: C contiguous, in this machine's byte order.
+
+    descriptor: of a file open for writing. offset: of the first element, in bytes. dtype:
+    float32 or float64.
+    """
+
+    descriptor: int
+    offset: int
+    dtype: Any
+
+
+def _structures() -> dict[str, type[ctypes.Structure]]:
+    kinds: dict[str, Any] = {
+        "Int": ctypes.c_int64,
+        "Real": ctypes.c_double,
+        "Address": ctypes.c_void_p,
+    }
+    fields: list[tuple[str, Any]] = []
+    name = ""
+    text = Path(__file__).with_name("fields.def").read_text()
+    for word, arguments in re.findall(r"^([A-Z]+)(?:\((.*?)\))?", text, re.MULTILINE):
+        if word == "STRUCT":
+            name, fields = arguments, []
+        elif word == "END":
+            kinds[name] = type(name, (ctypes.Structure,), {"_fields_": fields})
+        else:
+            kind, field, *count = arguments.split(", ")
+            fields.append((field, kinds[kind] * int(count[0]) if count else kinds[kind]))
+    return kinds
+
+
+STRUCTURES = _structures()
+Job: Any = STRUCTURES["Job"]
+
+
+def address(array: Array) -> int:
+    """Where an array or a CPU tensor begins."""
+    if not isinstance(array, np.ndarray):
+        return int(array.data_ptr())
+    try:
+        buffer: Any = array
+        return ctypes.addressof(ctypes.c_char.from_buffer(buffer))  # four times as fast
+    except (TypeError, ValueError, BufferError):  # read-only, strided or empty
+        return int(array.__array_interface__["data"][0])
+
+
+def layout(array: Array) -> tuple[tuple[int, ...], int]:
+    """The strides in bytes and the type of the elements."""
+    if isinstance(array, np.ndarray):
+        code = array.dtype.str
+        swapped = 0 if array.dtype.isnative else SWAPPED
+        return array.strides, TYPES.index(code[1:].replace("b1", "u1")) + swapped
+    size = array.element_size()
+    kind = "f" if array.dtype.is_floating_point else "u" if not array.dtype.is_signed else "i"
+    return tuple(size * s for s in array.stride()), TYPES.index(f"{kind}{size}")
+
+
+def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
+    """Describe an array to the kernels; axes: which of [trajectory, row, dof] it has.
+
+    Trajectories and rows that are one alone are shared by all: their stride is 0.
+    """
+    if array is None:
+        return
+    strides, entry.type = layout(array)
+    entry.data = address(array)
+    for axis, stride, length in zip(axes, strides, array.shape, strict=True):
+        entry.stride[axis] = stride if length > 1 else 0
+    if axes[-1] == 2 and array.shape[-1] == 1:
+        entry.stride[2] = int(TYPES[entry.type % SWAPPED][1])
+
+
+def place_outputs(job: Any, out: Sequence[Array | InFile | None]) -> None:
+    """Describe outputs: contiguous memory, or places in files."""
+    written, in_file = 0, False
+    for entry, output in zip(job.out, out, strict=True):
+        entry.file = -1
+        if isinstance(output, InFile):
+            in_file, entry.file, entry.data = True, output.descriptor, output.offset
+            job.type = np.dtype(output.dtype) == np.float64
+        elif output is not None:
+            entry.data, job.type = address(output), layout(output)[1]
+            written += output.nbytes
+    job.tile = FILE_TILE if in_file else TILE
+    job.streaming = written >= STREAMED
+
+
+def place_program(job: Any, program: Program) -> list[Any]:
+    """Describe a program; returns the arrays that must outlive the job."""
+    job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
+    if isinstance(program, Cascade):
+        job.order, job.recorded = program.order, program.recorded
+        euler = program.scheme == "euler"
+        for n in (1, 2, 3):
+            factorial = 1 if euler else math.factorial(n)
+            if n < 3:
+                job.carry[n - 1] = 1 / factorial
+            if program.scheme == "foh":
+                factorial = math.factorial(n + 1)
+                job.before[n - 1] = n / factorial
+            job.now[n - 1] = 1 / factorial
+        return []
+    return _place_band(job, program)
+
+
+def _place_band(job: Any, program: Band) -> list[Any]:
+    windows = program.windows
+    kept: list[Any] = [
+        np.ascontiguousarray(program.head, np.float64),
+        np.ascontiguousarray(program.tail, np.float64),
+        np.array(program.base, np.int64),
+    ]
+    job.band = 1
+    job.head, job.tail, job.base = map(address, kept)
+    job.head_count, job.tail_count = len(program.head), len(program.tail)
+    job.held, job.steps, job.spacing = program.held, program.steps, program.spacing
+    job.window_count, job.window_last = windows.count, windows.last
+    job.window_offset, job.window_steps = windows.offset, windows.steps
+    job.window_shift = windows.shift
+    job.width, job.copies, job.kinds = program.width, program.copies, len(program.base)
+    if program.table is not None:
+        kept.append(np.ascontiguousarray(program.table, np.float64))
+        job.table = address(kept[-1])
+    return kept
+
+
+def place_operands(job: Any, operands: Operands) -> None:
+    """Describe what a program is applied to."""
+    job.batch, job.horizon, job.dofs = operands.actions.shape
+    place(job.actions, operands.actions, (0, 1, 2))
+    place(job.dt, operands.dt, (0, 1))
+    for m in range(4):
+        place(job.start[m], operands.start[m], (0, 2))
+        place(job.goal[m], operands.goal[m], (0, 2))
+    place(job.start_index, operands.start_index, (0,))
+    place(job.goal_index, operands.goal_index, (0,))

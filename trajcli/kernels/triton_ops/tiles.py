@@ -1,0 +1,183 @@
+"""Lanes, and the tiles of rows that they exchange with memory, as Triton functions.
+
+A lane computes one dof of one trajectory, row after row. A program has LANES of them: DOFS dofs
+of each of N = LANES // DOFS trajectories (all D dofs where there are no more than LANES). In
+memory the lanes of a row are N short runs far apart; K rows of a trajectory are one long run. So
+rows come and go K at a time: neighbouring threads load what are neighbours in memory, whatever D
+is, and hand it through shared memory to the lanes that own it, and back.
+
+Nothing here depends on neighbours: a trajectory's bits are the same in any batch.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def lanes(batch, D: tl.constexpr, DOFS: tl.constexpr, LANES: tl.constexpr):
+    """Of each lane the trajectory, the dof, and whether there are such."""
+    PARTS: tl.constexpr = (D + DOFS - 1) // DOFS
+    N: tl.constexpr = LANES // DOFS
+    lane = tl.arange(0, LANES)
+    trajectory = (tl.program_id(0) // PARTS).to(tl.int64) * N + lane // DOFS
+    dof = tl.program_id(0) % PARTS * DOFS + lane % DOFS
+    return trajectory, dof, (lane < N * DOFS) & (trajectory < batch) & (dof < D)
+
+
+@triton.jit
+def slots(batch, D: tl.constexpr, DOFS: tl.constexpr, LANES: tl.constexpr, K: tl.constexpr):
+    """K rows of all lanes in the order of memory: by trajectory, row, dof.
+
+    Of each place in that order: the trajectory, the row (0 … K − 1), the dof, whether there are
+    such, and two permutations. The first takes a tile in the order of memory to that of lanes
+    (by row, lane); the second takes it back.
+    """
+    PARTS: tl.constexpr = (D + DOFS - 1) // DOFS
+    N: tl.constexpr = LANES // DOFS
+    LAST: tl.constexpr = LANES * K - 1
+    slot = tl.arange(0, LANES * K)
+    n, rest = slot // (K * DOFS), slot % (K * DOFS)
+    row, column = rest // DOFS, rest % DOFS
+    trajectory = (tl.program_id(0) // PARTS).to(tl.int64) * N + n
+    dof = tl.program_id(0) % PARTS * DOFS + column
+    there = (n < N) & (trajectory < batch) & (dof < D)
+    lane = slot % LANES
+    to_lanes = lane // DOFS * (K * DOFS) + slot // LANES * DOFS + lane % DOFS
+    to_memory = row * LANES + n * DOFS + column
+    # where lanes are left over, the last of them point beyond the tile
+    return trajectory, row, dof, there, tl.minimum(to_lanes, LAST), tl.minimum(to_memory, LAST)
+
+
+@triton.jit
+def load_tile(pointers, mask, to_lanes, K: tl.constexpr):
+    """K rows (2 to 16) in float64, each of all lanes; zero where the mask is not set."""
+    tile = tl.gather(tl.load(pointers, mask=mask, other=0), to_lanes, 0)
+    LANES: tl.constexpr = tile.shape[0] // K
+    # apart bit by bit of the row's number, the lowest first
+    parts = (tl.permute(tl.reshape(tile, [K, LANES]), [1, 0]),)
+    for bit in tl.static_range(4):
+        if 2**bit < K:
+            even = ()
+            odd = ()
+            for part in tl.static_range(2**bit):
+                low, high = tl.split(tl.reshape(parts[part], [LANES, K >> (bit + 1), 2]))
+                even = even + (low,)
+                odd = odd + (high,)
+            parts = even + odd
+    rows = ()
+    for k in tl.static_range(K):
+        rows = rows + (tl.reshape(parts[k], [LANES]).to(tl.float64),)
+    return rows
+
+
+@triton.jit
+def store_tile(pointers, rows, mask, to_memory, K: tl.constexpr):
+    """K rows of all lanes, rounded to what is pointed to."""
+    LANES: tl.constexpr = rows[0].shape[0]
+    parts = ()
+    for k in tl.static_range(K):
+        parts = parts + (rows[k].to(pointers.dtype.element_ty),)
+    for bit in tl.static_range(4):
+        if 2**bit < K:
+            joined = ()
+            for k in tl.static_range(K >> (bit + 1)):
+                joined = joined + (tl.join(parts[k], parts[k + (K >> (bit + 1))]),)
+            parts = joined
+    tile = tl.reshape(tl.permute(tl.reshape(parts[0], [LANES, K]), [1, 0]), [LANES * K])
+    tl.store(pointers, tl.gather(tile, to_memory, 0), mask=mask)
+
+
+@triton.jit
+def load_tiles(arrays, places, mask, to_lanes, K: tl.constexpr):
+    """K rows of each of four arrays; zeros of one that is None."""
+    columns = ()
+    for m in tl.static_range(4):
+        if arrays[m] is None:
+            columns = columns + (zeros_like(tl.arange(0, places.shape[0] // K), K),)
+        else:
+            columns = columns + (load_tile(arrays[m] + places, mask, to_lanes, K),)
+    return columns
+
+
+@triton.jit
+def store_tiles(arrays, places, columns, mask, to_memory, K: tl.constexpr):
+    """K rows of each of four arrays that is not None."""
+    for m in tl.static_range(4):
+        if arrays[m] is not None:
+            store_tile(arrays[m] + places, columns[m], mask, to_memory, K)
+
+
+@triton.jit
+def zeros_like(x, COUNT: tl.constexpr):
+    """COUNT float64 zeros for each lane."""
+    values = ()
+    for _ in tl.static_range(COUNT):
+        values = values + (tl.zeros(x.shape, tl.float64),)
+    return values
+
+
+@triton.jit
+def added(values, others):
+    """The sums of two tuples' values."""
+    sums = ()
+    for i in tl.static_range(len(values)):
+        sums = sums + (values[i] + others[i],)
+    return sums
+
+
+@triton.jit
+def load_state(parts, index, count, lane, D: tl.constexpr):
+    """The four parts of each lane's state in float64; NaN where an index names none."""
+    trajectory, dof, there = lane
+    row = trajectory
+    known = there
+    if index is not None:
+        row = tl.load(index + trajectory, mask=there, other=0)
+        known = there & (row >= 0) & (row < count)
+    else:
+        row = tl.where(count > 1, trajectory, 0)
+    state = ()
+    for m in tl.static_range(4):
+        if parts[m] is None:
+            state = state + (tl.zeros(dof.shape, tl.float64),)
+        else:
+            value = tl.load(parts[m] + row * D + dof, mask=known, other=float("nan"))
+            state = state + (value.to(tl.float64),)
+    return state
+
+
+@triton.jit
+def store_state(parts, state, places, there):
+    """The parts that are wanted."""
+    for m in tl.static_range(4):
+        if parts[m] is not None:
+            tl.store(parts[m] + places, state[m].to(parts[m].dtype.element_ty), mask=there)
+
+
+@triton.jit
+def load_row(parts, places, there):
+    """A row of each of four arrays in float64; zero of one that is none."""
+    values = ()
+    for m in tl.static_range(4):
+        if parts[m] is None:
+            values = values + (tl.zeros(places.shape, tl.float64),)
+        else:
+            value = tl.load(parts[m] + places, mask=there, other=0.0)
+            values = values + (value.to(tl.float64),)
+    return values
+
+
+@triton.jit
+def load_step(steps, i, there):
+    """The i-th step of each lane's trajectory, or the one nearest to it that there is."""
+    pointers, by_step, entries = steps
+    entry = tl.minimum(tl.maximum(i, 0), entries - 1)
+    return tl.load(pointers + entry.to(tl.int64) * by_step, mask=there, other=1.0)
+
+
+@triton.jit
+def write_one(number):
+    """For a probe of what compiles."""
+    tl.store(number, 1.0)

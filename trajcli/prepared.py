@@ -1,0 +1,200 @@
+"""Calls of integrate that follow one on arrays alike, as an optimiser makes them.
+
+What depends on shapes and options alone (checks, the program, tables, the filled structure of the
+compiled kernels) is made at the first such call and kept. A later one allocates the outputs and
+runs, and the kernels tell whether an input was not finite. The bits are the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from trajcli.arrays import is_torch
+from trajcli.inputs import Inputs
+from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
+
+_MOST = 64
+_kept = threading.local()
+"""The calls of each thread: a structure serves one at a time."""
+_FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
+
+
+def key_of(actions: Any, start: Any, dt: Any, options: tuple[Any, ...]) -> Any:
+    """What decides how a call is computed, and is the same for all that are alike.
+
+    None for a call that is not prepared: arrays that are not float32 or float64 in the memory of
+    the CPU, C contiguous, or a dt that is not a number.
+    """
+    if not isinstance(dt, float):
+        return None
+    kinds = tuple([x if x is None else _kind(x) for x in (actions, *parts_of(start))])
+    library = kinds[0] and kinds[0][0]
+    if any(x is not None and (not x or x[0] != library) for x in kinds):
+        return None
+    return kinds, start if isinstance(start, str) else "", options
+
+
+def parts_of(start: Any) -> tuple[Any, ...]:
+    """Four parts of a start state: a State, a position, or none."""
+    if start is None or isinstance(start, str):
+        return (None,) * 4
+    if hasattr(start, "jerk"):
+        return start.position, start.velocity, start.acceleration, start.jerk
+    return start, None, None, None
+
+
+def _kind(array: Any) -> tuple[Any, ...]:
+    """The library, type and shape of an array the kernels take as it is; () for others."""
+    if type(array) is np.ndarray:
+        flags = array.flags
+        good = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
+        return ("numpy", array.dtype, array.shape) if good else ()
+    if is_torch(array) and array.device.type == "cpu" and array.is_contiguous():
+        good = array.dtype.is_floating_point and array.dtype.itemsize >= 4
+        return ("torch", array.dtype, array.shape) if good else ()
+    return ()
+
+
+def find(key: Any) -> Prepared | None:
+    """What is kept of a call like this; None where there was none."""
+    try:
+        found: Prepared | None = _kept.calls.get(key)
+    except (AttributeError, TypeError):  # none yet in this thread; an option that has no hash
+        return None
+    return found
+
+
+def keep(key: Any, call: Prepared) -> None:
+    """Keep a call for those like it."""
+    calls = _kept.__dict__.setdefault("calls", {})
+    if len(calls) >= _MOST:
+        calls.clear()
+    calls[key] = call
+
+
+class Watched:
+    """The compiled kernels, asked whether an input is not finite; None: they have not run."""
+
+    def __init__(self, kernels: Any) -> None:
+        self._kernels = kernels
+        self.finite: bool | None = None
+
+    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
+        """As :func:`trajcli.kernels.native.forward`."""
+        self.finite = self._kernels.forward(program, operands, out, finite=True)
+
+    def adjoint(
+        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+    ) -> None:
+        """As :func:`trajcli.kernels.native.adjoint`."""
+        self._kernels.adjoint(program, operands, upstream, gradients)
+
+
+class Prepared:
+    """A call for given shapes and options. To autograd it is the kernels."""
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        dtype: str,
+        wanted: Sequence[bool],
+        finite: bool,
+        about: tuple[str, Mapping[str, Any]],
+    ) -> None:
+        self.about = about[0], MappingProxyType(about[1])
+        from trajcli.kernels import native
+
+        self._native, self._address = native, native.address
+        self._program, self._operands = inputs.program(), inputs.operands()
+        self._times = inputs
+        shape = (inputs.actions.shape[0], inputs.rows, inputs.actions.shape[2])
+        self._shape, self._dtype = shape, np.dtype(dtype)
+        self._wanted, self._size = tuple(wanted), int(np.prod(shape)) * self._dtype.itemsize
+        self._step, self._dt = self._operands.dt, float(self._operands.dt[0, 0])
+        self._time = inputs.row_times()[0]
+        out = [np.empty(shape, dtype) if want else None for want in wanted]
+        self._forward = native.Forward(self._program, self._operands, out, finite)
+        self._default = [self._address(part) if part is not None else None
+                         for part in self._operands.start]  # fmt: skip
+        self._adjoints: dict[Any, Any] = {}
+        self._finite = True
+        self._torch: Any = None
+
+    def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
+        """The outputs and the time of the rows; None where an input is not finite, or dt not
+        positive, or where it is torch that has to differentiate: the general way then says so."""
+        if dt != self._dt:
+            if not 0.0 < dt < np.inf:
+                return None
+            self._step[0, 0] = self._dt = dt
+            self._time = self._times.mode.row_times(
+                self._step, self._times.horizon, self._times.recorded
+            )[0]
+        if type(actions) is np.ndarray:
+            return self._of_numpy(actions, start)
+        return self._of_torch(actions, start)
+
+    def _of_numpy(self, actions: Any, start: Sequence[Any]) -> Any:
+        block = np.empty((sum(self._wanted), *self._shape), self._dtype)
+        rows = iter(block)
+        at = self._address(block)
+        places: list[int | None] = []
+        for want in self._wanted:
+            places.append(at if want else None)
+            at += self._size if want else 0
+        self._forward.at(self._address(actions), self._addresses(start), places)
+        if not self._forward.run():
+            return None
+        return [next(rows) if want else None for want in self._wanted], self._time.copy()
+
+    def _of_torch(self, actions: Any, start: Sequence[Any]) -> Any:
+        import torch
+
+        from trajcli import autograd
+
+        if self._torch is None:
+            step = torch.from_numpy(self._step)
+            dtype = getattr(torch, self._dtype.name)
+            job = autograd.Job(self._program, self, self._native, dtype, self._wanted)
+            self._torch = job, step
+        job, step = self._torch
+        if autograd.needs_torch():
+            return None
+        rows = autograd.Integrate.apply(job, step, actions, *start, *(None,) * 4)
+        return (rows, torch.from_numpy(self._time.copy())) if self._finite else None
+
+    def _addresses(self, start: Sequence[Any]) -> list[int | None]:
+        return [
+            default if part is None else self._address(part)
+            for part, default in zip(start, self._default, strict=True)
+        ]
+
+    def forward(self, program: Program, operands: Operands, out: Parts) -> None:
+        """As :func:`trajcli.kernels.native.forward`, for arrays like those of the first call."""
+        places = [None if x is None else x.data_ptr() for x in out]
+        start = self._addresses(operands.start)
+        self._forward.at(operands.actions.data_ptr(), start, places)
+        self._finite = self._forward.run()
+
+    def adjoint(
+        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
+    ) -> None:
+        """As :func:`trajcli.kernels.native.adjoint`."""
+        arrays = (*upstream, gradients.actions, *gradients.start)
+        if not all(x is None or x.is_contiguous() for x in arrays):
+            self._native.adjoint(program, operands, upstream, gradients)
+            return
+        at = [None if x is None else x.data_ptr() for x in arrays]
+        # a backward pass may run in another thread than its forward pass
+        key = threading.get_ident(), *[None if x is None else x.dtype for x in arrays]
+        call = self._adjoints.get(key)
+        if call is None:
+            call = self._native.Adjoint(program, self._operands, upstream, gradients)
+            self._adjoints[key] = call
+        call.at(at[:4], at[4], at[5:])
+        call.run()
