@@ -1,11 +1,12 @@
-"""File to file, whole processes: trajcli, a NumPy script, a torch script, and a plain copy.
+"""File to file, whole processes in turns: trajcli, a NumPy script, and a plain copy.
 
-    python benchmarks/files.py [--elements 35000000] [--rounds 5] [--folder DIR] [--json]
-    python benchmarks/files.py --grow        # cost per element as jobs grow
-    python benchmarks/files.py --compress    # --compress against h5py's own gzip
+    python benchmarks/files.py [--jobs large,small,stamped] [--rounds 5] [--folder DIR] [--json]
 
-Every round runs all of them, one after the other; figures are medians over the rounds, ratios
-those of the same round. Peak memory is anonymous memory, looked at every 5 ms (Linux).
+large: 3.5·10⁷ actions [B, 100, 7], float32, 140 MB to 560 MB, in three modes, beside ``cp`` of the
+finished output and peers/numpy_script.py. small: the hundredth of it. stamped: a recording of 10⁶
+rows × 7 with a time stamp for each, mode central, in memory, beside three times numpy.gradient.
+Seconds are medians over the rounds, ratios those of the same round. Peak memory is anonymous
+memory, looked at every 5 ms (Linux).
 """
 
 from __future__ import annotations
@@ -25,8 +26,16 @@ from typing import Any
 import h5py
 import numpy as np
 
-PEERS = Path(__file__).parent / "peers"
+import trajcli
+
+SCRIPT = Path(__file__).parent / "peers" / "numpy_script.py"
 HORIZON, DOFS = 100, 7
+MODES = {
+    "clique": ["--mode", "clique"],
+    "central": ["--mode", "central"],
+    "jerk zoh": ["--mode", "jerk", "--scheme", "zoh"],
+}
+TARGETS = {"large": {"cp": 1.0, "numpy": 0.4}, "small": {"numpy": 1.2}}
 
 
 def make_input(path: Path, elements: int) -> None:
@@ -62,24 +71,18 @@ def whole_process(command: list[str]) -> tuple[float, int]:
     return time.perf_counter() - began, peak
 
 
-def script(name: str, source: Path, target: Path, mode: str) -> list[str]:
-    """The command that runs one of the scripts in peers/."""
-    return [sys.executable, str(PEERS / name), str(source), str(target), mode]
-
-
-def against_peers(folder: Path, elements: int, rounds: int, modes: list[str]) -> list[Any]:
-    """A row per mode: medians and ratios."""
+def against_peers(folder: Path, job: str, elements: int, rounds: int) -> list[dict[str, Any]]:
+    """A row per mode."""
     source = folder / "in.h5"
     make_input(source, elements)
     rows = []
-    for mode in modes:
-        out = {name: folder / f"{name}.h5" for name in ("trajcli", "numpy", "torch", "cp")}
-        line = ["integrate", str(source), "--mode", mode, "--overwrite", "--quiet", "-o"]
+    for mode, options in MODES.items():
+        out = {name: folder / f"{name}.h5" for name in ("trajcli", "cp", "numpy")}
+        line = ["integrate", str(source), *options, "--quiet", "-o", str(out["trajcli"])]
         commands = {
-            "trajcli": [sys.executable, "-m", "trajcli", *line, str(out["trajcli"])],
+            "trajcli": [sys.executable, "-m", "trajcli", *line],
             "cp": ["cp", str(out["trajcli"]), str(out["cp"])],
-            "numpy": script("numpy_script.py", source, out["numpy"], mode),
-            "torch": script("torch_script.py", source, out["torch"], mode),
+            "numpy": [sys.executable, str(SCRIPT), str(source), str(out["numpy"]), mode],
         }
         found: dict[str, list[tuple[float, int]]] = {name: [] for name in commands}
         for _ in range(rounds + 1):
@@ -87,104 +90,80 @@ def against_peers(folder: Path, elements: int, rounds: int, modes: list[str]) ->
                 out[name].unlink(missing_ok=True)
                 found[name].append(whole_process(command))
         seconds = {name: [s for s, _ in runs[1:]] for name, runs in found.items()}
-        row: dict[str, Any] = {"mode": mode, "elements": elements}
-        row |= {f"{name}_seconds": statistics.median(s) for name, s in seconds.items()}
-        for name in ("numpy", "torch", "cp"):
-            pairs = zip(seconds["trajcli"], seconds[name], strict=True)
-            row[f"over_{name}"] = statistics.median(a / b for a, b in pairs)
-        row["peak_mb"] = max(peak for _, peak in found["trajcli"]) / 1e6
-        rows.append(row)
+        row = compared(f"{job} {mode}", seconds, TARGETS[job])
+        rows.append(row | {"peak_mb": max(peak for _, peak in found["trajcli"]) / 1e6})
         for path in out.values():
             path.unlink(missing_ok=True)
     return rows
 
 
-def growth(folder: Path, largest: int) -> list[Any]:
-    """Nanoseconds per element in this process, from 10⁵ elements on."""
-    from trajcli.jobs.request import Request
-    from trajcli.jobs.run import run
-
-    rows = []
-    elements = 10**5
-    while elements <= largest:
-        source, out = folder / "in.h5", folder / "out.h5"
-        make_input(source, elements)
-        seconds = []
-        for _ in range(8 if elements <= 10**7 else 4 if elements <= 10**8 else 2):
-            out.unlink(missing_ok=True)
-            began = time.perf_counter()
-            run(Request(sources=[str(source)], out=out))
-            seconds.append(time.perf_counter() - began)
-        rows.append({"elements": elements, "ns": 1e9 * statistics.median(seconds[1:]) / elements})
-        elements *= 10
-    return rows
+def compared(
+    job: str, seconds: dict[str, list[float]], targets: dict[str, float]
+) -> dict[str, Any]:
+    """Medians, ratios and their targets."""
+    row: dict[str, Any] = {"job": job}
+    row |= {f"{name}_seconds": statistics.median(s) for name, s in seconds.items()}
+    for name, target in targets.items():
+        pairs = zip(seconds["trajcli"], seconds[name], strict=True)
+        row[f"over_{name}"] = statistics.median(a / b for a, b in pairs)
+        row[f"over_{name}_target"] = target
+    return row
 
 
-def compression(folder: Path, elements: int, rounds: int, level: int = 4) -> list[Any]:
-    """--compress against h5py writing the same arrays with its own filter."""
-    from trajcli.jobs.request import Request
-    from trajcli.jobs.run import run
+def stamped(rounds: int) -> dict[str, Any]:
+    """A recording at unequal times, in memory."""
+    random = np.random.default_rng(0)
+    times = np.cumsum(random.uniform(0.9e-3, 1.1e-3, 1_000_000))
+    positions = random.standard_normal((len(times), DOFS), dtype=np.float32)
 
-    source, out, own = folder / "in.h5", folder / "out.h5", folder / "own.h5"
-    make_input(source, elements)
-    run(Request(sources=[str(source)], out=out))
-    with h5py.File(out) as file:
-        arrays = {name: file[name][()] for name in ("position", "velocity", "acceleration", "jerk")}
+    def by_numpy() -> Any:
+        rows = [positions]
+        for _ in range(3):
+            rows.append(np.gradient(rows[-1], times, axis=0))
+        return rows
 
-    def ours() -> None:
-        run(Request(sources=[str(source)], out=out, overwrite=True, compress=level))
+    def by_trajcli() -> Any:
+        return trajcli.integrate(positions, "first", mode="central", times=times)
 
-    def theirs() -> None:
-        with h5py.File(own, "w") as file:
-            for name, x in arrays.items():
-                chunks = (1497, *x.shape[1:]) if len(x) > 1497 else x.shape
-                file.create_dataset(name, data=x, chunks=chunks, compression=level, shuffle=True)
+    seconds: dict[str, list[float]] = {"trajcli": [], "gradient": []}
+    works = {"trajcli": by_trajcli, "gradient": by_numpy}
+    for _ in range(rounds + 1):
+        for name, work in works.items():
+            seconds[name].append(processor_time(work))
+    kept = {name: x[1:] for name, x in seconds.items()}
+    return compared("stamped central", kept, {"gradient": 1.0})
 
-    def timed(what: Callable[[], None]) -> float:
-        began = time.perf_counter()
-        what()
-        return time.perf_counter() - began
 
-    pairs = [(timed(ours), timed(theirs)) for _ in range(rounds + 1)][1:]
-    return [
-        {
-            "level": level,
-            "elements": elements,
-            "seconds": statistics.median(a for a, _ in pairs),
-            "h5py_seconds": statistics.median(b for _, b in pairs),
-            "ratio": statistics.median(a / b for a, b in pairs),
-            "bytes": os.path.getsize(out),
-        }
-    ]
+def processor_time(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    made = work()
+    seconds = time.process_time() - began
+    del made
+    return seconds
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--elements", type=int, default=35_000_000)
+    parser.add_argument("--jobs", default="large,small,stamped")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--modes", default="acceleration,clique,central")
-    parser.add_argument("--folder", default=".")
-    parser.add_argument("--grow", action="store_true")
-    parser.add_argument("--compress", action="store_true")
+    parser.add_argument("--elements", type=int, default=35_000_000, help="of the large job")
+    parser.add_argument("--folder", default=".", help="where the files are for a while")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder) as name:
-        folder = Path(name)
-        if given.grow:
-            rows = growth(folder, given.elements)
-        elif given.compress:
-            rows = compression(folder, given.elements, given.rounds)
-        else:
-            rows = against_peers(folder, given.elements, given.rounds, given.modes.split(","))
+    rows = []
+    for job in given.jobs.split(","):
+        if job == "stamped":
+            rows.append(stamped(given.rounds))
+            continue
+        elements = given.elements // (1 if job == "large" else 100)
+        with tempfile.TemporaryDirectory(dir=given.folder) as name:
+            rows += against_peers(Path(name), job, elements, given.rounds)
     if given.json:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
-        print(
-            "  ".join(
-                f"{k} {v:.3g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()
-            )
-        )
+        numbers = (f"{k} {v:.3g}" for k, v in row.items() if isinstance(v, float))
+        print(f"{row['job']:16}", "  ".join(numbers))
 
 
 if __name__ == "__main__":

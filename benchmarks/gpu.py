@@ -35,9 +35,9 @@ os.environ["TRITON_INTERPRET"] = "1" if "--dry" in sys.argv else "0"  # read wit
 import torch
 from gpu_files import file_to_file, start_up
 
-from trajcli.inputs import Inputs
 from trajcli.kernels import cuda, torch_ops, triton_ops
-from trajcli.kernels.program import BandProgram, run_program
+from trajcli.kernels.choose import triton_absence
+from trajcli.kernels.program import Gradients, Operands
 from trajcli.modes import make_mode
 
 MODES: list[tuple[str, dict[str, Any]]] = [
@@ -47,6 +47,7 @@ MODES: list[tuple[str, dict[str, Any]]] = [
     ("jerk", {}),
     ("jerk", {"scheme": "foh"}),
     ("central", {}),
+    ("central", {"dt": "[1,H]"}),
     ("bspline", {"degree": 3}),
     ("bspline", {"degree": 5}),
     ("teleport", {}),
@@ -55,7 +56,6 @@ HORIZONS: tuple[int, ...] = (16, 32, 100, 1000)
 DOFS: tuple[int, ...] = (1, 6, 7, 14, 32)
 LANES = 1_000_000
 """B · D, at least."""
-LONG = (1, 10_000_000, 7)
 CHECKED = 37
 """Trajectories that are compared."""
 FEW = 4_000_000
@@ -66,7 +66,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DRY = "--dry" in sys.argv
 DEVICE = "cuda"
 if DRY:
-    HORIZONS, DOFS, LANES, LONG, CHECKED, DEVICE = (9,), (1, 7), 14, (1, 33, 7), 3, "cpu"
+    HORIZONS, DOFS, LANES, CHECKED, DEVICE = (9,), (1, 7), 14, 3, "cpu"
     ELEMENTS = 70_000
 
 
@@ -80,76 +80,52 @@ class Job:
 
     def __post_init__(self) -> None:
         B, H, D = self.shape
-        mode = make_mode(self.mode, **self.options)
-        self.actions = torch.randn(self.shape, device=DEVICE)
-        inputs = Inputs(
-            mode=mode,
-            actions=self.actions,
-            start={"position": torch.randn(1, D, device=DEVICE)},
-            goal={},
-            dt=torch.tensor(0.02, device=DEVICE),
+        options = dict(self.options)
+        uneven = options.pop("dt", "") == "[1,H]"
+        dt = 0.02 + 0.01 * torch.rand(1, H if uneven else 1, device=DEVICE, dtype=torch.float64)
+        start = [torch.randn(1, D, device=DEVICE), None, None, None]
+        self.program = make_mode(self.mode, **options).program(H, False, uneven)
+        self.operands = Operands(torch.randn(self.shape, device=DEVICE), dt, start)
+        shape = (B, self.program.rows, D)
+        self.rows = [torch.empty(shape, device=DEVICE) for _ in range(4)]
+        self.gradients = Gradients(
+            torch.empty(self.shape, device=DEVICE),
+            [torch.empty(B, D, device=DEVICE, dtype=torch.float64) for _ in range(4)],
         )
-        self.program: Any = inputs.program(DEVICE, gathers=True)
-        self.out = [torch.empty(B, mode.rows(H, False), D, device=DEVICE) for _ in range(4)]
-        self.grad = torch.empty(self.shape, device=DEVICE)
 
     @property
     def bytes_moved(self) -> int:
-        return int(4 * self.actions.numel() + sum(4 * buffer.numel() for buffer in self.out))
+        return int(4 * self.operands.actions.numel() + sum(4 * x.numel() for x in self.rows))
 
-    def forward(self, kernels: Any) -> None:
-        run_program(self.program, kernels, self.out)
+    def forward(self, kernels: Any) -> list[torch.Tensor]:
+        kernels.forward(self.program, self.operands, self.rows)
+        return self.rows
 
-    def adjoint(self, kernels: Any) -> list[torch.Tensor]:
-        """Gradients of the actions (and whatever comes with them), upstream in the outputs."""
-        program, upstream = self.program, [g[:, 1:] for g in self.out]
-        if isinstance(program, BandProgram):
-            head, tail = program.head, program.tail
-            points = program.actions, head, tail
-            into = self.grad if kernels is triton_ops else None
-            found = kernels.band_adjoint(
-                upstream, *points, program.weights, of_table=False, into=into
-            )
-            of_states = [g for end in found[1:3] for g in end or () if g is not None]
-            return [found[0], *of_states]
-        none: list[Any] = [None] * 4
-        options = {"order": program.order, "scheme": program.scheme}
-        if kernels is triton_ops:
-            sources, state = list(none), list(none)
-            sources[program.order] = self.grad
-            triton_ops.adjoint_into(
-                upstream, none, program.dt, self.shape, **options, sources=sources, state=state
-            )
-            return [self.grad]
-        wanted = [m == program.order for m in range(4)]
-        found, _ = kernels.cascade_adjoint(
-            upstream, none, program.dt, self.shape, **options, wanted=wanted
-        )
-        return [found[program.order]]
+    def adjoint(self, kernels: Any) -> list[Any]:
+        """Gradients of actions and of the start, from what is in the rows."""
+        kernels.adjoint(self.program, self.operands, self.rows, self.gradients)
+        return [self.gradients.actions, *self.gradients.start]
 
 
 def check(mode: str, options: dict[str, Any], dofs: int, horizon: int) -> dict[str, float]:
     """Largest differences from torch_ops: outputs in ulp of float32 (beyond 1e-12 of the largest
     value along the trajectory), gradients over their largest value."""
     job = Job(mode, options, (CHECKED, horizon, dofs))
-    job.forward(triton_ops)
-    found = [x.clone() for x in job.out]
-    job.forward(torch_ops)
+    found = [x.clone() for x in job.forward(triton_ops)]
     worst = 0.0
-    for a, b in zip(found, job.out, strict=True):
+    for a, b in zip(found, job.forward(torch_ops), strict=True):
         far = (a.double() - b.double()).abs()
         far = far - 1e-12 * b.double().abs().amax(1, keepdim=True)
         ulp = torch.nextafter(b.abs(), torch.full_like(b, torch.inf)).double() - b.abs().double()
         worst = max(worst, float((far / ulp).max()))
         if not torch.isfinite(a).all():
             worst = float("inf")
-    for g in job.out:
+    for g in job.rows:
         g.normal_()
-    one, two = (job.adjoint(kernels) for kernels in (triton_ops, torch_ops))
+    one = [x.clone() for x in job.adjoint(triton_ops)]
     error = max(
         float((a.double() - b.double()).abs().max() / b.abs().max().clamp(min=1e-30))
-        for a, b in zip(one, two, strict=True)
-        if b.numel()
+        for a, b in zip(one, job.adjoint(torch_ops), strict=True)
     )
     return {"ulp": worst, "gradient": error}
 
@@ -207,7 +183,7 @@ def measure(
     for direction in ("forward", "adjoint"):
         seconds = timed(lambda d=direction: getattr(job, d)(triton_ops), rounds)  # type: ignore[misc]
         slow = _median(lambda d=direction: getattr(few, d)(torch_ops), 3)  # type: ignore[misc]
-        per_action = seconds / job.actions.numel()
+        per_action = seconds / job.operands.actions.numel()
         rows.append(
             {
                 "mode": mode,
@@ -219,14 +195,14 @@ def measure(
                 "seconds": seconds,
                 "gb_per_s": job.bytes_moved / seconds / 1e9,
                 "of_copy": job.bytes_moved / seconds / copy,
-                "over_torch": slow / few.actions.numel() / per_action,
+                "over_torch": slow / few.operands.actions.numel() / per_action,
             }
         )
     return rows
 
 
 def name_of(row: dict[str, Any]) -> str:
-    return " ".join(str(row[key]) for key in ("mode", "scheme", "degree") if key in row)
+    return " ".join(str(row[key]) for key in ("mode", "scheme", "degree", "dt") if key in row)
 
 
 def device_facts(copy: float) -> dict[str, Any]:
@@ -245,7 +221,7 @@ def device_facts(copy: float) -> dict[str, Any]:
 
 
 def check_all(cases: Sequence[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Every mode in four shapes, one of them cut into pieces; prints what is wrong."""
+    """Every mode in four shapes; prints what is wrong."""
     found = []
     for mode, options in cases:
         for dofs, horizon in ((1, 17), (7, 100), (32, 33), (7, 5000))[: 1 if DRY else 4]:
@@ -272,8 +248,8 @@ def say(row: dict[str, Any]) -> None:
 def compile_all(cases: Sequence[tuple[str, dict[str, Any]]], shapes: Sequence[Any]) -> None:
     """Have every kernel compiled, with few trajectories: they are the same for many."""
     for mode, options in cases:
-        for shape in [*((min(64, B), H, D) for B, H, D in shapes), LONG]:
-            job = Job(mode, options, shape)
+        for D in sorted({D for _, _, D in shapes}):  # those of one horizon are those of all
+            job = Job(mode, options, (64, 16, D))
             job.forward(triton_ops)
             job.adjoint(triton_ops)
     if not DRY:
@@ -302,7 +278,7 @@ def measure_all(
     print(f"{'mode':<25}{'B':>9}{'H':>9}{'D':>4}{'ms':>9}{'GB/s':>7}{'of copy':>9}{'torch':>7}")
     found: list[dict[str, Any]] = []
     for mode, options in cases:
-        for shape in [*shapes, LONG]:
+        for shape in shapes:
             if time.perf_counter() > until:
                 print(f"{mode} {options} {shape}: not measured, out of time", flush=True)
                 continue
@@ -320,20 +296,17 @@ def measure_all(
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures the targets are for: worst and median shares, by length and direction."""
+    """The figures the targets are for: worst and median shares, by direction."""
     found: dict[str, Any] = {}
-    for long in (False, True):
-        for direction in ("forward", "adjoint"):
-            some = [
-                row for row in rows if row["direction"] == direction and (row["batch"] == 1) == long
-            ]
-            if some:
-                shares = [row["of_copy"] for row in some]
-                found[f"{'one long' if long else 'many'}, {direction}"] = {
-                    "least_of_copy": min(shares),
-                    "median_of_copy": statistics.median(shares),
-                    "least_over_torch": min(row["over_torch"] for row in some),
-                }
+    for direction in ("forward", "adjoint"):
+        some = [row for row in rows if row["direction"] == direction]
+        shares = [row["of_copy"] for row in some]
+        if some:
+            found[direction] = {
+                "least_of_copy": min(shares),
+                "median_of_copy": statistics.median(shares),
+                "least_over_torch": min(row["over_torch"] for row in some),
+            }
     return found
 
 
@@ -351,7 +324,7 @@ def options_of() -> argparse.Namespace:
 
 def main() -> None:
     began, arguments = time.perf_counter(), options_of()
-    absent = triton_ops.absence() or ("" if DRY else cuda.absence())
+    absent = triton_absence() or ("" if DRY else cuda.absence())
     if absent:
         sys.exit(f"{absent}; --dry runs without a device")
     names = arguments.modes.split(",") if arguments.modes else list(dict(MODES))

@@ -18,11 +18,14 @@ def main() -> None:
     with h5py.File(source) as file:
         u, p0, dt = file["actions"][:], file["start_position"][:][:, None], float(file["dt"][()])
     zero = np.zeros_like(p0)
-    if mode == "acceleration":
-        a = np.concatenate([zero, u], 1)
-        v = (dt * np.cumsum(a, 1, dtype=np.float64)).astype(np.float32)
-        p = (p0 + dt * np.cumsum(v, 1, dtype=np.float64)).astype(np.float32)
-        j = differences(a, dt)
+    if mode == "jerk zoh":
+        j = np.concatenate([zero, u], 1)
+        a = (dt * np.cumsum(j, 1, dtype=np.float64)).astype(np.float32)
+        before = np.concatenate([zero, a[:, :-1]], 1)
+        v = np.cumsum(dt * before + dt**2 / 2 * j, 1, dtype=np.float64).astype(np.float32)
+        past = np.concatenate([zero, v[:, :-1]], 1)
+        gain = dt * past + dt**2 / 2 * before + dt**3 / 6 * j
+        p = (p0 + np.cumsum(gain, 1, dtype=np.float64)).astype(np.float32)
     elif mode == "clique":
         p = np.concatenate([p0, u], 1)
         v = differences(p, dt)
