@@ -1,0 +1,67 @@
+"""What integrate returns: it unpacks, shows itself in a line, is saved and read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trajcli
+
+ACTIONS = np.random.default_rng(0).normal(size=(3, 8, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", ["out.h5", "out.npz", "out"])
+@pytest.mark.parametrize("dt", [0.02, np.linspace(0.01, 0.02, 24).reshape(3, 8)])
+def test_what_was_saved_is_read_back(tmp_path: Path, name: str, dt: Any) -> None:
+    made = trajcli.integrate(ACTIONS, "zero", dt, "jerk", scheme="zoh")
+    made.save(tmp_path / name)
+    read = trajcli.load(tmp_path / name)
+    for a, b in zip([*made, made.time], [*read, read.time], strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    assert (read.mode, dict(read.options)) == ("jerk", dict(made.options))
+
+
+def test_an_output_that_was_not_asked_for_is_none_in_memory_and_absent_in_the_file(
+    tmp_path: Path,
+) -> None:
+    made = trajcli.integrate(torch.from_numpy(ACTIONS), "zero", 0.02, write=["velocity"])
+    p, v, a, j = made
+    assert p is a is j is None
+    made.save(tmp_path / "out.h5")
+    assert list(trajcli.load(tmp_path / "out.h5").outputs()) == ["velocity"]
+    assert v is made.velocity
+
+
+def test_an_existing_file_is_kept_unless_it_may_be_overwritten(tmp_path: Path) -> None:
+    made = trajcli.integrate(ACTIONS, "zero", 0.02)
+    made.save(tmp_path / "out.h5")
+    with pytest.raises(trajcli.OutputError, match="exists"):
+        made.save(tmp_path / "out.h5")
+    made.save(tmp_path / "out.h5", overwrite=True)
+
+
+def test_a_file_without_trajectories_is_refused_with_what_is_in_it(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", actions=ACTIONS)
+    with pytest.raises(trajcli.InputError, match="actions"):
+        trajcli.load(tmp_path / "a.npz")
+
+
+def test_it_shows_itself_in_one_line_of_shapes() -> None:
+    text = repr(trajcli.integrate(ACTIONS, "zero", 0.02, write=["position", "jerk"]))
+    expected = "acceleration: position [3, 9, 2], jerk [3, 9, 2], time [9]; float32"
+    assert text == f"Trajectory({expected})"
+
+
+def test_xarray_gets_its_dimensions_and_times() -> None:
+    pytest.importorskip("xarray")
+    made = trajcli.integrate(ACTIONS, "zero", 0.02)
+    data = made.to_xarray()
+    assert dict(data.sizes) == {"trajectory": 3, "time": 9, "dof": 2}
+    np.testing.assert_array_equal(data.position.sel(time=data.time[-1]), made.position[:, -1])
+    own = trajcli.integrate(ACTIONS, "zero", np.full((3, 8), 0.02)).to_xarray()
+    assert own.time.dims == ("trajectory", "row")

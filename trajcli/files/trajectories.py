@@ -1,0 +1,61 @@
+"""Trajectories in memory to a file and back: what ``Trajectory.save`` and ``trajcli.load`` do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.opening import open_arrays
+from trajcli.files.outputs import discarding, open_output
+from trajcli.files.schema import QUANTITIES, packed_schema
+
+Arrays = Mapping[str, Any]
+
+
+def save(
+    path: Path, outputs: Arrays, time: Any, attributes: Mapping[str, Any], overwrite: bool
+) -> None:
+    """Write outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
+    first = next(iter(outputs.values()))
+    schema = packed_schema(
+        *first.shape,
+        wanted=list(outputs),
+        dtype=first.dtype.name,
+        own_times=time.ndim == 2,
+        attributes=attributes,
+    )
+    output = open_output(path, schema, overwrite, durable=False)
+    with discarding(output):
+        for name, values in {**outputs, "time": time}.items():
+            output.write(name, 0, values)
+        output.finish()
+
+
+def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
+    """The outputs [B, T, D], their time and the attributes of a file that trajcli wrote.
+
+    Raises InputError where there is no output, or no time, in the file.
+    """
+    with open_arrays(path) as file:
+        stored = {name: file.get(name) for name in QUANTITIES}
+        outputs = {
+            name: np.array(array.require_numeric().read())
+            for name, array in stored.items()
+            if array is not None and array.ndim == 3
+        }
+        time = file.get("time")
+        if not outputs or time is None:
+            raise InputError(
+                Fault(
+                    "not one array of trajectories for each output",
+                    str(path),
+                    f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
+                    ", ".join(file.names()[:8]) or "a file without datasets",
+                    "h5py reads groups of trajectories one by one",
+                )
+            )
+        return outputs, np.array(time.read()), dict(file.attributes())
