@@ -34,9 +34,14 @@ def pull_back(
     device = None if choice.backend == "native" else choice.device
     program, operands = inputs.program(), inputs.operands(device)
     batch, horizon, dofs = operands.actions.shape
-    rows = [_empty((batch, inputs.rows, dofs), dtype, device) for _ in PARTS]
+    # for the sake of dt, outputs are kept as they are before they are rounded
+    kind = "float64" if "dt" in wrt else dtype
+    rows = [_empty((batch, inputs.rows, dofs), kind, device) for _ in PARTS]
     choice.kernels.forward(program, operands, rows)
-    outputs = {name: to_numpy(values) for name, values in zip(PARTS, rows, strict=True)}
+    outputs = {
+        name: to_numpy(values).astype(dtype, copy=False)
+        for name, values in zip(PARTS, rows, strict=True)
+    }
     arrays = upstream(outputs)
     pulled = [
         None if name not in arrays else arrays[name] if device is None

@@ -94,7 +94,7 @@ def to_numpy(values: Array) -> Any:
     """A NumPy view where there can be one, else a copy."""
     if not is_torch(values):
         return np.asarray(values)
-    found = values.detach().cpu()
+    found = values.detach().cpu().resolve_neg()
     return (found.float() if str(found.dtype) == "torch.bfloat16" else found).numpy()
 
 
@@ -114,7 +114,7 @@ def to_torch(values: Array, device: str) -> Any:
     import torch
 
     if is_torch(values):
-        return values.to(device)
+        return values.to(device).resolve_neg()
     array = np.asarray(values)
     if array.dtype.itemsize > 8 or array.dtype.kind not in "fiu":
         array = array.astype(np.float64)

@@ -61,20 +61,22 @@ class Integrate(Function):
     @staticmethod
     def forward(ctx: Any, job: Job, dt: Tensor, *given: Any) -> tuple[Tensor | None, ...]:
         operands = Operands(given[0], dt, given[1:5], given[5:9], *job.rows)
+        # for the sake of dt, outputs are kept as they are before they are rounded
+        of_dt = ctx.needs_input_grad[1]
+        dtype = torch.float64 if of_dt else job.dtype
         if _in_memory(given):
             batch, _, dofs = given[0].shape
             shape = (batch, job.program.rows, dofs)
             found = tuple(
-                [given[0].new_empty(shape, dtype=job.dtype) if x else None for x in job.wanted]
+                [given[0].new_empty(shape, dtype=dtype) if x else None for x in job.wanted]
             )
             job.kernels.forward(job.program, operands, found)
         else:
-            rows = torch_ops.trajectories(job.program, operands, job.wanted)
-            found = tuple(None if x is None else x.to(job.dtype) for x in rows)
+            found = tuple(torch_ops.trajectories(job.program, operands, job.wanted))
         ctx.job, ctx.given = job, [None if x is None else (x.shape, x.dtype) for x in given]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(dt, *((*given, *found) if ctx.needs_input_grad[1] else ()))
-        return found
+        ctx.save_for_backward(dt, *((*given, *found) if of_dt else ()))
+        return tuple([None if x is None else x.to(job.dtype) for x in found])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
@@ -96,6 +98,10 @@ class Integrate(Function):
         steps = None
         if of_dt:
             given, rows = saved[:9], saved[9:]
+            if torch.is_grad_enabled() and job.dtype != torch.float64:
+                # what was kept is neither input nor output: it has no derivatives of its own
+                again = job._replace(kernels=job.general, dtype=torch.float64)
+                rows = Integrate.apply(again, dt, *given)
             own = [
                 x if index is None or x is None else x[index]
                 for x, index in zip(given, indices, strict=True)
@@ -135,17 +141,19 @@ class PullBack(Function):
             return (None,) * 8
         if moved[0] is None:
             moved = (moving[0].new_zeros(()).expand(ctx.shape), *moved[1:])
+        of_dt = ctx.needs_input_grad[3]
         job = ctx.job._replace(
             kernels=ctx.job.general,
             dtype=torch.float64,
-            wanted=ctx.wanted,
+            wanted=(True,) * 4 if of_dt else ctx.wanted,
             rows=(None, None),
         )
         rows = Integrate.apply(job, dt, *moved)
         steps = None
-        if ctx.needs_input_grad[3]:
+        if of_dt:
             steps = gradient_of_dt(job.program, dt, moved, saved[4:], rows, saved[:4])
-        return None, None, None, steps, *rows
+        asked = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
+        return None, None, None, steps, *asked
 
 
 def _shared(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:

@@ -26,6 +26,9 @@ def as_array(values: Any, where: str = "input") -> Array:
         real = array.dtype.kind in "fiu"
     if not real:
         raise InputError(Fault("not real numbers", where, "floats or integers", kind))
+    if not is_torch(array) and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64)
     return array
 
 

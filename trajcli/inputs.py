@@ -190,16 +190,20 @@ class Inputs:
         actions = _placed(self.actions, device)
         if str(actions.dtype) == "torch.bfloat16":
             actions = actions.float()  # which not all kernels read
-        elif device is None and actions.dtype.itemsize > 8:
-            actions = actions.astype(np.float64)
         return Operands(
             actions,
-            float64(_placed(self.steps(), device)),
+            self._steps_on(device),
             state(self.start, self.start_index),
             state(self.goal, self.goal_index),
             index(self.start_index),
             index(self.goal_index),
         )
+
+    def _steps_on(self, device: str | None) -> Array:
+        steps = self.steps()
+        if device is not None and not is_torch(steps):
+            steps = np.array(steps)  # the caller may write into his before a backward pass
+        return float64(_placed(steps, device))
 
     def compute(
         self,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ def _kind(array: Any) -> tuple[Any, ...]:
         good = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
         return ("numpy", array.dtype, array.shape) if good else ()
     if is_torch(array) and array.device.type == "cpu" and array.is_contiguous():
-        good = array.dtype.is_floating_point and array.dtype.itemsize >= 4
+        good = array.dtype.is_floating_point and array.dtype.itemsize >= 4 and not array.is_neg()
         return ("torch", array.dtype, array.shape) if good else ()
     return ()
 
@@ -73,7 +72,7 @@ def keep(key: Any, call: Prepared) -> None:
     """Keep a call for those like it."""
     calls = _kept.__dict__.setdefault("calls", {})
     if len(calls) >= _MOST:
-        calls.clear()
+        del calls[next(iter(calls))]  # the oldest
     calls[key] = call
 
 
@@ -96,7 +95,10 @@ class Watched:
 
 
 class Prepared:
-    """A call for given shapes and options. To autograd it is the kernels."""
+    """A call for given shapes and options. To autograd it is the kernels.
+
+    It keeps no array of the call it was made of, but for the start state where that is ``zero``.
+    """
 
     def __init__(
         self,
@@ -104,69 +106,78 @@ class Prepared:
         dtype: str,
         wanted: Sequence[bool],
         finite: bool,
+        zero: bool,
         about: tuple[str, Mapping[str, Any]],
     ) -> None:
-        self.about = about[0], MappingProxyType(about[1])
         from trajcli.kernels import native
 
+        operands = inputs.operands()
+        batch, _, dofs = operands.actions.shape
         self._native, self._address = native, native.address
-        self._program, self._operands = inputs.program(), inputs.operands()
-        self._times = inputs
-        shape = (inputs.actions.shape[0], inputs.rows, inputs.actions.shape[2])
-        self._shape, self._dtype = shape, np.dtype(dtype)
-        self._wanted, self._size = tuple(wanted), int(np.prod(shape)) * self._dtype.itemsize
-        self._step, self._dt = self._operands.dt, float(self._operands.dt[0, 0])
-        self._time = inputs.row_times()[0]
-        out = [np.empty(shape, dtype) if want else None for want in wanted]
+        self._about = about
+        self._program = inputs.program()
+        self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
+        self._shape, self._dtype = (batch, inputs.rows, dofs), np.dtype(dtype)
+        self._wanted = tuple(wanted)
+        start = [x if x is None or zero else _outline(x) for x in operands.start]
+        self._default = [x if x is None else self._address(x) for x in start]
+        self._operands = operands._replace(actions=_outline(operands.actions), start=start)
+        out = [_outline(np.empty(0, dtype), self._shape) if want else None for want in wanted]
         self._forward = native.Forward(self._program, self._operands, out, finite)
-        self._default = [self._address(part) if part is not None else None
-                         for part in self._operands.start]  # fmt: skip
         self._adjoints: dict[Any, Any] = {}
         self._finite = True
         self._torch: Any = None
+        self._take_step(float(operands.dt[0, 0]))
+
+    def _take_step(self, dt: float) -> None:
+        """Another dt, in an array of its own: a backward pass may still need the one before."""
+        self._dt, self._step = dt, np.array([[dt]])
+        self._forward.step_at(self._address(self._step))
+        self._time = self._mode.row_times(self._step, self._horizon, self._recorded)[0]
+        self._torch = None
 
     def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
-        """The outputs and the time of the rows; None where an input is not finite, or dt not
-        positive, or where it is torch that has to differentiate: the general way then says so."""
+        """What a Trajectory is made of; None where an input is not finite, or dt not positive, or
+        where it is torch that has to differentiate: the general way then says so."""
         if dt != self._dt:
             if not 0.0 < dt < np.inf:
                 return None
-            self._step[0, 0] = self._dt = dt
-            self._time = self._times.mode.row_times(
-                self._step, self._times.horizon, self._times.recorded
-            )[0]
+            self._take_step(float(dt))
         if type(actions) is np.ndarray:
-            return self._of_numpy(actions, start)
-        return self._of_torch(actions, start)
-
-    def _of_numpy(self, actions: Any, start: Sequence[Any]) -> Any:
-        block = np.empty((sum(self._wanted), *self._shape), self._dtype)
-        rows = iter(block)
-        at = self._address(block)
-        places: list[int | None] = []
-        for want in self._wanted:
-            places.append(at if want else None)
-            at += self._size if want else 0
-        self._forward.at(self._address(actions), self._addresses(start), places)
-        if not self._forward.run():
-            return None
-        return [next(rows) if want else None for want in self._wanted], self._time.copy()
+            rows = [np.empty(self._shape, self._dtype) if x else None for x in self._wanted]
+            self._forward.at(
+                self._address(actions),
+                self._addresses(start),
+                [x if x is None else self._address(x) for x in rows],
+            )
+            if not self._forward.run():
+                return None
+            time = self._time.copy()
+        else:
+            rows, time = self._of_torch(actions, start)
+            if rows is None:
+                return None
+        name, options = self._about
+        return *rows, time, name, dict(options)
 
     def _of_torch(self, actions: Any, start: Sequence[Any]) -> Any:
         import torch
 
         from trajcli import autograd
 
+        if autograd.needs_torch():
+            return None, None
         if self._torch is None:
-            step = torch.from_numpy(self._step)
+            with torch.inference_mode(False):  # it may be saved for a backward pass
+                step = torch.from_numpy(self._step)
             dtype = getattr(torch, self._dtype.name)
             job = autograd.Job(self._program, self, self._native, dtype, self._wanted)
             self._torch = job, step
-        job, step = self._torch
-        if autograd.needs_torch():
-            return None
-        rows = autograd.Integrate.apply(job, step, actions, *start, *(None,) * 4)
-        return (rows, torch.from_numpy(self._time.copy())) if self._finite else None
+        given = (actions, *start)
+        actions, *start = [x[None] if x is not None and x.dim() == 1 + (x is actions) else x
+                           for x in given]  # fmt: skip
+        rows = autograd.Integrate.apply(*self._torch, actions, *start, *(None,) * 4)
+        return rows if self._finite else None, torch.from_numpy(self._time.copy())
 
     def _addresses(self, start: Sequence[Any]) -> list[int | None]:
         return [
@@ -197,4 +208,13 @@ class Prepared:
             call = self._native.Adjoint(program, self._operands, upstream, gradients)
             self._adjoints[key] = call
         call.at(at[:4], at[4], at[5:])
+        call.step_at(operands.dt.data_ptr())
         call.run()
+
+
+def _outline(array: Any, shape: tuple[int, ...] | None = None) -> Any:
+    """An array of the same type and shape, or of another shape, in rows, without memory."""
+    shape = array.shape if shape is None else shape
+    size = array.dtype.itemsize
+    strides = [size * int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape))]
+    return np.lib.stride_tricks.as_strided(np.zeros(1, array.dtype), shape, strides)

@@ -14,7 +14,7 @@ import numpy as np
 from trajcli import prepared
 from trajcli.arrays import is_torch, to_numpy, to_torch
 from trajcli.checks import as_array, describe
-from trajcli.errors import Fault, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import nonfinite_faults, shape_faults
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import choose
@@ -180,8 +180,7 @@ def integrate(
         ready = prepared.find(key)
         found = None if ready is None else ready.run(actions, prepared.parts_of(start), dt)
         if ready is not None and found is not None:
-            (p, v, a, j), time = found
-            return Trajectory(p, v, a, j, time, *ready.about)
+            return Trajectory(*found)
     chosen = make_mode(
         mode,
         scheme=scheme,
@@ -209,12 +208,9 @@ def integrate(
     elif not allow_nonfinite:
         raise_if_any(nonfinite_faults(inputs))
     if key is not None and choice.backend == "native":
-        prepared.keep(
-            key,
-            prepared.Prepared(
-                inputs, kind, [name in wanted for name in PARTS], not allow_nonfinite, about
-            ),
-        )
+        asked, zero = [name in wanted for name in PARTS], isinstance(start, str)
+        call = prepared.Prepared(inputs, kind, asked, not allow_nonfinite, zero, about)
+        prepared.keep(key, call)
     if tensors:
         outputs = _differentiable(inputs, kernels, device, kind, wanted)
         time = _timed(inputs, device).row_times()
@@ -225,6 +221,8 @@ def integrate(
         time = inputs.row_times()
     if watched is not None and not watched.finite:
         raise_if_any(nonfinite_faults(inputs))
+        if watched.finite is False:
+            raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
     p, v, a, j = (outputs.get(name) for name in PARTS)
     return Trajectory(p, v, a, j, time[0] if time.shape[0] == 1 else time, *about)
 

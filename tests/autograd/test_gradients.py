@@ -366,3 +366,71 @@ def test_dt_may_come_in_only_after_the_gradient_of_the_actions(mode, steps, reco
     assert abs(float((of_dt * turned).sum()) - want) <= tolerance
     _, tangent = torch.func.jvp(slope, (step,), (turned,))
     assert abs(float(tangent.detach()) - want) <= tolerance
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize(("mode", "scheme"), [("jerk", "zoh"), ("acceleration", "foh")])
+def test_second_derivatives_by_steps_of_their_own_need_no_more_than_one_output(mode, scheme, name):
+    random = torch.Generator().manual_seed(3)
+    u = torch.randn(2, 4, 1, dtype=F64, generator=random).requires_grad_()
+    dt = (torch.rand(4, dtype=F64, generator=random) / 2 + 0.75).requires_grad_()
+
+    def output(u, dt):
+        return getattr(integrate(u, "zero", dt, mode, scheme=scheme), name)
+
+    assert torch.autograd.gradgradcheck(output, (u, dt))
+
+
+def test_the_gradient_of_dt_loses_nothing_to_outputs_of_float32():
+    u = torch.full((1, 50, 1), 0.01)
+    start = State(torch.zeros(1, 1), torch.full((1, 1), 5.3))
+    found = []
+    for kind in (torch.float32, torch.float64):
+        dt = torch.tensor(0.002, dtype=F64, requires_grad=True)
+        state = State(start.position.to(kind), start.velocity.to(kind))
+        velocity = integrate(u.to(kind), state, dt).velocity
+        weights = torch.linspace(-1, 1, 51, dtype=kind)[None, :, None]
+        (first,) = torch.autograd.grad((velocity * weights).sum(), dt, create_graph=True)
+        found.append([first, *torch.autograd.grad(first, dt, allow_unused=True)])
+    assert abs(found[0][0] - found[1][0]) <= 1e-6 * abs(found[1][0])
+
+
+def test_second_derivatives_through_dt_are_those_of_float64():
+    found = []
+    for kind in (torch.float32, torch.float64):
+        torch.manual_seed(0)
+        u = torch.randn(2, 6, 1).to(kind).requires_grad_()
+        dt = torch.tensor(0.5, dtype=F64, requires_grad=True)
+        loss = sum(x.double().square().sum() for x in integrate(u, "zero", dt, "jerk"))
+        (first,) = torch.autograd.grad(loss, dt, create_graph=True)
+        found.append([x.double() for x in torch.autograd.grad(first, (u, dt))])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("mode", ["acceleration", "clique", "central", "bspline", "teleport"])
+def test_no_trajectories_have_a_gradient_of_dt_of_zero(mode):
+    u = torch.zeros(0, 6, 2, requires_grad=True)
+    dt = torch.tensor(0.1, requires_grad=True)
+    found = integrate(u, torch.zeros(2), dt, mode)
+    sum(x.sum() for x in found).backward()
+    assert float(dt.grad) == 0.0
+    assert u.grad.shape == (0, 6, 2)
+
+
+def test_steps_that_the_caller_writes_into_later_do_not_change_a_gradient():
+    u, dt = torch.randn(1, 4, 1, dtype=F64).requires_grad_(), np.full(4, 0.1)
+    found = integrate(u, "zero", dt)
+    dt[:] = 5.0
+    (gradient,) = torch.autograd.grad(found.position[:, -1].sum(), u)
+    torch.testing.assert_close(gradient[0, :, 0], 0.01 * torch.arange(4.0, 0.0, -1.0).double())
+
+
+def test_a_negative_view_is_taken_with_its_sign_and_looked_at():
+    u = torch.randn(1, 4, 2)
+    for _ in range(2):
+        found = integrate(torch._neg_view(u), "zero", 0.1)
+        assert torch.equal(found.acceleration[:, 1:], -u)
+    u[0, 1] = torch.nan
+    with pytest.raises(trajcli.InputError, match="NaN"):
+        integrate(torch._neg_view(u), "zero", 0.1)

@@ -49,7 +49,7 @@ def _of_equal_steps(
     for weight, values, grad in zip(weights, [*given, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:
             products = _float64(values) * _float64(grad)
-            total = total + weight * products.reshape(len(grad), -1).sum(1)[:, None]
+            total = total + weight * products.sum(tuple(range(1, grad.ndim)))[:, None]
     return total / dt
 
 

@@ -1,0 +1,183 @@
+"""A call of integrate that is like an earlier one gives what the first of its kind gives."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import trajcli
+from trajcli import State, integrate, prepared
+
+ACTIONS = np.random.default_rng(0).normal(size=(3, 8, 2)).astype(np.float32)
+START = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("acceleration", {}),
+    ("jerk", {"scheme": "foh"}),
+    ("clique", {}),
+    ("central", {}),
+    ("bspline", {"degree": 4, "steps": 3}),
+    ("teleport", {}),
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> None:
+    prepared._kept.__dict__.clear()
+
+
+def fresh(*given: Any, **options: Any) -> trajcli.Trajectory:
+    prepared._kept.__dict__.clear()
+    found = integrate(*given, **options)
+    prepared._kept.__dict__.clear()
+    return found
+
+
+def assert_same(a: trajcli.Trajectory, b: trajcli.Trajectory) -> None:
+    for x, y in zip([*a, a.time], [*b, b.time], strict=True):
+        assert (x is None) == (y is None)
+        if x is not None:
+            assert x.dtype == y.dtype
+            np.testing.assert_array_equal(np.asarray(x), np.asarray(y))
+    assert (a.mode, a.options) == (b.mode, b.options)
+
+
+@pytest.mark.parametrize(("mode", "options"), CASES)
+@pytest.mark.parametrize("library", [np.asarray, torch.from_numpy], ids=["numpy", "torch"])
+@pytest.mark.parametrize("start", ["state", "position", "one", "zero"])
+def test_later_calls_have_the_values_of_the_first(
+    mode: str, options: dict[str, Any], library: Any, start: str
+) -> None:
+    for k, dt in enumerate((0.02, 0.02, 0.5, 0.02)):
+        actions = library(ACTIONS + np.float32(k))
+        given: Any = {
+            "state": lambda k=k: State(library(START + k), library(START * k)),
+            "position": lambda k=k: library(START + k),
+            "one": lambda k=k: library(START[0] + k),
+            "zero": lambda: "zero",
+        }[start]()
+        found = integrate(actions, given, dt, mode, **options)
+        kept = dict(prepared._kept.calls)
+        assert_same(found, fresh(actions, given, dt, mode, **options))
+        prepared._kept.calls = kept
+    assert len(kept) == 1
+
+
+@pytest.mark.parametrize("part", ["actions", "start"])
+def test_nan_is_refused_in_a_later_call_as_in_the_first(part: str) -> None:
+    integrate(ACTIONS, START, 0.02)
+    actions, start = ACTIONS.copy(), START.copy()
+    {"actions": actions, "start": start}[part][1] = np.nan
+    with pytest.raises(trajcli.InputError, match="NaN or Inf"):
+        integrate(actions, start, 0.02)
+
+
+@pytest.mark.parametrize("dt", [0.0, -0.1, float("nan"), float("inf")])
+def test_a_step_that_is_not_positive_is_refused_in_a_later_call(dt: float) -> None:
+    integrate(ACTIONS, START, 0.02)
+    with pytest.raises(trajcli.InputError, match="not positive and finite"):
+        integrate(ACTIONS, START, dt)
+
+
+def test_arrays_that_lie_otherwise_are_not_taken_for_those_of_an_earlier_call() -> None:
+    integrate(ACTIONS, START, 0.02)
+    turned = np.ascontiguousarray(ACTIONS.transpose(1, 0, 2)).transpose(1, 0, 2)
+    for actions in (turned, ACTIONS.astype(">f4"), ACTIONS.astype(np.float16), ACTIONS[:, ::-1]):
+        assert_same(integrate(actions, START, 0.02), fresh(actions, START, 0.02))
+
+
+@pytest.mark.parametrize("wrong", [3.0, True])
+def test_an_option_that_equals_a_right_one_is_still_wrong(wrong: Any) -> None:
+    option = "degree" if wrong == 3 else "steps"
+    integrate(ACTIONS, START, 0.02, "bspline", **{option: int(wrong)})
+    with pytest.raises(trajcli.UsageError, match="whole number"):
+        integrate(ACTIONS, START, 0.02, "bspline", **{option: wrong})
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["warm", "cold"])
+def test_a_gradient_is_that_of_its_own_call_whatever_dt_later_ones_have(before: bool) -> None:
+    start = torch.from_numpy(START)
+    leaves = [torch.from_numpy(ACTIONS).requires_grad_() for _ in range(2)]
+    if before:
+        integrate(leaves[0], start, 0.3)
+    found = integrate(leaves[0], start, 0.1)
+    integrate(leaves[0], start, 0.3)
+    found.position.sum().backward()
+    fresh(leaves[1], start, 0.1).position.sum().backward()
+    assert torch.equal(leaves[0].grad, leaves[1].grad)
+
+
+def test_one_trajectory_may_come_without_its_first_axis_again_and_again() -> None:
+    for library in (np.asarray, torch.from_numpy):
+        actions, start = library(ACTIONS[0]), library(START[0])
+        first = integrate(actions, start, 0.02)
+        assert_same(integrate(actions, start, 0.02), first)
+    leaf = torch.from_numpy(ACTIONS[0]).requires_grad_()
+    place = torch.from_numpy(START[0]).requires_grad_()
+    integrate(leaf, place, 0.02).position.sum().backward()
+    assert leaf.grad.shape == (8, 2)
+    assert place.grad.tolist() == [9.0, 9.0]
+
+
+def test_training_may_follow_inference() -> None:
+    leaf = torch.from_numpy(ACTIONS).requires_grad_()
+    with torch.inference_mode():
+        for _ in range(2):
+            integrate(leaf, "zero", 0.1)
+    integrate(leaf, "zero", 0.1).position.sum().backward()
+    assert leaf.grad is not None
+
+
+def test_no_array_of_a_caller_is_kept() -> None:
+    actions, start = ACTIONS.copy(), START.copy()
+    watched = [weakref.ref(actions), weakref.ref(start)]
+    for _ in range(2):
+        integrate(actions, start, 0.02)
+    del actions, start
+    gc.collect()
+    assert [ref() for ref in watched] == [None, None]
+
+
+def test_results_are_the_callers_own() -> None:
+    first = integrate(ACTIONS, START, 0.02)
+    second = integrate(ACTIONS, START, 0.02)
+    want = copy.deepcopy(second)
+    for x in (*first, first.time):
+        x[...] = -1.0
+    second.options["scheme"] = "other"  # type: ignore[index]
+    third = integrate(ACTIONS, START, 0.02)
+    assert_same(third, want)
+    assert_same(pickle.loads(pickle.dumps(third)), want)
+    assert third.position.flags.owndata
+
+
+def test_more_kinds_of_calls_than_are_kept_push_the_oldest_out() -> None:
+    for k in range(prepared._MOST + 5):
+        integrate(np.zeros((1, 1 + k, 1)), "zero", 0.02)
+    shapes = [key[0][0][2] for key in prepared._kept.calls]
+    assert shapes == [(1, 1 + k, 1) for k in range(5, prepared._MOST + 5)]
+
+
+def test_threads_do_not_disturb_each_other() -> None:
+    want = integrate(ACTIONS, START, 0.02).position
+    wrong: list[int] = []
+
+    def work(k: int) -> None:
+        for _ in range(200):
+            found = integrate(ACTIONS + np.float32(0), START, 0.02 if k % 2 else 0.3)
+            if k % 2 and not np.array_equal(found.position, want):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
