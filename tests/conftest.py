@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-
-os.environ.pop("TRAJCLI_SPEEDS", None)  # figures of who runs the tests are not theirs
 
 
 @pytest.fixture(scope="session")

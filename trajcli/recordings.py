@@ -36,45 +36,25 @@ def smooth(values: Array) -> Array:
     return found
 
 
-class Unwrapped:
-    """Angles [T, D] made continuous, in pieces that follow each other.
-
-    A step of more than half a turn is one of less, the other way round, as in numpy.unwrap.
-    """
-
-    def __init__(self, dofs: Sequence[int]) -> None:
-        self._dofs = list(dofs)
-        self._last: Array = None
-        self._turns: Array = None
-
-    def __call__(self, rows: Array) -> Array:
-        """The next rows [n, D] as float64."""
-        wide = rows.astype(np.float64)
-        if not len(wide):
-            return wide
-        angles = wide[:, self._dofs]
-        first = angles[:1] if self._last is None else self._last
-        steps = np.diff(np.concatenate([first, angles]), axis=0)
-        with np.errstate(invalid="ignore"):  # NaN stays NaN, and is reported where it is
-            turns = -np.ceil(steps / TURN - 0.5)  # half a turn is not a wrap
-        turns = np.cumsum(np.where(np.isfinite(turns), turns, 0.0), 0)
-        turns += 0.0 if self._turns is None else self._turns
-        self._last, self._turns = angles[-1:], turns[-1:]
-        wide[:, self._dofs] = angles + TURN * turns
-        return wide
-
-
 def unwrap(values: Array, dofs: Sequence[int]) -> Array:
-    """[B, T, D] or [T, D] with the angles of some dofs made continuous, as float64."""
+    """[B, T, D] or [T, D] with the angles of some dofs made continuous, as float64.
+
+    A step of more than half a turn is one of less, the other way round, as in numpy.unwrap. What
+    is not finite stays where it is, and the rows behind it go on from the last turn.
+    """
     count = values.shape[-1]
     bad = [d for d in dofs if not 0 <= d < count]
     if bad:
         raise UsageError(
             Fault("no such dof", "dofs", f"0 to {count - 1}", ", ".join(map(str, bad)))
         )
-    if values.ndim == 2:
-        return Unwrapped(dofs)(values)
-    return np.stack([Unwrapped(dofs)(rows) for rows in values])
+    wide = values.astype(np.float64)
+    angles = wide[..., list(dofs)]
+    with np.errstate(invalid="ignore"):
+        turns = -np.ceil(np.diff(angles, axis=-2) / TURN - 0.5)  # half a turn is not a wrap
+    turns = np.cumsum(np.where(np.isfinite(turns), turns, 0.0), -2)
+    wide[..., 1:, list(dofs)] += TURN * turns
+    return wide
 
 
 def pieces(times: Array, longest: float) -> Iterator[tuple[int, int]]:

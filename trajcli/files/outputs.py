@@ -145,8 +145,8 @@ class Output(ABC):
         self._put(descriptor, np.ascontiguousarray(block, self._variable(name).dtype), at)
 
     def place(self, name: str, row: int) -> tuple[int, int] | None:
-        """Where rows of a variable lie from ``row`` on, for who writes them into the file itself:
-        its descriptor and the byte. None where they have to be given to ``write``."""
+        """The file descriptor and byte where rows of a variable lie from ``row`` on, for kernels
+        that write into the file. None where the rows must go through ``write``."""
         return self._at(name, row)
 
     def _at(self, name: str, row: int) -> tuple[int, int]:
