@@ -166,7 +166,7 @@ def integrate(
     unknown modes and options. Formulas: README, "Modes".
 
     On a CUDA device the work is done on the current stream. The host waits for it only to check
-    values and to send numbers and NumPy arrays, those of up to 64 KiB once. With
+    values and to send numbers and NumPy arrays, those of up to 4 KiB once. With
     ``allow_nonfinite``, and while a CUDA graph is captured (after one call to warm up), no values
     on the device are checked: a start or goal index out of range gives NaN there, a dt that is not
     positive what the formulas give.
