@@ -56,6 +56,37 @@ inline void stencil(const Vec gap[4], const Vec inverse[4][4], int base, Vec wei
     }
 }
 
+// The powers of the spacing of a group's trajectories and one over them, in each lane its own.
+class Spacing {
+public:
+    Spacing(const Job& job, const Split& split)
+        : job_(job), lanes_(Split::whole(split.lanes)), values_(8 * lanes_) {}
+
+    void make(const Place& place, Int batch, Int group) {
+        if (job_.dt.stride[0] == 0 && columns_ == group * place.columns) return;
+        columns_ = group * place.columns;
+        double* h = values_.at + lanes_;
+        for (Int i = 0; i < columns_; i++)
+            h[i] = static_cast<double>(job_.spacing) * step_at(job_.dt, batch + i / place.columns, 0);
+        for (Int i = 0; i < columns_; i += W) {
+            Vec power = all(1.0);
+            for (Int m = 0; m < 4; m++, power *= load(h + i)) {
+                store(values_.at + m * lanes_ + i, power);
+                store(values_.at + (4 + m) * lanes_ + i, 1.0 / power);
+            }
+        }
+    }
+
+    Vec power(int m, Int column) const { return load(values_.at + m * lanes_ + column); }
+    Vec inverse(int m, Int column) const { return power(4 + m, column); }
+
+private:
+    const Job& job_;
+    const Int lanes_;
+    Int columns_ = 0;
+    Buffer<double> values_;
+};
+
 // What a row takes: its first point and the point its position is based on, where its weights
 // begin, and which differences [begin, end) have weight.
 struct Window {
@@ -67,8 +98,8 @@ struct Windowed {
     Int rows;
     const Window* at;
     const double* weights;
-    Int differences;
-    Vec scale[4];  // of each order
+    Int differences, lanes;
+    const Spacing* scale;  // or null: none
 
     // Calls ``add`` with each difference of a row. Those without weight are left out, so that no
     // NaN comes through a weight of zero.
@@ -83,27 +114,6 @@ struct Windowed {
     }
 };
 
-// The powers of the spacing of a group's trajectories, in each lane its own.
-struct Spacing {
-    Vec power[4], inverse[4];
-    bool made = false;
-
-    void make(const Job& job, Int batch, Int group) {
-        if (made && job.dt.stride[0] == 0) return;
-        made = true;
-        double h[W];
-        for (Int i = 0; i < W; i++) {
-            const Int g = group > 1 ? i / job.dofs : 0;
-            h[i] = static_cast<double>(job.spacing) * step_at(job.dt, batch + (g < group ? g : 0), 0);
-        }
-        power[0] = inverse[0] = all(1.0);
-        power[1] = load(h);
-        power[2] = power[1] * power[1];
-        power[3] = power[2] * power[1];
-        for (int m = 1; m < 4; m++) inverse[m] = 1.0 / power[m];
-    }
-};
-
 // Which points and weights each of some rows takes, made once where trajectories share them.
 class Weights {
 public:
@@ -111,14 +121,15 @@ public:
 
     Weights(const Job& job, const Split& split, Int rows)
         : job_(job),
-          group_(split.group),
+          split_(split),
           shared_(job.dt.stride[0] == 0),
-          lanes(!job.table && group_ > 1 && !shared_),
+          lanes(!job.table && split.group > 1 && !shared_),
+          width_(lanes ? split.lanes : 1),
           kinds_(job.kinds),
           rows_at_(rows),
-          table_(job.table ? job.kinds * 4 * job.width : rows * COUNT * (lanes ? W : 1)),
-          pitch_((rows + 2 * job.width) * (lanes ? W : 1) + W),
-          flat_(job.table ? 0 : (rows + 2 * job.width) * group_),
+          table_(job.table ? job.kinds * 4 * job.width : rows * COUNT * width_),
+          pitch_((rows + 2 * job.width) * width_ + W),
+          flat_(job.table ? 0 : (rows + 2 * job.width) * split.group),
           gaps_(job.table ? 0 : 5 * pitch_) {
         for (Int kind = 0; kind < job.kinds; kind++) kinds_.at[kind] = find_used(kind);
         for (Int kind = 0; kind < job.kinds; kind++) narrow(kind, kinds_.at[kind]);
@@ -136,18 +147,16 @@ public:
             const Int kind = row + t + job_.window_offset - job_.window_steps * first;
             Window& window = rows_at_.at[t] = kinds_.at[kind];
             window.first += first - from;
-            if (!job_.table) window.weights = t * COUNT * (lanes ? W : 1);
+            if (!job_.table) window.weights = t * COUNT * width_;
         }
         if (job_.table || rows == 0) return;
         measure(shared_ ? 0 : batch, lanes ? count : 1, rows_at_.at[0].first,
                 rows_at_.at[rows - 1].first + job_.width - 1);
-        lanes ? make_lanes(rows) : make_rows(rows);
+        lanes ? make_lanes(rows, count * job_.dofs) : make_rows(rows);
     }
 
     Windowed windows(const Spacing& spacing) const {
-        Windowed found = {rows_, rows_at_.at, table_.at, differences, {}};
-        for (int m = 0; m < 4; m++) found.scale[m] = job_.table ? spacing.inverse[m] : all(1.0);
-        return found;
+        return {rows_, rows_at_.at, table_.at, differences, width_, job_.table ? &spacing : nullptr};
     }
 
 private:
@@ -183,7 +192,7 @@ private:
     // The gaps after points [begin, end) and, in four more arrays, one over the lengths of one to
     // four of them from there on.
     void measure(Int batch, Int group, Int begin, Int end) {
-        const Int count = end - begin, width = lanes ? W : 1;
+        const Int count = end - begin;
         const Int head = job_.head_count > 0 ? job_.head_count - 1 : 0;
         origin_ = begin;
         for (Int g = 0; g < group; g++)
@@ -193,26 +202,25 @@ private:
                     step_at(job_.dt, batch + g, step < 0 ? 0 : step < last ? step : last);
             }
         if (lanes)
-            spread(flat_.at, count, job_.dofs, gaps_.at);
+            spread(flat_.at, group, count, job_.dofs, gaps_.at, width_);
         else
             std::memcpy(gaps_.at, flat_.at, count * sizeof(double));
-        for (Int i = 0; i < count * width; i += W) {
+        for (Int i = 0; i < count * width_; i += W) {
             Vec length = {};
             for (Int k = 0; k < 4; k++) {
-                length += load(gaps_.at + i + k * width);
+                length += load(gaps_.at + i + k * width_);
                 store(gaps_.at + (k + 1) * pitch_ + i, 1.0 / length);
             }
         }
     }
 
-    // Weights at W places behind each other, from the gap ``at`` on.
+    // Weights at W places behind each other, whose gaps begin at ``at``.
     void make_some(Int at, Int base, Vec* weights) const {
-        const Int width = lanes ? W : 1;
         Vec gap[4], inverse[4][4];
         for (int j = 0; j < 4; j++) {
-            gap[j] = load(gaps_.at + (at + j) * width);
+            gap[j] = load(gaps_.at + at + j * width_);
             for (int k = 0; j + k < 4; k++)
-                inverse[k][j] = load(gaps_.at + (k + 1) * pitch_ + (at + j) * width);
+                inverse[k][j] = load(gaps_.at + (k + 1) * pitch_ + at + j * width_);
         }
         switch (base) {  // loops of constant length
             case 0: return stencil(gap, inverse, 0, weights);
@@ -223,12 +231,15 @@ private:
         }
     }
 
-    void make_lanes(Int rows) {
-        for (Int t = 0; t < rows; t++) {
-            Vec weights[COUNT];
-            make_some(rows_at_.at[t].first - origin_, rows_at_.at[t].base, weights);
-            std::memcpy(table_.at + t * COUNT * W, weights, sizeof weights);
-        }
+    void make_lanes(Int rows, Int columns) {
+        for (Int t = 0; t < rows; t++)
+            for (Int column = 0; column < columns; column += W) {
+                Vec weights[COUNT];
+                const Window& row = rows_at_.at[t];
+                make_some((row.first - origin_) * width_ + column, row.base, weights);
+                for (Int i = 0; i < COUNT; i++)
+                    store(table_.at + (t * COUNT + i) * width_ + column, weights[i]);
+            }
     }
 
     // Rows whose windows follow each other at once.
@@ -248,7 +259,7 @@ private:
     }
 
     const Job& job_;
-    const Int group_;
+    const Split& split_;
     const bool shared_;
     Int batch_ = -2, row_ = -1, rows_ = -1, from_ = -1;
 
@@ -257,6 +268,7 @@ public:
     Int differences = 0;  // that rows take
 
 private:
+    const Int width_;  // numbers of a weight
     Buffer<Window> kinds_, rows_at_;
     Buffer<double> table_;
     const Int pitch_;
@@ -267,12 +279,13 @@ private:
 // DIFFERENCES: of a window, or -1: any number. COPIES: positions are points as they are, and there
 // are no weights for them.
 template <int DIFFERENCES, bool LANES, bool COPIES, class Out>
-void band_strip(Windowed windows, Input points, Rows<Out> const* out, Int column) {
+void band_strip(Windowed windows, Input<double> points, Rows<Out> const* out, Int column) {
     const Int count = DIFFERENCES < 0 ? windows.differences : DIFFERENCES;
     Out* to[4];
     for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
     const Int apart = out[0].apart, next = points.apart;
-    const Vec scale[4] = {windows.scale[0], windows.scale[1], windows.scale[2], windows.scale[3]};
+    Vec scale[4];
+    for (int m = 0; m < 4; m++) scale[m] = windows.scale ? windows.scale->inverse(m, column) : all(1.0);
     constexpr int KEPT = DIFFERENCES < 0 ? 1 : DIFFERENCES;
     Vec kept[KEPT] = {};  // the differences of the window that begins at ``from``
     Int from = -2;
@@ -280,8 +293,7 @@ void band_strip(Windowed windows, Input points, Rows<Out> const* out, Int column
         const Window& row = windows.at[t];
         const Int first = row.first;
         const double* point = points.at + first * next + column;
-        const double* weights = windows.weights + row.weights;
-        points.prefetch(first, column);
+        const double* weights = windows.weights + row.weights + (LANES ? column : 0);
         auto difference = [&](Int i) { return load(point + (i + 1) * next) - load(point + i * next); };
         if (DIFFERENCES > 0 && first == from + 1) {
             for (int i = 0; i + 1 < KEPT; i++) kept[i] = kept[i + 1];
@@ -295,7 +307,7 @@ void band_strip(Windowed windows, Input points, Rows<Out> const* out, Int column
             const Vec change = DIFFERENCES < 0 ? difference(i) : kept[i % KEPT];
             for (int m = COPIES; m < 4; m++) {
                 const Int k = (m - COPIES) * count + i;
-                const Vec term = (LANES ? load(weights + k * W) : all(weights[k])) * change;
+                const Vec term = (LANES ? load(weights + k * windows.lanes) : all(weights[k])) * change;
                 sum[m] = i == 0 ? term : sum[m] + term;
             }
         });
@@ -307,24 +319,22 @@ void band_strip(Windowed windows, Input points, Rows<Out> const* out, Int column
 
 // Its transpose: adds to the gradients of points and of their differences, whose rows are whole
 // vectors. ``column`` is that of vectors that do not overlap.
-template <int DIFFERENCES, bool LANES, bool COPIES>
-void band_adjoint_strip(Windowed windows, const Input* upstream, Rows<double> points,
+template <int DIFFERENCES, bool LANES, bool COPIES, class In>
+void band_adjoint_strip(Windowed windows, const Input<In>* upstream, Rows<double> points,
                         Rows<double> differences, Int column) {
     const Int count = DIFFERENCES < 0 ? windows.differences : DIFFERENCES;
-    const Input from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
+    const Input<In> from[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
     const Int next = points.apart;
-    const Vec scale[4] = {windows.scale[0], windows.scale[1], windows.scale[2], windows.scale[3]};
+    Vec scale[4];
+    for (int m = 0; m < 4; m++) scale[m] = windows.scale ? windows.scale->inverse(m, column) : all(1.0);
     constexpr int KEPT = DIFFERENCES < 0 ? 1 : DIFFERENCES;
     Vec kept[KEPT] = {};  // the gradients of the differences of the window that begins at ``at``
     double* at = nullptr;
     for (Int t = 0; t < windows.rows; t++) {
         const Window& row = windows.at[t];
-        const double* weights = windows.weights + row.weights;
+        const double* weights = windows.weights + row.weights + (LANES ? column : 0);
         Vec g[4];
-        for (int m = 0; m < 4; m++) {
-            g[m] = load(from[m].at + t * from[m].apart + column) * scale[m];
-            from[m].prefetch(t, column);
-        }
+        for (int m = 0; m < 4; m++) g[m] = load(from[m].at + t * from[m].apart + column) * scale[m];
         double* point = points.at + (row.first + row.base) * next + column;
         store(point, load(point) + g[0]);
         double* window = differences.at + row.first * next + column;
@@ -341,7 +351,7 @@ void band_adjoint_strip(Windowed windows, const Input* upstream, Rows<double> po
             Vec sum = DIFFERENCES < 0 ? load(window + i * next) : kept[i % KEPT];
             for (int m = COPIES; m < 4; m++) {
                 const Int k = (m - COPIES) * count + i;
-                sum += (LANES ? load(weights + k * W) : all(weights[k])) * g[m];
+                sum += (LANES ? load(weights + k * windows.lanes) : all(weights[k])) * g[m];
             }
             if (DIFFERENCES < 0)
                 store(window + i * next, sum);
@@ -352,27 +362,28 @@ void band_adjoint_strip(Windowed windows, const Input* upstream, Rows<double> po
     for (int i = 0; DIFFERENCES > 0 && at && i < KEPT; i++) store(at + i * next, kept[i]);
 }
 
-#define CHOOSE_BAND(kernel, ...)                                                       \
+#define CHOOSE_BAND(kernel, T)                                                       \
     const Int count = weights.differences;                                             \
-    if (weights.lanes) return kernel<4, true, true __VA_ARGS__>;                       \
-    if (job.copies) return count == 4 ? kernel<4, false, true __VA_ARGS__>             \
-                                      : kernel<-1, false, true __VA_ARGS__>;           \
+    if (weights.lanes) return kernel<4, true, true, T>;                       \
+    if (job.copies) return count == 4 ? kernel<4, false, true, T>             \
+                                      : kernel<-1, false, true, T>;           \
     switch (count) {                                                                   \
-        case 3: return kernel<3, false, false __VA_ARGS__>;                            \
-        case 4: return kernel<4, false, false __VA_ARGS__>;                            \
-        case 5: return kernel<5, false, false __VA_ARGS__>;                            \
-        default: return kernel<-1, false, false __VA_ARGS__>;                          \
+        case 3: return kernel<3, false, false, T>;                            \
+        case 4: return kernel<4, false, false, T>;                            \
+        case 5: return kernel<5, false, false, T>;                            \
+        default: return kernel<-1, false, false, T>;                          \
     }
 
 template <class Out>
 auto choose_band(const Job& job, const Weights& weights)
     -> decltype(&band_strip<4, false, true, Out>) {
-    CHOOSE_BAND(band_strip, , Out)
+    CHOOSE_BAND(band_strip, Out)
 }
 
-inline auto choose_band_adjoint(const Job& job, const Weights& weights)
-    -> decltype(&band_adjoint_strip<4, false, true>) {
-    CHOOSE_BAND(band_adjoint_strip)
+template <class In>
+auto choose_band_adjoint(const Job& job, const Weights& weights)
+    -> decltype(&band_adjoint_strip<4, false, true, In>) {
+    CHOOSE_BAND(band_adjoint_strip, In)
 }
 #undef CHOOSE_BAND
 
@@ -400,6 +411,7 @@ public:
           // those of the windows of a tile's rows, clipped ones included
           most_points_(std::min(rows_ / job_.window_steps + 2 + job_.width, points_.count)),
           weights_(job_, split_, rows_),
+          spacing_(job_, split_),
           start_(run, split_, job_.start, job_.start_index),
           goal_(run, split_, job_.goal, job_.goal_index),
           reader_(run, split_, job_.actions, most_points_),
@@ -411,18 +423,19 @@ public:
     void operator()(const Place& place, Int batch, Int group) {
         const bool starts = job_.start_row && place.row == 0;
         const Int row = starts ? 0 : place.row - job_.start_row, rows = place.rows - starts;
-        const Int columns = this->columns(place);
+        const Int columns = this->columns(place, group);
         const Int from = rows > 0 ? first_point(job_, row) : 0;
         const Int end = rows > 0 ? first_point(job_, row + rows - 1) + job_.width : 0;
-        spacing_.make(job_, batch, group);
-        const Input points = place_points(place, batch, from, end);
+        spacing_.make(place, batch, group);
+        place_points(place, batch, group, from, end);
         weights_.make(batch, group, row, rows, from);
         Rows<Out> out[4];
         for (int m = 0; m < 4; m++) out[m] = this->rows_of(m, place);
-        if (starts) this->put_state(out, start_.at(place, batch), start_.pitch, columns);
+        if (starts) this->put_state(out, start_.at(place, batch, group), start_.pitch, columns);
         const Windowed windows = weights_.windows(spacing_);
+        const Input<double> points = {window_.at, apart(place)};
         each_strip(columns, [&](Int column) { kernel_(windows, points, out, column); });
-        for (int m = 0; m < 4; m++) this->finish_rows(m, place);
+        for (int m = 0; m < 4; m++) this->finish_rows(m, place, group);
     }
 
 private:
@@ -430,46 +443,40 @@ private:
     using Tiles<Out>::split_;
     using Tiles<Out>::rows_;
 
+    Int apart(const Place& place) const { return split_.group > 1 ? split_.lanes : place.columns; }
+
     // Points [from, end) of a group's trajectories.
-    Input place_points(const Place& place, Int batch, Int from, Int end) {
-        const Int columns = this->columns(place);
-        auto at = [&](Int point) { return window_.at + (point - from) * columns; };
-        place_state(job_.head, 0, start_, place, batch, from, std::min(end, points_.actions), at);
-        const Int first = std::max(from, points_.actions), last = std::min(end, points_.held);
-        Input points = {at(first), columns, nullptr, 0, 0};
-        if (first < last) points = place_actions(place, batch, first, last, at(first));
+    void place_points(const Place& place, Int batch, Int group, Int from, Int end) {
+        const Int apart = this->apart(place);
+        auto at = [&](Int point) { return window_.at + (point - from) * apart; };
+        auto place_actions = [&](Int first, Int last, double* to) {
+            if (first >= last) return;
+            const Input<double> found = reader_.read_rows(
+                place, batch, group, first - points_.actions, last - first, to);
+            if (found.at != to)
+                interleave(found.at, 1, 0, last - first, found.apart, place.columns, to, apart);
+        };
+        auto place_state = [&](Address table, Int origin, States& states, Int first, Int last) {
+            if (first >= last) return;
+            const double* state = states.at(place, batch, group);
+            for (Int i = first; i < last; i++)
+                each_strip(this->columns(place, group), [&](Int column) {
+                    Vec sum = {};
+                    for (int m = 0; m < 4; m++)
+                        if (const double c = coefficient(table, i - origin, m))
+                            sum += c * spacing_.power(m, column) * load(state + m * states.pitch + column);
+                    store(at(i) + column, sum);
+                });
+        };
+        place_state(job_.head, 0, start_, from, std::min(end, points_.actions));
+        const Int first = std::max(from, points_.actions);
+        place_actions(first, std::min(end, points_.held), at(first));
         for (Int i = std::max(from, points_.held); i < std::min(end, points_.tail); i++)
             if (i > from)
-                std::memcpy(at(i), at(i - 1), columns * sizeof(double));
+                std::memcpy(at(i), at(i - 1), apart * sizeof(double));
             else
-                place_actions(place, batch, points_.held - 1, points_.held, at(i));
-        place_state(job_.tail, points_.tail, goal_, place, batch, std::max(from, points_.tail), end, at);
-        points.at = window_.at;
-        return points;
-    }
-
-    Input place_actions(const Place& place, Int batch, Int first, Int last, double* to) {
-        const Input found =
-            reader_.read_rows(place, batch, first - points_.actions, last - first, to);
-        if (found.at != to)
-            std::memcpy(to, found.at, (last - first) * found.apart * sizeof(double));
-        return found;
-    }
-
-    // Points [from, end), of a state that makes those from ``origin`` on.
-    template <class At>
-    void place_state(Address table, Int origin, States& states, const Place& place, Int batch,
-                     Int from, Int end, At at) {
-        if (from >= end) return;
-        const double* state = states.at(place, batch);
-        for (Int i = from; i < end; i++)
-            each_strip(this->columns(place), [&](Int column) {
-                Vec sum = {};
-                for (int m = 0; m < 4; m++)
-                    if (const double c = coefficient(table, i - origin, m))
-                        sum += c * spacing_.power[m] * load(state + m * states.pitch + column);
-                store(at(i) + column, sum);
-            });
+                place_actions(points_.held - 1, points_.held, at(i));
+        place_state(job_.tail, points_.tail, goal_, std::max(from, points_.tail), end);
     }
 
     const Points points_;
@@ -477,13 +484,13 @@ private:
     Weights weights_;
     Spacing spacing_;
     States start_, goal_;
-    Reader reader_;
+    Reader<double> reader_;
     Buffer<double> window_;
     decltype(&band_strip<4, false, true, Out>) const kernel_;
 };
 
 // Tiles are of rows of actions: what the rows whose windows reach them give is gathered.
-template <class Out>
+template <class Out, class In>
 class BandAdjoint : public Tiles<Out> {
 public:
     BandAdjoint(Run& run, Int items)
@@ -491,12 +498,13 @@ public:
           points_(job_),
           chunk_(std::min(job_.window_count + 1, split_.tile_rows(job_))),
           most_points_(rows_ + 2 * job_.width + points_.count - job_.used + 2),
-          padded_((split_.lanes + W - 1) / W * W),
+          padded_(Split::whole(split_.lanes)),
           weights_(job_, split_, chunk_),
+          spacing_(job_, split_),
           upstream_(run, split_, chunk_ + 1),
           gradients_(2 * most_points_ * padded_),
           states_(5 * padded_),
-          kernel_(choose_band_adjoint(job_, weights_)) {}
+          kernel_(choose_band_adjoint<In>(job_, weights_)) {}
 
     static constexpr bool BACKWARDS = false;
 
@@ -507,24 +515,24 @@ public:
         const Int action = points_.actions + place.row;
         const Int from = first ? 0 : action, end = last ? points_.count : action + place.rows;
         const Int used = any ? std::min(end, points_.held) - action : 0;
-        const Int columns = this->columns(place);
+        const Int columns = this->columns(place, group);
         const Rows<Out> out = this->rows_of(0, place);
         if (any) {
-            spacing_.make(job_, batch, group);
+            spacing_.make(place, batch, group);
             gather(place, batch, group, from, end);
         }
         if (last) hold(columns);
         for (Int t = 0; t < used; t++)
             each_strip(columns, [&](Int column) {
-                store(out.at + t * columns + column, total(action + t, column));
+                store(out.at + t * out.apart + column, total(action + t, column));
             });
-        std::memset(static_cast<void*>(out.at + used * columns), 0,
-                    (place.rows - used) * columns * sizeof(Out));
+        std::memset(static_cast<void*>(out.at + used * out.apart), 0,
+                    (place.rows - used) * out.apart * sizeof(Out));
         if (first)
             give_state(job_.head, 0, points_.actions, place, batch, group, job_.start_gradient);
         if (last)
             give_state(job_.tail, points_.tail, points_.count, place, batch, group, job_.goal_gradient);
-        this->finish_rows(0, place);
+        this->finish_rows(0, place, group);
     }
 
 private:
@@ -545,7 +553,7 @@ private:
     // The gradients of points [from, end) and of the differences between them.
     void gather(const Place& place, Int batch, Int group, Int from, Int end) {
         const Int row = first_row(job_, from - job_.width + 1), last = first_row(job_, end);
-        const Int columns = this->columns(place);
+        const Int columns = this->columns(place, group);
         begin_ = row < last ? std::min(from, first_point(job_, row)) : from;
         const Int stop = row < last ? first_point(job_, last - 1) + job_.width : end;
         double* differences = gradients_.at + most_points_ * padded_;
@@ -555,13 +563,13 @@ private:
         bool lead = job_.start_row && from == 0;
         for (Int t = row; t < last || lead; t += chunk_) {
             const Int count = std::min(last - t, chunk_);
-            Input upstream[4];
+            Input<In> upstream[4];
             for (int m = 0; m < 4; m++) {
-                upstream[m] =
-                    upstream_.read_rows(m, place, batch, t + job_.start_row - lead, count + lead);
-                if (lead)
-                    std::memcpy(states_.at + m * padded_, upstream[m].at, columns * sizeof(double));
-                upstream[m].at += lead * columns;
+                upstream[m] = upstream_.read_rows(m, place, batch, group,
+                                                  t + job_.start_row - lead, count + lead);
+                for (Int column = 0; lead && column < columns; column++)
+                    states_.at[m * padded_ + column] = upstream[m].at[column];
+                upstream[m].at += lead * upstream[m].apart;
             }
             lead = false;
             weights_.make(batch, group, t, count, begin_);
@@ -587,11 +595,11 @@ private:
         const bool row = job_.start_row && to == job_.start_gradient;
         double* sum = states_.at + 4 * padded_;
         for (int m = 0; m < 4; m++) {
-            for (Int column = 0; column < this->columns(place); column += W) {
+            for (Int column = 0; column < this->columns(place, group); column += W) {
                 Vec found = row ? load(states_.at + m * padded_ + column) : Vec{};
                 for (Int i = from; i < end; i++)
                     if (const double c = coefficient(table, i - from, m))
-                        found += c * spacing_.power[m] * total(i, column);
+                        found += c * spacing_.power(m, column) * total(i, column);
                 store(sum + column, found);
             }
             write_state(job_, to[m], place, batch, group, sum);
@@ -603,10 +611,10 @@ private:
     const Int most_points_, padded_;
     Weights weights_;
     Spacing spacing_;
-    Upstream upstream_;
+    Upstream<In> upstream_;
     Buffer<double> gradients_, states_;
     Int begin_ = 0;
-    decltype(&band_adjoint_strip<4, false, true>) const kernel_;
+    decltype(&band_adjoint_strip<4, false, true, In>) const kernel_;
 };
 
 }  // namespace LEVEL

@@ -8,21 +8,28 @@ void run_kernel(Run& run, Int begin, Int end) {
     kernel.each_group(begin, end, Kernel::BACKWARDS, kernel);
 }
 
-template <class Out>
+template <class Out, class In>
 void run_typed(Run& run, Int begin, Int end) {
     const Job& job = run.job;
     if (job.adjoint)
-        job.band ? run_kernel<BandAdjoint<Out>>(run, begin, end)
-                 : run_kernel<CascadeAdjoint<Out>>(run, begin, end);
+        job.band ? run_kernel<BandAdjoint<Out, In>>(run, begin, end)
+                 : run_kernel<CascadeAdjoint<Out, In>>(run, begin, end);
     else
         job.band ? run_kernel<Band<Out>>(run, begin, end)
-                 : run_kernel<Cascade<Out>>(run, begin, end);
+                 : run_kernel<Cascade<Out, In>>(run, begin, end);
 }
 
 Int items(const Job& job) { return Split(job).items(); }
 
 void run_items(Run& run, Int begin, Int end) {
-    run.job.type ? run_typed<double>(run, begin, end) : run_typed<float>(run, begin, end);
+    const Job& job = run.job;
+    bool floats = !job.recorded;  // kernels read them where they are
+    for (const Array* array : {&job.actions, &job.upstream[0], &job.upstream[1], &job.upstream[2],
+                               &job.upstream[3]})
+        floats &= !array->data || is_plain<float>(*array, job.dofs);
+    job.type ? run_typed<double, double>(run, begin, end)
+    : floats ? run_typed<float, float>(run, begin, end)
+             : run_typed<float, double>(run, begin, end);
 }
 
 extern const Engine engine;

@@ -1,14 +1,15 @@
 // Tiles: some rows of some trajectories, small enough for the caches, on their way from the inputs
 // through a kernel to the outputs. Included by each level*.cpp after vector.hpp.
 //
-// A kernel sees rows of doubles whose columns are the lanes of vectors: the dofs of a trajectory,
-// or, where they fill no more than half a vector, those of a group of trajectories. Vectors may
-// read beyond a row, and where rows are written in order, write beyond it.
+// A kernel sees rows whose columns are the lanes of vectors: the dofs of a trajectory or, where
+// these fill no more than half a vector or trajectories are short, those of a group of
+// trajectories. Vectors may read beyond a row, and where rows are written in order, write beyond it.
 
 namespace LEVEL {
 
 constexpr Int LEAST_ROWS = 8;     // of a tile of a long trajectory
 constexpr Int MOST_COLUMNS = 1024;
+constexpr Int SHORT = 512;        // elements below which trajectories are taken together
 
 constexpr std::align_val_t ALIGNED{LINE};
 
@@ -39,12 +40,17 @@ struct Split {
     Int groups;
 
     explicit Split(const Job& job) {
-        group = job.dofs * 2 <= W ? W / job.dofs : 1;
+        const Int length = std::max<Int>(job.dofs * std::max(job.rows, job.horizon), 1);
+        group = std::max(job.dofs * 2 <= W ? W : 1, SHORT / length);
+        group = std::max<Int>(std::min(group, job.batch), 1);
         blocks = (job.dofs + MOST_COLUMNS - 1) / MOST_COLUMNS;
         columns = (job.dofs + blocks - 1) / blocks;
-        lanes = group > 1 ? W : columns;
+        lanes = group > 1 ? whole(group * columns) : columns;
         groups = (job.batch + group - 1) / group;
     }
+
+    // Columns in whole vectors.
+    static Int whole(Int columns) { return (columns + W - 1) / W * W; }
 
     Int items() const { return groups * blocks; }
 
@@ -61,7 +67,8 @@ struct Split {
 
 // -- inputs ---------------------------------------------------------------------------------
 
-inline void check_finite(Run& run, const double* values, Int count) {
+template <class T>
+void check_finite(Run& run, const T* values, Int count) {
     if (!run.job.finite) return;
     Mask wrong = {};
     Int i = 0;
@@ -71,7 +78,7 @@ inline void check_finite(Run& run, const double* values, Int count) {
     }
     bool found = false;
     for (int k = 0; k < W; k++) found |= wrong[k] != 0;
-    for (; i < count; i++) found |= values[i] - values[i] != 0.0;
+    for (; i < count; i++) found |= values[i] - values[i] != 0;
     if (found) run.status = NOT_FINITE;
 }
 
@@ -99,7 +106,7 @@ inline void read(Run& run, const Array& array, Int batch, Int row, Int rows, Int
                 continue;
             }
             Int i = 0;
-            for (; i + W <= length; i += W) store(place + i, load_floats(piece + 4 * i));
+            for (; i + W <= length; i += W) store(place + i, load(reinterpret_cast<const float*>(piece) + i));
             for (float x; i < length; i++) {
                 std::memcpy(&x, piece + 4 * i, 4);
                 place[i] = x;
@@ -127,38 +134,29 @@ inline double step_at(const Array& dt, Int batch, Int step) {
     return x;
 }
 
-constexpr Int SPAN = 512;  // elements that are read at once where trajectories are short
-
-// The four parts of the states of trajectories.
+// The four parts of the states of a group's trajectories: part m lies m·pitch further on.
 class States {
 public:
     States(Run& run, const Split& split, const Array* parts, const Array& index)
-        : run_(run),
-          parts_(parts),
-          index_(index),
-          span_(split.lanes < SPAN ? SPAN / split.lanes * split.group : split.group),
-          pitch(span_ * split.columns + W),
-          values_(4 * pitch) {}
+        : run_(run), parts_(parts), index_(index), pitch(split.lanes + W), values_(4 * pitch) {
+        for (Int m = 0; m < 4; m++) shared_ &= !parts[m].data || parts[m].stride[0] == 0;
+    }
 
-    // Those of a place's trajectories from ``batch`` on: part m lies m·pitch further on.
-    const double* at(const Place& place, Int batch) {
-        if (batch < begin_ || batch >= end_ || place.column != column_) {
-            const Int left = place.batch + place.count - batch;
-            begin_ = batch, end_ = batch + (left < span_ ? left : span_), column_ = place.column;
-            for (Int m = 0; m < 4; m++) read_part(parts_[m], place, values_.at + m * pitch);
-        }
-        return values_.at + (batch - begin_) * place.columns;
+    const double* at(const Place& place, Int batch, Int group) {
+        if (shared_ && group <= made_ && place.column == column_) return values_.at;
+        made_ = group, column_ = place.column;
+        for (Int m = 0; m < 4; m++) read_part(parts_[m], place, batch, group, values_.at + m * pitch);
+        return values_.at;
     }
 
 private:
-    void read_part(const Array& part, const Place& place, double* to) {
-        const Int count = end_ - begin_;
+    void read_part(const Array& part, const Place& place, Int batch, Int group, double* to) {
         if (!part.data) return;  // zero from the beginning
         if (!index_.data)
-            return read(run_, part, begin_, count, 0, 1, place.column, place.columns, to);
-        for (Int g = 0; g < count; g++) {
+            return read(run_, part, batch, group, 0, 1, place.column, place.columns, to);
+        for (Int g = 0; g < group; g++) {
             std::int64_t row;
-            std::memcpy(&row, element(index_, begin_ + g, 0, 0), sizeof row);
+            std::memcpy(&row, element(index_, batch + g, 0, 0), sizeof row);
             read(run_, part, row, 0, 1, place.column, place.columns, to + g * place.columns);
         }
     }
@@ -166,8 +164,8 @@ private:
     Run& run_;
     const Array* parts_;
     const Array& index_;
-    const Int span_;
-    Int begin_ = 0, end_ = 0, column_ = -1;
+    bool shared_ = true;
+    Int made_ = 0, column_ = -1;
 
 public:
     const Int pitch;
@@ -176,61 +174,78 @@ private:
     Buffer<double> values_;
 };
 
-// -- few dofs -------------------------------------------------------------------------------
+// -- groups ---------------------------------------------------------------------------------
 
-// Elements that are moved at once: what is too much is overwritten by what comes next.
-constexpr int moved(int dofs) { return dofs == 3 ? 4 : dofs < 5 ? dofs : 8; }
-
-// From a group's trajectories behind each other to trajectories side by side, and back. Those that
-// are missing from the last group are moved along.
-template <int DOFS>
-void interleave(const double* from, Int rows, double* to) {
-    for (Int t = 0; t < rows; t++, from += DOFS, to += W)
-        for (int g = 0; g < W / DOFS; g++)
-            std::memcpy(to + g * DOFS, from + g * rows * DOFS, moved(DOFS) * sizeof(double));
-}
-
-template <int DOFS, class T>
-void separate(const T* from, Int rows, T* to) {
-    for (int g = 0; g < W / DOFS; g++)
-        for (Int t = 0; t < rows; t++, to += DOFS)
-            std::memcpy(to, from + t * W + g * DOFS, moved(DOFS) * sizeof(T));
-}
-
-inline void interleave(const double* from, Int rows, Int dofs, double* to) {
-    if (dofs == 1) return interleave<1>(from, rows, to);
-    if (dofs == 2) return interleave<2>(from, rows, to);
-    if (dofs == 3) return interleave<3>(from, rows, to);
-    return interleave<4>(from, rows, to);
-}
-
-template <class T>
-void separate(const T* from, Int rows, Int dofs, T* to) {
+// Calls ``work`` with the number of dofs, the trajectories of a group and the lanes of a row, as
+// constants where they often occur.
+template <class Work>
+inline void with_sizes(Int dofs, Int group, Int lanes, Work work) {
+    auto few = [&](auto count) {
+        constexpr Int D = decltype(count)::value;
+        if (group == W && lanes == W * D)
+            work(count, std::integral_constant<Int, W>(), std::integral_constant<Int, W * D>());
+        else
+            work(count, group, lanes);
+    };
     switch (dofs) {
-        case 1: return separate<1>(from, rows, to);
-        case 2: return separate<2>(from, rows, to);
-        case 3: return separate<3>(from, rows, to);
-        case 4: return separate<4>(from, rows, to);
-        case 5: return separate<5>(from, rows, to);
-        case 6: return separate<6>(from, rows, to);
-        default: return separate<7>(from, rows, to);
+        case 1: return few(std::integral_constant<Int, 1>());
+        case 2: return few(std::integral_constant<Int, 2>());
+        case 3: return few(std::integral_constant<Int, 3>());
+        case 4: return few(std::integral_constant<Int, 4>());
+        case 7: return few(std::integral_constant<Int, 7>());
+        default: return work(dofs, group, lanes);
     }
 }
 
-// Rows that a kernel reads, ``apart`` elements from one to the next, and where those lie that will
-// most often be read after them: it fetches them into the cache meanwhile.
-struct Input {
-    double* at;
-    Int apart;
-    const char* next;
-    Int next_apart, size;  // in bytes
+// From trajectories behind each other, whose rows are ``apart`` elements apart and which are
+// ``next`` elements apart, to rows of ``lanes`` that have them side by side.
+template <class T>
+void interleave(const T* from, Int group, Int next, Int rows, Int apart, Int dofs, T* to, Int lanes) {
+    if (rows == 1 && next == dofs) return void(std::memcpy(to, from, group * dofs * sizeof(T)));
+    with_sizes(dofs, group, lanes, [=](auto count, auto together, auto width) {
+        for (Int t = 0; t < rows; t++)
+            for (Int g = 0; g < together; g++)
+                std::memcpy(to + t * width + g * count, from + g * next + t * apart, count * sizeof(T));
+    });
+}
 
-    void prefetch(Int row, Int column) const {
-        __builtin_prefetch(next + row * next_apart + column * size, 0, 2);
-    }
+// And back.
+template <class T>
+void separate(const T* from, Int group, Int rows, Int dofs, Int lanes, T* to) {
+    with_sizes(dofs, group, lanes, [=](auto count, auto together, auto width) {
+        for (Int g = 0; g < together; g++)
+            for (Int t = 0; t < rows; t++)
+                std::memcpy(to + (g * rows + t) * count, from + t * width + g * count, count * sizeof(T));
+    });
+}
+
+// What each trajectory of a group has one of a row, in all of its lanes.
+inline void spread(const double* from, Int group, Int rows, Int dofs, double* to, Int lanes) {
+    with_sizes(dofs, group, lanes, [=](auto count, auto together, auto width) {
+        for (Int t = 0; t < rows; t++)
+            for (Int g = 0; g < together; g++)
+                for (Int d = 0; d < count; d++) to[t * width + g * count + d] = from[g * rows + t];
+    });
+}
+
+// Rows that a kernel reads, ``apart`` elements from one to the next.
+template <class In>
+struct Input {
+    const In* at;
+    Int apart;
 };
 
-// Rows of an array as a kernel wants them.
+// Whether elements are of a type and lie so that kernels may read them where they are.
+template <class In>
+bool is_plain(const Array& array, Int columns) {
+    const Int size = sizeof(In);
+    return array.type == (size == 8) && (columns == 1 || array.stride[2] == size) &&
+           array.stride[0] % size == 0 && array.stride[1] % size == 0 &&
+           reinterpret_cast<std::uintptr_t>(array.data) % size == 0;
+}
+
+// Rows of an array as a kernel wants them. In: double, or the type of all elements.
+template <class In>
 class Reader {
 public:
     // rows: the most that are read of a trajectory.
@@ -238,69 +253,71 @@ public:
         : run_(run),
           split_(split),
           array_(array),
-          span_(rows * split.lanes < SPAN ? SPAN / (rows * split.lanes + 1) + 1 : 1),
-          flat_(span_ > 1 || split.group > 1 ? span_ * split.group * rows * split.columns : 0) {}
+          plain_(!run.job.recorded && is_plain<In>(array, split.columns)),
+          flat_(split.group > 1 && !plain_ ? split.group * rows * split.columns : 0) {}
 
-    // Those of the group that begins with trajectory ``batch``: at ``to``, or where they are.
-    Input read_rows(const Place& place, Int batch, Int row, Int rows, double* to) {
-        const Int left = place.batch + place.count - batch, length = rows * place.columns;
-        const Int group = left < split_.group ? left : split_.group;
-        if (split_.group == 1 && span_ == 1) {
-            read(run_, array_, batch, row, rows, place.column, place.columns, to);
-        } else {
-            if (batch < begin_ || batch >= end_ || row != row_ || rows != rows_) {
-                const Int most = span_ * split_.group;
-                begin_ = batch, end_ = batch + (left < most ? left : most);
-                row_ = row, rows_ = rows;
-                read(run_, array_, batch, end_ - begin_, row, rows, 0, place.columns, flat_.at);
-            }
-            double* from = flat_.at + (batch - begin_) * length;
-            if (split_.group > 1)
-                interleave(from, rows, place.columns, to);
-            else
-                to = from;
+    // Those of a group: at ``to``, or where they are.
+    Input<In> read_rows(const Place& place, Int batch, Int group, Int row, Int rows, In* to) {
+        const Int columns = place.columns, size = sizeof(In);
+        const char* at = element(array_, batch, row, place.column);
+        const In* from = reinterpret_cast<const In*>(at);
+        Int next = array_.stride[0] / size, apart = array_.stride[1] / size;
+        const Int ahead = group * array_.stride[0];
+        if (array_.stride[0] == rows * array_.stride[1])  // what will most often be read next
+            for (Int i = 0; i < ahead; i += LINE) __builtin_prefetch(at + ahead + i, 0, 2);
+        if (!plain_) {
+            double* flat = reinterpret_cast<double*>(split_.group > 1 ? flat_.at : to);
+            read(run_, array_, batch, group, row, rows, place.column, columns, flat);
+            from = reinterpret_cast<In*>(flat), next = rows * columns, apart = columns;
+        } else if (run_.job.finite) {
+            const bool dense = apart == columns;
+            for (Int g = 0; g < group; g++)
+                for (Int t = 0; t < (dense ? 1 : rows); t++)
+                    check_finite(run_, from + g * next + t * apart, dense ? rows * columns : columns);
         }
-        const Int size = array_.type == 0 ? 4 : 8;
-        const Int columns = split_.group > 1 ? W : place.columns;
-        Input found = {to, columns, element(array_, batch, row, place.column), columns * size, size};
-        found.next += split_.blocks > 1 ? columns * size : group * length * size;
-        if (split_.blocks > 1) found.next_apart = array_.stride[1];
-        return found;
+        if (split_.group > 1) {
+            interleave(from, group, next, rows, apart, columns, to, split_.lanes);
+            return {to, split_.lanes};
+        }
+        // a vector that begins in the last trajectory could end behind the array
+        const bool last = columns < W && (next < W || batch + 1 == run_.job.batch);
+        if (!plain_ || !last) return {from, apart};
+        interleave(from, 1, next, rows, apart, columns, to, columns);
+        return {to, columns};
     }
 
 private:
     Run& run_;
     const Split& split_;
     const Array& array_;
-    const Int span_;  // groups whose rows are read at once
-    Int begin_ = 0, end_ = 0, row_ = -1, rows_ = -1;
-    Buffer<double> flat_;
+    const bool plain_;
+    Buffer<In> flat_;
 };
 
 // The four arrays that an adjoint is given; what is not given is zero.
+template <class In>
 class Upstream {
 public:
     Upstream(Run& run, const Split& split, Int rows)
         : job_(run.job),
           size_(rows * split.lanes + W),
-          lanes_(split.lanes),
           rows_(4 * size_),
           readers_{{run, split, job_.upstream[0], rows},
                    {run, split, job_.upstream[1], rows},
                    {run, split, job_.upstream[2], rows},
                    {run, split, job_.upstream[3], rows}} {}
 
-    Input read_rows(int m, const Place& place, Int batch, Int row, Int rows) {
-        double* to = rows_.at + m * size_;
-        if (job_.upstream[m].data) return readers_[m].read_rows(place, batch, row, rows, to);
-        return {to, lanes_, nullptr, 0, 0};
+    Input<In> read_rows(int m, const Place& place, Int batch, Int group, Int row, Int rows) {
+        In* to = rows_.at + m * size_;
+        if (job_.upstream[m].data) return readers_[m].read_rows(place, batch, group, row, rows, to);
+        return {to, 0};
     }
 
 private:
     const Job& job_;
-    const Int size_, lanes_;
-    Buffer<double> rows_;
-    Reader readers_[4];
+    const Int size_;
+    Buffer<In> rows_;
+    Reader<In> readers_[4];
 };
 
 // -- outputs --------------------------------------------------------------------------------
@@ -378,7 +395,7 @@ public:
           groups_(std::min(items, split_.tile_groups(job_, total))),
           outputs_(outputs),
           // where rows are written last to first, none may reach into the next
-          lanes_(split_.group > 1 || outputs == 1 ? outputs * rows_ * W : 0),
+          lanes_(split_.group > 1 ? outputs * rows_ * split_.lanes : outputs == 1 ? rows_ * W : 0),
           size_(groups_ * split_.group * rows_ * split_.columns + W),
           tile_(outputs * size_) {}
 
@@ -407,19 +424,23 @@ public:
     }
 
 protected:
-    Int columns(const Place& place) const { return split_.group > 1 ? W : place.columns; }
+    // Columns that kernels compute.
+    Int columns(const Place& place, Int group) const {
+        return split_.group > 1 ? Split::whole(group * place.columns) : place.columns;
+    }
 
     // Where the group at hand has its rows of an output; with ``apart`` they need not be dense.
     Rows<Out> rows_of(int m, const Place& place, bool apart = false) {
-        if (split_.group > 1 || (apart && place.columns < W)) return {lanes_.at + m * rows_ * W, W};
+        const Int lanes = split_.group > 1 ? split_.lanes : W;
+        if (split_.group > 1 || (apart && place.columns < W)) return {lanes_.at + m * rows_ * lanes, lanes};
         return {tile_.at + m * size_ + first_ * place.rows * place.columns, place.columns};
     }
 
     // To be called where its rows are done.
-    void finish_rows(int m, const Place& place, bool apart = false) {
-        if (split_.group > 1 || (apart && place.columns < W))
-            separate(lanes_.at + m * rows_ * W, place.rows, place.columns,
-                     tile_.at + m * size_ + first_ * place.rows * place.columns);
+    void finish_rows(int m, const Place& place, Int group, bool apart = false) {
+        const Rows<Out> rows = rows_of(m, place, apart);
+        Out* to = tile_.at + m * size_ + first_ * place.rows * place.columns;
+        if (rows.at != to) separate(rows.at, group, place.rows, place.columns, rows.apart, to);
     }
 
     // The start state as the first row.
@@ -427,7 +448,7 @@ protected:
         for (int m = 0; m < 4; m++, state += pitch) {
             each_strip(columns,
                        [&](Int column) { store(out[m].at + column, load(state + column)); });
-            out[m].at += columns;
+            out[m].at += out[m].apart;
         }
     }
 

@@ -33,7 +33,7 @@ inline NarrowVec narrow(Vec v) {
 #endif
 }
 
-inline Vec load_floats(const char* from) {
+inline Vec load(const float* from) {
     NarrowVec v;
     std::memcpy(&v, from, sizeof v);
     return widen(v);
