@@ -66,8 +66,7 @@ def instruction_set() -> str:
 
 def threads() -> int:
     """Threads to use: TRAJCLI_THREADS, else the processors this process may run on."""
-    asked = os.environ.get("TRAJCLI_THREADS", "")
-    return int(asked) if asked.isdecimal() and int(asked) > 0 else len(os.sched_getaffinity(0))
+    return int(_library()[0].trajcli_threads())
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 // The cascade and its adjoint: see Cascade in kernels/program.py. Every scheme is one companion
-// step, whose transpose reads the same coefficients. Included by each level*.cpp after tile.hpp.
+// step, whose transpose reads the same coefficients. Included by level.hpp after tile.hpp.
 
 namespace LEVEL {
 

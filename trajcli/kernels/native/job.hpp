@@ -1,8 +1,16 @@
 // The structures of fields.def, and what all levels share of one run.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
+#include <new>
+#include <type_traits>
+#include <utility>
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
 
 namespace trajcli {
 

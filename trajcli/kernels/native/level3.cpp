@@ -1,21 +1,11 @@
 // The kernels for x86-64-v3. Compiled for it alone, called only where it is there.
 #if defined(__x86_64__)
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <immintrin.h>
-#include <new>
-#include <utility>
 #include "job.hpp"
 #pragma GCC push_options
 #pragma GCC target("avx2")
 #define LEVEL level3
 #define WIDTH 4
 #define TRAJCLI_AVX2
-#include "vector.hpp"
-#include "tile.hpp"
-#include "cascade.hpp"
-#include "band.hpp"
 #include "level.hpp"
 #pragma GCC pop_options
 #endif

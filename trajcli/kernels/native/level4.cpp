@@ -1,21 +1,11 @@
 // The kernels for x86-64-v4. Compiled for it alone, called only where it is there.
 #if defined(__x86_64__)
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <immintrin.h>
-#include <new>
-#include <utility>
 #include "job.hpp"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512vl,avx512dq,avx512bw,avx2,prefer-vector-width=512")
 #define LEVEL level4
 #define WIDTH 8
 #define TRAJCLI_AVX512
-#include "vector.hpp"
-#include "tile.hpp"
-#include "cascade.hpp"
-#include "band.hpp"
 #include "level.hpp"
 #pragma GCC pop_options
 #endif

@@ -1,5 +1,5 @@
 // Tiles: some rows of some trajectories, small enough for the caches, on their way from the inputs
-// through a kernel to the outputs. Included by each level*.cpp after vector.hpp.
+// through a kernel to the outputs. Included by level.hpp after vector.hpp.
 //
 // A kernel sees rows whose columns are the lanes of vectors: the dofs of a trajectory or, where
 // these fill no more than half a vector or trajectories are short, those of a group of
@@ -228,12 +228,15 @@ inline void spread(const double* from, Int group, Int rows, Int dofs, double* to
     });
 }
 
-// Rows that a kernel reads, ``apart`` elements from one to the next.
-template <class In>
-struct Input {
-    const In* at;
+// Rows that a kernel reads or writes, ``apart`` elements from one to the next.
+template <class T>
+struct Rows {
+    T* at;
     Int apart;
 };
+
+template <class In>
+using Input = Rows<const In>;
 
 // Whether elements are of a type and lie so that kernels may read them where they are.
 template <class In>
@@ -280,7 +283,7 @@ public:
             return {to, split_.lanes};
         }
         // a vector that begins in the last trajectory could end behind the array
-        const bool last = columns < W && (next < W || batch + 1 == run_.job.batch);
+        const bool last = columns % W != 0 && (next < W || batch + 1 == run_.job.batch);
         if (!plain_ || !last) return {from, apart};
         interleave(from, 1, next, rows, apart, columns, to, columns);
         return {to, columns};
@@ -374,13 +377,6 @@ inline void each_strip(Int columns, Strip strip) {
     for (Int column = 0; column < columns; column += W)
         strip(column + W <= columns || columns < W ? column : columns - W);
 }
-
-// Rows that a kernel writes, ``apart`` elements from one to the next.
-template <class T>
-struct Rows {
-    T* at;
-    Int apart;
-};
 
 // What all kernels share: the tiles of their outputs, ``total`` rows of each trajectory.
 template <class Out>

@@ -1,6 +1,4 @@
-// Vectors of doubles for one instruction set. Included by each level*.cpp with LEVEL (its
-// namespace) and WIDTH set, and TRAJCLI_AVX2 or TRAJCLI_AVX512 where there is that: the compiler's own macros
-// do not follow its pragmas.
+// Vectors of doubles for one instruction set. Included by level.hpp, first.
 
 namespace LEVEL {
 
