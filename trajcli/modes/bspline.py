@@ -109,10 +109,11 @@ class BSpline(Mode):
 
 
 @functools.cache
-def _polynomials(degree: int) -> Floats:
+def _polynomials(degree: int) -> tuple[Floats, Floats]:
     """The basis on one segment, on differences of control points, as polynomials.
 
-    [order, difference, power of the local time]; order m is the m-th derivative.
+    [order, difference, power of the local time], and their exact values at the end of the segment
+    [order, difference], where Horner's rule would leave a trace of what is zero.
     N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """
@@ -137,7 +138,8 @@ def _polynomials(degree: int) -> Floats:
         )
         for n in range(degree + 1)
     ]
-    return np.moveaxis(np.array(powers, np.float64), 0, -1)
+    at_end = [[sum(row) for row in zip(*rows, strict=True)] for rows in zip(*powers, strict=True)]
+    return np.moveaxis(np.array(powers, np.float64), 0, -1), np.array(at_end, np.float64)
 
 
 @functools.lru_cache(maxsize=64)
@@ -146,9 +148,10 @@ def basis_table(degree: int, steps: int) -> Floats:
 
     [phase, order, difference].
     """
-    coefficients = _polynomials(degree)
+    coefficients, at_end = _polynomials(degree)
     time = np.arange(steps + 1) / steps
     table = np.zeros((steps + 1, 4, degree))
     for power in reversed(range(degree + 1)):
         table = table * time[:, None, None] + coefficients[:, :, power]
+    table[-1] = at_end
     return table

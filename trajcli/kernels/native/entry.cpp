@@ -165,7 +165,7 @@ int trajcli_level() { return level(); }
 
 std::int64_t trajcli_threads() { return threads(); }
 
-// Bytes of a job: others come from sources of another day.
+// The size of a job in bytes: Python compares it with its own.
 std::int64_t trajcli_bytes() { return sizeof(Job); }
 
 std::int64_t trajcli_run(Job* job) { return run_job(*job); }
