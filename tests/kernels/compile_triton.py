@@ -197,23 +197,19 @@ def variants() -> int:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("capabilities", nargs="*")
-    parser.add_argument("--json", action="store_true", help="what the tests look at")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--variants", action="store_true", help="how many more kernels blocks of other sizes need"
+    )
     arguments = parser.parse_args()
     driver.set_active(NoDevice())
     JITFunction.run = compile_only
     torch.set_num_threads(1)
-    if arguments.json:
-        print(json.dumps(for_the_tests()))
     for name in arguments.capabilities:
-        say(compile_jobs(int(name.replace(".", "")), [*MEASURED, *GOALS, *OTHERS]))
-
-
-def for_the_tests() -> dict[str, Any]:
-    """A second or so for each kernel: of some capabilities, a part."""
-    parts = {90: [*MEASURED, *GOALS, *OTHERS], 89: MEASURED, 75: GOALS[:1], 80: GOALS[:1]}
-    parts[120] = GOALS[:1]
-    kernels = [row for capability, jobs in parts.items() for row in compile_jobs(capability, jobs)]
-    return {"kernels": kernels, "variants": variants()}
+        found = compile_jobs(int(name.replace(".", "")), [*MEASURED, *GOALS, *OTHERS])
+        print(json.dumps(found)) if arguments.json else say(found)
+    if arguments.variants:
+        print(variants())
 
 
 def say(found: list[dict[str, Any]]) -> None:
