@@ -30,7 +30,7 @@ def integrate(
 ) -> list[Tensor | None]:
     """The outputs [B, T, D] of a program, differentiable in all operands; None if not wanted."""
     own_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
-    if kernels is torch_ops or needs_torch() or (own_steps and isinstance(program, Band)):
+    if needs_torch() or (own_steps and isinstance(program, Band)):
         rows = torch_ops.trajectories(program, operands, wanted)
         return [None if x is None else x.to(dtype) for x in rows]
     given = (operands.dt, operands.actions, *operands.start, *operands.goal)

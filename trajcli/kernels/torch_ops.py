@@ -8,7 +8,7 @@ Shapes as in :mod:`trajcli.kernels.program`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,21 +23,57 @@ if TYPE_CHECKING:
     from trajcli.kernels.program import Floats
 
 
+_BLOCK = 1 << 19
+"""Values of an output that are computed at once, so that what lies between the operations stays in
+the cache of a processor or a device."""
+
+
 def forward(program: Program, operands: Operands, out: Parts) -> None:
     """Fill the outputs that are wanted."""
-    rows = trajectories(program, operands, [buffer is not None for buffer in out])
-    for buffer, values in zip(out, rows, strict=True):
-        if buffer is not None and values is not None:
-            buffer.copy_(values)
+    wanted = [buffer is not None for buffer in out]
+    for some in _blocks(program, operands.actions.shape):
+        rows = trajectories(program, _taken_from(operands, some), wanted)
+        for buffer, values in zip(out, rows, strict=True):
+            if buffer is not None:
+                buffer[some].copy_(values)
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
     """Fill the gradients that are wanted from those of the outputs."""
-    found = pulled_back(program, operands.actions.shape, operands.dt, upstream)
     wanted = (gradients.actions, *gradients.start, *gradients.goal)
-    for buffer, values in zip(wanted, found, strict=True):
-        if buffer is not None:
-            buffer.copy_(values)
+    for some in _blocks(program, operands.actions.shape):
+        given = _taken_from(operands, some)
+        asked = [None if g is None else g[some] for g in upstream]
+        found = pulled_back(program, given.actions.shape, given.dt, asked)
+        for buffer, values in zip(wanted, found, strict=True):
+            if buffer is not None:
+                buffer[some].copy_(values)
+
+
+def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
+    """Trajectories that are computed together."""
+    batch, _, dofs = shape
+    count = max(1, _BLOCK // max(1, program.rows * dofs))
+    return (slice(begin, begin + count) for begin in range(0, batch, count))
+
+
+def _taken_from(operands: Operands, some: slice) -> Operands:
+    """The operands of some trajectories."""
+    actions, dt, start, goal, *index = operands
+    batch = actions.shape[0]
+
+    def own(part: Tensor | None, rows: Tensor | None = None) -> Tensor | None:
+        if part is None or rows is not None or part.shape[0] != batch:
+            return part
+        return part[some]
+
+    return Operands(
+        actions[some],
+        dt[some] if dt.shape[0] == batch else dt,
+        [own(part, index[0]) for part in start],
+        [own(part, index[1]) for part in goal],
+        *(own(rows) for rows in index),
+    )
 
 
 def pulled_back(
@@ -60,11 +96,10 @@ def pulled_back(
             for x, g in zip(rows, upstream, strict=True)
             if x is not None and g is not None and x.requires_grad
         ]
-    if not pairs:
-        return given
-    found = torch.autograd.grad(
-        [x for x, _ in pairs], given, [g for _, g in pairs], allow_unused=True
-    )
+    found: Sequence[Tensor | None] = [None] * 9
+    if pairs:
+        outputs, asked = zip(*pairs, strict=True)
+        found = torch.autograd.grad(outputs, given, asked, allow_unused=True)
     return [x.detach() if g is None else g for x, g in zip(given, found, strict=True)]
 
 
