@@ -64,7 +64,8 @@ class Integrate(Function):
         # for the sake of dt, outputs are kept as they are before they are rounded
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else job.dtype
-        if _in_memory(given):
+        plain = _in_memory(given)
+        if plain:
             batch, _, dofs = given[0].shape
             shape = (batch, job.program.rows, dofs)
             found = tuple(
@@ -76,6 +77,8 @@ class Integrate(Function):
         ctx.job, ctx.given = job, [None if x is None else (x.shape, x.dtype) for x in given]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*given, *found) if of_dt else ()))
+        if plain and dtype == job.dtype:
+            return found
         return tuple([None if x is None else x.to(job.dtype) for x in found])
 
     @staticmethod
