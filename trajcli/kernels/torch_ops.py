@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from trajcli.arrays import columns
-from trajcli.kernels.program import Band, Cascade, Gradients, Operands, Parts, Program, Windows
+from trajcli.kernels.program import Band, Cascade, Gradients, Operands, Parts, Program
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,25 +30,25 @@ the cache of a processor or a device."""
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
-    """Fill the outputs that are wanted."""
+    """Fill the outputs; None is not wanted."""
     wanted = [buffer is not None for buffer in out]
-    for some in _blocks(program, operands.actions.shape):
-        rows = trajectories(program, _taken_from(operands, some), wanted)
+    for block in _blocks(program, operands.actions.shape):
+        rows = trajectories(program, _block_operands(operands, block), wanted)
         for buffer, values in zip(out, rows, strict=True):
             if buffer is not None:
-                buffer[some].copy_(values)
+                buffer[block].copy_(values)
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
-    """Fill the gradients that are wanted from those of the outputs."""
-    wanted = (gradients.actions, *gradients.start, *gradients.goal)
-    for some in _blocks(program, operands.actions.shape):
-        given = _taken_from(operands, some)
-        asked = [None if g is None else g[some] for g in upstream]
-        found = pulled_back(program, given.actions.shape, given.dt, asked)
-        for buffer, values in zip(wanted, found, strict=True):
+    """Fill the gradients from those of the outputs; None is not wanted."""
+    buffers = (gradients.actions, *gradients.start, *gradients.goal)
+    for block in _blocks(program, operands.actions.shape):
+        inputs = _block_operands(operands, block)
+        of_rows = [None if grad is None else grad[block] for grad in upstream]
+        pulled = pulled_back(program, inputs.actions.shape, inputs.dt, of_rows)
+        for buffer, values in zip(buffers, pulled, strict=True):
             if buffer is not None:
-                buffer[some].copy_(values)
+                buffer[block].copy_(values)
 
 
 def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
@@ -57,50 +58,49 @@ def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
     return (slice(begin, begin + count) for begin in range(0, batch, count))
 
 
-def _taken_from(operands: Operands, some: slice) -> Operands:
-    """The operands of some trajectories."""
-    actions, dt, start, goal, *index = operands
+def _block_operands(operands: Operands, block: slice) -> Operands:
+    """The operands of a block of trajectories."""
+    actions, dt, start, goal, start_index, goal_index = operands
     batch = actions.shape[0]
 
-    def own(part: Tensor | None, rows: Tensor | None = None) -> Tensor | None:
-        if part is None or rows is not None or part.shape[0] != batch:
-            return part
-        return part[some]
+    def rows(values: Tensor | None) -> Tensor | None:
+        return values if values is None or values.shape[0] != batch else values[block]
+
+    def states(parts: Parts, index: Tensor | None) -> Parts:
+        return [rows(part) for part in parts] if index is None else parts
 
     return Operands(
-        actions[some],
-        dt[some] if dt.shape[0] == batch else dt,
-        [own(part, index[0]) for part in start],
-        [own(part, index[1]) for part in goal],
-        *(own(rows) for rows in index),
+        actions[block],
+        dt[block] if dt.shape[0] == batch else dt,
+        states(start, start_index),
+        states(goal, goal_index),
+        rows(start_index),
+        rows(goal_index),
     )
 
 
 def pulled_back(
     program: Program, shape: Sequence[int], dt: Tensor, upstream: Sequence[Tensor | None]
 ) -> list[Tensor]:
-    """Gradients of the actions [B, H, D] and of each trajectory's own start and goal, four parts
+    """Gradients of the actions [B, H, D] and of the start and goal of every trajectory, four parts
     [B, D] each, from those of the outputs; float64."""
     batch, _, dofs = shape
     with torch.enable_grad():
-        actions = dt.new_zeros(tuple(shape), dtype=torch.float64).requires_grad_()
+        actions = dt.new_zeros(tuple(shape), dtype=torch.float64)
         states = [dt.new_zeros(batch, dofs, dtype=torch.float64) for _ in range(8)]
-        given = [actions, *(part.requires_grad_() for part in states)]
-        rows = trajectories(
-            program,
-            Operands(actions, dt.detach(), states[:4], states[4:]),
-            [g is not None for g in upstream],
-        )
+        inputs = [x.requires_grad_() for x in (actions, *states)]
+        operands = Operands(actions, dt.detach(), states[:4], states[4:])
+        rows = trajectories(program, operands, [grad is not None for grad in upstream])
         pairs = [
-            (x, g.double())
-            for x, g in zip(rows, upstream, strict=True)
-            if x is not None and g is not None and x.requires_grad
+            (x, grad.double())
+            for x, grad in zip(rows, upstream, strict=True)
+            if x is not None and grad is not None and x.requires_grad
         ]
-    found: Sequence[Tensor | None] = [None] * 9
+    pulled: Sequence[Tensor | None] = [None] * 9
     if pairs:
-        outputs, asked = zip(*pairs, strict=True)
-        found = torch.autograd.grad(outputs, given, asked, allow_unused=True)
-    return [x.detach() if g is None else g for x, g in zip(given, found, strict=True)]
+        outputs, of_rows = zip(*pairs, strict=True)
+        pulled = torch.autograd.grad(outputs, inputs, of_rows, allow_unused=True)
+    return [x.detach() if grad is None else grad for x, grad in zip(inputs, pulled, strict=True)]
 
 
 def trajectories(
@@ -116,14 +116,14 @@ def _cascade(program: Cascade, operands: Operands, wanted: Sequence[bool]) -> li
     k, recorded = program.order, int(program.recorded)
     actions = columns(operands.actions, 0, program.used).double()
     batch, _, dofs = actions.shape
-    none = actions.new_zeros(batch, dofs)
-    state = [none if part is None else part for part in _own(operands, "start")]
+    zero = actions.new_zeros(batch, dofs)
+    state = [zero if part is None else part for part in _states(operands, "start")]
     if recorded:
-        state, actions = [actions[:, 0], none, none, none], actions[:, 1:]
+        state, actions = [actions[:, 0], zero, zero, zero], actions[:, 1:]
     count = actions.shape[1]
     dt = operands.dt if operands.dt.shape[1] == 1 else columns(operands.dt, 0, count)
     dt = dt.double()[:, :, None]  # [b, h, 1]
-    rows: list[Tensor] = [none] * 4  # [B, 1 + count, D], the state first
+    rows: list[Tensor] = [zero] * 4  # [B, 1 + count, D], the state first
     rows[k] = torch.cat([state[k][:, None], actions], 1)
     for m in reversed(range(k)):
         gain = _gain(program.scheme, rows, dt, m, k)
@@ -140,7 +140,7 @@ def _cascade(program: Cascade, operands: Operands, wanted: Sequence[bool]) -> li
 
 
 def _gain(scheme: str, rows: Sequence[Tensor], dt: Tensor, m: int, k: int) -> Tensor:
-    """What quantity m gains in each step, [B, H, D]."""
+    """What quantity m gains in every step, [B, H, D]."""
     if scheme == "euler":
         return dt * rows[m + 1][:, 1:]
     n = k - m
@@ -167,7 +167,7 @@ def _from_row(values: Tensor, first: int) -> Tensor:
 def _band(program: Band, operands: Operands, wanted: Sequence[bool]) -> list[Tensor | None]:
     actions = columns(operands.actions, 0, program.used).double()
     dt = operands.dt.double()
-    start, goal = _own(operands, "start"), _own(operands, "goal")
+    start, goal = _states(operands, "start"), _states(operands, "goal")
     spacing = program.spacing * columns(dt, 0, 1)
     held = []
     if program.held and program.used:
@@ -176,25 +176,25 @@ def _band(program: Band, operands: Operands, wanted: Sequence[bool]) -> list[Ten
     head = _points(program.head, start, spacing, zero)
     tail = _points(program.tail, goal, spacing, zero)
     points = torch.cat([*head, actions, *held, *tail], 1)
-    rows: list[Tensor | None] = [_positions(program, points) if wanted[0] else None]
-    if not any(wanted[1:]):
-        rows += [None] * 3
+    if program.windows.count == 0:
+        runs: list[list[Tensor]] = [[] for _ in wanted]
     elif program.table is None:
-        rows += _uneven(program, points, dt, wanted)
+        runs = _uneven(program, points, dt, wanted)
     else:
-        rows += _even(program, points, spacing, wanted)
-    if program.start_row:
-        first = [zero if part is None else part[:, None] for part in start]
-        rows = [x if x is None else torch.cat([s, x], 1) for s, x in zip(first, rows, strict=True)]
+        runs = _even(program, points, spacing, wanted)
+    rows: list[Tensor | None] = []
+    for part, run, want in zip(start, runs, wanted, strict=True):
+        first = [zero if part is None else part[:, None]] if program.start_row else [zero[:, :0]]
+        rows.append(torch.cat([*first, *_of_windows(program, run)], 1) if want else None)
     return rows
 
 
 def _points(
     coefficients: Floats, state: Sequence[Tensor | None], spacing: Tensor, zero: Tensor
 ) -> list[Tensor]:
-    """Points of a state's Taylor polynomial, each [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
+    """Points of a state's Taylor polynomial, [B, 1, D]: Σ_m coefficient·spacingᵐ·part."""
     scaled = [part if part is None else spacing**m * part for m, part in enumerate(state)]
-    found = []
+    points = []
     for row in coefficients:
         # a part that has no weight gives a gradient of zero, and no NaN
         terms = [
@@ -202,111 +202,122 @@ def _points(
             for c, x in zip(row, scaled, strict=True)
             if x is not None
         ]
-        found.append(sum((term[:, None] for term in terms), zero))
-    return found
+        points.append(sum((term[:, None] for term in terms), zero))
+    return points
 
 
-def _positions(program: Band, points: Tensor) -> Tensor:
-    where, own = program.windows, len(set(program.base)) > 1  # of a recording: a row's own point
-    rows = points if own else _taken(points, where, program.base[0])
-    if not program.copies and program.table is not None:
-        rows = rows + _weighted(program, 0, points.diff(dim=1))
-    return rows
+def _runs(program: Band) -> Iterator[tuple[int, int, range]]:
+    """The rows from t + offset = 0 on, as runs: first window, number of windows, kinds.
+
+    A run has a row for every kind of every window. In between, windows move on by a point every
+    ``steps`` rows; before and after they stand still, and every row is a run.
+    """
+    windows, kinds = program.windows, len(program.base)
+    begin = windows.shift * windows.steps
+    end = begin + windows.steps
+    yield from ((0, 1, range(kind, kind + 1)) for kind in range(min(begin, kinds)))
+    if begin < kinds:
+        yield 0, windows.last + 1, range(begin, min(end, kinds))
+    yield from ((windows.last, 1, range(kind, kind + 1)) for kind in range(end, kinds))
+
+
+def _of_windows(program: Band, runs: Sequence[Tensor]) -> list[Tensor]:
+    """The rows that the program has, of all that its runs have."""
+    first, count = program.windows.offset, program.windows.count
+    parts = []
+    for values in runs:
+        begin, end = max(first, 0), min(first + count, values.shape[1])
+        if begin < end:
+            parts.append(columns(values, begin, end - begin))
+        first -= values.shape[1]
+    return parts
 
 
 def _even(
     program: Band, points: Tensor, spacing: Tensor, wanted: Sequence[bool]
-) -> list[Tensor | None]:
-    gaps = points.diff(dim=1)
-    return [
-        _weighted(program, m, gaps) / (spacing**m)[:, :, None] if wanted[m] else None
-        for m in (1, 2, 3)
-    ]
-
-
-def _weighted(program: Band, order: int, gaps: Tensor) -> Tensor:
-    """Σ_i table[kind, order, i]·d_i for every row, [B, T, D]."""
+) -> list[list[Tensor]]:
+    """Of every output its runs, by the program's table."""
     assert program.table is not None
-    where, weights = program.windows, program.table[:, order]  # [P, W − 1]
-    total = gaps.new_zeros(gaps.shape[0], where.count, gaps.shape[2])
-    for i in range(program.width - 1):
-        column = weights[:, i]
-        if not column.any():
-            continue
-        values = _taken(gaps, where, i)
-        if len(weights) == 1:
-            total = total + float(column[0]) * values
-        else:
-            each = torch.as_tensor(column[where.kind()], device=gaps.device)[:, None]
-            # a NaN has no part in rows whose weight for it is zero
-            total = total + (each * values).masked_fill(each == 0, 0.0)
-    return total
+    powers = torch.stack([spacing**m for m in range(4)], 2)  # [b, 1, 4]
+    table = torch.as_tensor(program.table, device=points.device)
+    weights = (table / powers[..., None])[..., None, None]  # [b, P, 4, W − 1, 1, 1]
+    gaps = points.diff(dim=1)
+    zero = points.new_zeros(points.shape[0], 1, 1, points.shape[2])
+    outputs: list[list[Tensor]] = [[] for _ in wanted]
+    for first, count, kinds in _runs(program):
+        base = columns(points, first + program.base[kinds[0]], count)[:, None]
+        for m in (m for m in range(4) if wanted[m]):
+            parts = []
+            # a zero weight adds nothing, so that a NaN stays in the rows that depend on it
+            nonzero = (program.table[:, m] != 0).tolist()
+            for mask, group in groupby(kinds, nonzero.__getitem__):
+                phases = list(group)
+                values = zero if m else base  # [B, phases, windows, D]
+                for i in np.flatnonzero(mask):
+                    gap = columns(gaps, first + int(i), count)[:, None]
+                    weight = weights[:, phases[0] : phases[-1] + 1, m, i]
+                    values = torch.addcmul(values, gap, weight)
+                parts.append(values.expand(-1, len(phases), count, -1))
+            rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+            outputs[m].append(rows.transpose(1, 2).flatten(1, 2))
+    return outputs
 
 
 def _uneven(
     program: Band, points: Tensor, dt: Tensor, wanted: Sequence[bool]
-) -> list[Tensor | None]:
-    """Derivatives of the polynomials through five points at unequal times, by Newton's form.
+) -> list[list[Tensor]]:
+    """The same for unequal steps: derivatives of polynomials through five points, by Newton's form.
 
     P(x) = f₀ + f₁(x−x₀) + f₂(x−x₀)(x−x₁) + …, f the divided differences.
     """
-    where, places = program.windows, program.base
-    count = points.shape[1] - 1
+    gaps = _gaps(program, dt, points.shape[1] - 1)
+    divided = [points.diff(dim=1) / gaps] if any(wanted[1:]) else []
+    span = gaps
+    for order in (2, 3, 4) if divided else ():
+        span = span[:, :-1] + gaps[:, order - 1 :]  # from a point to the order-th after it
+        divided.append(divided[-1].diff(dim=1) / span)
+    outputs: list[list[Tensor]] = [[] for _ in wanted]
+    for first, count, (kind,) in _runs(program):
+        base = program.base[kind]
+        values = [columns(points, first + base, count)]
+        if divided:
+            steps = [columns(gaps, first + i, count) for i in range(program.width - 1)]
+            # the time from each of the first four points to the row
+            times = [sum(steps[i:base]) - sum(steps[base:i]) for i in range(4)]
+            values += _newton([columns(f, first, count) for f in divided], times)
+        for runs, run in zip(outputs, values, strict=False):
+            runs.append(run)
+    return outputs
+
+
+def _gaps(program: Band, dt: Tensor, count: int) -> Tensor:
+    """The time from every point to the next, [b, N − 1, 1]."""
     lead = max(len(program.head) - 1, 0)
     index = np.clip(np.arange(count) - lead, 0, program.steps - 1)
     before, after = int((index == 0).sum()) - 1, int((index == program.steps - 1).sum()) - 1
     steps = columns(dt, 0, program.steps)
     ends = columns(steps, 0, 1), columns(steps, program.steps - 1, 1)
     parts = [ends[0].expand(-1, before), steps, ends[1].expand(-1, after)]
-    gaps = columns(torch.cat(parts, 1), 0, count)[:, :, None]  # [b, N − 1, 1]
-    divided = [points.diff(dim=1) / gaps]
-    span = gaps
-    for order in (2, 3, 4):
-        span = span[:, :-1] + gaps[:, order - 1 :]  # from a point to the order-th after it
-        divided.append(divided[-1].diff(dim=1) / span)
-    f1, f2, f3, f4 = (_taken(f, where, 0) for f in divided)
-    own = [_taken(gaps, where, i) for i in range(program.width - 1)]
-    place = torch.as_tensor(np.array(places)[where.kind()], device=points.device)[:, None]
-    a = [  # how far the row's time lies behind that of each of the first four points
-        sum((g * (place > j) for j, g in enumerate(own) if j >= i), own[0] * 0.0)
-        - sum((g * (place <= j) for j, g in enumerate(own) if j < i), own[0] * 0.0)
-        for i in range(4)
-    ]
-    a01, a012, a0123 = a[0] + a[1], a[0] + a[1] + a[2], a[0] + a[1] + a[2] + a[3]
-    p01, p23 = a[0] * a[1], a[2] * a[3]
-    p3 = p01 + a01 * a[2]  # products of two of the first three
-    first = f1 + f2 * a01 + f3 * p3 + f4 * (p01 * (a[2] + a[3]) + p23 * a01)
-    second = 2.0 * (f2 + f3 * a012 + f4 * (p01 + a01 * (a[2] + a[3]) + p23))
-    third = 6.0 * (f3 + f4 * a0123)
-    found = (first, second, third)
-    return [x if want else None for x, want in zip(found, wanted[1:], strict=True)]
+    gaps: Tensor = columns(torch.cat(parts, 1), 0, count)[:, :, None]
+    return gaps
 
 
-def _taken(values: Tensor, where: Windows, shift: int) -> Tensor:
-    """values[:, first + shift] for the windows of all rows, by slices: [B, T, …]."""
-    if where.count == 0:
-        return values[:, :0]
-    some = columns(values, min(shift, values.shape[1] - 1), min(where.last + 1, values.shape[1]))
-    if where.steps > 1:
-        some = some.repeat_interleave(where.steps, 1)
-    begin = where.offset - where.shift * where.steps  # of row 0, before it is clipped
-    end = begin + where.count
-    size = some.shape[1]
-    first, last = min(max(begin, 0), size), max(min(end, size), 0)
-    parts = []
-    if begin < 0:
-        parts.append(columns(some, 0, 1).expand(-1, min(-begin, where.count), -1))
-    if last > first:
-        parts.append(columns(some, first, last - first))
-    if end > size:
-        parts.append(columns(some, size - 1, 1).expand(-1, min(end - size, where.count), -1))
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+def _newton(divided: Sequence[Tensor], times: Sequence[Tensor]) -> list[Tensor]:
+    """Derivatives 1 to 3 from divided differences 1 to 4 and the time from points 0 to 3."""
+    f1, f2, f3, f4 = divided
+    a, b, c, d = times
+    pair, triple = a + b, a + b + c
+    pairs = a * b + pair * c  # products of two of the first three
+    cubic = a * b * (c + d) + c * d * pair
+    first = f1 + f2 * pair + f3 * pairs + f4 * cubic
+    second = 2.0 * (f2 + f3 * triple + f4 * (pairs + d * triple))
+    return [first, second, 6.0 * (f3 + f4 * (triple + d))]
 
 
-def _own(operands: Operands, role: str) -> list[Tensor | None]:
-    """Each trajectory's own start or goal state, four parts [B, D] in float64, None is zero.
+def _states(operands: Operands, role: str) -> list[Tensor | None]:
+    """The start or goal state of every trajectory, four parts [B, D] in float64, None is zero.
 
-    NaN where an index that lies on a device is out of range: nobody has looked at it.
+    NaN where an index that lies on a device is out of range: its values are not checked.
     """
     parts, index = (
         (operands.start, operands.start_index)
@@ -314,15 +325,15 @@ def _own(operands: Operands, role: str) -> list[Tensor | None]:
         else (operands.goal, operands.goal_index)
     )
     batch = operands.actions.shape[0]
-    found: list[Tensor | None] = []
+    states: list[Tensor | None] = []
     for part in parts:
         if part is None:
-            found.append(None)
-        elif index is None or (part.shape[0] == 1 and index is None):
-            found.append(part.double().expand(batch, -1))
+            states.append(None)
+        elif index is None:
+            states.append(part.double().expand(batch, -1))
         else:
             last = part.shape[0] - 1
-            own = part.double()[index.clamp(0, last)]
             outside = (index < 0) | (index > last)
-            found.append(own.masked_fill(outside[:, None], float("nan")))
-    return found
+            state = part.double()[index.clamp(0, last)]
+            states.append(state.masked_fill(outside[:, None], float("nan")))
+    return states
