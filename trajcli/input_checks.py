@@ -49,31 +49,45 @@ def shape_faults(inputs: Inputs) -> list[Fault]:
 
 def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
     """What is wrong with the values of a block, whose shapes are right."""
-    found = _step_value_faults(inputs)
+    faults = _step_value_faults(inputs)
     for role in ("start", "goal"):
         index = getattr(inputs, f"{role}_index")
         if index is not None:
-            counts = [int(v.shape[0]) for v in getattr(inputs, role).values()]
-            found += _index_faults(inputs, role, index, max(counts, default=1))
-    return found if allow_nonfinite else found + nonfinite_faults(inputs)
+            counts = [int(values.shape[0]) for values in getattr(inputs, role).values()]
+            faults += _index_faults(inputs, role, index, max(counts, default=1))
+    return faults if allow_nonfinite else faults + nonfinite_faults(inputs)
 
 
 def nonfinite_faults(inputs: Inputs) -> list[Fault]:
-    """NaN and Inf in actions and states, each with its first place."""
+    """NaN and Inf in the actions and states that are used, each with its first place."""
     axes = ("trajectory", "step", "dof")
     shift, rows = inputs.first_trajectory, inputs.row_numbers
-    found = []
+    program = inputs.program()
+    faults = []
     if inputs.can_check(inputs.actions):
-        used = columns(inputs.actions, 0, inputs.program().used)
-        found.append(nonfinite_fault(used, inputs.name("actions"), axes, shift, rows))
-    for role in ("start", "goal"):
+        used = columns(inputs.actions, 0, program.used)
+        faults.append(nonfinite_fault(used, inputs.name("actions"), axes, shift, rows))
+    for role in program.roles:
+        index = getattr(inputs, f"{role}_index")
         for part, values in getattr(inputs, role).items():
+            if not inputs.can_check(values) or not (index is None or inputs.can_check(index)):
+                continue
+            count = int(values.shape[0])
+            axis = "trajectory" if index is None and count != 1 else "state"
+            named = values if index is None or count == 1 else _without_unnamed(values, index)
             where = inputs.name(f"{role}/{part}")
-            own = getattr(inputs, f"{role}_index") is None and values.shape[0] != 1
-            found.append(
-                nonfinite_fault(values, where, ("trajectory" if own else "state", "dof"), shift)
-            )
-    return [fault for fault in found if fault is not None]
+            faults.append(nonfinite_fault(named, where, (axis, "dof"), shift))
+    return [fault for fault in faults if fault is not None]
+
+
+def _without_unnamed(states: Array, index: Array) -> Array:
+    """The states [S, D]; those that no entry of the index names are zero."""
+    unnamed = np.setdiff1d(np.arange(states.shape[0]), to_numpy(index))
+    if not len(unnamed):
+        return states
+    states = states.detach().clone() if is_torch(states) else states.copy()
+    states[unnamed] = 0
+    return states
 
 
 def _step_faults(inputs: Inputs) -> list[Fault]:

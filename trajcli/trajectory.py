@@ -162,8 +162,9 @@ def integrate(
     float64 and rounded once. Row 0 is the start state.
 
     Raises InputError, with every fault found, for shapes that do not match, dt that is not
-    positive and finite, and NaN or Inf in the input unless ``allow_nonfinite``; UsageError for
-    unknown modes and options. Formulas: README, "Modes".
+    positive and finite, and NaN or Inf in what is used of the input unless ``allow_nonfinite``
+    (actions beyond the last used one and states that no index names may have any values);
+    UsageError for unknown modes and options. Formulas: README, "Modes".
 
     On a CUDA device the work is done on the current stream. The host waits for it only to check
     values and to send numbers and NumPy arrays, those of up to 4 KiB once. With

@@ -559,6 +559,52 @@ def test_a_goal_that_is_not_finite_names_its_place() -> None:
     assert "inf" in found.found
 
 
+def test_a_start_with_an_index_names_its_state() -> None:
+    states = changed(np.zeros((4, D)), (2, 1), np.nan)
+    found = fault(InputError, ACTIONS, State(states), 0.1, start_index=[0, 2, 2])
+    assert "state 2, dof 1" in found.where
+
+
+NOT_USED: dict[str, tuple[Any, ...]] = {
+    "the last action": (changed(ACTIONS, (1, H - 1, 1), np.nan), ZERO, {"frames": "curobo"}),
+    "the last action with a goal": (
+        changed(ACTIONS, (1, H - 1, 1), np.nan),
+        ZERO,
+        {"mode": "central", "ends": "goal", "goal": ZERO},
+    ),
+    "a state no index names": (
+        ACTIONS,
+        changed(np.zeros((4, D)), (3, 1), np.nan),
+        {"start_index": np.array([0, 2, 1])},
+    ),
+    "a goal no index names": (
+        ACTIONS,
+        ZERO,
+        {
+            "mode": "bspline",
+            "ends": "goal",
+            "goal": changed(np.zeros((4, D)), (0, 0), np.inf),
+            "goal_index": np.array([1, 2, 1]),
+        },
+    ),
+    "the start of positions alone": (
+        ACTIONS,
+        changed(ZERO, (0,), np.nan),
+        {"mode": "teleport", "frames": "actions"},
+    ),
+}
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("library", [np.array, torch.as_tensor])
+@pytest.mark.parametrize("case", NOT_USED.values(), ids=NOT_USED)
+def test_what_is_not_used_may_have_any_values(case: Any, library: Any, backend: str) -> None:
+    actions, start, options = case
+    result = trajcli.integrate(library(actions), library(start), 0.1, backend=backend, **options)
+    for values in result:
+        assert np.isfinite(np.asarray(values)).all()
+
+
 # -- several at once -------------------------------------------------------------------------
 
 

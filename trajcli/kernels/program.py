@@ -78,6 +78,8 @@ class Cascade:
     used: int
     start_row: bool
     recorded: bool = False
+    roles = ("start",)
+    """The states that rows depend on."""
 
     @property
     def rows(self) -> int:
@@ -119,7 +121,7 @@ class Band:
 
     A row takes the ``width`` points of its window and the weights of its kind, which apply to
     differences of neighbours, d_i = X_{first+i+1} − X_{first+i}, so that what stands still has
-    derivatives of exactly zero:
+    derivatives of exactly zero (where windows.steps > 1, all kinds have one base):
 
         x_0 = X_{first + base[kind]} + Σ_i table[kind, 0, i]·d_i
         x_m = h⁻ᵐ Σ_i table[kind, m, i]·d_i
@@ -148,6 +150,12 @@ class Band:
     def rows(self) -> int:
         """T."""
         return self.windows.count + self.start_row
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The states that rows depend on."""
+        start = ("start",) if self.start_row or len(self.head) else ()
+        return (*start, "goal") if len(self.tail) else start
 
     @property
     def copies(self) -> bool:
