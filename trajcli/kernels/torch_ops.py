@@ -238,11 +238,13 @@ def _even(
 ) -> list[list[Tensor]]:
     """Of every output its runs, by the program's table."""
     assert program.table is not None
-    powers = torch.stack([spacing**m for m in range(4)], 2)  # [b, 1, 4]
+    powers = torch.stack([spacing**m for m in range(4)], 2)[..., None]  # [b, 1, 4, 1]
     table = torch.as_tensor(program.table, device=points.device)
-    weights = (table / powers[..., None])[..., None, None]  # [b, P, 4, W − 1, 1, 1]
+    weights = (table / powers)[..., None, None]  # [b, P, 4, W − 1, 1, 1]
     gaps = points.diff(dim=1)
+    # of dt, too: its gradient is zero where there are no weights
     zero = points.new_zeros(points.shape[0], 1, 1, points.shape[2])
+    zeros = [zero / powers[:, :, m, None] for m in range(4)]
     outputs: list[list[Tensor]] = [[] for _ in wanted]
     for first, count, kinds in _runs(program):
         base = columns(points, first + program.base[kinds[0]], count)[:, None]
@@ -252,14 +254,15 @@ def _even(
             nonzero = (program.table[:, m] != 0).tolist()
             for mask, group in groupby(kinds, nonzero.__getitem__):
                 phases = list(group)
-                values = zero if m else base  # [B, phases, windows, D]
+                values = zeros[m] if m else base  # [B, phases, windows, D]
                 for i in np.flatnonzero(mask):
                     gap = columns(gaps, first + int(i), count)[:, None]
                     weight = weights[:, phases[0] : phases[-1] + 1, m, i]
                     values = torch.addcmul(values, gap, weight)
                 parts.append(values.expand(-1, len(phases), count, -1))
             rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-            outputs[m].append(rows.transpose(1, 2).flatten(1, 2))
+            size = (rows.shape[0], len(kinds) * count, rows.shape[3])
+            outputs[m].append(rows.transpose(1, 2).reshape(size))
     return outputs
 
 
