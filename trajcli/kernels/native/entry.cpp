@@ -1,6 +1,7 @@
 // The functions Python calls: they pick the instruction set of this machine and split a job over
 // threads. Nothing is checked here and nothing is kept.
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -115,33 +116,28 @@ struct Half {
 };
 
 template <class T>
-void convert_all(const Array& array, const char* from, Int rows, Int columns, double* to) {
+void convert_all(const Array& array, const char* from, Int count, double* to) {
     const bool swapped = array.type & 16;
-    for (Int t = 0; t < rows; t++, from += array.stride[1]) {
-        const char* element = from;
-        for (Int i = 0; i < columns; i++, element += array.stride[2]) {
-            char bytes[sizeof(T)];
-            std::memcpy(bytes, element, sizeof bytes);
-            for (std::size_t k = 0; swapped && k < sizeof bytes / 2; k++)
-                std::swap(bytes[k], bytes[sizeof bytes - 1 - k]);
-            T value;
-            std::memcpy(&value, bytes, sizeof value);
-            *to++ = static_cast<double>(value);
-        }
+    for (Int i = 0; i < count; i++, from += array.stride[2]) {
+        char bytes[sizeof(T)];
+        std::memcpy(bytes, from, sizeof bytes);
+        if (swapped) std::reverse(bytes, bytes + sizeof bytes);
+        T value;
+        std::memcpy(&value, bytes, sizeof value);
+        to[i] = static_cast<double>(value);
     }
 }
 
 }  // namespace
 
-void convert(const Array& array, const char* from, Int rows, Int columns, double* to) {
-    using Convert = void (*)(const Array&, const char*, Int, Int, double*);
-    static constexpr Convert kinds[] = {
-        convert_all<float>,        convert_all<double>,        convert_all<Half>,
-        convert_all<std::int8_t>,  convert_all<std::uint8_t>,  convert_all<std::int16_t>,
+void convert(const Array& array, const char* from, Int count, double* to) {
+    static constexpr decltype(&convert_all<float>) types[] = {
+        convert_all<float>,         convert_all<double>,       convert_all<Half>,
+        convert_all<std::int8_t>,   convert_all<std::uint8_t>, convert_all<std::int16_t>,
         convert_all<std::uint16_t>, convert_all<std::int32_t>, convert_all<std::uint32_t>,
-        convert_all<std::int64_t>, convert_all<std::uint64_t>,
+        convert_all<std::int64_t>,  convert_all<std::uint64_t>,
     };
-    kinds[array.type & 15](array, from, rows, columns, to);
+    types[array.type & 15](array, from, count, to);
 }
 
 int write_file(Int file, Int offset, const char* from, Int bytes) {

@@ -37,13 +37,13 @@ struct Run {
     std::atomic<Int> faults{0};
 };
 
-// Elements of any type, one after another, as doubles: rows of ``columns`` from ``from`` on.
-void convert(const Array& array, const char* from, Int rows, Int columns, double* to);
+// Elements of any type as doubles: ``count`` dofs of a row that begins at ``from``.
+void convert(const Array& array, const char* from, Int count, double* to);
 
 // Writes all bytes at that place of a file; returns 0 or an errno.
 int write_file(Int file, Int offset, const char* from, Int bytes);
 
-// The functions of a level: how many items of work a job has (see Split in tile.hpp), and some of
+// The functions of a level: how many items of work a job has (see Tiling in tile.hpp), and some of
 // them done.
 struct Engine {
     Int (*items)(const Job&);

@@ -15,8 +15,6 @@ from trajcli.kernels.program import Array, Band, Cascade, Operands, Program
 
 TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 SWAPPED = 16
-STREAMED = 4 << 20
-"""Bytes of output that no longer fit the caches: they are written past them."""
 TILE, FILE_TILE = 1 << 12, 1 << 14
 """Elements of each output that are computed before they are written, to memory or to a file."""
 
@@ -96,7 +94,7 @@ def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
 
 def place_outputs(job: Any, out: Sequence[Array | InFile | None]) -> None:
     """Describe outputs: contiguous memory, or places in files."""
-    written, in_file = 0, False
+    in_file = False
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
         if isinstance(output, InFile):
@@ -104,9 +102,7 @@ def place_outputs(job: Any, out: Sequence[Array | InFile | None]) -> None:
             job.type = np.dtype(output.dtype) == np.float64
         elif output is not None:
             entry.data, job.type = address(output), layout(output)[1]
-            written += output.nbytes
     job.tile = FILE_TILE if in_file else TILE
-    job.streaming = written >= STREAMED
 
 
 def place_program(job: Any, program: Program) -> list[Any]:
@@ -141,10 +137,12 @@ def _place_band(job: Any, program: Band) -> list[Any]:
     job.window_count, job.window_last = windows.count, windows.last
     job.window_offset, job.window_steps = windows.offset, windows.steps
     job.window_shift = windows.shift
-    job.width, job.copies, job.kinds = program.width, program.copies, len(program.base)
+    job.width, job.copies = program.width, program.copies
     if program.table is not None:
-        kept.append(np.ascontiguousarray(program.table, np.float64))
-        job.table = address(kept[-1])
+        weights = np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64)
+        weighted = -weights.any(axis=2).astype(np.int64)
+        job.table, job.weighted = address(weights), address(weighted)
+        kept += [weights, weighted]
     return kept
 
 

@@ -11,8 +11,19 @@ namespace LEVEL {
 
 template <class Kernel>
 void run_kernel(Run& run, Int begin, Int end) {
-    Kernel kernel(run, end - begin);
-    kernel.each_group(begin, end, Kernel::BACKWARDS, kernel);
+    const Tiling tiling(run.job);
+    Kernel kernel(run, tiling);
+    const Int count = (tiling.total + tiling.rows - 1) / tiling.rows;
+    for (Int item = begin; item < end; item++) {
+        Tile tile = tiling.tile(run.job, item);
+        for (Int i = 0; i < count; i++) {
+            if (run.status.load(std::memory_order_relaxed)) return;
+            tile.row = (Kernel::BACKWARDS ? count - 1 - i : i) * tiling.rows;
+            tile.rows = std::min(tiling.total - tile.row, tiling.rows);
+            kernel(tile);
+        }
+    }
+    kernel.writer.flush();
 }
 
 template <class Out, class In>
@@ -26,11 +37,11 @@ void run_typed(Run& run, Int begin, Int end) {
                  : run_kernel<Cascade<Out, In>>(run, begin, end);
 }
 
-Int items(const Job& job) { return Split(job).items(); }
+Int items(const Job& job) { return Tiling(job).items(job); }
 
 void run_items(Run& run, Int begin, Int end) {
     const Job& job = run.job;
-    bool floats = !job.recorded;  // kernels read them where they are
+    bool floats = !job.recorded;  // whose first rows are summed
     for (const Array* array : {&job.actions, &job.upstream[0], &job.upstream[1], &job.upstream[2],
                                &job.upstream[3]})
         floats &= !array->data || is_plain<float>(*array, job.dofs);

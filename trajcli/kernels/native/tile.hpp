@@ -1,71 +1,105 @@
 // Tiles: some rows of some trajectories, small enough for the caches, on their way from the inputs
 // through a kernel to the outputs. Included by level.hpp after vector.hpp.
 //
-// A kernel sees rows whose columns are the lanes of vectors: the dofs of a trajectory or, where
-// these fill no more than half a vector or trajectories are short, those of a group of
-// trajectories. Vectors may read beyond a row, and where rows are written in order, write beyond it.
+// A kernel sees rows of lanes, a vector of them at a time: the dofs of a trajectory or, where these
+// fill no more than half a vector or trajectories are short, those of several trajectories side by
+// side. A row's last vector may reach into the next row, so that rows are written first to last and
+// the vectors of a row last to first: what is not theirs is overwritten.
 
 namespace LEVEL {
 
-constexpr Int LEAST_ROWS = 8;     // of a tile of a long trajectory
+constexpr Int LEAST_ROWS = 8;      // of a tile of a long trajectory
 constexpr Int MOST_COLUMNS = 1024;
-constexpr Int SHORT = 512;        // elements below which trajectories are taken together
+constexpr Int SHORT = 512;         // elements below which trajectories are taken together
 
-constexpr std::align_val_t ALIGNED{LINE};
+constexpr std::align_val_t ALIGNED{64};
 
+// Memory that starts as zeros, with room for vectors that begin at the last element.
 template <class T>
 class Buffer {
 public:
-    // Room for vectors that begin at the last element.
-    explicit Buffer(Int count) : at(static_cast<T*>(::operator new((count + 2 * W) * sizeof(T), ALIGNED))) {
-        std::memset(static_cast<void*>(at), 0, (count + 2 * W) * sizeof(T));
+    explicit Buffer(Int count) {
+        const std::size_t bytes = (count + 2 * W) * sizeof(T);
+        at = static_cast<T*>(std::memset(::operator new(bytes, ALIGNED), 0, bytes));
     }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
     ~Buffer() { ::operator delete(at, ALIGNED); }
-    T* const at;
+    T* at;
 };
 
-// Trajectories [batch, batch + count), dofs [column, column + columns), rows [row, row + rows).
-struct Place {
-    Int batch, count, column, columns, row, rows;
+// Rows of lanes, ``pitch`` elements from one to the next.
+template <class T>
+struct Rows {
+    T* at;
+    Int pitch;
+
+    operator Rows<const T>() const { return {at, pitch}; }
 };
 
-// How a job is cut into items: groups of trajectories, or blocks of the dofs of one.
-struct Split {
-    Int group;    // trajectories side by side in a vector
+// Columns in whole vectors.
+constexpr Int whole(Int columns) { return (columns + W - 1) / W * W; }
+
+// Trajectories [batch, batch + group), dofs [column, column + columns), rows [row, row + rows).
+struct Tile {
+    Int batch, group, column, columns, row, rows;
+    Int lanes;  // of a row
+};
+
+// How a job is cut into items, which are groups of trajectories or blocks of the dofs of one, and
+// items into tiles.
+struct Tiling {
+    Int total;    // rows of a trajectory
+    Int group;    // trajectories side by side
     Int blocks;   // of dofs
     Int columns;  // of a block
-    Int lanes;    // columns of the rows that kernels see
-    Int groups;
+    Int lanes, rows;
 
-    explicit Split(const Job& job) {
+    explicit Tiling(const Job& job) {
+        total = job.adjoint ? job.horizon : job.rows;
         const Int length = std::max<Int>(job.dofs * std::max(job.rows, job.horizon), 1);
         group = std::max(job.dofs * 2 <= W ? W : 1, SHORT / length);
         group = std::max<Int>(std::min(group, job.batch), 1);
         blocks = (job.dofs + MOST_COLUMNS - 1) / MOST_COLUMNS;
         columns = (job.dofs + blocks - 1) / blocks;
         lanes = group > 1 ? whole(group * columns) : columns;
-        groups = (job.batch + group - 1) / group;
+        rows = std::min(total, rows_per_tile(job));
     }
 
-    // Columns in whole vectors.
-    static Int whole(Int columns) { return (columns + W - 1) / W * W; }
+    Int rows_per_tile(const Job& job) const { return std::max(job.tile / lanes, LEAST_ROWS); }
 
-    Int items() const { return groups * blocks; }
+    Int items(const Job& job) const { return (job.batch + group - 1) / group * blocks; }
 
-    // Rows of a tile of one group.
-    Int tile_rows(const Job& job) const {
-        return std::max(job.tile / lanes, LEAST_ROWS);
-    }
-
-    // Groups whose ``rows`` fit a tile.
-    Int tile_groups(const Job& job, Int rows) const {
-        return blocks > 1 ? 1 : std::max(tile_rows(job) / std::max<Int>(rows, 1), Int(1));
+    // The first tile of an item.
+    Tile tile(const Job& job, Int item) const {
+        Tile tile = {item / blocks * group, 0, item % blocks * columns, 0, 0, rows, lanes};
+        tile.group = std::min(group, job.batch - tile.batch);
+        tile.columns = std::min(columns, job.dofs - tile.column);
+        if (group == 1) tile.lanes = tile.columns;
+        return tile;
     }
 };
 
-// -- inputs ---------------------------------------------------------------------------------
+// Calls ``strip`` with the first lane of each vector of a row.
+template <class Strip>
+inline void for_strips(Int lanes, Strip strip) {
+    for (Int column = (lanes - 1) / W * W; column >= 0; column -= W) strip(column);
+}
+
+// Calls ``work`` with a number of dofs, as a constant where it is small.
+template <class Work>
+inline void with_size(Int dofs, Work work) {
+    switch (dofs) {
+        case 1: return work(std::integral_constant<Int, 1>());
+        case 2: return work(std::integral_constant<Int, 2>());
+        case 3: return work(std::integral_constant<Int, 3>());
+        case 4: return work(std::integral_constant<Int, 4>());
+        case 7: return work(std::integral_constant<Int, 7>());
+        default: return work(dofs);
+    }
+}
+
+// -- inputs -----------------------------------------------------------------------------------
 
 template <class T>
 void check_finite(Run& run, const T* values, Int count) {
@@ -76,10 +110,10 @@ void check_finite(Run& run, const T* values, Int count) {
         const Vec v = load(values + i);
         wrong |= (v - v) != Vec{};
     }
-    bool found = false;
-    for (int k = 0; k < W; k++) found |= wrong[k] != 0;
-    for (; i < count; i++) found |= values[i] - values[i] != 0;
-    if (found) run.status = NOT_FINITE;
+    bool any = false;
+    for (int k = 0; k < W; k++) any |= wrong[k] != 0;
+    for (; i < count; i++) any |= values[i] - values[i] != 0;
+    if (any) run.status = NOT_FINITE;
 }
 
 inline const char* element(const Array& array, Int batch, Int row, Int column) {
@@ -87,156 +121,55 @@ inline const char* element(const Array& array, Int batch, Int row, Int column) {
            column * array.stride[2];
 }
 
-// Rows of an array as doubles, one after another.
-inline void read(Run& run, const Array& array, Int batch, Int row, Int rows, Int column,
-                 Int columns, double* to) {
-    if (rows <= 0) return;
-    const char* from = element(array, batch, row, column);
-    const Int size = array.type == 0 ? 4 : 8, count = rows * columns;
-    if (array.type > 1 || (columns > 1 && array.stride[2] != size)) {
-        convert(array, from, rows, columns, to);
-    } else {
-        const bool whole = rows == 1 || array.stride[1] == columns * size;
-        const Int pieces = whole ? 1 : rows, length = whole ? count : columns;
-        for (Int t = 0; t < pieces; t++) {
-            const char* piece = from + t * array.stride[1];
-            double* place = to + t * columns;
-            if (size == 8) {
-                std::memcpy(place, piece, length * 8);
-                continue;
-            }
-            Int i = 0;
-            for (; i + W <= length; i += W) store(place + i, load(reinterpret_cast<const float*>(piece) + i));
-            for (float x; i < length; i++) {
-                std::memcpy(&x, piece + 4 * i, 4);
-                place[i] = x;
-            }
+// Rows of any array as doubles, one after another: [tile.group, rows, tile.columns].
+inline void read(Run& run, const Array& array, const Tile& tile, Int row, Int rows, double* to) {
+    const Int size = array.type == 0 ? 4 : 8, all = tile.group * rows * tile.columns;
+    const Int *stride = array.stride, type = array.type;
+    const bool direct = type < 2 && (tile.columns == 1 || stride[2] == size);
+    Int group = tile.group, count = tile.columns;  // elements that follow each other
+    if (direct && (rows == 1 || stride[1] == count * size)) {
+        count *= rows, rows = 1;
+        if (group == 1 || stride[0] == count * size) count *= group, group = 1;
+    }
+    double* at = to;
+    for (Int g = 0; g < group; g++)
+        for (Int t = 0; t < rows; t++, at += count) {
+            const char* from = element(array, tile.batch + g, row + t, tile.column);
+            if (!direct)
+                convert(array, from, count, at);
+            else if (type == 1)
+                std::memcpy(at, from, count * sizeof(double));
+            else
+                for (Int i = 0; i < count; i++) {
+                    float x;
+                    std::memcpy(&x, from + 4 * i, sizeof x);
+                    at[i] = x;
+                }
         }
-    }
-    check_finite(run, to, count);
+    check_finite(run, to, all);
 }
 
-// The same of ``count`` trajectories.
-inline void read(Run& run, const Array& array, Int batch, Int count, Int row, Int rows, Int column,
-                 Int columns, double* to) {
-    const Int length = rows * columns, size = array.type == 0 ? 4 : 8;
-    const bool whole = array.type < 2 && array.stride[0] == length * size &&
-                       (rows == 1 || array.stride[1] == columns * size) &&
-                       (columns == 1 || array.stride[2] == size);
-    if (whole) return read(run, array, batch, row, 1, column, count * length, to);
-    for (Int g = 0; g < count; g++)
-        read(run, array, batch + g, row, rows, column, columns, to + g * length);
-}
-
-inline double step_at(const Array& dt, Int batch, Int step) {
-    double x;
-    std::memcpy(&x, element(dt, batch, step, 0), sizeof x);
-    return x;
-}
-
-// The four parts of the states of a group's trajectories: part m lies m·pitch further on.
-class States {
-public:
-    States(Run& run, const Split& split, const Array* parts, const Array& index)
-        : run_(run), parts_(parts), index_(index), pitch(split.lanes + W), values_(4 * pitch) {
-        for (Int m = 0; m < 4; m++) shared_ &= !parts[m].data || parts[m].stride[0] == 0;
-    }
-
-    const double* at(const Place& place, Int batch, Int group) {
-        if (shared_ && group <= made_ && place.column == column_) return values_.at;
-        made_ = group, column_ = place.column;
-        for (Int m = 0; m < 4; m++) read_part(parts_[m], place, batch, group, values_.at + m * pitch);
-        return values_.at;
-    }
-
-private:
-    void read_part(const Array& part, const Place& place, Int batch, Int group, double* to) {
-        if (!part.data) return;  // zero from the beginning
-        if (!index_.data)
-            return read(run_, part, batch, group, 0, 1, place.column, place.columns, to);
-        for (Int g = 0; g < group; g++) {
-            std::int64_t row;
-            std::memcpy(&row, element(index_, batch + g, 0, 0), sizeof row);
-            read(run_, part, row, 0, 1, place.column, place.columns, to + g * place.columns);
-        }
-    }
-
-    Run& run_;
-    const Array* parts_;
-    const Array& index_;
-    bool shared_ = true;
-    Int made_ = 0, column_ = -1;
-
-public:
-    const Int pitch;
-
-private:
-    Buffer<double> values_;
-};
-
-// -- groups ---------------------------------------------------------------------------------
-
-// Calls ``work`` with the number of dofs, the trajectories of a group and the lanes of a row, as
-// constants where they often occur.
-template <class Work>
-inline void with_sizes(Int dofs, Int group, Int lanes, Work work) {
-    auto few = [&](auto count) {
-        constexpr Int D = decltype(count)::value;
-        if (group == W && lanes == W * D)
-            work(count, std::integral_constant<Int, W>(), std::integral_constant<Int, W * D>());
-        else
-            work(count, group, lanes);
-    };
-    switch (dofs) {
-        case 1: return few(std::integral_constant<Int, 1>());
-        case 2: return few(std::integral_constant<Int, 2>());
-        case 3: return few(std::integral_constant<Int, 3>());
-        case 4: return few(std::integral_constant<Int, 4>());
-        case 7: return few(std::integral_constant<Int, 7>());
-        default: return work(dofs, group, lanes);
-    }
-}
-
-// From trajectories behind each other, whose rows are ``apart`` elements apart and which are
-// ``next`` elements apart, to rows of ``lanes`` that have them side by side.
+// Trajectories that lie ``next`` elements apart, side by side.
 template <class T>
-void interleave(const T* from, Int group, Int next, Int rows, Int apart, Int dofs, T* to, Int lanes) {
-    if (rows == 1 && next == dofs) return void(std::memcpy(to, from, group * dofs * sizeof(T)));
-    with_sizes(dofs, group, lanes, [=](auto count, auto together, auto width) {
+void interleave(const T* from, Int next, Int pitch, const Tile& tile, Int rows, T* to) {
+    with_size(tile.columns, [=](auto columns) {
         for (Int t = 0; t < rows; t++)
-            for (Int g = 0; g < together; g++)
-                std::memcpy(to + t * width + g * count, from + g * next + t * apart, count * sizeof(T));
+            for (Int g = 0; g < tile.group; g++)
+                std::memcpy(to + t * tile.lanes + g * columns, from + g * next + t * pitch,
+                            columns * sizeof(T));
     });
 }
 
-// And back.
+// And back: one after another.
 template <class T>
-void separate(const T* from, Int group, Int rows, Int dofs, Int lanes, T* to) {
-    with_sizes(dofs, group, lanes, [=](auto count, auto together, auto width) {
-        for (Int g = 0; g < together; g++)
-            for (Int t = 0; t < rows; t++)
-                std::memcpy(to + (g * rows + t) * count, from + t * width + g * count, count * sizeof(T));
+void separate(Rows<const T> from, const Tile& tile, T* to) {
+    with_size(tile.columns, [=](auto columns) {
+        for (Int g = 0; g < tile.group; g++)
+            for (Int t = 0; t < tile.rows; t++)
+                std::memcpy(to + (g * tile.rows + t) * columns, from.at + t * from.pitch + g * columns,
+                            columns * sizeof(T));
     });
 }
-
-// What each trajectory of a group has one of a row, in all of its lanes.
-inline void spread(const double* from, Int group, Int rows, Int dofs, double* to, Int lanes) {
-    with_sizes(dofs, group, lanes, [=](auto count, auto together, auto width) {
-        for (Int t = 0; t < rows; t++)
-            for (Int g = 0; g < together; g++)
-                for (Int d = 0; d < count; d++) to[t * width + g * count + d] = from[g * rows + t];
-    });
-}
-
-// Rows that a kernel reads or writes, ``apart`` elements from one to the next.
-template <class T>
-struct Rows {
-    T* at;
-    Int apart;
-};
-
-template <class In>
-using Input = Rows<const In>;
 
 // Whether elements are of a type and lie so that kernels may read them where they are.
 template <class In>
@@ -247,218 +180,234 @@ bool is_plain(const Array& array, Int columns) {
            reinterpret_cast<std::uintptr_t>(array.data) % size == 0;
 }
 
-// Rows of an array as a kernel wants them. In: double, or the type of all elements.
+// Rows of an array as lanes. In: double, or the type of all elements.
 template <class In>
 class Reader {
 public:
-    // rows: the most that are read of a trajectory.
-    Reader(Run& run, const Split& split, const Array& array, Int rows)
+    // rows: the most that are read at once.
+    Reader(Run& run, const Tiling& tiling, const Array& array, Int rows)
         : run_(run),
-          split_(split),
           array_(array),
-          plain_(!run.job.recorded && is_plain<In>(array, split.columns)),
-          flat_(split.group > 1 && !plain_ ? split.group * rows * split.columns : 0) {}
+          interleaved_(tiling.group > 1),
+          plain_(is_plain<In>(array, tiling.columns)),
+          flat_(interleaved_ && !plain_ ? tiling.group * rows * tiling.columns : 0),
+          rows_(rows * tiling.lanes) {}
 
-    // Those of a group: at ``to``, or where they are.
-    Input<In> read_rows(const Place& place, Int batch, Int group, Int row, Int rows, In* to) {
-        const Int columns = place.columns, size = sizeof(In);
-        const char* at = element(array_, batch, row, place.column);
-        const In* from = reinterpret_cast<const In*>(at);
-        Int next = array_.stride[0] / size, apart = array_.stride[1] / size;
-        const Int ahead = group * array_.stride[0];
-        if (array_.stride[0] == rows * array_.stride[1])  // what will most often be read next
-            for (Int i = 0; i < ahead; i += LINE) __builtin_prefetch(at + ahead + i, 0, 2);
-        if (!plain_) {
-            double* flat = reinterpret_cast<double*>(split_.group > 1 ? flat_.at : to);
-            read(run_, array_, batch, group, row, rows, place.column, columns, flat);
-            from = reinterpret_cast<In*>(flat), next = rows * columns, apart = columns;
-        } else if (run_.job.finite) {
-            const bool dense = apart == columns;
-            for (Int g = 0; g < group; g++)
-                for (Int t = 0; t < (dense ? 1 : rows); t++)
-                    check_finite(run_, from + g * next + t * apart, dense ? rows * columns : columns);
-        }
-        if (split_.group > 1) {
-            interleave(from, group, next, rows, apart, columns, to, split_.lanes);
-            return {to, split_.lanes};
-        }
+    // To be read only, where they are if they can be; zeros where there is no array.
+    Rows<const In> rows(const Tile& tile, Int row, Int rows) {
+        if (!array_.data) return {rows_.at, 0};
         // a vector that begins in the last trajectory could end behind the array
-        const bool last = columns % W != 0 && (next < W || batch + 1 == run_.job.batch);
-        if (!plain_ || !last) return {from, apart};
-        interleave(from, 1, next, rows, apart, columns, to, columns);
-        return {to, columns};
+        const bool last = array_.stride[0] < W * Int(sizeof(In)) || tile.batch + 1 == run_.job.batch;
+        if (interleaved_ || !plain_ || (last && tile.columns % W != 0)) return copy(tile, row, rows);
+        const Rows<const In> there = locate(tile, row);
+        check(there, tile, rows);
+        return there;
+    }
+
+    Rows<In> copy(const Tile& tile, Int row, Int rows) {
+        copy(tile, row, rows, rows_.at);
+        return {rows_.at, tile.lanes};
+    }
+
+    void copy(const Tile& tile, Int row, Int rows, In* to) {
+        if (plain_) {
+            const Rows<const In> there = locate(tile, row);
+            check(there, tile, rows);
+            return interleave(there.at, array_.stride[0] / Int(sizeof(In)), there.pitch, tile, rows, to);
+        }
+        if constexpr (std::is_same_v<In, double>) {
+            read(run_, array_, tile, row, rows, interleaved_ ? flat_.at : to);
+            if (interleaved_)
+                interleave(flat_.at, rows * tile.columns, tile.columns, tile, rows, to);
+        }
     }
 
 private:
+    Rows<const In> locate(const Tile& tile, Int row) const {
+        return {reinterpret_cast<const In*>(element(array_, tile.batch, row, tile.column)),
+                array_.stride[1] / Int(sizeof(In))};
+    }
+
+    void check(Rows<const In> rows, const Tile& tile, Int count) {
+        const bool dense = rows.pitch == tile.columns;
+        for (Int g = 0; g < tile.group; g++)
+            for (Int t = 0; t < (dense ? 1 : count); t++)
+                check_finite(run_, rows.at + g * (array_.stride[0] / Int(sizeof(In))) + t * rows.pitch,
+                             dense ? count * tile.columns : tile.columns);
+    }
+
     Run& run_;
-    const Split& split_;
     const Array& array_;
-    const bool plain_;
-    Buffer<In> flat_;
+    const bool interleaved_, plain_;
+    Buffer<In> flat_, rows_;
 };
 
-// The four arrays that an adjoint is given; what is not given is zero.
-template <class In>
-class Upstream {
+// The four parts of the states of a tile's trajectories: part m lies m · pitch further on.
+class States {
 public:
-    Upstream(Run& run, const Split& split, Int rows)
-        : job_(run.job),
-          size_(rows * split.lanes + W),
-          rows_(4 * size_),
-          readers_{{run, split, job_.upstream[0], rows},
-                   {run, split, job_.upstream[1], rows},
-                   {run, split, job_.upstream[2], rows},
-                   {run, split, job_.upstream[3], rows}} {}
-
-    Input<In> read_rows(int m, const Place& place, Int batch, Int group, Int row, Int rows) {
-        In* to = rows_.at + m * size_;
-        if (job_.upstream[m].data) return readers_[m].read_rows(place, batch, group, row, rows, to);
-        return {to, 0};
+    States(Run& run, const Tiling& tiling, const Array* parts, const Array& index)
+        : pitch(whole(tiling.lanes)), run_(run), parts_(parts), index_(index), values_(4 * pitch) {
+        for (Int m = 0; m < 4; m++) shared_ &= !parts[m].data || parts[m].stride[0] == 0;
     }
+
+    const double* at(const Tile& tile) {
+        if (shared_ && tile.group <= group_ && tile.column == column_) return values_.at;
+        group_ = tile.group, column_ = tile.column;
+        for (Int m = 0; m < 4; m++)
+            if (parts_[m].data) read_part(parts_[m], tile, values_.at + m * pitch);
+        return values_.at;
+    }
+
+    const Int pitch;
 
 private:
-    const Job& job_;
-    const Int size_;
-    Buffer<In> rows_;
-    Reader<In> readers_[4];
-};
-
-// -- outputs --------------------------------------------------------------------------------
-
-template <class T>
-void write_piece(Run& run, const Output& out, Int position, const T* from, Int count) {
-    const char* bytes = reinterpret_cast<const char*>(from);
-    const Int size = sizeof(T);
-    if (out.file >= 0) {
-        Int faults = 0;
-        for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
-        if (faults) run.faults += faults;
-        const Int offset = reinterpret_cast<std::intptr_t>(out.data) + position * size;
-        if (const int error = write_file(out.file, offset, bytes, count * size)) run.status = error;
-    } else if (run.job.streaming) {
-        stream(static_cast<char*>(out.data) + position * size, bytes, count * size);
-    } else {
-        std::memcpy(static_cast<char*>(out.data) + position * size, bytes, count * size);
-    }
-}
-
-// A tile to its output [B, rows, D].
-template <class T>
-void write_tile(Run& run, const Output& out, const Place& place, Int rows, const T* tile) {
-    const Int dofs = run.job.dofs;
-    if (!out.data && out.file < 0) return;
-    const Int length = place.rows * place.columns;
-    if (place.columns == dofs && (place.rows == rows || place.count == 1))
-        return write_piece(run, out, (place.batch * rows + place.row) * dofs, tile,
-                           place.count * length);
-    for (Int b = 0; b < place.count; b++, tile += length) {
-        const Int position = ((place.batch + b) * rows + place.row) * dofs + place.column;
-        if (place.columns == dofs) {
-            write_piece(run, out, position, tile, length);
-            continue;
-        }
-        for (Int t = 0; t < place.rows; t++)
-            write_piece(run, out, position + t * dofs, tile + t * place.columns, place.columns);
-    }
-}
-
-// A state's gradient, lanes of a group, to its place in [B, D].
-inline void write_state(const Job& job, Address to, const Place& place, Int batch, Int group,
-                        const double* lanes) {
-    if (to)
-        std::memcpy(static_cast<double*>(to) + batch * job.dofs + place.column, lanes,
-                    group * place.columns * sizeof(double));
-}
-
-// Calls ``strip`` with the first column of each vector of rows of so many columns; the last one
-// ends with the row, so that it may overlap the one before.
-template <class Strip>
-inline void each_strip(Int columns, Strip strip) {
-    for (Int column = 0; column < columns; column += W)
-        strip(column + W <= columns || columns < W ? column : columns - W);
-}
-
-// What all kernels share: the tiles of their outputs, ``total`` rows of each trajectory.
-template <class Out>
-class Tiles {
-public:
-    Tiles(Run& run, Int items, Int total, int outputs)
-        : run_(run),
-          job_(run.job),
-          split_(job_),
-          total_(total),
-          rows_(std::min(total, split_.tile_rows(job_))),
-          groups_(std::min(items, split_.tile_groups(job_, total))),
-          outputs_(outputs),
-          // where rows are written last to first, none may reach into the next
-          lanes_(split_.group > 1 ? outputs * rows_ * split_.lanes : outputs == 1 ? rows_ * W : 0),
-          size_(groups_ * split_.group * rows_ * split_.columns + W),
-          tile_(outputs * size_) {}
-
-    // Gives ``kernel`` each group of each place of items [begin, end), and writes what it makes.
-    template <class Kernel>
-    void each_group(Int begin, Int end, bool backwards, Kernel& kernel) {
-        const Int tiles = std::max((total_ + rows_ - 1) / std::max<Int>(rows_, 1), Int(1));
-        for (Int item = begin; item < end; item += groups_) {
-            Place place;
-            place.batch = item / split_.blocks * split_.group;
-            place.count = std::min((std::min(item + groups_, end) - item) * split_.group,
-                                   job_.batch - place.batch);
-            place.column = item % split_.blocks * split_.columns;
-            place.columns = std::min(job_.dofs - place.column, split_.columns);
-            for (Int i = 0; i < tiles; i++) {
-                place.row = (backwards ? tiles - 1 - i : i) * rows_;
-                place.rows = std::min(total_ - place.row, rows_);
-                if (run_.status.load(std::memory_order_relaxed)) return;
-                for (first_ = 0; first_ < place.count; first_ += split_.group)
-                    kernel(place, place.batch + first_, std::min(place.count - first_, split_.group));
-                for (int m = 0; m < outputs_; m++)
-                    write_tile(run_, job_.out[m], place, total_, tile_.at + m * size_);
-            }
-        }
-        if (job_.streaming) end_stream();
-    }
-
-protected:
-    // Columns that kernels compute.
-    Int columns(const Place& place, Int group) const {
-        return split_.group > 1 ? Split::whole(group * place.columns) : place.columns;
-    }
-
-    // Where the group at hand has its rows of an output; with ``apart`` they need not be dense.
-    Rows<Out> rows_of(int m, const Place& place, bool apart = false) {
-        const Int lanes = split_.group > 1 ? split_.lanes : W;
-        if (split_.group > 1 || (apart && place.columns < W)) return {lanes_.at + m * rows_ * lanes, lanes};
-        return {tile_.at + m * size_ + first_ * place.rows * place.columns, place.columns};
-    }
-
-    // To be called where its rows are done.
-    void finish_rows(int m, const Place& place, Int group, bool apart = false) {
-        const Rows<Out> rows = rows_of(m, place, apart);
-        Out* to = tile_.at + m * size_ + first_ * place.rows * place.columns;
-        if (rows.at != to) separate(rows.at, group, place.rows, place.columns, rows.apart, to);
-    }
-
-    // The start state as the first row.
-    void put_state(Rows<Out>* out, const double* state, Int pitch, Int columns) {
-        for (int m = 0; m < 4; m++, state += pitch) {
-            each_strip(columns,
-                       [&](Int column) { store(out[m].at + column, load(state + column)); });
-            out[m].at += out[m].apart;
+    void read_part(const Array& part, const Tile& tile, double* to) {
+        if (!index_.data) return read(run_, part, tile, 0, 1, to);
+        Tile one = tile;
+        one.group = 1;
+        for (Int g = 0; g < tile.group; g++, to += tile.columns) {
+            std::memcpy(&one.batch, element(index_, tile.batch + g, 0, 0), sizeof one.batch);
+            read(run_, part, one, 0, 1, to);
         }
     }
 
     Run& run_;
-    const Job& job_;
-    const Split split_;
-    const Int total_, rows_, groups_;
+    const Array* parts_;
+    const Array& index_;
+    bool shared_ = true;
+    Int group_ = 0, column_ = -1;  // of what was read last
+    Buffer<double> values_;
+};
+
+// The steps of a tile's trajectories, in all of their lanes.
+class Steps {
+public:
+    // rows: the most that are read at once.
+    Steps(Run& run, const Tiling& tiling, Int rows)
+        : even(run.job.dt.stride[1] == 0),
+          shared(run.job.dt.stride[0] == 0),
+          run_(run),
+          flat_((even ? 1 : rows) * tiling.group),
+          lanes_((even ? 1 : rows) * tiling.lanes) {}
+
+    // Steps [row, row + rows); where all are equal the pitch is 0.
+    Rows<const double> rows(const Tile& tile, Int row, Int rows) {
+        if (even) row = 0, rows = 1;
+        const Rows<const double> result = {lanes_.at, even ? 0 : tile.lanes};
+        if (shared && row == row_ && rows == rows_ && tile.group == group_ &&
+            tile.columns == columns_)
+            return result;
+        row_ = row, rows_ = rows, group_ = tile.group, columns_ = tile.columns;
+        Tile steps = tile;
+        steps.column = 0, steps.columns = 1;
+        read(run_, run_.job.dt, steps, row, rows, flat_.at);
+        with_size(tile.columns, [&](auto columns) {
+            for (Int t = 0; t < rows; t++)
+                for (Int g = 0; g < tile.group; g++)
+                    for (Int d = 0; d < columns; d++)
+                        lanes_.at[t * tile.lanes + g * columns + d] = flat_.at[g * rows + t];
+        });
+        return result;
+    }
+
+    const bool even, shared;
 
 private:
-    const int outputs_;
-    Int first_ = 0;  // trajectory of the place, of the group at hand
-    Buffer<Out> lanes_;
-    const Int size_;
-    Buffer<Out> tile_;
+    Run& run_;
+    Int row_ = -1, rows_ = -1, group_ = -1, columns_ = -1;  // of what was read last
+    Buffer<double> flat_, lanes_;
 };
+
+// -- outputs ----------------------------------------------------------------------------------
+
+// The first ``count`` outputs of a job. Tiles that follow each other are written at once.
+template <class Out>
+class Writer {
+public:
+    // backwards: whether rows are written last to first.
+    Writer(Run& run, const Tiling& tiling, int count, bool backwards)
+        : run_(run),
+          total_(tiling.total),
+          count_(count),
+          apart_(tiling.group > 1 || (backwards && tiling.columns < W)),
+          pitch_(whole(tiling.lanes)),
+          size_(tiling.rows * pitch_),
+          room_(std::max(run.job.tile, tiling.group * tiling.rows * tiling.columns)),
+          lanes_(apart_ ? count * size_ : 0),
+          tiles_(count * (room_ + W)) {}
+
+    // Places for the rows of a tile, one for each output.
+    void place(const Tile& tile, Rows<Out>* out) {
+        const Int position = position_of(tile.batch, tile.row, tile.column);
+        if (position != position_ + filled_ || filled_ + elements(tile) > room_) flush();
+        if (filled_ == 0) position_ = position;
+        for (int m = 0; m < count_; m++) out[m] = rows(m, tile);
+    }
+
+    // To be called where they are computed.
+    void write(const Tile& tile) {
+        for (int m = 0; apart_ && m < count_; m++)
+            separate<Out>({rows(m, tile).at, pitch_}, tile, tile_at(m) + filled_);
+        filled_ += elements(tile);
+        const bool rows_apart = tile.columns < run_.job.dofs;
+        if (!rows_apart && (tile.group == 1 || tile.rows == total_)) return;
+        const Int runs = rows_apart ? tile.rows : tile.group, length = filled_ / runs;
+        for (int m = 0; m < count_; m++)
+            for (Int i = 0; i < runs; i++)
+                put(m, rows_apart ? position_of(tile.batch, tile.row + i, tile.column)
+                                  : position_of(tile.batch + i, tile.row, tile.column),
+                    tile_at(m) + i * length, length);
+        filled_ = 0;
+    }
+
+    void flush() {
+        for (int m = 0; m < count_ && filled_ > 0; m++) put(m, position_, tile_at(m), filled_);
+        filled_ = 0;
+    }
+
+private:
+    static Int elements(const Tile& tile) { return tile.group * tile.rows * tile.columns; }
+
+    Int position_of(Int batch, Int row, Int column) const {
+        return (batch * total_ + row) * run_.job.dofs + column;
+    }
+
+    Out* tile_at(int m) { return tiles_.at + m * (room_ + W); }
+
+    Rows<Out> rows(int m, const Tile& tile) {
+        if (apart_) return {lanes_.at + m * size_, pitch_};
+        return {tile_at(m) + filled_, tile.columns};
+    }
+
+    void put(int m, Int position, const Out* from, Int count) {
+        const Output& out = run_.job.out[m];
+        const char* bytes = reinterpret_cast<const char*>(from);
+        const Int offset = position * Int(sizeof(Out)), size = count * Int(sizeof(Out));
+        if (out.file >= 0) {
+            Int faults = 0;
+            for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
+            if (faults) run_.faults += faults;
+            const Int start = reinterpret_cast<std::intptr_t>(out.data);
+            if (const int error = write_file(out.file, start + offset, bytes, size)) run_.status = error;
+        } else if (out.data) {
+            std::memcpy(static_cast<char*>(out.data) + offset, bytes, size);
+        }
+    }
+
+    Run& run_;
+    const Int total_;
+    const int count_;
+    const bool apart_;  // rows are computed elsewhere, not where they are written from
+    const Int pitch_, size_, room_;
+    Int position_ = 0, filled_ = 0;  // in each output: where the tiles begin that wait; their elements
+    Buffer<Out> lanes_, tiles_;
+};
+
+// A part of a state's gradient, in the lanes of a tile, to its place in [B, D].
+inline void write_state(const Job& job, Address to, const Tile& tile, const double* lanes) {
+    if (to)
+        std::memcpy(static_cast<double*>(to) + tile.batch * job.dofs + tile.column, lanes,
+                    tile.group * tile.columns * sizeof(double));
+}
 
 }  // namespace LEVEL

@@ -7,6 +7,7 @@ import triton.language as tl
 
 from trajcli.kernels.triton_ops.tiles import (
     added,
+    appended,
     lanes,
     load_row,
     load_state,
@@ -31,25 +32,22 @@ SLICES = ["actions", "start_index", "dt"]
 def run(
     actions, start, start_index, start_count, dt, rows,
     batch, used, actions_stride, rows_stride, entries, dt_stride, dt_step,
-    ADJOINT: tl.constexpr, ORDER: tl.constexpr, SCHEME: tl.constexpr, START_ROW: tl.constexpr,
-    RECORDED: tl.constexpr, EVEN: tl.constexpr,
-    D: tl.constexpr, DOFS: tl.constexpr, LANES: tl.constexpr, K: tl.constexpr,
+    ADJOINT: tl.constexpr, START_ROW: tl.constexpr, FORM: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]. Or, what is read and what is
     written changed about, the gradients of actions and of states [B, D] from those of rows."""
-    lane = lanes(batch, D, DOFS, LANES)
+    D: tl.constexpr = FORM.D
+    lane = lanes(batch, D, FORM.DOFS, LANES)
     trajectory, dof, there = lane
     steps = (dt + trajectory * dt_stride, dt_step, entries)
-    tile = slots(batch, D, DOFS, LANES, K)
-    of_actions = tile[0] * actions_stride + tile[2]
-    of_rows = tile[0] * rows_stride + tile[2] + START_ROW * D
+    tile = slots(batch, D, FORM.DOFS, LANES, FORM.K)
+    action_places = tile[0] * actions_stride + tile[2]
+    row_places = tile[0] * rows_stride + tile[2] + START_ROW * D
     first_action = trajectory * actions_stride + dof
     first_row = trajectory * rows_stride + dof
+    arrays = (actions, action_places, rows, row_places, used)
     if ADJOINT:
-        later = gradients(
-            actions, rows, of_actions, of_rows, first_row, used, steps, there, tile,
-            ORDER, SCHEME, RECORDED, EVEN, D, K,
-        )  # fmt: skip
+        later = gradients(arrays, first_row, steps, there, tile, FORM)
         if START_ROW:
             later = added(later, load_row(rows, first_row, there))
         store_state(start, later, trajectory * D + dof, there)
@@ -57,81 +55,67 @@ def run(
         x = load_state(start, start_index, start_count, lane, D)
         if START_ROW:
             store_state(rows, x, first_row, there)
-        trajectories(
-            actions, rows, of_actions, of_rows, first_action, used, steps, there, tile, x,
-            ORDER, SCHEME, RECORDED, EVEN, D, K,
-        )  # fmt: skip
+        trajectories(arrays, first_action, steps, there, tile, x, FORM)
 
 
 @triton.jit
-def trajectories(
-    actions, rows, of_actions, of_rows, first_action, used, steps, there, tile, x,
-    ORDER: tl.constexpr, SCHEME: tl.constexpr, RECORDED: tl.constexpr, EVEN: tl.constexpr,
-    D: tl.constexpr, K: tl.constexpr,
-):  # fmt: skip
+def trajectories(arrays, first_action, steps, there, tile, x, FORM: tl.constexpr):
     """Rows from actions, the first row first; x: the state before them."""
+    actions, action_places, rows, row_places, used = arrays
+    K: tl.constexpr = FORM.K
     _, row, _, inside, to_lanes, to_memory = tile
     factors = factors_of(load_step(steps, 0, there))
-    if RECORDED:
-        firsts = first_differences(actions + first_action, used, steps, there, D)
+    if FORM.RECORDED:
+        firsts = first_differences(actions + first_action, used, steps, there, FORM.D)
     for begin in range(0, used, K):
         mask = inside & (begin + row < used)
-        place = (begin + row).to(tl.int64) * D
-        taken = load_tile(actions + of_actions + place, mask, to_lanes, K)
-        position = ()
-        velocity = ()
-        acceleration = ()
-        jerk = ()
+        place = (begin + row).to(tl.int64) * FORM.D
+        taken = load_tile(actions + action_places + place, mask, to_lanes, K)
+        columns = ((), (), (), ())
         for k in tl.static_range(K):
-            if not EVEN:
-                factors = factors_of(load_step(steps, begin + k - RECORDED, there))
-            x = next_row(x, taken[k], factors, ORDER, SCHEME)
+            if not FORM.EVEN:
+                factors = factors_of(load_step(steps, begin + k - FORM.RECORDED, there))
+            x = next_row(x, taken[k], factors, FORM.ORDER, FORM.SCHEME)
             y = x
-            if RECORDED:
+            if FORM.RECORDED:
                 y = (x[0],)
                 for m in tl.static_range(1, 4):
                     y = y + (tl.where(begin + k < m, firsts[m], x[m]),)
-            position = position + (y[0],)
-            velocity = velocity + (y[1],)
-            acceleration = acceleration + (y[2],)
-            jerk = jerk + (y[3],)
-        columns = (position, velocity, acceleration, jerk)
-        store_tiles(rows, of_rows + place, columns, mask, to_memory, K)
+            columns = appended(columns, y)
+        store_tiles(rows, row_places + place, columns, mask, to_memory, K)
 
 
 @triton.jit
-def gradients(
-    actions, rows, of_actions, of_rows, first_row, used, steps, there, tile,
-    ORDER: tl.constexpr, SCHEME: tl.constexpr, RECORDED: tl.constexpr, EVEN: tl.constexpr,
-    D: tl.constexpr, K: tl.constexpr,
-):  # fmt: skip
+def gradients(arrays, first_row, steps, there, tile, FORM: tl.constexpr):
     """Gradients of actions from those of rows, the last row first; those of the state before."""
+    actions, action_places, rows, row_places, used = arrays
+    K: tl.constexpr = FORM.K
     _, row, _, inside, to_lanes, to_memory = tile
     factors = factors_of(load_step(steps, 0, there))
     later = zeros_like(first_row, 4)
-    if RECORDED:
-        shared = shared_upstream(rows, first_row, used, there, D)
+    if FORM.RECORDED:
+        shared = shared_upstream(rows, first_row, used, there, FORM.D)
     tiles = tl.cdiv(used, K)
     for j in range(tiles):
         begin = (tiles - 1 - j) * K
         mask = inside & (begin + row < used)
-        place = (begin + row).to(tl.int64) * D
-        columns = load_tiles(rows, of_rows + place, mask, to_lanes, K)
+        place = (begin + row).to(tl.int64) * FORM.D
+        columns = load_tiles(rows, row_places + place, mask, to_lanes, K)
         gradient = ()
         for k in tl.static_range(K - 1, -1, -1):
-            if not EVEN:
-                factors = factors_of(load_step(steps, begin + k - RECORDED, there))
+            if not FORM.EVEN:
+                factors = factors_of(load_step(steps, begin + k - FORM.RECORDED, there))
             upstream = (columns[0][k], columns[1][k], columns[2][k], columns[3][k])
-            if RECORDED:
+            if FORM.RECORDED:
                 own = (upstream[0],)
                 for m in tl.static_range(1, 4):
                     value = tl.where(begin + k == m, upstream[m] + shared[m], upstream[m])
                     own = own + (tl.where(begin + k < m, 0.0, value),)
                 upstream = own
-            action, later = row_before(later, upstream, factors, ORDER, SCHEME)
+            action, later = row_before(later, upstream, factors, FORM.ORDER, FORM.SCHEME)
             gradient = (action,) + gradient
         if actions is not None:
-            store_tile(actions + of_actions + place, gradient, mask, to_memory, K)
+            store_tile(actions + action_places + place, gradient, mask, to_memory, K)
     return later
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from trajcli.kernels.program import Array, Band, Gradients, Operands, Parts, Program
 from trajcli.kernels.triton_ops import band, cascade, tiles
+from trajcli.kernels.triton_ops.tiles import BandForm, CascadeForm
 
 LANES = 128
 OPTIONS = {"LANES": LANES, "num_warps": LANES // 32, "enable_fp_fusion": False}
@@ -65,8 +66,10 @@ def launch(
     does it the other way round."""
     batch, _, dofs = shape
     parts = -(-dofs // LANES)
-    of_one = -(-dofs // parts)  # dofs of a trajectory in one of the kernel's programs
+    lane_dofs = -(-dofs // parts)  # dofs of a trajectory in one of the kernel's programs
     dt = dt.double()
+    tile_rows = 4 if dofs > 1 else 8  # so that they are a sector, 32 bytes, or more
+    tile = (dofs, lane_dofs, tile_rows)
     arguments = {
         "actions": actions,
         "dt": dt,
@@ -80,36 +83,45 @@ def launch(
         "dt_step": dt.stride(1) if dt.shape[1] > 1 else 0,
         "ADJOINT": adjoint,
         "START_ROW": program.start_row,
-        "D": dofs,
-        "DOFS": of_one,
-        "K": 4 if dofs > 1 else 8,  # so that K rows are a sector, 32 bytes, or more
-        **of_state("start", *start),
+        **state_arguments("start", *start),
         **OPTIONS,
     }
     kernel: Any = cascade.run
     if isinstance(program, Band):
         kernel = band.run
-        arguments |= of_state("goal", *goal) | of_band(program, dt.device)
+        arguments |= state_arguments("goal", *goal) | band_arguments(program, dt.device, tile)
     else:
-        arguments |= {"ORDER": program.order, "SCHEME": program.scheme}
-        arguments |= {"RECORDED": program.recorded, "EVEN": dt.shape[1] == 1}
+        options = (program.order, program.scheme, program.recorded)
+        arguments["FORM"] = CascadeForm(*tile, dt.shape[1] == 1, *options)
     with on(dt):
-        kernel[(-(-batch // (LANES // of_one)) * parts,)](**arguments)
+        kernel[(-(-batch // (LANES // lane_dofs)) * parts,)](**arguments)
 
 
-def of_state(role: str, parts: Parts, index: Array | None, count: int) -> dict[str, Any]:
+def state_arguments(role: str, parts: Parts, index: Array | None, count: int) -> dict[str, Any]:
     """Arguments that are a state."""
     return {role: tuple(parts), f"{role}_index": index, f"{role}_count": count}
 
 
 @lru_cache(maxsize=64)
-def of_band(program: Band, device: torch.device) -> dict[str, Any]:
+def band_arguments(
+    program: Band, device: torch.device, tile: tuple[int, int, int]
+) -> dict[str, Any]:
     """Arguments that a band's calls have in common; its tables are on the device."""
     windows, base = program.windows, program.base
     tables = [
         torch.from_numpy(np.ascontiguousarray(x)).to(device) if x is not None and len(x) else None
         for x in (program.head, program.tail, program.table)
     ]
+    form = BandForm(
+        *tile,
+        EVEN=program.table is not None,
+        STEPS=windows.steps,
+        STEADY=bool((np.diff(windows.first()) == 1).all()),
+        WIDTH=program.width,
+        KINDS=len(base),
+        BASE=base if len(set(base)) > 1 else base[:1],
+        COPIES=program.copies,
+    )
     return {
         **dict(zip(("head_table", "tail_table", "table"), tables, strict=True)),
         "held": program.held,
@@ -117,16 +129,10 @@ def of_band(program: Band, device: torch.device) -> dict[str, Any]:
         "last": windows.last,
         "offset": windows.offset,
         "shift": windows.shift,
+        "entries": program.steps,
         "HEAD": len(program.head),
         "SPACING": program.spacing,
-        "STEPS": windows.steps,
-        "STEADY": bool((np.diff(windows.first()) == 1).all()),
-        "WIDTH": program.width,
-        "KINDS": len(base),
-        "BASE": base if len(set(base)) > 1 else base[:1],
-        "COPIES": program.copies,
-        "EVEN": program.table is not None,
-        "entries": program.steps,
+        "FORM": form,
     }
 
 

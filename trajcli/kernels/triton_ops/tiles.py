@@ -11,8 +11,43 @@ Nothing here depends on neighbours: a trajectory's bits are the same in any batc
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import triton
 import triton.language as tl
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a kernel is compiled for. D: dofs; DOFS: how many of them in one of its programs;
+    K: rows in a tile; EVEN: all steps are equal (of bands: there is a table)."""
+
+    D: int
+    DOFS: int
+    K: int
+    EVEN: bool
+
+
+@dataclass(frozen=True)
+class CascadeForm(Form):
+    """See :class:`trajcli.kernels.program.Cascade`."""
+
+    ORDER: int
+    SCHEME: str
+    RECORDED: bool
+
+
+@dataclass(frozen=True)
+class BandForm(Form):
+    """See :class:`trajcli.kernels.program.Band`. STEADY: a row's window is one point after that of
+    the row before. BASE has one entry where all KINDS have the same."""
+
+    STEPS: int
+    STEADY: bool
+    WIDTH: int
+    KINDS: int
+    BASE: tuple[int, ...]
+    COPIES: bool
 
 
 @triton.jit
@@ -116,6 +151,17 @@ def zeros_like(x, COUNT: tl.constexpr):
     for _ in tl.static_range(COUNT):
         values = values + (tl.zeros(x.shape, tl.float64),)
     return values
+
+
+@triton.jit
+def appended(columns, row):
+    """Four tuples, with a value more at the end of each."""
+    return (
+        columns[0] + (row[0],),
+        columns[1] + (row[1],),
+        columns[2] + (row[2],),
+        columns[3] + (row[3],),
+    )
 
 
 @triton.jit
