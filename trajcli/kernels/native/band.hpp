@@ -95,15 +95,19 @@ struct Newton {
         for (int k = 0; k < 4; k++)
             for (int j = 0; j + k < 4; j++)
                 inverse[k][j] = load(gaps.at + (k + 1) * gaps.next + j * gaps.pitch + column);
-        Vec time[5] = {};  // of the points, since the base
-        for (Int i = base; i < 4; i++) time[i + 1] = time[i] + load(gaps.at + i * gaps.pitch + column);
-        for (Int i = base; i > 0; i--)
-            time[i - 1] = time[i] - load(gaps.at + (i - 1) * gaps.pitch + column);
+        Vec gap[4], time[5] = {};  // of the points, since the base
+        for (int i = 0; i < 4; i++) gap[i] = load(gaps.at + i * gaps.pitch + column);
+        for (int i = 0; i < 4; i++)
+            if (i >= base) time[i + 1] = time[i] + gap[i];
+        for (int i = 3; i >= 0; i--)
+            if (i < base) time[i] = time[i + 1] - gap[i];
         // the derivatives at 0, over their factorials, of the product of (x - time_0) … (x - time_k)
-        Vec power[4] = {-time[0], all(1.0), Vec{}, Vec{}};
+        Vec power[4] = {-time[0], all(1.0)};
         for (int k = 0; k < 4; k++) {
-            for (int m = 0; m < 3; m++) factor[m][k] = (m == 2 ? 6.0 : m + 1.0) * power[m + 1];
-            for (int m = 3; m > 0; m--) power[m] = power[m - 1] - time[k + 1] * power[m];
+            for (int m = 0; m < 3 && m <= k; m++) factor[m][k] = (m == 2 ? 6.0 : m + 1.0) * power[m + 1];
+            if (k < 2) power[k + 2] = power[k + 1];
+            for (int m = k < 2 ? k + 1 : 3; m > 0; m--)
+                power[m] = power[m - 1] - time[k + 1] * power[m];
             power[0] *= -time[k + 1];
         }
     }

@@ -86,16 +86,24 @@ inline void for_strips(Int lanes, Strip strip) {
     for (Int column = (lanes - 1) / W * W; column >= 0; column -= W) strip(column);
 }
 
-// Calls ``work`` with a number of dofs, as a constant where it is small.
+// Calls ``work`` with the dofs, the trajectories and the lanes of a tile: as constants where dofs
+// are few and the trajectories as many as a vector has lanes.
 template <class Work>
-inline void with_size(Int dofs, Work work) {
-    switch (dofs) {
-        case 1: return work(std::integral_constant<Int, 1>());
-        case 2: return work(std::integral_constant<Int, 2>());
-        case 3: return work(std::integral_constant<Int, 3>());
-        case 4: return work(std::integral_constant<Int, 4>());
-        case 7: return work(std::integral_constant<Int, 7>());
-        default: return work(dofs);
+inline void with_sizes(const Tile& tile, Work work) {
+    auto few = [&](auto columns) {
+        constexpr Int D = decltype(columns)::value;
+        if (tile.group == W && tile.lanes == W * D)
+            work(columns, std::integral_constant<Int, W>(), std::integral_constant<Int, W * D>());
+        else
+            work(columns, tile.group, tile.lanes);
+    };
+    switch (tile.columns) {
+        case 1: return few(std::integral_constant<Int, 1>());
+        case 2: return few(std::integral_constant<Int, 2>());
+        case 3: return few(std::integral_constant<Int, 3>());
+        case 4: return few(std::integral_constant<Int, 4>());
+        case 7: return few(std::integral_constant<Int, 7>());
+        default: return work(tile.columns, tile.group, tile.lanes);
     }
 }
 
@@ -152,21 +160,21 @@ inline void read(Run& run, const Array& array, const Tile& tile, Int row, Int ro
 // Trajectories that lie ``next`` elements apart, side by side.
 template <class T>
 void interleave(const T* from, Int next, Int pitch, const Tile& tile, Int rows, T* to) {
-    with_size(tile.columns, [=](auto columns) {
+    with_sizes(tile, [=](auto columns, auto group, auto lanes) {
         for (Int t = 0; t < rows; t++)
-            for (Int g = 0; g < tile.group; g++)
-                std::memcpy(to + t * tile.lanes + g * columns, from + g * next + t * pitch,
+            for (Int g = 0; g < group; g++)
+                std::memcpy(to + t * lanes + g * columns, from + g * next + t * pitch,
                             columns * sizeof(T));
     });
 }
 
 // And back: one after another.
 template <class T>
-void separate(Rows<const T> from, const Tile& tile, T* to) {
-    with_size(tile.columns, [=](auto columns) {
-        for (Int g = 0; g < tile.group; g++)
-            for (Int t = 0; t < tile.rows; t++)
-                std::memcpy(to + (g * tile.rows + t) * columns, from.at + t * from.pitch + g * columns,
+void separate(const T* from, const Tile& tile, T* to) {
+    with_sizes(tile, [=, rows = tile.rows](auto columns, auto group, auto lanes) {
+        for (Int g = 0; g < group; g++)
+            for (Int t = 0; t < rows; t++)
+                std::memcpy(to + (g * rows + t) * columns, from + t * lanes + g * columns,
                             columns * sizeof(T));
     });
 }
@@ -199,7 +207,7 @@ public:
         // a vector that begins in the last trajectory could end behind the array
         const bool last = array_.stride[0] < W * Int(sizeof(In)) || tile.batch + 1 == run_.job.batch;
         if (interleaved_ || !plain_ || (last && tile.columns % W != 0)) return copy(tile, row, rows);
-        const Rows<const In> there = locate(tile, row);
+        const Rows<const In> there = locate(tile, row, rows);
         check(there, tile, rows);
         return there;
     }
@@ -210,8 +218,8 @@ public:
     }
 
     void copy(const Tile& tile, Int row, Int rows, In* to) {
+        const Rows<const In> there = locate(tile, row, rows);
         if (plain_) {
-            const Rows<const In> there = locate(tile, row);
             check(there, tile, rows);
             return interleave(there.at, array_.stride[0] / Int(sizeof(In)), there.pitch, tile, rows, to);
         }
@@ -223,9 +231,13 @@ public:
     }
 
 private:
-    Rows<const In> locate(const Tile& tile, Int row) const {
-        return {reinterpret_cast<const In*>(element(array_, tile.batch, row, tile.column)),
-                array_.stride[1] / Int(sizeof(In))};
+    Rows<const In> locate(const Tile& tile, Int row, Int rows) const {
+        const char* at = element(array_, tile.batch, row, tile.column);
+        // Rows that are read side by side are no stream that processors know: half the time
+        const Int size = tile.group * array_.stride[0];
+        if (array_.stride[0] == rows * array_.stride[1])  // what is read next
+            for (Int i = 0; i < size; i += 64) __builtin_prefetch(at + size + i);
+        return {reinterpret_cast<const In*>(at), array_.stride[1] / Int(sizeof(In))};
     }
 
     void check(Rows<const In> rows, const Tile& tile, Int count) {
@@ -301,11 +313,12 @@ public:
         Tile steps = tile;
         steps.column = 0, steps.columns = 1;
         read(run_, run_.job.dt, steps, row, rows, flat_.at);
-        with_size(tile.columns, [&](auto columns) {
+        const double* from = flat_.at;
+        with_sizes(tile, [=, to = lanes_.at](auto columns, auto group, auto lanes) {
             for (Int t = 0; t < rows; t++)
-                for (Int g = 0; g < tile.group; g++)
+                for (Int g = 0; g < group; g++)
                     for (Int d = 0; d < columns; d++)
-                        lanes_.at[t * tile.lanes + g * columns + d] = flat_.at[g * rows + t];
+                        to[t * lanes + g * columns + d] = from[g * rows + t];
         });
         return result;
     }
@@ -330,8 +343,7 @@ public:
           total_(tiling.total),
           count_(count),
           apart_(tiling.group > 1 || (backwards && tiling.columns < W)),
-          pitch_(whole(tiling.lanes)),
-          size_(tiling.rows * pitch_),
+          size_(tiling.rows * whole(tiling.lanes)),
           room_(std::max(run.job.tile, tiling.group * tiling.rows * tiling.columns)),
           lanes_(apart_ ? count * size_ : 0),
           tiles_(count * (room_ + W)) {}
@@ -346,8 +358,10 @@ public:
 
     // To be called where they are computed.
     void write(const Tile& tile) {
+        Tile wide = tile;
+        wide.lanes = whole(tile.lanes);
         for (int m = 0; apart_ && m < count_; m++)
-            separate<Out>({rows(m, tile).at, pitch_}, tile, tile_at(m) + filled_);
+            separate(rows(m, tile).at, wide, tile_at(m) + filled_);
         filled_ += elements(tile);
         const bool rows_apart = tile.columns < run_.job.dofs;
         if (!rows_apart && (tile.group == 1 || tile.rows == total_)) return;
@@ -375,7 +389,7 @@ private:
     Out* tile_at(int m) { return tiles_.at + m * (room_ + W); }
 
     Rows<Out> rows(int m, const Tile& tile) {
-        if (apart_) return {lanes_.at + m * size_, pitch_};
+        if (apart_) return {lanes_.at + m * size_, whole(tile.lanes)};
         return {tile_at(m) + filled_, tile.columns};
     }
 
@@ -398,7 +412,7 @@ private:
     const Int total_;
     const int count_;
     const bool apart_;  // rows are computed elsewhere, not where they are written from
-    const Int pitch_, size_, room_;
+    const Int size_, room_;
     Int position_ = 0, filled_ = 0;  // in each output: where the tiles begin that wait; their elements
     Buffer<Out> lanes_, tiles_;
 };

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
+from trajcli.kernels.choose import interpreted
+
 
 @dataclass(frozen=True)
 class Form:
@@ -26,6 +28,12 @@ class Form:
     DOFS: int
     K: int
     EVEN: bool
+
+    def __post_init__(self) -> None:
+        # Triton 3.4 takes no plain numbers as arguments within a kernel, its interpreter no others
+        if not interpreted():
+            for name, value in vars(self).items():
+                object.__setattr__(self, name, tl.constexpr(value))
 
 
 @dataclass(frozen=True)
