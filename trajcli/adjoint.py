@@ -10,7 +10,7 @@ import numpy as np
 from trajcli.arrays import to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.program import Array, Band, Gradients, Operands
+from trajcli.kernels.program import Array, Band, Gradients
 from trajcli.kernels.steps import gradient_of_dt
 from trajcli.modes import PARTS
 
@@ -25,16 +25,16 @@ def pull_back(
     dtype: str,
     wrt: Sequence[str],
 ) -> tuple[Arrays, dict[str, Any]]:
-    """The outputs, and the gradients of every trajectory's inputs, NumPy, float64.
+    """The outputs, and the gradients of the inputs per trajectory, NumPy, float64.
 
-    upstream: from the outputs to their gradients, those that are not zero. The gradients are named
-    actions [B, H, D], start_position [B, D], …, goal_…, dt [B, n]; those in ``wrt`` (actions,
-    start, goal, dt) are given.
+    upstream: maps the outputs to their gradients; one that is absent is zero. The result has the
+    gradients of the inputs in ``wrt`` (actions, start, goal, dt), named actions [B, H, D],
+    start_position [B, D], …, goal_…, dt [B, n].
     """
     device = None if choice.backend == "native" else choice.device
     program, operands = inputs.program(), inputs.operands(device)
     batch, horizon, dofs = operands.actions.shape
-    # for the sake of dt, outputs are kept as they are before they are rounded
+    # the gradient of dt needs outputs that are not rounded
     kind = "float64" if "dt" in wrt else dtype
     rows = [_empty((batch, inputs.rows, dofs), kind, device) for _ in PARTS]
     choice.kernels.forward(program, operands, rows)
@@ -49,29 +49,29 @@ def pull_back(
         for name in PARTS
     ]  # fmt: skip
     states = [*operands.start, *operands.goal]
-    found = [
+    grads = [
         _empty((batch, horizon, dofs), "float64", device),
         *(None if part is None else _empty((batch, dofs), "float64", device) for part in states),
     ]
-    gradients = Gradients(found[0], found[1:5], found[5:])
+    gradients = Gradients(grads[0], grads[1:5], grads[5:])
     choice.kernels.adjoint(program, operands, pulled, gradients)
     named = {
         name: to_numpy(grad)
-        for name, grad in zip(NAMES, found, strict=True)
+        for name, grad in zip(NAMES, grads, strict=True)
         if grad is not None and name.partition("_")[0] in wrt
     }
     if "dt" in wrt:
         if operands.dt.shape[1] > 1 and isinstance(program, Band):
             steps = _gradient_of_steps(inputs, arrays)
         else:
-            own = [operands.actions, *_own(operands)]
-            steps = to_numpy(gradient_of_dt(program, operands.dt, own, found, rows, pulled))
+            values = [operands.actions, *operands.states()]
+            steps = to_numpy(gradient_of_dt(program, operands.dt, values, grads, rows, pulled))
         named["dt"] = inputs.unaligned(steps)
     return outputs, named
 
 
 def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
-    """The gradient of steps of their own, each trajectory's [B, n]: torch differentiates it."""
+    """The gradient of unequal steps of a band, per trajectory [B, n], by torch."""
     import torch
 
     from trajcli.kernels import torch_ops
@@ -87,19 +87,8 @@ def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
     ]
     if not pairs:
         return np.zeros(tuple(dt.shape))
-    (found,) = torch.autograd.grad([x for x, _ in pairs], [dt], [g for _, g in pairs])
-    return found.numpy()
-
-
-def _own(operands: Operands) -> list[Array | None]:
-    """Each trajectory's own state, [B, D] or, of one for all, [1, D]."""
-    own = []
-    for parts, index in (
-        (operands.start, operands.start_index),
-        (operands.goal, operands.goal_index),
-    ):
-        own += [part if part is None or index is None else part[index] for part in parts]
-    return own
+    (grad,) = torch.autograd.grad([x for x, _ in pairs], [dt], [g for _, g in pairs])
+    return grad.numpy()
 
 
 def _empty(shape: tuple[int, ...], dtype: str, device: str | None) -> Array:

@@ -1,6 +1,6 @@
 """The few array operations that modes and inputs need from either NumPy or torch.
 
-The arrays that are given say which library runs them, so that torch is not imported for NumPy's.
+The library is that of the arguments, so that torch is not imported for NumPy arrays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trajcli.kernels.program import Array
 
 
 def is_torch(value: object) -> bool:
-    """Whether this is a torch tensor, asked without importing torch."""
+    """Whether this is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
@@ -37,9 +37,9 @@ def elapsed(steps: Array) -> Array:
     """0 and the running sums of steps along axis 1: [b, h + 1]."""
     if is_torch(steps):
         return concatenate([steps[:, :1] * 0.0, steps.cumsum(1)], 1)
-    found = np.zeros((len(steps), steps.shape[1] + 1))
-    np.cumsum(steps, 1, out=found[:, 1:])
-    return found
+    times = np.zeros((len(steps), steps.shape[1] + 1))
+    np.cumsum(steps, 1, out=times[:, 1:])
+    return times
 
 
 def differences(stamps: Array) -> Array:
@@ -63,8 +63,7 @@ def counting(first: int, last: int, like: Array) -> Array:
 def columns(values: Array, begin: int, count: int) -> Array:
     """values[:, begin : begin + count].
 
-    The array itself where it has no more: a slice of all there is is an alias in torch, which
-    cannot be mapped over (vmap).
+    The array itself where that is all of it: torch's slice would be an alias, which vmap refuses.
     """
     if values.shape[1] == count:
         return values
@@ -77,8 +76,7 @@ def loaded(values: Array) -> bool:
 
 
 def readable(values: Array) -> bool:
-    """Whether the values can be looked at: not inside vmap, grad and their like, nor while a CUDA
-    graph is captured."""
+    """Whether the values can be read: not within torch.func, nor while a CUDA graph is captured."""
     if not is_torch(values):
         return True
     if values.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing():
@@ -94,22 +92,22 @@ def to_numpy(values: Array) -> Any:
     """A NumPy view where there can be one, else a copy."""
     if not is_torch(values):
         return np.asarray(values)
-    found = values.detach().cpu().resolve_neg()
-    return (found.float() if str(found.dtype) == "torch.bfloat16" else found).numpy()
+    tensor = values.detach().cpu().resolve_neg()
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
 _SMALL_BYTES = 1 << 12
-_MANY = 256
-_kept: dict[tuple[Any, ...], Any] = {}
-"""Small arrays that were sent to a device."""
+_CACHE_SIZE = 256
+_cache: dict[tuple[Any, ...], Any] = {}
+"""Small arrays on a device, by their bytes."""
 
 
 def to_torch(values: Array, device: str) -> Any:
     """A torch tensor on the device, of the same dtype (types that torch lacks: float64).
 
-    Sending makes the host wait and cannot be captured in a CUDA graph. So what is small, as one
-    dt is, is sent once and kept; it is not to be written into. Raises UsageError for what cannot
-    be sent during a capture.
+    Sending makes the host wait and cannot be captured in a CUDA graph. So a small array, such as
+    one dt, is sent once and cached; do not write into it. Raises UsageError for an array that
+    would have to be sent during a capture.
     """
     import torch
 
@@ -127,19 +125,19 @@ def to_torch(values: Array, device: str) -> Any:
         return torch.from_numpy(array)
     key = (array.tobytes(), array.dtype.str, array.shape, device)
     small = array.nbytes <= _SMALL_BYTES
-    if small and key in _kept:
-        return _kept[key]
+    if small and key in _cache:
+        return _cache[key]
     if torch.cuda.is_current_stream_capturing():
         raise UsageError(
             Fault(
                 "an array of the host cannot be sent to a device while a graph is captured",
                 f"an array of shape {list(array.shape)}, {array.nbytes} bytes",
-                f"a tensor on the device, or at most {_SMALL_BYTES} bytes that were there before",
+                f"a tensor on the device, or at most {_SMALL_BYTES} bytes that an earlier call sent",
                 hint="one call with the same arguments just before the capture",
             )
         )
     with torch.inference_mode(False):  # so that autograd can use it, too
         sent = torch.from_numpy(array).to(device)
-    if small and len(_kept) < _MANY:
-        _kept[key] = sent  # for good: other streams may be reading it
+    if small and len(_cache) < _CACHE_SIZE:
+        _cache[key] = sent  # for good: other streams may be reading it
     return sent

@@ -1,10 +1,10 @@
 """Gradients through the kernels, and functions that change the gradients passing through them.
 
 For fixed dt every mode is linear in its actions, start and goal: x = L(u, s, g). Its transpose is
-the adjoint kernel, (ū, s̄, ḡ) = Lᵀ(x̄). Each is the other's derivative.
+the adjoint kernel, (ū, s̄, ḡ) = Lᵀ(x̄). One is the other's derivative.
 
-The gradient of dt follows from these: see :mod:`trajcli.kernels.steps`. That of bands with steps of
-their own, forward mode and torch.func go through :mod:`trajcli.kernels.torch_ops`, which torch
+The gradient of dt follows from both: see :mod:`trajcli.kernels.steps`. The gradient of a band's
+unequal steps, forward mode and torch.func go through :mod:`trajcli.kernels.torch_ops`, which torch
 differentiates itself.
 """
 
@@ -29,22 +29,22 @@ def integrate(
     program: Program, operands: Operands, kernels: Any, dtype: torch.dtype, wanted: Sequence[bool]
 ) -> list[Tensor | None]:
     """The outputs [B, T, D] of a program, differentiable in all operands; None if not wanted."""
-    own_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
-    if needs_torch() or (own_steps and isinstance(program, Band)):
+    of_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
+    if needs_torch() or (of_steps and isinstance(program, Band)):
         rows = torch_ops.trajectories(program, operands, wanted)
         return [None if x is None else x.to(dtype) for x in rows]
-    given = (operands.dt, operands.actions, *operands.start, *operands.goal)
-    index = (operands.start_index, operands.goal_index)
-    needed = (True,) * 4 if own_steps else tuple(wanted)
-    found = Integrate.apply(Job(program, kernels, kernels, dtype, needed, index), *given)
-    return [x if want else None for x, want in zip(found, wanted, strict=True)]
+    tensors = (operands.dt, operands.actions, *operands.start, *operands.goal)
+    indices = (operands.start_index, operands.goal_index)
+    needed = (True,) * 4 if of_steps else tuple(wanted)
+    rows = Integrate.apply(Job(program, kernels, kernels, dtype, needed, indices), *tensors)
+    return [x if want else None for x, want in zip(rows, wanted, strict=True)]
 
 
 class Job(NamedTuple):
-    """What is linear in its tensors, without them.
+    """All arguments of a linear function but its tensors.
 
-    ``kernels`` take the tensors of the first derivative, ``general`` any. ``rows``: the start and
-    the goal index.
+    ``kernels`` run the first forward and backward pass, ``general`` any later one. ``indices``:
+    the start and the goal index.
     """
 
     program: Program
@@ -52,34 +52,34 @@ class Job(NamedTuple):
     general: Any
     dtype: torch.dtype
     wanted: tuple[bool, ...]
-    rows: tuple[Tensor | None, Tensor | None] = (None, None)
+    indices: tuple[Tensor | None, Tensor | None] = (None, None)
 
 
 class Integrate(Function):
     """dt, actions, four parts of the start and of the goal to the outputs, None if not wanted."""
 
     @staticmethod
-    def forward(ctx: Any, job: Job, dt: Tensor, *given: Any) -> tuple[Tensor | None, ...]:
-        operands = Operands(given[0], dt, given[1:5], given[5:9], *job.rows)
-        # for the sake of dt, outputs are kept as they are before they are rounded
+    def forward(ctx: Any, job: Job, dt: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
+        operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:9], *job.indices)
+        # the gradient of dt needs outputs that are not rounded
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else job.dtype
-        plain = _in_memory(given)
+        plain = _in_memory(inputs)
         if plain:
-            batch, _, dofs = given[0].shape
+            batch, _, dofs = inputs[0].shape
             shape = (batch, job.program.rows, dofs)
-            found = tuple(
-                [given[0].new_empty(shape, dtype=dtype) if x else None for x in job.wanted]
+            rows = tuple(
+                [inputs[0].new_empty(shape, dtype=dtype) if x else None for x in job.wanted]
             )
-            job.kernels.forward(job.program, operands, found)
+            job.kernels.forward(job.program, operands, rows)
         else:
-            found = tuple(torch_ops.trajectories(job.program, operands, job.wanted))
-        ctx.job, ctx.given = job, [None if x is None else (x.shape, x.dtype) for x in given]
+            rows = tuple(torch_ops.trajectories(job.program, operands, job.wanted))
+        ctx.job, ctx.inputs = job, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(dt, *((*given, *found) if of_dt else ()))
+        ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
         if plain and dtype == job.dtype:
-            return found
-        return tuple([None if x is None else x.to(job.dtype) for x in found])
+            return rows
+        return tuple([None if x is None else x.to(job.dtype) for x in rows])
 
     @staticmethod
     def backward(ctx: Any, *upstream: Any) -> tuple[Any, ...]:
@@ -87,34 +87,32 @@ class Integrate(Function):
         _, of_dt, *needed = ctx.needs_input_grad
         dt, *saved = ctx.saved_tensors
         wanted = tuple(
-            x is not None and (of_dt or need) for x, need in zip(ctx.given, needed, strict=True)
+            x is not None and (of_dt or need) for x, need in zip(ctx.inputs, needed, strict=True)
         )
-        shape, dtype = ctx.given[0]
-        # for the sake of dt, gradients are not rounded
+        shape, dtype = ctx.inputs[0]
+        # the gradient of dt needs gradients that are not rounded
         actions = shape, torch.float64 if of_dt else dtype
         pulled = PullBack.apply(job, actions, wanted, dt, *upstream)
-        indices = (None, *(job.rows[:1] * 4), *(job.rows[1:] * 4))
-        found = [
-            _shared(grad, given[0][0], index) if need and given is not None else None
-            for grad, given, need, index in zip(pulled, ctx.given, needed, indices, strict=True)
+        indices = (None, *(job.indices[:1] * 4), *(job.indices[1:] * 4))
+        grads = [
+            _summed(grad, about[0][0], index) if need and about is not None else None
+            for grad, about, need, index in zip(pulled, ctx.inputs, needed, indices, strict=True)
         ]
         steps = None
         if of_dt:
-            given, rows = saved[:9], saved[9:]
+            inputs, rows = saved[:9], saved[9:]
             if torch.is_grad_enabled() and job.dtype != torch.float64:
-                # what was kept is neither input nor output: it has no derivatives of its own
+                # saved rows that are not rounded are no outputs, and have no derivatives
                 again = job._replace(kernels=job.general, dtype=torch.float64)
-                rows = Integrate.apply(again, dt, *given)
-            own = [
-                x if index is None or x is None else x[index]
-                for x, index in zip(given, indices, strict=True)
-            ]
-            steps = gradient_of_dt(job.program, dt, own, pulled, rows, upstream)
-        return None, steps, *found
+                rows = Integrate.apply(again, dt, *inputs)
+            operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:], *job.indices)
+            values = (operands.actions, *operands.states())
+            steps = gradient_of_dt(job.program, dt, values, pulled, rows, upstream)
+        return None, steps, *grads
 
 
 class PullBack(Function):
-    """Gradients of the outputs to those of the actions and of each trajectory's own states."""
+    """Gradients of the outputs to those of the actions and of the states per trajectory."""
 
     @staticmethod
     def forward(
@@ -122,45 +120,45 @@ class PullBack(Function):
     ) -> tuple[Tensor | None, ...]:
         (batch, _, dofs), dtype = shape, _ = actions
         if _in_memory(upstream):
-            found = [dt.new_empty(shape, dtype=dtype) if wanted[0] else None]
-            found += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
-            none = dt.new_zeros(()).expand(shape)  # of the actions, only the shape matters
-            gradients = Gradients(found[0], found[1:5], found[5:9])
-            job.kernels.adjoint(job.program, Operands(none, dt), upstream, gradients)
+            grads = [dt.new_empty(shape, dtype=dtype) if wanted[0] else None]
+            grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
+            zeros = dt.new_zeros(()).expand(shape)  # only the shape of the actions matters
+            gradients = Gradients(grads[0], grads[1:5], grads[5:9])
+            job.kernels.adjoint(job.program, Operands(zeros, dt), upstream, gradients)
         else:
             pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
-            found = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
+            grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
         ctx.job, ctx.shape = job, shape
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(dt, *((*upstream, *found) if ctx.needs_input_grad[3] else ()))
+        ctx.save_for_backward(dt, *((*upstream, *grads) if ctx.needs_input_grad[3] else ()))
         ctx.wanted = tuple(x is not None for x in upstream)
-        return tuple(found)
+        return tuple(grads)
 
     @staticmethod
-    def backward(ctx: Any, *moved: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, *seconds: Any) -> tuple[Any, ...]:
         dt, *saved = ctx.saved_tensors
-        moving = [x for x in moved if x is not None]
-        if not moving:
+        present = [x for x in seconds if x is not None]
+        if not present:
             return (None,) * 8
-        if moved[0] is None:
-            moved = (moving[0].new_zeros(()).expand(ctx.shape), *moved[1:])
+        if seconds[0] is None:
+            seconds = (present[0].new_zeros(()).expand(ctx.shape), *seconds[1:])
         of_dt = ctx.needs_input_grad[3]
         job = ctx.job._replace(
             kernels=ctx.job.general,
             dtype=torch.float64,
             wanted=(True,) * 4 if of_dt else ctx.wanted,
-            rows=(None, None),
+            indices=(None, None),
         )
-        rows = Integrate.apply(job, dt, *moved)
+        rows = Integrate.apply(job, dt, *seconds)
         steps = None
         if of_dt:
-            steps = gradient_of_dt(job.program, dt, moved, saved[4:], rows, saved[:4])
-        asked = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
-        return None, None, None, steps, *asked
+            steps = gradient_of_dt(job.program, dt, seconds, saved[4:], rows, saved[:4])
+        grads = [x if want else None for x, want in zip(rows, ctx.wanted, strict=True)]
+        return None, None, None, steps, *grads
 
 
-def _shared(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
-    """The sum over the trajectories that share a state; grad has each one's own."""
+def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | None:
+    """The sum of gradients per trajectory over those that share a state."""
     if grad is None or (index is None and grad.shape[0] == count):
         return grad
     if index is None:
@@ -169,7 +167,7 @@ def _shared(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
 
 
 def _in_memory(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether there are values, and no tensor stands for many, as in batched gradients."""
+    """Whether the tensors have memory, as those of batched gradients have not."""
     try:
         for x in tensors:
             if x is not None:
@@ -180,7 +178,7 @@ def _in_memory(tensors: Sequence[Tensor | None]) -> bool:
 
 
 def needs_torch() -> bool:
-    """Whether torch.func or forward mode is at work, and differentiates torch's own operations."""
+    """Whether torch.func or forward mode is active, which differentiate torch's operations only."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
 
 
@@ -188,32 +186,28 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
     """x, bit for bit; gradients that flow back through it are multiplied by ``factor``.
 
     factor: a number or a tensor that broadcasts to x, in any unit; 0 and negative numbers are
-    allowed. Forward-mode tangents are not scaled: the values are x's, and so is how they move.
-    In a double backward the factor multiplies again, as the chain rule has it. The manner is
-    that of torchlogix's GradFactor. Raises UsageError for a factor that requires a gradient,
-    for there is none.
+    allowed. Forward-mode tangents are not scaled. In a double backward the factor multiplies
+    again, by the chain rule, as in torchlogix's GradFactor. Raises UsageError for a factor that
+    requires a gradient, which is not defined.
     """
     if not isinstance(factor, Tensor):
         factor = torch.as_tensor(factor, dtype=x.dtype, device=x.device)
     if factor.requires_grad:
-        what = "the gradient factor has no gradient of its own"
+        what = "a gradient factor cannot require a gradient"
         raise UsageError(Fault(what, "factor", hint="scale_gradient(x, factor.detach())"))
     if torch.broadcast_shapes(x.shape, factor.shape) != x.shape:
-        found = str(tuple(factor.shape))
-        raise UsageError(
-            Fault("the factor does not broadcast", "factor", str(tuple(x.shape)), found)
-        )
+        expected, shape = str(tuple(x.shape)), str(tuple(factor.shape))
+        raise UsageError(Fault("the factor does not broadcast", "factor", expected, shape))
     scaled: Tensor = _ScaleGradient.apply(x, factor)
     return scaled
 
 
 def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None = None) -> Tensor:
-    """x, bit for bit; gradients that flow back are clipped, each trajectory's on its own.
+    """x, bit for bit; gradients that flow back are clipped per trajectory.
 
     x [B, ...]. norm: the largest Euclidean norm of one trajectory's gradient, which is scaled
     down to it; value: the largest absolute value of an entry. None (the default) clips nothing;
-    with both, values are clipped first. A clipped gradient is no derivative of anything, so a
-    second one through it is that of the clipping.
+    with both, values are clipped first. A second derivative differentiates the clipping.
     """
     for name, bound in (("norm", norm), ("value", value)):
         if bound is not None and not bound >= 0:

@@ -24,7 +24,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
 
     monkeypatch.setattr(torch.Tensor, "to", send)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    monkeypatch.setattr(arrays, "_kept", {})
+    monkeypatch.setattr(arrays, "_cache", {})
     return found
 
 
@@ -37,7 +37,7 @@ def test_small_arrays_are_sent_once(sent):
 def test_numbers_that_change_at_every_call_do_not_pile_up(sent):
     for k in range(300):
         arrays.to_torch(np.array([float(k)]), "cuda")
-    assert len(arrays._kept) == 256
+    assert len(arrays._cache) == 256
 
 
 def test_large_ones_are_sent_each_time(sent):

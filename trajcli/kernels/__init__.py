@@ -1,5 +1,5 @@
-"""HOW it is computed: cascade, cascade_adjoint, band, band_adjoint, once per backend.
+"""HOW it is computed: forward and adjoint of a cascade or a band, once per backend.
 
-A backend is a module with these four functions. They trust their caller: shapes, values and
-options have been checked, all memory is given, nothing is kept between calls.
+A backend is a module with ``forward`` and ``adjoint``. They trust their caller: shapes, values
+and options have been checked, and the caller owns all memory.
 """

@@ -18,25 +18,25 @@ LEAST_CAPABILITY = (7, 5)
 """What Triton's kernels are compiled for and tested with."""
 
 LEAST_ACTIONS = {"native": 300_000_000, "torch": 6_000_000}
-"""From how many on a job pays for a CUDA device's start, about 3 s with the import of torch and
-the kernels: the compiled kernels do 1e8 actions a second from file to file, torch on two cores
-2e6 (benchmarks/README)."""
+"""Smaller jobs finish on the CPU before a CUDA device has started, which takes about 3 s with the
+import of torch and the kernels: the compiled kernels do 1e8 actions a second from file to file,
+torch on two cores 2e6 (benchmarks/README)."""
 LEAST_COLUMNS = 1024
-"""Trajectories times dofs, each of which is one lane's work from its first row to its last. With
-fewer most of a device is idle, and a lane alone is slower than a core."""
+"""Trajectories times dofs. One lane computes a column from its first row to its last: with fewer
+columns a device is mostly idle, and a lane is slower than a core."""
 
 
 class Work(NamedTuple):
-    """How much a job is: actions, and columns (trajectory, dof)."""
+    """The size of a job: actions, and columns (trajectory, dof)."""
 
     actions: int
     columns: int
 
     @staticmethod
     def of(shapes: Iterable[Sequence[int]]) -> Work:
-        """That of trajectories [B, H, D], one shape for each length."""
-        each = [(b * h * d, b * d) for b, h, d in shapes]
-        return Work(sum(actions for actions, _ in each), sum(columns for _, columns in each))
+        """That of trajectories [B, H, D], one shape per length."""
+        shapes = list(shapes)
+        return Work(sum(b * h * d for b, h, d in shapes), sum(b * d for b, _, d in shapes))
 
 
 class Choice(NamedTuple):
@@ -66,10 +66,10 @@ def choose(
 ) -> Choice:
     """Pick device and backend.
 
-    work: that of a job from file to file; a CUDA device must then be free to use, and ``auto``
-    takes one only where it pays. local: the number of this process on its machine; where
-    ``device`` names no device, processes take them in turn. torch is imported only for a CUDA
-    device. Raises UsageError for a device that is not there or a backend this version has not.
+    work: the size of a job from file to file, for which a CUDA device must be usable, and which
+    must be worth its start for ``auto`` to take one; None in memory. local: the number of this
+    process on its machine; processes take devices in turn where ``device`` names none. torch is
+    imported only for a CUDA device. Raises UsageError for an absent device or backend.
     """
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
@@ -78,11 +78,11 @@ def choose(
     if why:
         raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
     if backend == "native" and device == "auto":
-        return Choice("native", "cpu", "backend native was asked for")
+        return Choice("native", "cpu", "--backend native")
     if device == "auto":
-        name, reason = _free(backend, work, local)
+        name, reason = _automatic_device(backend, work, local)
     else:
-        name, reason = _asked(device, work, local)
+        name, reason = _named_device(device, work, local)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
@@ -102,9 +102,9 @@ def absent_backends() -> dict[str, str]:
 
 
 def preferred(device: str) -> str:
-    """Which backend ``auto`` takes on a CUDA device and why, in a few words."""
-    backend, because = _device_backend(device)
-    return f"{backend} is preferred, {because}"
+    """The backend that ``auto`` takes on a CUDA device, and the reason."""
+    backend, reason = _device_backend(device)
+    return f"{backend} is preferred, {reason}"
 
 
 def interpreted() -> bool:
@@ -130,14 +130,14 @@ def _absence(backend: str) -> str:
 
 @cache
 def triton_absence() -> str:
-    """Why Triton's kernels cannot be had, whatever the device; empty where they can."""
+    """Why Triton cannot be used on any device; empty where it can."""
     try:
         import triton
     except ImportError:
         return "triton is not installed; it comes with torch's CUDA builds"
-    found = tuple(int(part) for part in re.findall("[0-9]+", triton.__version__)[:2])
+    version = tuple(int(part) for part in re.findall("[0-9]+", triton.__version__)[:2])
     oldest = ".".join(map(str, OLDEST_TRITON))
-    return f"triton {triton.__version__} is older than {oldest}" if found < OLDEST_TRITON else ""
+    return f"triton {triton.__version__} is older than {oldest}" if version < OLDEST_TRITON else ""
 
 
 def _cpu_backend() -> str:
@@ -153,22 +153,21 @@ def _device_backend(name: str) -> tuple[str, str]:
     why = triton_absence()
     if why:
         return "torch", f"backend triton is absent: {why}"
-    found, least = (
-        ".".join(map(str, version)) for version in (cuda.capability(name), LEAST_CAPABILITY)
-    )
-    if cuda.capability(name) < LEAST_CAPABILITY:
-        return "torch", f"backend triton needs compute capability {least}, this has {found}"
+    capability = cuda.capability(name)
+    number, least = (".".join(map(str, x)) for x in (capability, LEAST_CAPABILITY))
+    if capability < LEAST_CAPABILITY:
+        return "torch", f"backend triton needs compute capability {least}, this has {number}"
     why = _probe(name)
     if why:
         return "torch", f"backend triton compiles no kernel here: {why}"
-    return "triton", f"compiled for compute capability {found}"
+    return "triton", f"compiled for compute capability {number}"
 
 
 @cache
 def _probe(name: str) -> str:
-    """Why Triton compiles or runs not even a small kernel on a device; empty where it does.
+    """Why Triton cannot compile and run a small kernel on a device; empty where it can.
 
-    It builds C at run time, and may not know the card.
+    Triton builds C at run time, and may not support the card.
     """
     from trajcli.kernels import triton_ops
 
@@ -180,31 +179,32 @@ def _probe(name: str) -> str:
     return ""
 
 
-def _asked(asked: str, work: Work | None, local: int) -> tuple[str, str]:
-    """The device that was asked for, by its full name, and why."""
+def _named_device(device: str, work: Work | None, local: int) -> tuple[str, str]:
+    """The device that the caller names, in full, and the reason."""
     from trajcli.kernels import cuda
 
-    if asked == "cpu":
-        return "cpu", "asked for"
-    kind, _, index = asked.partition(":")
+    reason = f"--device {device}"
+    if device == "cpu":
+        return "cpu", reason
+    kind, _, index = device.partition(":")
     if kind != "cuda" or not (index == "" or re.fullmatch("[0-9]+", index)):
         raise UsageError(
-            Fault("unknown device", "--device", "auto, cpu, cuda or cuda:N", repr(asked))
+            Fault("unknown device", "--device", "auto, cpu, cuda or cuda:N", repr(device))
         )
-    where, hint, count = f"--device {asked}", "--device cpu runs anywhere", cuda.count()
+    hint, count = "--device cpu runs anywhere", cuda.count()
     if int(index or 0) >= count:
         expected = f"one of {count} CUDA devices" if count else "a CUDA device"
-        found = asked if count else cuda.absence()
-        raise UsageError(Fault("no such device", where, expected, found, hint))
+        present = device if count else cuda.absence()
+        raise UsageError(Fault("no such device", reason, expected, present, hint))
     name = f"cuda:{int(index) if index else local % count}"
     trouble = "" if work is None else cuda.trouble(name)
     if trouble:
-        raise UsageError(Fault("the device is busy or broken", where, "one free", trouble, hint))
-    return name, "asked for"
+        raise UsageError(Fault("the device is busy or broken", reason, "a free one", trouble, hint))
+    return name, reason
 
 
-def _free(backend: str, work: Work | None, local: int) -> tuple[str, str]:
-    """The device of ``auto``, and why: a CUDA device where there is one and the job pays for it."""
+def _automatic_device(backend: str, work: Work | None, local: int) -> tuple[str, str]:
+    """The device of ``auto`` and the reason: a CUDA device where one is present and worth it."""
     from trajcli.kernels import cuda
 
     if not cuda.driver():
@@ -223,7 +223,7 @@ def _free(backend: str, work: Work | None, local: int) -> tuple[str, str]:
 
 
 def _too_little(backend: str, work: Work) -> str:
-    """Why a job is the CPU's; empty where a CUDA device is worth its start."""
+    """Why a job is too small for a CUDA device; empty where it is not."""
     if backend == "triton":
         return ""
     least = LEAST_ACTIONS["torch" if backend == "torch" else _cpu_backend()]

@@ -1,4 +1,4 @@
-"""CUDA devices: whether there is one and can be used, and the device of a run on streams."""
+"""CUDA devices: which are present and usable, and their memory and streams for a run."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any
 from trajcli.kernels.device import Lost, NoRoom
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap")
-"""What a driver shows: of servers, of Linux inside Windows, of boards with a built-in device."""
+"""Nodes of a driver: on servers, on Linux inside Windows, on boards with a built-in device."""
 
 
 def driver() -> bool:
-    """Whether a driver is loaded, which says nothing of what can be used."""
+    """Whether a driver is loaded. Its devices may still be unusable."""
     return any(os.path.exists(path) for path in _DRIVERS)
 
 
 @cache
 def absence() -> str:
-    """What is missing for CUDA; empty where a device is there. Imports torch only for a driver."""
+    """Why there is no CUDA device, or empty. Imports torch only if a driver is loaded."""
     if not driver():
         return "no NVIDIA driver is loaded"
     try:
@@ -31,18 +31,18 @@ def absence() -> str:
         return "torch is not installed"
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         if torch.cuda.is_available() and torch.cuda.device_count():
             return ""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    why = [str(warning.message).split("\n")[0] for warning in said[:1]]
+    why = [str(warning.message).split("\n")[0] for warning in caught[:1]]
     why += [] if visible is None else [f"CUDA_VISIBLE_DEVICES is {visible!r}"]
     return ": ".join(["torch finds no CUDA device", *why])
 
 
 def count() -> int:
-    """How many devices torch can use; torch is not asked where there is no driver."""
+    """How many devices torch can use. Imports torch only if a driver is loaded."""
     if absence():
         return 0
     import torch
@@ -51,9 +51,9 @@ def count() -> int:
 
 
 def trouble(name: str) -> str:
-    """Why a device that is there cannot be used at present; empty where it can.
+    """Why a present device cannot be used now; empty where it can.
 
-    The first to ask makes the process known to the device, which takes a while.
+    The first call creates the process's context on the device, which takes a while.
     """
     import torch
 
@@ -73,7 +73,7 @@ def capability(name: str) -> tuple[int, int]:
 
 
 def free_bytes(name: str) -> int:
-    """Bytes of a device that nobody uses."""
+    """Bytes of a device's memory that are free."""
     import torch
 
     return int(torch.cuda.mem_get_info(name)[0])
@@ -118,7 +118,7 @@ class CudaStream:
 
         with judged():
             self._stream = torch.cuda.Stream(name)  # type: ignore[no-untyped-call]
-            # blocking: who waits leaves the processor to others
+            # blocking: waiting for it does not spin
             self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
     def do(self, work: Callable[[], None]) -> None:
@@ -138,12 +138,12 @@ _LOST = (
     *("unknown error", "GPU is lost", "fallen off the bus", "NVLink", "context is destroyed"),
     "devices are busy or unavailable",
 )
-"""What CUDA says of a device that failed; all else is a fault of what it was asked for."""
+"""Messages of CUDA for a device that failed; any other is a fault of the request."""
 
 
 @contextmanager
 def judged() -> Iterator[None]:
-    """Errors of CUDA within come out as NoRoom or Lost where they are such; others as they are."""
+    """Raise CUDA errors within as NoRoom or Lost where they are such."""
     import torch
 
     try:

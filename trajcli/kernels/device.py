@@ -1,6 +1,6 @@
-"""What a run from file to file asks of a device: memory, and streams of work.
+"""What a run from file to file needs of a device: memory, and streams of work.
 
-:mod:`trajcli.kernels.cuda` has the real one; tests put threads in its place.
+:mod:`trajcli.kernels.cuda` implements it for CUDA; tests do with threads.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ class NoRoom(Exception):
 
 
 class Lost(Exception):
-    """The device failed in the middle of its work; nothing more can be had from it."""
+    """The device failed during its work and cannot be used any more."""
 
 
 class Stream(Protocol):
-    """Work that is done in the order in which it is asked for; streams run beside one another."""
+    """Work that is done in the order of its calls; streams run concurrently."""
 
     def do(self, work: Callable[[], None]) -> None:
-        """Have it done after all that was asked for; may return before it is.
+        """Run ``work`` after all earlier work; may return before it is done.
 
-        work issues operations of torch and does not wait for them. Raises NoRoom and Lost, at
-        once or from ``wait``.
+        work launches operations of torch and does not wait for them. Raises NoRoom and Lost,
+        here or from ``wait``.
         """
 
     def wait(self) -> None:
-        """Return when all of it is done. Raises NoRoom and Lost for what went wrong."""
+        """Return when all work is done. Raises NoRoom and Lost for what went wrong."""
 
 
 class Device(Protocol):
-    """A device with memory of its own; ``name`` as torch calls it."""
+    """A device with separate memory; ``name`` as torch calls it."""
 
     name: str
 
     def pinned(self, count: int) -> Any:
-        """So many bytes of the host that the device copies from and to by itself: uint8 [count].
+        """Page-locked memory of the host, which the device copies from and to: uint8 [count].
 
         Raises NoRoom.
         """
 
     def memory(self, count: int) -> Any:
-        """So many bytes of the device, a tensor uint8 [count]. Raises NoRoom and Lost."""
+        """Memory of the device, a tensor uint8 [count]. Raises NoRoom and Lost."""
 
     def stream(self) -> Stream:
-        """A stream of its own."""
+        """A new stream."""
 
     def release(self) -> None:
-        """Give back memory that nothing refers to any more."""
+        """Free memory that nothing refers to any more."""
 
     def errors(self) -> AbstractContextManager[None]:
-        """Within it, errors of the device come out as NoRoom or Lost; others as they are."""
+        """Raise the device's errors within as NoRoom or Lost."""

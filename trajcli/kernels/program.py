@@ -1,4 +1,4 @@
-"""What a mode asks of a kernel: a program, which holds no arrays, and the arrays it is applied to.
+"""What a mode hands to a kernel: a program, which holds no arrays, and its operands.
 
 Every backend has two functions, ``forward(program, operands, out)`` and
 ``adjoint(program, operands, upstream, gradients)``. The caller owns all memory; nothing is checked.
@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Operands(NamedTuple):
-    """What a program is applied to.
+    """The arrays that a program is applied to.
 
     actions [B, H, D]. dt [b, h] float64 in seconds: h is 1 where all steps are equal, else entry i
     is the i-th step (see the programs). start, goal: four parts [S, D], None is zero; without an
@@ -39,12 +39,21 @@ class Operands(NamedTuple):
     start_index: Array | None = None
     goal_index: Array | None = None
 
+    def states(self) -> list[Array | None]:
+        """The eight parts of start and goal per trajectory, [B, D] or, shared by all, [1, D]."""
+        roles = (self.start, self.start_index), (self.goal, self.goal_index)
+        return [
+            part if part is None or index is None else part[index]
+            for parts, index in roles
+            for part in parts
+        ]
+
 
 class Gradients(NamedTuple):
-    """Where an adjoint puts its results; None is not wanted.
+    """The results of an adjoint; None is not wanted.
 
     actions [B, H, D], float32 or float64: zero for actions that are not used. start, goal: four
-    parts [B, D] float64, each trajectory's own, whatever it shares with others.
+    parts [B, D] float64, one row per trajectory, even where trajectories share a state.
     """
 
     actions: Array | None = None
@@ -89,7 +98,7 @@ class Cascade:
 
 @dataclass(frozen=True)
 class Windows:
-    """Which points and which weights each of ``count`` rows takes, as a formula.
+    """The window of points of each of ``count`` rows, and the kind of its weights.
 
     Row t's window begins at point first = clip((t + offset) // steps − shift, 0, last); its kind
     is t + offset − steps · first.
@@ -107,7 +116,7 @@ class Windows:
         return np.clip(begin, 0, self.last)
 
     def kind(self) -> npt.NDArray[np.int64]:
-        """Of which kind they are, [T]."""
+        """Their kinds, [T]."""
         return np.arange(self.count) + self.offset - self.steps * self.first()
 
 
@@ -115,9 +124,9 @@ class Windows:
 class Band:
     """A window of weights that slides over points: modes.md, "The band".
 
-    The points X are: one for each row of ``head`` [n, 4], Σ_m head[i, m]·hᵐ·start_m; the first
-    ``used`` actions; the last of these again, ``held`` times; one for each row of ``tail`` [k, 4],
-    of the goal alike. h = ``spacing``·dt[:, 0].
+    The points X are: for every row of ``head`` [n, 4], Σ_m head[i, m]·hᵐ·start_m; the first
+    ``used`` actions; the last of these again, ``held`` times; for every row of ``tail`` [k, 4] the
+    same of the goal. h = ``spacing``·dt[:, 0].
 
     A row takes the ``width`` points of its window and the weights of its kind, which apply to
     differences of neighbours, d_i = X_{first+i+1} − X_{first+i}, so that what stands still has

@@ -1,6 +1,6 @@
-"""Gradients of dt from what the kernels give: outputs, upstream and the other gradients.
+"""Gradients of dt from the outputs, their gradients, and the gradients of the other inputs.
 
-NumPy or torch alike, and, of torch, differentiable again.
+In NumPy or in torch, which can differentiate them again.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Arrays = Sequence[Array | None]
 
 
 def gradient_of_dt(
-    program: Program, dt: Array, given: Arrays, pulled: Arrays, rows: Arrays, upstream: Arrays
+    program: Program, dt: Array, inputs: Arrays, pulled: Arrays, rows: Arrays, upstream: Arrays
 ) -> Array:
-    """The gradient of dt [b, h], each trajectory's own: [B, h] float64.
+    """The gradient of dt [b, h], per trajectory: [B, h] float64.
 
-    given: the actions [B, H, D], then four parts of the start and of the goal, each trajectory's
-    own [B, D]; pulled: their gradients. rows: the outputs; upstream: theirs. Of bands the steps
-    have to be equal; of cascades with steps of their own all outputs are needed.
+    inputs: the actions [B, H, D], then four parts of the start and of the goal, gathered per
+    trajectory [B, D]; pulled: their gradients. rows: the outputs; upstream: theirs. A band must
+    have equal steps; a cascade with unequal steps needs all outputs.
     """
     if dt.shape[1] == 1:
-        return _of_equal_steps(program, dt, given, pulled, rows, upstream)
+        return _of_even_steps(program, dt, inputs, pulled, rows, upstream)
     if isinstance(program, Band):
-        raise NotImplementedError("bands with steps of their own: torch_ops")
-    return _of_own_steps(program, dt, given, rows, upstream)
+        raise NotImplementedError("bands with unequal steps: torch_ops")
+    return _of_uneven_steps(program, dt, inputs, rows, upstream)
 
 
-def _of_equal_steps(
-    program: Program, dt: Array, given: Arrays, pulled: Arrays, rows: Arrays, upstream: Arrays
+def _of_even_steps(
+    program: Program, dt: Array, inputs: Arrays, pulled: Arrays, rows: Arrays, upstream: Arrays
 ) -> Array:
     """One dt only sets the unit of time.
 
@@ -46,40 +46,40 @@ def _of_equal_steps(
     order = program.order if isinstance(program, Cascade) else 0
     weights = (order, 0, 1, 2, 3, 0, 1, 2, 3, 0, -1, -2, -3)
     total: Any = dt * 0.0
-    for weight, values, grad in zip(weights, [*given, *rows], [*pulled, *upstream], strict=True):
+    for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:
             products = _float64(values) * _float64(grad)
             total = total + weight * products.sum(tuple(range(1, grad.ndim)))[:, None]
     return total / dt
 
 
-def _of_own_steps(
-    program: Cascade, dt: Array, given: Arrays, rows: Arrays, upstream: Arrays
+def _of_uneven_steps(
+    program: Cascade, dt: Array, inputs: Arrays, rows: Arrays, upstream: Arrays
 ) -> Array:
-    """What a step's length does to the rows it leads to, times what these rows are asked for.
+    """The derivative of the row that a step leads to, times that row's gradient.
 
     With the coefficients of :class:`Cascade`, λ_m the gradient of quantity m in a row, by all
     rows from it on: below the order, λ_m is a running sum from the end; above, differences.
     """
     k, first = program.order, int(program.start_row or program.recorded)
-    asked = [None if g is None else _float64(g) for g in upstream]
+    grads = [None if g is None else _float64(g) for g in upstream]
     if program.recorded:
-        asked = [_folded(g, m) for m, g in enumerate(asked)]
-    known = [_float64(x) for x in rows if x is not None]
-    start = [None if part is None else _float64(part)[:, None] for part in given[1:5]]
-    count = known[0].shape[1] - first
+        grads = [_folded(g, m) for m, g in enumerate(grads)]
+    outputs = [_float64(x) for x in rows if x is not None]
+    start = [None if part is None else _float64(part)[:, None] for part in inputs[1:5]]
+    count = outputs[0].shape[1] - first
     step = columns(dt, 0, count)[:, :, None]
-    now = [columns(x, first, count) for x in known]
+    now = [columns(x, first, count) for x in outputs]
     zero = columns(now[0], 0, 1) * 0.0
     before = [
         _join([columns(x, 0, 1) if first else zero if s is None else s + zero, _earlier(y)])
-        for x, y, s in zip(known, now, start, strict=True)
+        for x, y, s in zip(outputs, now, start, strict=True)
     ]
-    asked = [None if g is None else columns(g, first, count) for g in asked]
+    grads = [None if g is None else columns(g, first, count) for g in grads]
     total: Any = 0.0
     adjoint: list[Any] = [None] * 4
     for m in range(k):  # λ_m = x̄_m + λ_m and Σ c_r·λ_{m−r} of the next row
-        gain: Any = asked[m]
+        gain: Any = grads[m]
         for r in range(1, m + 1):
             if adjoint[m - r] is not None:
                 share = _power(program, step, r) * adjoint[m - r]
@@ -95,16 +95,16 @@ def _of_own_steps(
             slope = slope + r * _power(program, step, r) * before[m + r]
         total = total + (adjoint[m] * slope).sum(2)
     for m in range(3, k, -1):  # λ_m = x̄_m + λ_{m+1}/dt − the same of the next row
-        gain = asked[m]
+        gain = grads[m]
         if m < 3 and adjoint[m + 1] is not None:
             share = adjoint[m + 1] / step
             gain = _sum(gain, share - _join([_later(share), zero]))
         adjoint[m] = gain
         if gain is not None:
             total = total - (gain * now[m]).sum(2)
-    found = total / step[:, :, 0] + zero[:, :, 0]
-    lacking = dt.shape[1] - count
-    return _join([found, *[columns(found, 0, 1) * 0.0] * lacking]) if lacking > 0 else found
+    gradient = total / step[:, :, 0] + zero[:, :, 0]
+    unused = dt.shape[1] - count
+    return _join([gradient, *[columns(gradient, 0, 1) * 0.0] * unused]) if unused > 0 else gradient
 
 
 def _power(program: Cascade, step: Array, r: int) -> Array:
@@ -117,14 +117,14 @@ def _now(program: Cascade, step: Array, n: int) -> Array:
 
 
 def _folded(grad: Array | None, first: int) -> Array | None:
-    """The gradient of rows that took the values of the first that is known, added to its own."""
+    """Add the gradients of rows that copy the first known row to that row's."""
     if grad is None or first == 0:
         return grad
     if grad.shape[1] <= first:
         return grad * 0.0
-    known = columns(grad, 0, first + 1).sum(1)[:, None]
+    total = columns(grad, 0, first + 1).sum(1)[:, None]
     rest = grad.shape[1] - first - 1
-    return _join([columns(grad, 0, first) * 0.0, known, columns(grad, first + 1, rest)])
+    return _join([columns(grad, 0, first) * 0.0, total, columns(grad, first + 1, rest)])
 
 
 def _sum(a: Array | None, b: Array) -> Array:

@@ -1,6 +1,6 @@
 """The kernels in plain torch: any device with float64, the reference for the others.
 
-Every operation is one of torch's own and nothing is written in place, so that torch
+Every operation is torch's and nothing is written in place, so that torch
 differentiates, maps (vmap) and batches through it in all operands, dt included, to any order.
 Shapes as in :mod:`trajcli.kernels.program`.
 """
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _BLOCK = 1 << 19
-"""Values of an output that are computed at once, so that what lies between the operations stays in
-the cache of a processor or a device."""
+"""Values of an output that are computed at once, so that intermediate values stay in the cache
+of a processor or a device."""
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
@@ -155,7 +155,7 @@ def _gain(scheme: str, rows: Sequence[Tensor], dt: Tensor, m: int, k: int) -> Te
 
 
 def _from_row(values: Tensor, first: int) -> Tensor:
-    """The rows before the first that is known take its values; zero where there is none."""
+    """The rows before the first known one take its values; zero where there is none."""
     if first == 0 or values.dim() != 3:
         return values
     if values.shape[1] <= first:
@@ -285,7 +285,7 @@ def _uneven(
         values = [columns(points, first + base, count)]
         if divided:
             steps = [columns(gaps, first + i, count) for i in range(program.width - 1)]
-            # the time from each of the first four points to the row
+            # the time from points 0 to 3 to the row
             times = [sum(steps[i:base]) - sum(steps[base:i]) for i in range(4)]
             values += _newton([columns(f, first, count) for f in divided], times)
         for runs, run in zip(outputs, values, strict=False):

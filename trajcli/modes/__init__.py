@@ -34,35 +34,34 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 def make_mode(name: str, **options: Any) -> Mode:
-    """The mode of this name or alias with these options; an option that is None is not given.
+    """The mode of this name or alias with these options; None means an option's default.
 
     Raises UsageError for an unknown mode (listing all), an option the mode does not take, or a
     value the option does not have.
     """
     kind = MODES.get(ALIASES.get(name, name))
     if kind is None:
-        known = ", ".join([*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
-        raise UsageError(Fault("unknown mode", "mode", known, repr(name)))
-    given = {option: value for option, value in options.items() if value is not None}
-    faults = []
-    for option, value in given.items():
-        faults.extend(_option_faults(kind, option, value))
+        modes = ", ".join([*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
+        raise UsageError(Fault("unknown mode", "mode", modes, repr(name)))
+    options = {option: value for option, value in options.items() if value is not None}
+    faults = [
+        fault for option, value in options.items() for fault in _option_faults(kind, option, value)
+    ]
     if faults:
         raise UsageError(*faults)
-    for option in ("degree", "steps"):
-        if option in given:
-            given[option] = operator.index(given[option])
-    return kind(**given)
+    for option in options.keys() & {"degree", "steps"}:
+        options[option] = operator.index(options[option])
+    return kind(**options)
 
 
 def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
-    taken = kind.option_names()
-    if option not in taken:
+    names = kind.option_names()
+    if option not in names:
         return [
             Fault(
                 f"mode {kind.name} takes no option {option}",
                 option,
-                f"one of {', '.join(taken)}",
+                f"one of {', '.join(names)}",
                 repr(value),
                 "trajcli modes lists what each mode takes",
             )

@@ -11,7 +11,7 @@ import numpy as np
 
 from trajcli.errors import Fault
 from trajcli.kernels.program import Band, Floats, Windows
-from trajcli.modes.mode import NO_POINTS, Case, Mode, needs_start
+from trajcli.modes.mode import NO_POINTS, Case, Mode, needs_goal, needs_start
 from trajcli.modes.stencils import blossoms, on_differences
 
 DEGREES = (3, 4, 5)
@@ -47,9 +47,9 @@ class BSpline(Mode):
                     "--mode central or clique reads recorded positions",
                 )
             ]
-        found = needs_start(case)
+        faults = [*needs_start(case), *needs_goal(self.ends, case)]
         if case.steps_vary:
-            found.append(
+            faults.append(
                 Fault(
                     "mode bspline has uniform knots",
                     "dt",
@@ -57,24 +57,14 @@ class BSpline(Mode):
                     "one per step",
                 )
             )
-        if self.ends == "goal" and "position" not in case.goal:
-            found.append(
-                Fault("ends goal needs a goal position", "goal", "goal position", "none given")
-            )
-        if self.ends != "goal" and case.goal:
-            found.append(
-                Fault(
-                    "a goal state is used with ends goal only", "goal", "none", hint="--ends goal"
-                )
-            )
-        return found
+        return faults
 
     def rows(self, horizon: int, recorded: bool) -> int:
         return (horizon + self.degree + 1) * self.steps + 1
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
-        # of cuRobo's, row 0 is a row of the curve, and the goal is seen from the last segment's
-        # start, not its end
+        # in cuRobo row 0 is a row of the curve, and the goal state holds at the start of the last
+        # segment, not at its end
         standard = self.convention == "standard"
         to_goal = self.ends == "goal"
         first = int(standard)
@@ -113,7 +103,7 @@ def _polynomials(degree: int) -> tuple[Floats, Floats]:
     """The basis on one segment, on differences of control points, as polynomials.
 
     [order, difference, power of the local time], and their exact values at the end of the segment
-    [order, difference], where Horner's rule would leave a trace of what is zero.
+    [order, difference], where Horner's rule would turn a zero into a rounding error.
     N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """

@@ -30,13 +30,13 @@ class Cascade(FramedMode):
             object.__setattr__(self, "frames", "curobo")
 
     def faults(self, case: Case) -> list[Fault]:
-        found = [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
+        faults = [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
         if self.convention == "curobo" and self.frames == "actions":
-            found.append(
-                Fault("convention curobo has frames of its own", "frames", "curobo", self.frames)
+            faults.append(
+                Fault("convention curobo fixes the frames", "frames", "curobo", self.frames)
             )
         if case.recorded and self.derivatives_of:
-            found.append(
+            faults.append(
                 Fault(
                     f"a recording of {self.name} has no position to start from",
                     "start",
@@ -46,11 +46,11 @@ class Cascade(FramedMode):
                     "--mode clique reads recorded positions",
                 )
             )
-        return found
+        return faults
 
     @property
     def dt_ahead(self) -> int:
-        """cuRobo takes the step into row t from dt[t]; dt[0] is unused."""
+        """In cuRobo dt[t] is the step into row t; dt[0] is unused."""
         return int(self.convention == "curobo")
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:

@@ -12,7 +12,7 @@ import numpy as np
 from trajcli.arrays import concatenate
 from trajcli.errors import Fault
 from trajcli.kernels.program import Array, Band, Floats, Windows
-from trajcli.modes.mode import NO_POINTS, Case, FramedMode, needs_start, times_after
+from trajcli.modes.mode import NO_POINTS, Case, FramedMode, needs_goal, needs_start, times_after
 from trajcli.modes.stencils import derivative_weights, on_differences, taylor
 
 WINDOW = 5
@@ -41,28 +41,28 @@ class Central(FramedMode):
     convention: str = "standard"
 
     def faults(self, case: Case) -> list[Fault]:
-        found = [*needs_start(case), *self.frames_faults(case), *self._end_faults(case)]
+        faults = [*needs_start(case), *self.frames_faults(case), *self._end_faults(case)]
         if self.convention == "curobo" and self.frames != "full":
-            found.append(
-                Fault("central with convention curobo has rows of its own", "frames", "none given")
+            faults.append(
+                Fault("convention curobo fixes the rows of central", "frames", "none given")
             )
         if case.recorded and self.convention == "curobo":
-            found.append(Fault("convention curobo knows no recordings", "start", "a start state"))
-        return found
+            faults.append(Fault("convention curobo knows no recordings", "start", "a start state"))
+        return faults
 
     def _end_faults(self, case: Case) -> list[Fault]:
-        found = []
+        faults = needs_goal(self.ends, case)
         if self.ends == "recording" and not case.recorded:
             hint = "leave the start out, or use --ends plan"
-            found.append(
+            faults.append(
                 Fault("a recording has no separate start state", "start", "none", "given", hint)
             )
         if case.recorded and self.ends not in (None, "recording"):
-            found.append(
+            faults.append(
                 Fault("a recording ends where it ends", "ends", "recording", self.ends or "")
             )
         if case.recorded and case.horizon < WINDOW:
-            found.append(
+            faults.append(
                 Fault(
                     "too few rows for five-point stencils",
                     "actions",
@@ -71,19 +71,9 @@ class Central(FramedMode):
                     "--mode clique differences recordings of any length",
                 )
             )
-        if self.ends == "goal" and "position" not in case.goal:
-            found.append(
-                Fault("ends goal needs a goal position", "goal", "goal position", "none given")
-            )
-        if self.ends != "goal" and case.goal:
-            found.append(
-                Fault(
-                    "a goal state is used with ends goal only", "goal", "none", hint="--ends goal"
-                )
-            )
         moving = sorted(case.goal - {"position"})
         if moving:
-            found.append(
+            faults.append(
                 Fault(
                     "mode central comes to rest on its goal",
                     "goal",
@@ -92,7 +82,7 @@ class Central(FramedMode):
                     "--mode bspline --ends goal reaches a moving goal state",
                 )
             )
-        return found
+        return faults
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
         ends = self.ends or ("recording" if recorded else "plan")
@@ -144,7 +134,7 @@ class Central(FramedMode):
         )
 
     def _head(self) -> Floats:
-        """Points before the first action, the last of them the start: of its polynomial."""
+        """Points of the start state's polynomial before the first action; the last is the start."""
         if self.convention == "standard":
             return np.array([taylor(Fraction(-1)), taylor(Fraction(0))], np.float64)
         past = [(1, -k, Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
@@ -153,7 +143,7 @@ class Central(FramedMode):
 
 @functools.cache
 def _stencils(*places: int) -> Floats:
-    """Weights on differences, at some of five points one unit apart: [place, order, 4]."""
+    """Weights on differences, at places among five points one unit apart: [place, order, 4]."""
     points = [Fraction(i) for i in range(WINDOW)]
     return np.array(
         [

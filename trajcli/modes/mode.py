@@ -22,7 +22,7 @@ CONVENTIONS = ("standard", "curobo")
 class Case:
     """The shape of a job, as far as a mode's checks need it.
 
-    ``start`` and ``goal`` name the parts that are given. ``steps_vary``: dt has an entry per
+    ``start`` and ``goal`` name the parts that are present. ``steps_vary``: dt has an entry per
     step, not one for a whole trajectory.
     """
 
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Mode:
-    """Base of the modes. Options are the dataclass fields of each.
+    """Base of the modes. A mode's options are its dataclass fields.
 
     ``derivatives_of`` is the order of the actions (0 position … 3 jerk).
     """
@@ -56,7 +56,7 @@ class Mode:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def faults(self, case: Case) -> list[Fault]:
-        """What keeps this mode from running the case."""
+        """Why this mode cannot run the case."""
         raise NotImplementedError
 
     def rows(self, horizon: int, recorded: bool) -> int:
@@ -64,7 +64,7 @@ class Mode:
         raise NotImplementedError
 
     def intervals(self, horizon: int, recorded: bool) -> int:
-        """How many steps lie between the rows that are given: entries of a per-step dt."""
+        """How many steps lie between the rows of the input: entries of a per-step dt."""
         return horizon - 1 if recorded else horizon
 
     @property
@@ -73,7 +73,7 @@ class Mode:
         return 0
 
     def align_dt(self, dt: Array) -> Array:
-        """dt [b, h] as given, with entry t−1 as the step from row t−1 to row t."""
+        """dt [b, h] from the input, with entry t−1 as the step from row t−1 to row t."""
         if not self.dt_ahead or dt.shape[1] == 1:
             return dt
         return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
@@ -83,7 +83,7 @@ class Mode:
         return times_after(dt, 0, self.rows(horizon, recorded))
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Program:
-        """What the kernels do for trajectories of ``horizon`` actions.
+        """The kernels' program for trajectories of ``horizon`` actions.
 
         ``uneven``: dt has an entry per step.
         """
@@ -103,7 +103,7 @@ class FramedMode(Mode):
         return horizon + 1 if self.frames == "full" and not recorded else horizon
 
     def frames_faults(self, case: Case) -> list[Fault]:
-        """A recording has the rows it has."""
+        """The fault of frames chosen for a recording, whose rows are fixed."""
         if case.recorded and self.frames != "full":
             return [
                 Fault(
@@ -129,14 +129,14 @@ class FramedMode(Mode):
 
 
 def times_after(dt: Array, first: int, last: int) -> Array:
-    """The time after so many steps, first … last − 1, float64 [b, last − first]."""
+    """The time after first … last − 1 steps, float64 [b, last − first]."""
     if dt.shape[1] == 1:
         return dt * counting(first, last, dt)
     return elapsed(columns(dt, 0, max(last - 1, 0)))[:, first:]
 
 
 def no_goal(mode: str, case: Case) -> list[Fault]:
-    """The fault of a goal state given to a mode that has no use for it."""
+    """The fault of a goal state for a mode that does not use it."""
     if not case.goal:
         return []
     hint = "leave the goal out, or use --mode bspline or central with --ends goal"
@@ -156,6 +156,16 @@ def needs_start(case: Case) -> list[Fault]:
             "--start zero, --start first (the actions are a recording) or --start FILE[:GROUP]",
         )
     ]
+
+
+def needs_goal(ends: str | None, case: Case) -> list[Fault]:
+    """The fault of a goal state that is missing, or present without ``ends`` goal."""
+    if ends == "goal" and "position" not in case.goal:
+        return [Fault("ends goal needs a goal position", "goal", "goal position", "none given")]
+    if ends != "goal" and case.goal:
+        what = "a goal state is used with ends goal only"
+        return [Fault(what, "goal", "none", hint="--ends goal")]
+    return []
 
 
 NO_POINTS = np.zeros((0, 4))

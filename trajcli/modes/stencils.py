@@ -13,7 +13,7 @@ Number = TypeVar("Number", Fraction, Any)
 
 def elementary_symmetric(values: Sequence[Any], degree: int, one: Any) -> Any:
     """The sum of all products of ``degree`` of the values."""
-    return sum((math.prod(chosen, start=one) for chosen in combinations(values, degree)), one * 0)
+    return sum((math.prod(factors, start=one) for factors in combinations(values, degree)), one * 0)
 
 
 def derivative_weights(points: Sequence[Number], at: Number, one: Number) -> list[list[Number]]:

@@ -6,23 +6,22 @@ namespace LEVEL {
 // The windows of a job's rows, one after another: Windows in kernels/program.py.
 class Windows {
 public:
-    Windows(const Job& job, Int row) : job_(job), row_(row + job.window_offset) {
-        const Int steps = job.window_steps;
-        segment_ = (row_ >= 0 ? row_ : row_ - steps + 1) / steps;
-    }
+    Windows(const Job& job, Int row)
+        : steps_(job.window_steps),
+          shift_(job.window_shift),
+          last_(job.window_last),
+          row_(row + job.window_offset),
+          segment_((row_ >= 0 ? row_ : row_ - steps_ + 1) / steps_) {}
 
     void advance() {
-        if (++row_ == (segment_ + 1) * job_.window_steps) segment_++;
+        if (++row_ == (segment_ + 1) * steps_) segment_++;
     }
 
-    Int first() const {
-        return std::max(std::min(segment_ - job_.window_shift, job_.window_last), Int(0));
-    }
-
-    Int kind() const { return row_ - job_.window_steps * first(); }
+    Int first() const { return std::max(std::min(segment_ - shift_, last_), Int(0)); }
+    Int kind() const { return row_ - steps_ * first(); }
 
 private:
-    const Job& job_;
+    const Int steps_, shift_, last_;
     Int row_, segment_;
 };
 
@@ -146,32 +145,40 @@ inline void make_scale(const Job& job, const double* dt, Vec* scale) {
     for (int m = 1; m < 4; m++) scale[m] = 1.0 / scale[m];
 }
 
-// A difference, or zero where it has no weight: no NaN comes through.
-inline Vec weighted(Vec change, long long weight) { return (Vec)((Mask)change & weight); }
+// What a kind of row takes: the point its position is based on, and the differences that have
+// weights. The others are left out, so that no NaN comes through a weight of zero.
+struct Kind {
+    Int base, begin, end;
+};
 
 // A strip of rows. points: those from ``from`` on.
 template <class Out>
 void band_strip(const Job& job, Int row, Int rows, Rows<const double> points, Int from,
                 const double* dt, const Rows<Out>* out, Int column) {
     const Int count = job.width - 1, next = points.pitch, pitch = out[0].pitch;
-    const Int* bases = static_cast<const Int*>(job.base);
+    const bool copies = job.copies;
+    const Kind* kinds = static_cast<const Kind*>(job.kinds);
+    const double* table = static_cast<const double*>(job.table);
     Out* to[4];
     for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
     Vec scale[4];
     make_scale(job, dt + column, scale);
     Windows windows(job, row);
     for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int kind = windows.kind();
+        const Int k = windows.kind();
+        const Kind kind = kinds[k];
         const double* point = points.at + (windows.first() - from) * next + column;
-        const double* weights = static_cast<const double*>(job.table) + kind * count * 4;
-        const Int* mask = static_cast<const Int*>(job.weighted) + kind * count;
-        Vec sum[4] = {};
-        for (Int i = 0; i < count; i++) {
-            const Vec change = weighted(load(point + (i + 1) * next) - load(point + i * next), mask[i]);
-            for (int m = 0; m < 4; m++) sum[m] += weights[4 * i + m] * change;
+        const double* weights = table + (k * count + kind.begin) * 4;
+        const double* at = point + kind.begin * next;
+        Vec sum[4] = {}, here = load(at);
+        for (Int i = kind.begin; i < kind.end; i++, weights += 4) {
+            const Vec after = load(at += next), change = after - here;
+            if (!copies) sum[0] += weights[0] * change;
+            for (int m = 1; m < 4; m++) sum[m] += weights[m] * change;
+            here = after;
         }
-        const Vec position = load(point + bases[kind] * next);
-        store(to[0] + t * pitch, job.copies ? position : position + sum[0]);
+        const Vec position = load(point + kind.base * next);
+        store(to[0] + t * pitch, copies ? position : position + sum[0]);
         for (int m = 1; m < 4; m++) store(to[m] + t * pitch, sum[m] * scale[m]);
     }
 }
@@ -181,10 +188,10 @@ template <class Out>
 void uneven_band_strip(const Job& job, Int row, Int rows, Rows<const double> points, Int from,
                        Gaps::View gaps, const Rows<Out>* out, Int column) {
     const Int next = points.pitch, pitch = out[0].pitch;
-    const Int* bases = static_cast<const Int*>(job.base);
+    const Kind* kinds = static_cast<const Kind*>(job.kinds);
     Windows windows(job, row);
     for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int first = windows.first() - from, base = bases[windows.kind()];
+        const Int first = windows.first() - from, base = kinds[windows.kind()].base;
         const double* point = points.at + first * next + column;
         Vec change[4], derivatives[3];
         for (int i = 0; i < 4; i++) change[i] = load(point + (i + 1) * next) - load(point + i * next);
@@ -203,29 +210,30 @@ template <class In>
 void band_adjoint_strip(const Job& job, Int row, Int rows, const Rows<const In>* upstream,
                         Rows<double> points, Int from, const double* dt, Int column) {
     const Int count = job.width - 1, next = points.pitch;
-    const Int* bases = static_cast<const Int*>(job.base);
+    const bool copies = job.copies;
+    const Kind* kinds = static_cast<const Kind*>(job.kinds);
+    const double* table = static_cast<const double*>(job.table);
     const Rows<const In> source[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
     Vec scale[4];
     make_scale(job, dt + column, scale);
     Windows windows(job, row);
     for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int kind = windows.kind();
+        const Int k = windows.kind();
+        const Kind kind = kinds[k];
         double* point = points.at + (windows.first() - from) * next + column;
-        const double* weights = static_cast<const double*>(job.table) + kind * count * 4;
-        const Int* mask = static_cast<const Int*>(job.weighted) + kind * count;
+        const double* weights = table + (k * count + kind.begin) * 4;
+        double* at = point + kind.begin * next;
         Vec g[4], before = {};
         for (int m = 0; m < 4; m++)
             g[m] = load(source[m].at + t * source[m].pitch + column) * scale[m];
-        for (Int i = 0; i < count; i++) {
-            Vec sum = weights[4 * i] * g[0];
-            if (job.copies) sum = Vec{};
-            for (int m = 1; m < 4; m++) sum += weights[4 * i + m] * g[m];
-            sum = weighted(sum, mask[i]);
-            add(point + i * next, before - sum);
+        for (Int i = kind.begin; i < kind.end; i++, weights += 4, at += next) {
+            Vec sum = weights[1] * g[1] + weights[2] * g[2] + weights[3] * g[3];
+            if (!copies) sum += weights[0] * g[0];
+            add(at, before - sum);
             before = sum;
         }
-        add(point + count * next, before);
-        add(point + bases[kind] * next, g[0]);
+        add(at, before);
+        add(point + kind.base * next, g[0]);
     }
 }
 
@@ -233,10 +241,10 @@ template <class In>
 void uneven_band_adjoint_strip(const Job& job, Int row, Int rows, const Rows<const In>* upstream,
                                Rows<double> points, Int from, Gaps::View gaps, Int column) {
     const Int next = points.pitch;
-    const Int* bases = static_cast<const Int*>(job.base);
+    const Kind* kinds = static_cast<const Kind*>(job.kinds);
     Windows windows(job, row);
     for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int first = windows.first() - from, base = bases[windows.kind()];
+        const Int first = windows.first() - from, base = kinds[windows.kind()].base;
         double* point = points.at + first * next + column;
         Vec g[4], change[4];
         for (int m = 0; m < 4; m++) g[m] = load(upstream[m].at + t * upstream[m].pitch + column);

@@ -125,24 +125,26 @@ def place_program(job: Any, program: Program) -> list[Any]:
 
 def _place_band(job: Any, program: Band) -> list[Any]:
     windows = program.windows
+    # a kind's base, and the differences that have weights: from the first to behind the last
+    kinds = np.array([(base, 0, program.width - 1) for base in program.base], np.int64)
     kept: list[Any] = [
         np.ascontiguousarray(program.head, np.float64),
         np.ascontiguousarray(program.tail, np.float64),
-        np.array(program.base, np.int64),
+        kinds,
     ]
     job.band = 1
-    job.head, job.tail, job.base = map(address, kept)
+    job.head, job.tail, job.kinds = map(address, kept)
     job.head_count, job.tail_count = len(program.head), len(program.tail)
     job.held, job.steps, job.spacing = program.held, program.steps, program.spacing
-    job.window_count, job.window_last = windows.count, windows.last
+    job.window_last, job.window_count = windows.last, windows.count
     job.window_offset, job.window_steps = windows.offset, windows.steps
     job.window_shift = windows.shift
     job.width, job.copies = program.width, program.copies
     if program.table is not None:
-        weights = np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64)
-        weighted = -weights.any(axis=2).astype(np.int64)
-        job.table, job.weighted = address(weights), address(weighted)
-        kept += [weights, weighted]
+        kept.append(np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64))
+        job.table = address(kept[-1])
+        weighted = [np.flatnonzero(table.any(axis=0)) for table in program.table]
+        kinds[:, 1:] = [(x[0], x[-1] + 1) if x.size else (0, 0) for x in weighted]
     return kept
 
 

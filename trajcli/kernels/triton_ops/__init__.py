@@ -1,9 +1,8 @@
 """The kernels in Triton, for CUDA devices; see :mod:`trajcli.kernels.program`.
 
-They run on the current stream of their tensors' device, never wait for it and copy nothing from
-the host but, once, a band's tables: so that once warm they can be captured in a CUDA graph. A
-program's numbers of trajectories, actions and states are no part of what is compiled; the number
-of dofs and the options of its mode are.
+They run on the current stream of their tensors' device and never wait for it. From the host they
+copy a band's tables, once: a warm call can be captured in a CUDA graph. Kernels are compiled per
+number of dofs and options of the mode, not per number of trajectories, actions and states.
 """
 
 from __future__ import annotations
@@ -29,9 +28,9 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
 
 
 def probe(device: str) -> None:
-    """Compile and run one tiny kernel on a device; raises whatever keeps that from working.
+    """Compile and run one tiny kernel on a device; raises what prevents it.
 
-    It takes a C compiler, Python's headers, and a Triton that knows the card.
+    That needs a C compiler, Python's headers, and a Triton that supports the card.
     """
     from trajcli.kernels.triton_ops import launch
 

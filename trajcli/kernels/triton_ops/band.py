@@ -1,9 +1,9 @@
 """The band and its adjoint in Triton; see :class:`trajcli.kernels.program.Band`.
 
-A window slides along: what it needs of its points is kept in registers, and where it moves on by
-a point, the oldest is dropped. With a table those are the points and their differences. With
-steps of their own they are Newton's divided differences: of each order the ones within the
-window, of which a new point makes one new each (in the adjoint: takes one away).
+A window slides along the points. What it needs of them stays in registers, and where it moves on
+by a point, the oldest leaves. With a table these are points and their differences. With unequal
+steps they are Newton's divided differences within the window: a new point adds one of every order
+(in the adjoint, removes one).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from trajcli.kernels.triton_ops.newton import (
     pull_newton_point,
     pull_newton_row,
 )
-from trajcli.kernels.triton_ops.points import give_points, load_points, powers_of
-from trajcli.kernels.triton_ops.table import even_row, load_weights, pull_even_row, scaled
+from trajcli.kernels.triton_ops.points import load_points, powers_of, pull_points
+from trajcli.kernels.triton_ops.table import even_row, load_weights, pull_even_row, scale
 from trajcli.kernels.triton_ops.tiles import (
-    appended,
+    append,
     lanes,
     load_row,
     load_state,
@@ -34,19 +34,19 @@ from trajcli.kernels.triton_ops.tiles import (
 )
 from trajcli.kernels.triton_ops.windows import (
     action_of,
-    chosen,
     first_of,
     kind_of,
     pull_base,
-    pulled,
-    pushed,
+    push,
+    push_first,
+    select,
 )
 
 SIZES = ["start_count", "goal_count", "batch", "used", "actions_stride", "rows_stride"]
 SIZES += ["entries", "dt_stride", "dt_step", "held", "count", "last", "offset", "shift"]
-"""Not specialised: a last block with fewer trajectories compiles nothing anew."""
+"""Not specialised, so that a last, smaller block needs no other kernel."""
 SLICES = ["actions", "start_index", "goal_index", "dt"]
-"""Nor by where in memory a block begins."""
+"""Not specialised by alignment: a block may begin anywhere."""
 
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=SLICES)
@@ -57,8 +57,8 @@ def run(
     ADJOINT: tl.constexpr, START_ROW: tl.constexpr, HEAD: tl.constexpr, SPACING: tl.constexpr,
     FORM: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]. Or, what is read and what is
-    written changed about, the gradients of actions and of states [B, D] from those of rows."""
+    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]. ADJOINT: the arrays are
+    gradients, and those of actions and of states [B, D] are written from those of rows."""
     D: tl.constexpr = FORM.D
     lane = lanes(batch, D, FORM.DOFS, LANES)
     trajectory, dof, there = lane
@@ -67,7 +67,7 @@ def run(
     inverse = powers_of(1.0 / spacing)
     weights = ()
     if FORM.EVEN and FORM.KINDS == 1:
-        weights = scaled(load_weights(table, 0, FORM.WIDTH - 1), inverse)
+        weights = scale(load_weights(table, 0, FORM.WIDTH - 1), inverse)
     windows = (offset, shift, last)
     spans = (HEAD, HEAD + used, HEAD + used + held)
     ends = (head_table, start, start_index, start_count), (tail_table, goal, goal_index, goal_count)
@@ -110,10 +110,10 @@ def trajectories(
     LEAD: tl.constexpr = (WIDTH + K - 2) // K * K  # rows before row 0, for all points but one
     for begin in range(-LEAD, count, K):
         mask = inside & (begin + row < count)
-        action, known = action_of(begin + row, windows, spans, FORM)
+        action, acts = action_of(begin + row, windows, spans, FORM)
         places = actions + action_places + action * FORM.D
         new_points = load_points(
-            places, mask & known, to_lanes, begin, windows, spans, ends, lane, spacing, FORM
+            places, mask & acts, to_lanes, begin, windows, spans, ends, lane, spacing, FORM
         )
         columns = ((), (), (), ())
         for k in tl.static_range(K):
@@ -124,12 +124,12 @@ def trajectories(
             if not FORM.EVEN:
                 gap = load_step(steps, first + gap_before, there)
                 new_gaps, new = newton_point(gaps, quotients, before, point, gap)
-                gaps = chosen(moves, FORM.STEADY, new_gaps, gaps)
-                quotients = chosen(moves, FORM.STEADY, new, quotients)
+                gaps = select(moves, FORM.STEADY, new_gaps, gaps)
+                quotients = select(moves, FORM.STEADY, new, quotients)
             elif WIDTH > 1:
-                new = pushed(differences, point - before)
-                differences = chosen(moves, FORM.STEADY, new, differences)
-            points = chosen(moves, FORM.STEADY, pushed(points, point), points)
+                new = push(differences, point - before)
+                differences = select(moves, FORM.STEADY, new, differences)
+            points = select(moves, FORM.STEADY, push(points, point), points)
             if not FORM.EVEN:
                 values = newton_row(points, gaps, quotients, kind, FORM.BASE)
             elif FORM.KINDS == 1:
@@ -137,8 +137,8 @@ def trajectories(
             else:
                 of_kind = load_weights(table, kind, WIDTH - 1)
                 values = even_row(points, differences, of_kind, kind, FORM.BASE, FORM.COPIES)
-                values = scaled(values, inverse)
-            columns = appended(columns, values)
+                values = scale(values, inverse)
+            columns = append(columns, values)
         place = (begin + row).to(tl.int64) * FORM.D
         store_tiles(rows, row_places + place, columns, mask & (begin + row >= 0), to_memory, K)
 
@@ -187,22 +187,22 @@ def gradients(
                 gap = load_step(steps, first + gap_after - 1, there)
                 new_gaps, new, before = pull_newton_point(gaps, quotients, gap)
                 # beyond the last row windows stand still, and so do gaps
-                gaps = chosen(moves, False, new_gaps, gaps)
-                quotients = chosen(moves, FORM.STEADY, new, quotients)
+                gaps = select(moves, False, new_gaps, gaps)
+                quotients = select(moves, FORM.STEADY, new, quotients)
             elif WIDTH > 1:
                 if FORM.KINDS == 1:
                     differences = pull_even_row(differences, upstream, rows, weights, FORM.COPIES)
                 else:
                     of_kind = load_weights(table, kind, WIDTH - 1)
-                    upstream = scaled(upstream, inverse)
+                    upstream = scale(upstream, inverse)
                     differences = pull_even_row(differences, upstream, rows, of_kind, FORM.COPIES)
                 before = differences[WIDTH - 2]
-                differences = chosen(moves, FORM.STEADY, pulled(differences, zero), differences)
+                differences = select(moves, FORM.STEADY, push_first(differences, zero), differences)
             gradient = (points[WIDTH - 1] + before - later,) + gradient
             later = before if FORM.STEADY else tl.where(moves, before, later)
-            points = chosen(moves, FORM.STEADY, pulled(points, zero), points)
+            points = select(moves, FORM.STEADY, push_first(points, zero), points)
         places = trajectory * FORM.D + dof
-        gradient, held_sum = give_points(
+        gradient, held_sum = pull_points(
             gradient, begin, held_sum, windows, spans, ends, places, there, spacing, FORM
         )
         if actions is not None:

@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 from trajcli.kernels.triton_ops.tiles import (
-    added,
-    appended,
+    add,
+    append,
     lanes,
     load_row,
     load_state,
@@ -23,9 +23,9 @@ from trajcli.kernels.triton_ops.tiles import (
 
 SIZES = ["start_count", "batch", "used", "actions_stride", "rows_stride"]
 SIZES += ["entries", "dt_stride", "dt_step"]
-"""Not specialised: a last block with fewer trajectories compiles nothing anew."""
+"""Not specialised, so that a last, smaller block needs no other kernel."""
 SLICES = ["actions", "start_index", "dt"]
-"""Nor by where in memory a block begins."""
+"""Not specialised by alignment: a block may begin anywhere."""
 
 
 @triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=SLICES)
@@ -34,8 +34,8 @@ def run(
     batch, used, actions_stride, rows_stride, entries, dt_stride, dt_step,
     ADJOINT: tl.constexpr, START_ROW: tl.constexpr, FORM: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]. Or, what is read and what is
-    written changed about, the gradients of actions and of states [B, D] from those of rows."""
+    """Rows [B, T, D] from actions [B, ≥ used, D] and states [S, D]. ADJOINT: the arrays are
+    gradients, and those of actions and of states [B, D] are written from those of rows."""
     D: tl.constexpr = FORM.D
     lane = lanes(batch, D, FORM.DOFS, LANES)
     trajectory, dof, there = lane
@@ -49,7 +49,7 @@ def run(
     if ADJOINT:
         later = gradients(arrays, first_row, steps, there, tile, FORM)
         if START_ROW:
-            later = added(later, load_row(rows, first_row, there))
+            later = add(later, load_row(rows, first_row, there))
         store_state(start, later, trajectory * D + dof, there)
     else:
         x = load_state(start, start_index, start_count, lane, D)
@@ -70,18 +70,18 @@ def trajectories(arrays, first_action, steps, there, tile, x, FORM: tl.constexpr
     for begin in range(0, used, K):
         mask = inside & (begin + row < used)
         place = (begin + row).to(tl.int64) * FORM.D
-        taken = load_tile(actions + action_places + place, mask, to_lanes, K)
+        tile_actions = load_tile(actions + action_places + place, mask, to_lanes, K)
         columns = ((), (), (), ())
         for k in tl.static_range(K):
             if not FORM.EVEN:
                 factors = factors_of(load_step(steps, begin + k - FORM.RECORDED, there))
-            x = next_row(x, taken[k], factors, FORM.ORDER, FORM.SCHEME)
+            x = next_row(x, tile_actions[k], factors, FORM.ORDER, FORM.SCHEME)
             y = x
             if FORM.RECORDED:
                 y = (x[0],)
                 for m in tl.static_range(1, 4):
                     y = y + (tl.where(begin + k < m, firsts[m], x[m]),)
-            columns = appended(columns, y)
+            columns = append(columns, y)
         store_tiles(rows, row_places + place, columns, mask, to_memory, K)
 
 
@@ -107,11 +107,11 @@ def gradients(arrays, first_row, steps, there, tile, FORM: tl.constexpr):
                 factors = factors_of(load_step(steps, begin + k - FORM.RECORDED, there))
             upstream = (columns[0][k], columns[1][k], columns[2][k], columns[3][k])
             if FORM.RECORDED:
-                own = (upstream[0],)
+                total = (upstream[0],)
                 for m in tl.static_range(1, 4):
                     value = tl.where(begin + k == m, upstream[m] + shared[m], upstream[m])
-                    own = own + (tl.where(begin + k < m, 0.0, value),)
-                upstream = own
+                    total = total + (tl.where(begin + k < m, 0.0, value),)
+                upstream = total
             action, later = row_before(later, upstream, factors, FORM.ORDER, FORM.SCHEME)
             gradient = (action,) + gradient
         if actions is not None:
@@ -158,8 +158,8 @@ def next_row(x, action, factors, ORDER: tl.constexpr, SCHEME: tl.constexpr):
 def row_before(later, upstream, factors, ORDER: tl.constexpr, SCHEME: tl.constexpr):
     """The transpose of next_row.
 
-    later: what the rows after this one give for the four values of this row. Returns the gradient
-    of this row's action, and what this row and those after it give for the row before.
+    later: the gradient of this row's four values by the rows after it. Returns the gradient of this
+    row's action, and that of the row before by this row and those after it.
     """
     above = zeros_like(later[3], 1)  # for the row before: orders from the action's to jerk
     received = above[0]
@@ -195,7 +195,7 @@ def row_before(later, upstream, factors, ORDER: tl.constexpr, SCHEME: tl.constex
 
 @triton.jit
 def first_differences(pointers, used, steps, there, D: tl.constexpr):
-    """Of a recording, what the rows before row m have of order m: what row m has, and zero where
+    """Of a recording, the values of order m in the rows before row m: those of row m, or zero if
     there is no row m."""
     column = ()
     for i in tl.static_range(4):
@@ -214,7 +214,7 @@ def first_differences(pointers, used, steps, there, D: tl.constexpr):
 
 @triton.jit
 def shared_upstream(rows, first_row, used, there, D: tl.constexpr):
-    """The transpose: of each order m what the rows before row m give to row m."""
+    """The transpose: for every order m the gradient that the rows before row m add to row m's."""
     total = zeros_like(first_row, 4)
     for i in tl.static_range(3):
         early = load_row(rows, first_row + tl.minimum(i, used - 1) * D, there)

@@ -1,4 +1,4 @@
-"""Launches of the Triton kernels: what they are told of programs, tensors and lanes."""
+"""Launches of the Triton kernels: their arguments, from programs and tensors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajcli.kernels.triton_ops.tiles import BandForm, CascadeForm
 
 LANES = 128
 OPTIONS = {"LANES": LANES, "num_warps": LANES // 32, "enable_fp_fusion": False}
-"""What is to be fused says so: a difference of equal products has to be zero."""
+"""Kernels fuse explicitly: a difference of equal products has to be zero."""
 
 
 def forward(program: Program, operands: Operands, out: Parts) -> None:
@@ -28,7 +28,7 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
         start = states(operands.start, operands.start_index)
         goal = states(operands.goal, operands.goal_index)
         launch(program, actions.shape, actions, operands.dt, start, goal, rows, adjoint=False)
-        give_back(rows, out)
+        copy_back(rows, out)
 
 
 def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
@@ -48,7 +48,7 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
     start, goal = (parts[:4], None, 1), (parts[4:], None, 1)
     rows = in_rows(upstream)
     launch(program, operands.actions.shape, actions, operands.dt, start, goal, rows, adjoint=True)
-    give_back([actions, *parts], wanted)
+    copy_back([actions, *parts], wanted)
 
 
 def launch(
@@ -62,8 +62,8 @@ def launch(
     *,
     adjoint: bool,
 ) -> None:
-    """The program's kernel, which reads actions and states and writes rows, or its adjoint, which
-    does it the other way round."""
+    """Launch the program's kernel, which reads actions and states and writes rows, or its adjoint,
+    which reads rows and writes actions and states."""
     batch, _, dofs = shape
     parts = -(-dofs // LANES)
     lane_dofs = -(-dofs // parts)  # dofs of a trajectory in one of the kernel's programs
@@ -148,11 +148,11 @@ def reaches_all(program: Program, horizon: int) -> bool:
 def in_rows(arrays: Parts) -> list[Any]:
     """Tensors [B, T, D] as kernels take them: of a float type, rows and dofs side by side, and all
     of one stride from trajectory to trajectory. None stays None."""
-    found = [None if x is None else readable(x) for x in arrays]
-    found = [x if x is None or _side_by_side(x) else x.contiguous() for x in found]
-    if len({x.stride(0) for x in found if x is not None}) > 1:
-        found = [None if x is None else x.contiguous() for x in found]
-    return found
+    rows = [None if x is None else readable(x) for x in arrays]
+    rows = [x if x is None or _side_by_side(x) else x.contiguous() for x in rows]
+    if len({x.stride(0) for x in rows if x is not None}) > 1:
+        rows = [None if x is None else x.contiguous() for x in rows]
+    return rows
 
 
 def _side_by_side(array: Tensor) -> bool:
@@ -162,7 +162,7 @@ def _side_by_side(array: Tensor) -> bool:
 
 
 def readable(array: Tensor) -> Tensor:
-    """Of a type that is loaded as it is."""
+    """The tensor in a type that kernels load."""
     if array.dtype in (torch.float32, torch.float64):
         return array
     narrow = array.dtype in (torch.float16, torch.bfloat16)
@@ -172,14 +172,14 @@ def readable(array: Tensor) -> Tensor:
 def states(parts: Parts, index: Array | None) -> tuple[list[Any], Any, int]:
     """Parts [S, D] of one S, their index, and S."""
     count = max((len(part) for part in parts if part is not None), default=1)
-    found = [
+    rows = [
         None if part is None else readable(part).expand(count, -1).contiguous() for part in parts
     ]
-    return found, None if index is None else index.contiguous(), count
+    return rows, None if index is None else index.contiguous(), count
 
 
-def give_back(results: Sequence[Any], buffers: Sequence[Any]) -> None:
-    """Copy what was written elsewhere to where it belongs."""
+def copy_back(results: Sequence[Any], buffers: Sequence[Any]) -> None:
+    """Copy results that were written to other memory into the caller's buffers."""
     for result, buffer in zip(results, buffers, strict=True):
         if result is not None and result is not buffer:
             buffer.copy_(result)
@@ -196,4 +196,4 @@ def probe(device: str) -> None:
     with on(number):
         tiles.write_one[(1,)](number)
     if number.item() != 1:
-        raise RuntimeError("a kernel of Triton ran, but nothing was written")
+        raise RuntimeError("a Triton kernel ran, but wrote nothing")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from trajcli.kernels.triton_ops.windows import base_of, pulled, pushed
+from trajcli.kernels.triton_ops.windows import base_of, push, push_first
 
 
 @triton.jit
 def newton_point(gaps, quotients, before, point, gap):
-    """Divided differences of the window that has moved on by a point, and the gaps in it.
+    """Divided differences of the window that has moved on by a point, and its gaps.
 
     Of points 0 … 4 of a window, ``quotients`` are (0 1), (1 2), (2 3), (3 4), (0 1 2), (1 2 3),
     (2 3 4), (0 … 3), (1 … 4), (0 … 4).
     """
     q = quotients
-    gaps = pushed(gaps, gap)
+    gaps = push(gaps, gap)
     first = (point - before) / gap
     second = (first - q[3]) / (gaps[2] + gap)
     third = (second - q[6]) / (gaps[1] + gaps[2] + gap)
@@ -35,7 +35,7 @@ def pull_newton_point(gaps, gradients, gap):
     first = (q[3] + second) / gaps[3]
     zero = tl.zeros(first.shape, tl.float64)
     before = (zero, q[0], q[1], q[2] - second, zero, q[4], q[5] - third, zero, q[7] - fourth, zero)
-    return pulled(gaps, gap), before, first
+    return push_first(gaps, gap), before, first
 
 
 @triton.jit
@@ -62,7 +62,7 @@ def newton_weights(gaps, kind, BASE: tl.constexpr):
 
 @triton.jit
 def newton_row(points, gaps, quotients, kind, BASE: tl.constexpr):
-    """The four values of a window with steps of its own."""
+    """The four values of a window with unequal steps."""
     w = newton_weights(gaps, kind, BASE)
     q = quotients
     velocity = tl.fma(q[4], w[0], tl.fma(q[7], w[1], tl.fma(q[9], w[2], q[0])))

@@ -13,7 +13,7 @@ from trajcli.kernels.triton_ops.windows import first_of
 def load_points(
     pointers, mask, to_lanes, begin, windows, spans, ends, lane, spacing, FORM: tl.constexpr
 ):  # fmt: skip
-    """The last points of the windows of rows begin … begin + K − 1; those of states are made."""
+    """The last points of the windows of rows begin … begin + K − 1, loaded or made of states."""
     WIDTH: tl.constexpr = FORM.WIDTH
     K: tl.constexpr = FORM.K
     points = load_tile(pointers, mask, to_lanes, K)
@@ -29,21 +29,21 @@ def load_points(
                     if (point >= 0) & (point < head):
                         state = load_state(start[1], start[2], start[3], lane, FORM.D)
                         made = state_point(start[0], point, state, spacing)
-                        points = replaced(points, k, made)
+                        points = replace(points, k, made)
                 if goal[0] is not None:
                     if point >= tail:
                         state = load_state(goal[1], goal[2], goal[3], lane, FORM.D)
                         made = state_point(goal[0], point - tail, state, spacing)
-                        points = replaced(points, k, made)
+                        points = replace(points, k, made)
     return points
 
 
 @triton.jit
-def give_points(
+def pull_points(
     points, begin, held_sum, windows, spans, ends, places, there, spacing, FORM: tl.constexpr
 ):  # fmt: skip
-    """Adds the gradients of points that states made to those of the states, and those of the last
-    action, held, to that of the action itself."""
+    """The transpose: adds the gradients of points that states made to those of the states, and
+    those of the held last action to the action's."""
     WIDTH: tl.constexpr = FORM.WIDTH
     K: tl.constexpr = FORM.K
     head, held, tail = spans
@@ -66,7 +66,7 @@ def give_points(
                 if (point >= held) & (point < tail):
                     held_sum += value
                 if point == held - 1:
-                    points = replaced(points, k, value + held_sum)
+                    points = replace(points, k, value + held_sum)
     return points, held_sum
 
 
@@ -100,8 +100,8 @@ def powers_of(spacing):
 
 
 @triton.jit
-def replaced(values, k, value):
-    """The values, with another one at k."""
+def replace(values, k, value):
+    """The values with the k-th replaced."""
     new = ()
     for i in tl.static_range(len(values)):
         new = new + (tl.where(k == i, value, values[i]),)

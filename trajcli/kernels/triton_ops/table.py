@@ -10,7 +10,7 @@ from trajcli.kernels.triton_ops.windows import base_of
 
 @triton.jit
 def load_weights(table, kind, N: tl.constexpr):
-    """Of each order those of the N differences of a window, one order after the other."""
+    """Weights of the N differences of a window, order by order."""
     weights = ()
     for i in tl.static_range(4 * N):
         weights = weights + (tl.load(table + kind * (4 * N) + i),)
@@ -18,8 +18,8 @@ def load_weights(table, kind, N: tl.constexpr):
 
 
 @triton.jit
-def scaled(values, inverse):
-    """Values of position to jerk over 1, h, h², h³; some of each."""
+def scale(values, inverse):
+    """Values over 1, h, h², h³: of all four orders as many, order by order."""
     N: tl.constexpr = len(values) // 4
     new = ()
     for i in tl.static_range(4 * N):

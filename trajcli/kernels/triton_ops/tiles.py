@@ -1,12 +1,12 @@
 """Lanes, and the tiles of rows that they exchange with memory, as Triton functions.
 
 A lane computes one dof of one trajectory, row after row. A program has LANES of them: DOFS dofs
-of each of N = LANES // DOFS trajectories (all D dofs where there are no more than LANES). In
-memory the lanes of a row are N short runs far apart; K rows of a trajectory are one long run. So
-rows come and go K at a time: neighbouring threads load what are neighbours in memory, whatever D
-is, and hand it through shared memory to the lanes that own it, and back.
+of N = LANES // DOFS trajectories (all D dofs if there are no more than LANES). In memory the
+lanes of a row are N short runs far apart; K rows of a trajectory are one long run. So rows are
+loaded and stored K at a time: neighbouring threads load neighbours in memory, whatever D is, and
+pass them through shared memory to the lanes that compute with them, and back.
 
-Nothing here depends on neighbours: a trajectory's bits are the same in any batch.
+A trajectory's bits do not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Form:
     EVEN: bool
 
     def __post_init__(self) -> None:
-        # Triton 3.4 takes no plain numbers as arguments within a kernel, its interpreter no others
+        # within a kernel Triton 3.4 passes on constexpr alone, which its interpreter has not
         if not interpreted():
             for name, value in vars(self).items():
                 object.__setattr__(self, name, tl.constexpr(value))
@@ -60,7 +60,7 @@ class BandForm(Form):
 
 @triton.jit
 def lanes(batch, D: tl.constexpr, DOFS: tl.constexpr, LANES: tl.constexpr):
-    """Of each lane the trajectory, the dof, and whether there are such."""
+    """The trajectory and the dof of the lanes, and whether they exist."""
     PARTS: tl.constexpr = (D + DOFS - 1) // DOFS
     N: tl.constexpr = LANES // DOFS
     lane = tl.arange(0, LANES)
@@ -73,9 +73,9 @@ def lanes(batch, D: tl.constexpr, DOFS: tl.constexpr, LANES: tl.constexpr):
 def slots(batch, D: tl.constexpr, DOFS: tl.constexpr, LANES: tl.constexpr, K: tl.constexpr):
     """K rows of all lanes in the order of memory: by trajectory, row, dof.
 
-    Of each place in that order: the trajectory, the row (0 … K − 1), the dof, whether there are
-    such, and two permutations. The first takes a tile in the order of memory to that of lanes
-    (by row, lane); the second takes it back.
+    Returns the trajectory, the row (0 … K − 1) and the dof of every place in that order, whether
+    they exist, and two permutations. The first takes a tile in the order of memory to that of
+    lanes (by row, lane); the second takes it back.
     """
     PARTS: tl.constexpr = (D + DOFS - 1) // DOFS
     N: tl.constexpr = LANES // DOFS
@@ -89,13 +89,13 @@ def slots(batch, D: tl.constexpr, DOFS: tl.constexpr, LANES: tl.constexpr, K: tl
     lane = slot % LANES
     to_lanes = lane // DOFS * (K * DOFS) + slot // LANES * DOFS + lane % DOFS
     to_memory = row * LANES + n * DOFS + column
-    # where lanes are left over, the last of them point beyond the tile
+    # lanes without a dof would point beyond the tile
     return trajectory, row, dof, there, tl.minimum(to_lanes, LAST), tl.minimum(to_memory, LAST)
 
 
 @triton.jit
 def load_tile(pointers, mask, to_lanes, K: tl.constexpr):
-    """K rows (2 to 16) in float64, each of all lanes; zero where the mask is not set."""
+    """K rows (2 to 16) of all lanes in float64; zero where the mask is not set."""
     tile = tl.gather(tl.load(pointers, mask=mask, other=0), to_lanes, 0)
     LANES: tl.constexpr = tile.shape[0] // K
     # apart bit by bit of the row's number, the lowest first
@@ -134,7 +134,7 @@ def store_tile(pointers, rows, mask, to_memory, K: tl.constexpr):
 
 @triton.jit
 def load_tiles(arrays, places, mask, to_lanes, K: tl.constexpr):
-    """K rows of each of four arrays; zeros of one that is None."""
+    """K rows of four arrays; zeros for an array that is None."""
     columns = ()
     for m in tl.static_range(4):
         if arrays[m] is None:
@@ -146,7 +146,7 @@ def load_tiles(arrays, places, mask, to_lanes, K: tl.constexpr):
 
 @triton.jit
 def store_tiles(arrays, places, columns, mask, to_memory, K: tl.constexpr):
-    """K rows of each of four arrays that is not None."""
+    """K rows of four arrays; None is skipped."""
     for m in tl.static_range(4):
         if arrays[m] is not None:
             store_tile(arrays[m] + places, columns[m], mask, to_memory, K)
@@ -154,7 +154,7 @@ def store_tiles(arrays, places, columns, mask, to_memory, K: tl.constexpr):
 
 @triton.jit
 def zeros_like(x, COUNT: tl.constexpr):
-    """COUNT float64 zeros for each lane."""
+    """COUNT times zero, for all lanes, in float64."""
     values = ()
     for _ in tl.static_range(COUNT):
         values = values + (tl.zeros(x.shape, tl.float64),)
@@ -162,8 +162,8 @@ def zeros_like(x, COUNT: tl.constexpr):
 
 
 @triton.jit
-def appended(columns, row):
-    """Four tuples, with a value more at the end of each."""
+def append(columns, row):
+    """Four tuples, a row's values added to their ends."""
     return (
         columns[0] + (row[0],),
         columns[1] + (row[1],),
@@ -173,7 +173,7 @@ def appended(columns, row):
 
 
 @triton.jit
-def added(values, others):
+def add(values, others):
     """The sums of two tuples' values."""
     sums = ()
     for i in tl.static_range(len(values)):
@@ -183,13 +183,13 @@ def added(values, others):
 
 @triton.jit
 def load_state(parts, index, count, lane, D: tl.constexpr):
-    """The four parts of each lane's state in float64; NaN where an index names none."""
+    """The four parts of the lanes' states in float64; NaN where an index is out of range."""
     trajectory, dof, there = lane
     row = trajectory
-    known = there
+    valid = there
     if index is not None:
         row = tl.load(index + trajectory, mask=there, other=0)
-        known = there & (row >= 0) & (row < count)
+        valid = there & (row >= 0) & (row < count)
     else:
         row = tl.where(count > 1, trajectory, 0)
     state = ()
@@ -197,14 +197,14 @@ def load_state(parts, index, count, lane, D: tl.constexpr):
         if parts[m] is None:
             state = state + (tl.zeros(dof.shape, tl.float64),)
         else:
-            value = tl.load(parts[m] + row * D + dof, mask=known, other=float("nan"))
+            value = tl.load(parts[m] + row * D + dof, mask=valid, other=float("nan"))
             state = state + (value.to(tl.float64),)
     return state
 
 
 @triton.jit
 def store_state(parts, state, places, there):
-    """The parts that are wanted."""
+    """Store a state's parts; None is not wanted."""
     for m in tl.static_range(4):
         if parts[m] is not None:
             tl.store(parts[m] + places, state[m].to(parts[m].dtype.element_ty), mask=there)
@@ -212,7 +212,7 @@ def store_state(parts, state, places, there):
 
 @triton.jit
 def load_row(parts, places, there):
-    """A row of each of four arrays in float64; zero of one that is none."""
+    """A row of four arrays in float64; zero for an array that is None."""
     values = ()
     for m in tl.static_range(4):
         if parts[m] is None:
@@ -225,7 +225,7 @@ def load_row(parts, places, there):
 
 @triton.jit
 def load_step(steps, i, there):
-    """The i-th step of each lane's trajectory, or the one nearest to it that there is."""
+    """The i-th step of the lanes' trajectories, or the nearest there is."""
     pointers, by_step, entries = steps
     entry = tl.minimum(tl.maximum(i, 0), entries - 1)
     return tl.load(pointers + entry.to(tl.int64) * by_step, mask=there, other=1.0)

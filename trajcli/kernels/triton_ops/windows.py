@@ -1,4 +1,4 @@
-"""The windows of a band's rows: where they begin, and the values in one as it moves along."""
+"""The windows of a band's rows: where they begin, and their values as they move along."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import triton.language as tl
 
 @triton.jit
 def first_of(t, windows, FORM: tl.constexpr):
-    """The first point of row t's window. Before row 0 it goes on falling, point by point, so that
-    the first window is filled as the others are."""
+    """The first point of row t's window. Before row 0 windows go back point by point, so that the
+    first window is filled like the others."""
     offset, shift, last = windows
     inside = (tl.maximum(t, 0) + offset) // FORM.STEPS - shift
     return tl.minimum(tl.maximum(inside, 0), last) + tl.minimum(t, 0)
@@ -17,7 +17,7 @@ def first_of(t, windows, FORM: tl.constexpr):
 
 @triton.jit
 def kind_of(t, windows, FORM: tl.constexpr):
-    """Which of the tables row t has."""
+    """The kind of row t's weights."""
     kind = t + windows[0] - FORM.STEPS * first_of(t, windows, FORM)
     return tl.minimum(tl.maximum(kind, 0), FORM.KINDS - 1)
 
@@ -33,7 +33,7 @@ def action_of(t, windows, spans, FORM: tl.constexpr):
 
 @triton.jit
 def base_of(values, kind, BASE: tl.constexpr):
-    """Of the values of a window's points, the one at its base."""
+    """The value at the base of a window."""
     value = values[BASE[0]]
     for k in tl.static_range(1, len(BASE)):
         if BASE[k] != BASE[k - 1]:
@@ -60,8 +60,8 @@ def pull_base(points, upstream, kind, BASE: tl.constexpr):
 
 
 @triton.jit
-def pushed(values, value):
-    """Without the first, and with a last."""
+def push(values, value):
+    """The values without the first, and with a new last one."""
     new = ()
     for i in tl.static_range(1, len(values)):
         new = new + (values[i],)
@@ -69,8 +69,8 @@ def pushed(values, value):
 
 
 @triton.jit
-def pulled(values, value):
-    """With a first, and without the last."""
+def push_first(values, value):
+    """The values with a new first one, and without the last."""
     new = (value,)
     for i in tl.static_range(len(values) - 1):
         new = new + (values[i],)
@@ -78,7 +78,7 @@ def pulled(values, value):
 
 
 @triton.jit
-def chosen(condition, ALWAYS: tl.constexpr, values, others):
+def select(condition, ALWAYS: tl.constexpr, values, others):
     """The values where the condition holds, else the others."""
     new = ()
     for i in tl.static_range(len(values)):
