@@ -132,7 +132,7 @@ def to_torch(values: Array, device: str) -> Any:
             Fault(
                 "an array of the host cannot be sent to a device while a graph is captured",
                 f"an array of shape {list(array.shape)}, {array.nbytes} bytes",
-                f"a tensor on the device, or at most {_SMALL_BYTES} bytes that an earlier call sent",
+                f"a tensor on the device, or at most {_SMALL_BYTES} bytes sent by an earlier call",
                 hint="one call with the same arguments just before the capture",
             )
         )
