@@ -1,4 +1,4 @@
-"""Checks of values: each returns what is wrong and where, and raises nothing."""
+"""Checks of arrays and values, which return faults, and the words for shapes and places."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = Any
 
 
 def as_array(values: Any, where: str = "input") -> Array:
-    """Numbers as an array of their own library; raises InputError for what is not real numbers."""
+    """Numbers as a torch tensor or a NumPy array; raises InputError unless they are real."""
     try:
         array: Any = values if is_torch(values) else np.asarray(values)
     except (TypeError, ValueError) as error:
@@ -33,7 +33,7 @@ def as_array(values: Any, where: str = "input") -> Array:
 
 
 def require_counts(least: int = 1, **counts: Any) -> None:
-    """Raise UsageError for what is not a whole number, or less than ``least``."""
+    """Raise UsageError for values that are not whole numbers of at least ``least``."""
     faults = [
         Fault("not a count", f"--{name}", f"a whole number >= {least}", repr(value))
         for name, value in counts.items()
@@ -44,7 +44,7 @@ def require_counts(least: int = 1, **counts: Any) -> None:
 
 
 def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: str) -> list[Fault]:
-    """What is wrong with the shape of time stamps for ``batch`` trajectories of ``rows``."""
+    """Faults of the shape of time stamps for ``batch`` trajectories of ``rows``."""
     if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
         return []
     return [
@@ -61,26 +61,26 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
 def time_stamp_faults(
     times: Array, where: str, first_trajectory: int = 0, row_numbers: Array | None = None
 ) -> list[Fault]:
-    """What is wrong with time stamps [T] or [B, T]: NaN, repeats, steps back."""
+    """Faults of time stamps [T] or [B, T]: NaN, repeats, steps back."""
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     faults = []
     unusable = ~np.isfinite(table)
     gaps = differences(table)
-    for what, bad, hint in (
+    for what, wrong, hint in (
         ("time stamps that are not finite", unusable, ""),
         ("time stamps that repeat", gaps == 0, "--repeated-times drop leaves those rows out"),
         ("time stamps that go back", gaps < 0, "sort the rows by time, or split the recording"),
     ):
-        places = np.argwhere(bad)
+        places = np.argwhere(wrong)
         if len(places):
-            shift = 0 if bad is unusable else 1
+            shift = 0 if wrong is unusable else 1
             named = [
                 _stamp_place(table, p, shift, first_trajectory, row_numbers) for p in places[:3]
             ]
             more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            found = f"{len(places)} such: " + "; ".join(named) + more
-            faults.append(Fault(what, where, "strictly increasing seconds", found, hint))
+            listed = f"{len(places)} such: " + "; ".join(named) + more
+            faults.append(Fault(what, where, "strictly increasing seconds", listed, hint))
     return faults
 
 
@@ -95,7 +95,7 @@ def _stamp_place(
 
 
 def largest(array: Any) -> float:
-    """The largest magnitude in a NumPy array, NaN where there is one, 0 where there is nothing."""
+    """The largest magnitude in a NumPy array; NaN if it has one, 0 if it is empty."""
     if array.size == 0:
         return 0.0
     with np.errstate(invalid="ignore"):
@@ -112,42 +112,42 @@ def nonfinite_fault(
 ) -> Fault | None:
     """The fault of NaN or Inf in an array, naming the first place; None if there is none.
 
-    row_numbers: the number in the file of each step, where some were left out.
+    row_numbers: the steps' numbers in the file, if rows were dropped.
     """
     if not readable(values):
         return None
     if is_torch(values) and values.is_cuda and bool(values.detach().isfinite().all()):
-        return None  # without bringing them here
+        return None  # without copying them to the host
     array = to_numpy(values)
     if array.dtype.kind != "f":
         return None
     if np.isfinite(largest(array)):
         return None
     finite = np.isfinite(array)
-    bad = np.argwhere(~finite)
-    first = list(bad[0])
+    wrong = np.argwhere(~finite)
+    first = list(wrong[0])
     if row_numbers is not None and "step" in axes:
         first[axes.index("step")] = int(row_numbers[first[axes.index("step")]])
     spot = place(axes, first, array.shape, first_trajectory)
-    count = f" ({len(bad)} values that are not finite)" if len(bad) > 1 else ""
+    count = f" ({len(wrong)} values that are not finite)" if len(wrong) > 1 else ""
     return Fault(
         "NaN or Inf",
         located(where, spot),
         "finite numbers",
-        f"{float(array[tuple(bad[0])])}{count}",
+        f"{float(array[tuple(wrong[0])])}{count}",
         "--allow-nonfinite computes with it; it stays within its trajectory and dof",
     )
 
 
 def describe(shape: Sequence[int]) -> str:
-    """A shape as people write it: [64, 100, 7]."""
+    """A shape in words: [64, 100, 7]."""
     return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
 
 
 def place(
     axes: Sequence[str], index: Iterable[int], shape: Sequence[int], first_trajectory: int
 ) -> str:
-    """An index in words, "trajectory 3, step 17, dof 2"; axes of one entry go without saying."""
+    """An index in words, "trajectory 3, step 17, dof 2", without axes of one entry."""
     named = []
     for axis, i, size in zip(axes, index, shape, strict=True):
         offset = first_trajectory if axis == "trajectory" else 0

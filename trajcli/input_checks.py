@@ -1,4 +1,4 @@
-"""What keeps inputs from being computed: faults by shape and dt, and by value."""
+"""Checks of inputs: faults of shapes and dt, and of values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Array = Any
 
 
 def shape_faults(inputs: Inputs) -> list[Fault]:
-    """What is wrong by shape, by what is there at all, and in the dt and indices at hand."""
+    """Faults of shapes, of missing inputs, and of dt and indices that are in memory."""
     shape = tuple(inputs.actions.shape)
     where = inputs.name("actions")
     if len(shape) != 3:
@@ -34,9 +34,9 @@ def shape_faults(inputs: Inputs) -> list[Fault]:
         return [Fault(what, where, expected, describe(shape))]
     if shape[1] < 1 or shape[2] < 1:
         return [Fault("no actions", where, "H >= 1 and D >= 1", describe(shape))]
-    found = _step_faults(inputs)
-    found += _state_faults(inputs, "start")
-    found += _state_faults(inputs, "goal")
+    faults = _step_faults(inputs)
+    faults += _state_faults(inputs, "start")
+    faults += _state_faults(inputs, "goal")
     case = Case(
         horizon=shape[1],
         start=frozenset(inputs.start),
@@ -44,11 +44,11 @@ def shape_faults(inputs: Inputs) -> list[Fault]:
         recorded=inputs.recorded,
         steps_vary=inputs.uneven or inputs.times is not None,
     )
-    return found + inputs.mode.faults(case)
+    return faults + inputs.mode.faults(case)
 
 
 def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
-    """What is wrong with the values of a block, whose shapes are right."""
+    """Faults of the values of a block whose shapes are right."""
     faults = _step_value_faults(inputs)
     for role in ("start", "goal"):
         index = getattr(inputs, f"{role}_index")
@@ -131,9 +131,8 @@ def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
 
 
 def _step_value_faults(inputs: Inputs) -> list[Fault]:
-    """Steps that are not positive, stamps that do not go up; of what is in memory."""
-    given = inputs.dt if inputs.times is None else inputs.times
-    if not inputs.can_check(given):
+    """Steps that are not positive, stamps that do not increase, if they are in memory."""
+    if not inputs.can_check(inputs.dt if inputs.times is None else inputs.times):
         return []
     shift = inputs.first_trajectory
     if inputs.times is not None:
@@ -141,40 +140,41 @@ def _step_value_faults(inputs: Inputs) -> list[Fault]:
     values = to_numpy(inputs.used_dt())
     if values.min(initial=1.0) > 0.0 and values.max(initial=1.0) < np.inf:  # false for NaN
         return []
-    bad = np.argwhere(~(np.isfinite(values) & (values > 0)))
-    if not len(bad):
+    wrong = np.argwhere(~(np.isfinite(values) & (values > 0)))
+    if not len(wrong):
         return []
-    spot = place(("trajectory", "step"), bad[0] + (0, inputs.unused_steps()), values.shape, shift)
-    number = f" ({len(bad)} such entries)" if len(bad) > 1 else ""
+    first = wrong[0] + (0, inputs.unused_steps())
+    spot = place(("trajectory", "step"), first, values.shape, shift)
+    number = f" ({len(wrong)} such entries)" if len(wrong) > 1 else ""
     return [
         Fault(
             "a step that is not positive and finite",
             located(inputs.name("dt"), spot),
             "dt > 0, in seconds",
-            f"{float(values[tuple(bad[0])])!r}{number}",
+            f"{float(values[tuple(wrong[0])])!r}{number}",
         )
     ]
 
 
 def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
-    """What is wrong with the start or goal state, by shape."""
+    """Faults of the start or goal state by shape."""
     parts: Mapping[str, Array] = getattr(inputs, role)
     index: Array | None = getattr(inputs, f"{role}_index")
-    found = [
+    faults = [
         fault
         for part, values in parts.items()
         for fault in _part_faults(inputs, role, part, tuple(values.shape), index is not None)
     ]
     counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
     if index is None:
-        return found
-    found += _index_faults(inputs, role, index, max(counts, default=1))
+        return faults
+    faults += _index_faults(inputs, role, index, max(counts, default=1))
     if not parts:
-        found.append(Fault(f"a {role} index without a {role} state", inputs.name(role)))
+        faults.append(Fault(f"a {role} index without a {role} state", inputs.name(role)))
     if len(counts) > 1:
         what = f"parts of the {role} state differ in number"
-        found.append(Fault(what, inputs.name(role), "one number of states", str(sorted(counts))))
-    return found
+        faults.append(Fault(what, inputs.name(role), "one number of states", str(sorted(counts))))
+    return faults
 
 
 def _part_faults(
@@ -201,7 +201,7 @@ def _part_faults(
             where,
             f"[{batch}, {dofs}], or one for all: [{dofs}]",
             describe(shape),
-            f"a {role} index [B] says which of the states each trajectory uses",
+            f"a {role} index [B] selects a state per trajectory",
         )
     ]
 
@@ -212,15 +212,15 @@ def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[F
     whole = "int" in str(index.dtype) if is_torch(index) else index.dtype.kind in "iu"
     if tuple(index.shape) != (batch,) or not whole:
         kind = str(index.dtype).removeprefix("torch.")
-        found = f"{kind} {describe(index.shape)}"
-        return [Fault("wrong shape or type", where, f"integers [{batch}]", found)]
+        actual = f"{kind} {describe(index.shape)}"
+        return [Fault("wrong shape or type", where, f"integers [{batch}]", actual)]
     if not inputs.can_check(index):
         return []
     values = to_numpy(index)
-    bad = np.flatnonzero((values < 0) | (values >= count))
-    if not len(bad):
+    wrong = np.flatnonzero((values < 0) | (values >= count))
+    if not len(wrong):
         return []
-    b = int(bad[0])
+    b = int(wrong[0])
     return [
         Fault(
             "index out of range",

@@ -1,4 +1,4 @@
-"""What an integration is computed from: arrays given their full rank, and parts of them."""
+"""The inputs of an integration: arrays of full rank, and blocks of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trajcli.modes import PARTS, Mode
 
 @dataclass(frozen=True)
 class Inputs:
-    """All input of a job or of one block of it, in one library, with names for messages.
+    """All inputs of a job or of one block of it, with names for messages.
 
-    ``start`` and ``goal`` hold the given parts [S, D] (S = 1: shared by all), ``dt`` is
-    [b, h] as given (aligned by :meth:`Mode.align_dt`), ``names`` says where each came from;
-    ``row_numbers`` [H] counts rows in the file where some were left out. ``trusted``: what lies on
-    a device is not read back to check its values.
+    ``start`` and ``goal``: parts by name, [S, D] (S = 1: shared by all). ``dt``: a number, [h] or
+    [b, h], not aligned to rows (see :meth:`Mode.align_dt`). ``names``: the source of every input.
+    ``row_numbers`` [H]: the rows' numbers in the file, if rows were dropped. ``trusted``: values
+    on a device are not read back to check them.
     """
 
     mode: Mode
@@ -56,12 +56,12 @@ class Inputs:
 
     @property
     def uneven(self) -> bool:
-        """Whether steps have lengths of their own."""
-        given = self.dt if self.times is None else self.times
-        return given is not None and given.ndim > 0 and given.shape[-1] > 1
+        """Whether steps may differ within a trajectory."""
+        steps = self.dt if self.times is None else self.times
+        return steps is not None and steps.ndim > 0 and steps.shape[-1] > 1
 
     def name(self, role: str) -> str:
-        """Where an input came from, for messages."""
+        """The source of an input, for messages."""
         return self.names.get(role, role)
 
     def used_dt(self) -> Array:
@@ -76,13 +76,13 @@ class Inputs:
         return int(self.recorded and count == self.horizon and self.horizon > 1)
 
     def can_check(self, values: Array) -> bool:
-        """Whether values are at hand to be looked at."""
+        """Whether values are in memory and may be read."""
         if self.trusted and is_torch(values) and values.device.type != "cpu":
             return False
         return loaded(values) and readable(values)
 
     def arrays(self) -> list[Array]:
-        """Every array there is, the actions first."""
+        """The arrays that are present, the actions first."""
         single = (self.actions, self.dt, self.times)
         parts = (*self.start.values(), *self.goal.values())
         return [value for value in (*single, *parts) if value is not None]
@@ -90,92 +90,90 @@ class Inputs:
     def block(
         self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
     ) -> Inputs:
-        """Trajectories begin..end with their actions; what was stored is read now.
+        """Trajectories begin..end with their actions; values in files are read now.
 
         shift: how far the numbering of messages lies below that of all trajectories.
         """
 
-        def some(values: Array | None) -> Array | None:
-            """Rows of what every trajectory has its own of; all of what is shared."""
-            if values is None:
-                return None
-            if values.ndim < 2 or values.shape[0] == 1:
-                return _rows(values, 0, values.shape[0]) if values.ndim else values
-            return _rows(values, begin, end)
+        def rows(values: Array | None, shared: bool = False) -> Array | None:
+            if values is None or values.ndim == 0:
+                return values
+            return _rows(values, 0, values.shape[0]) if shared else _rows(values, begin, end)
+
+        def steps(values: Array | None) -> Array | None:
+            return rows(values, values is not None and (values.ndim < 2 or values.shape[0] == 1))
 
         def states(parts: Mapping[str, Array], index: Array | None) -> dict[str, Array]:
-            if index is None:
-                return {name: some(values) for name, values in parts.items()}
-            return {name: _rows(values, 0, values.shape[0]) for name, values in parts.items()}
-
-        def indices(values: Array | None) -> Array | None:
-            return None if values is None else _rows(values, begin, end)
+            return {
+                name: rows(values, index is not None or values.shape[0] == 1)
+                for name, values in parts.items()
+            }
 
         return replace(
             self,
             actions=actions,
             start=states(self.start, self.start_index),
             goal=states(self.goal, self.goal_index),
-            dt=some(self.dt),
-            times=some(self.times),
-            start_index=indices(self.start_index),
-            goal_index=indices(self.goal_index),
+            dt=steps(self.dt),
+            times=steps(self.times),
+            start_index=rows(self.start_index),
+            goal_index=rows(self.goal_index),
             names={**self.names, **names},
             first_trajectory=begin - shift,
         )
 
     def only(self, k: int, names: Mapping[str, str], number: int) -> Inputs:
-        """One trajectory of a block, called ``number`` in messages; its states are the block's."""
+        """Trajectory k of this block alone, called ``number`` in messages."""
         one = self.block(self.actions[k : k + 1], k, k + 1, 0, names)
         return replace(one, first_trajectory=number)
 
     def steps(self) -> Array:
-        """dt as float64 [b, h] in the library it came in, aligned to rows."""
+        """dt as float64 [b, h] in its library, aligned to rows."""
         if self.times is None:
             used = self.used_dt()
-            # of a recording of one row any step will do, none is used
+            # a recording of one row has no steps: any will do
             return self.mode.align_dt(used) if used.shape[1] else used.sum(1)[:, None] + 1.0
         times = self.raw_times()
         return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
 
     def raw_times(self) -> Array:
-        """Time stamps as they are given, [b, T]."""
+        """The input's time stamps, [b, T]."""
         assert self.times is not None
         return self.times[None] if self.times.ndim == 1 else self.times
 
     def raw_steps(self) -> Array:
-        """dt as it is given, [b, h]."""
+        """The input's dt, [b, h]."""
         assert self.dt is not None
         return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
 
     def unaligned(self, grads: Array) -> Array:
-        """Gradients of the steps [B, 1 or n] as those of dt as it is given, or of the gaps."""
+        """Gradients of the steps [B, 1 or n] as those of the input's dt, or of its stamps' gaps."""
         if self.times is not None:
             return grads
-        given = int(self.raw_steps().shape[1])
-        if given == 1:
+        entries = int(self.raw_steps().shape[1])
+        if entries == 1:
             return grads.sum(1)[:, None]
         ahead = self.unused_steps() + self.mode.dt_ahead
-        found = np.zeros((len(grads), given))
-        count = given - ahead
-        found[:, ahead:] = grads[:, :count]
-        found[:, -1] += grads[:, count:].sum(1)
-        return found
+        of_dt = np.zeros((len(grads), entries))
+        count = entries - ahead
+        of_dt[:, ahead:] = grads[:, :count]
+        of_dt[:, -1] += grads[:, count:].sum(1)
+        return of_dt
 
     def row_times(self) -> Array:
-        """Time of each row, float64 [b, T] in dt's library."""
+        """Time of the rows, float64 [b, T] in dt's library."""
         return self.mode.row_times(self.steps(), self.horizon, self.recorded)
 
     def program(self) -> Program:
-        """What the kernels are to do."""
+        """The kernels' program."""
         return _program(self.mode, self.horizon, self.recorded, self.uneven)
 
     def operands(self, device: str | None = None) -> Operands:
-        """What they do it with: NumPy arrays, or torch tensors on a device."""
+        """The kernels' operands: NumPy arrays, or torch tensors on a device."""
 
         def state(parts: Mapping[str, Array], index: Array | None) -> list[Array | None]:
             placed = {name: _floats(_placed(part, device)) for name, part in parts.items()}
-            if index is not None:  # a part with one row is shared, whatever the index
+            if index is not None:  # a part of one row is shared, whatever the index
                 count = max((part.shape[0] for part in placed.values()), default=1)
                 placed = {name: _repeated(part, count) for name, part in placed.items()}
             return [placed.get(name) for name in PARTS]
@@ -189,7 +187,7 @@ class Inputs:
 
         actions = _placed(self.actions, device)
         if str(actions.dtype) == "torch.bfloat16":
-            actions = actions.float()  # which not all kernels read
+            actions = actions.float()  # not all kernels read it
         return Operands(
             actions,
             self._steps_on(device),
@@ -202,7 +200,7 @@ class Inputs:
     def _steps_on(self, device: str | None) -> Array:
         steps = self.steps()
         if device is not None and not is_torch(steps):
-            steps = np.array(steps)  # the caller may write into his before a backward pass
+            steps = np.array(steps)  # the caller may overwrite dt before a backward pass
         return float64(_placed(steps, device))
 
     def compute(
@@ -212,7 +210,7 @@ class Inputs:
         wanted: Sequence[str],
         kernels: Any = None,
     ) -> dict[str, Any]:
-        """Run the kernels, the choice's or others; the outputs [B, T, D] are NumPy arrays."""
+        """The outputs [B, T, D] as NumPy arrays, by the choice's kernels or by others."""
         kernels = kernels or choice.kernels
         shape = (self.actions.shape[0], self.rows, self.actions.shape[2])
         if choice.backend == "native":

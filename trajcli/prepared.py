@@ -1,14 +1,14 @@
-"""Calls of integrate that follow one on arrays alike, as an optimiser makes them.
+"""Repeated calls of integrate with the same shapes and options, as an optimiser makes them.
 
-What depends on shapes and options alone (checks, the program, tables, the filled structure of the
-compiled kernels) is made at the first such call and kept. A later one allocates the outputs and
-runs, and the kernels tell whether an input was not finite. The bits are the same.
+The first such call caches what depends on shapes and options alone: checks, the program, tables,
+the filled structure of the compiled kernels. A later one allocates the outputs and runs, and the
+kernels report inputs that are not finite. The bits are the same.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,18 @@ import numpy as np
 from trajcli.arrays import is_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
+from trajcli.modes import PARTS
 
-_MOST = 64
-_kept = threading.local()
-"""The calls of each thread: a structure serves one at a time."""
+_CACHE_SIZE = 64
+_cache = threading.local()
+"""The calls of a thread: a structure serves one call at a time."""
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 
-def key_of(actions: Any, start: Any, dt: Any, options: tuple[Any, ...]) -> Any:
-    """What decides how a call is computed, and is the same for all that are alike.
+def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
+    """What decides how a call is computed: libraries, types, shapes, and ``about``, its options.
 
-    None for a call that is not prepared: arrays that are not float32 or float64 in the memory of
+    None for a call that is not cached: arrays that are not float32 or float64 in the memory of
     the CPU, C contiguous, or a dt that is not a number.
     """
     if not isinstance(dt, float):
@@ -35,7 +36,7 @@ def key_of(actions: Any, start: Any, dt: Any, options: tuple[Any, ...]) -> Any:
     library = kinds[0] and kinds[0][0]
     if any(x is not None and (not x or x[0] != library) for x in kinds):
         return None
-    return kinds, start if isinstance(start, str) else "", options
+    return kinds, start if isinstance(start, str) else "", about
 
 
 def parts_of(start: Any) -> tuple[Any, ...]:
@@ -48,36 +49,36 @@ def parts_of(start: Any) -> tuple[Any, ...]:
 
 
 def _kind(array: Any) -> tuple[Any, ...]:
-    """The library, type and shape of an array the kernels take as it is; () for others."""
+    """The library, type and shape of an array that kernels read in place; () for others."""
     if type(array) is np.ndarray:
         flags = array.flags
-        good = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
-        return ("numpy", array.dtype, array.shape) if good else ()
+        plain = array.dtype in _FLOATS and flags.c_contiguous and flags.aligned
+        return ("numpy", array.dtype, array.shape) if plain else ()
     if is_torch(array) and array.device.type == "cpu" and array.is_contiguous():
-        good = array.dtype.is_floating_point and array.dtype.itemsize >= 4 and not array.is_neg()
-        return ("torch", array.dtype, array.shape) if good else ()
+        plain = array.dtype.is_floating_point and array.dtype.itemsize >= 4 and not array.is_neg()
+        return ("torch", array.dtype, array.shape) if plain else ()
     return ()
 
 
-def find(key: Any) -> Prepared | None:
-    """What is kept of a call like this; None where there was none."""
+def lookup(key: Any) -> Call | None:
+    """The cached call of this key, if there is one."""
     try:
-        found: Prepared | None = _kept.calls.get(key)
+        call: Call | None = _cache.calls.get(key)
     except (AttributeError, TypeError):  # none yet in this thread; an option that has no hash
         return None
-    return found
+    return call
 
 
-def keep(key: Any, call: Prepared) -> None:
-    """Keep a call for those like it."""
-    calls = _kept.__dict__.setdefault("calls", {})
-    if len(calls) >= _MOST:
+def store(key: Any, call: Call) -> None:
+    """Cache a call."""
+    calls = _cache.__dict__.setdefault("calls", {})
+    if len(calls) >= _CACHE_SIZE:
         del calls[next(iter(calls))]  # the oldest
     calls[key] = call
 
 
-class Watched:
-    """The compiled kernels, asked whether an input is not finite; None: they have not run."""
+class CheckingKernels:
+    """The compiled kernels. ``finite``: whether all inputs were finite; None: they have not run."""
 
     def __init__(self, kernels: Any) -> None:
         self._kernels = kernels
@@ -94,35 +95,35 @@ class Watched:
         self._kernels.adjoint(program, operands, upstream, gradients)
 
 
-class Prepared:
-    """A call for given shapes and options. To autograd it is the kernels.
+class Call:
+    """A call for certain shapes and options. autograd runs it as it runs kernels.
 
-    It keeps no array of the call it was made of, but for the start state where that is ``zero``.
+    It refers to no array of the first call, but for the start state if that is ``zero``.
     """
 
     def __init__(
         self,
         inputs: Inputs,
         dtype: str,
-        wanted: Sequence[bool],
+        wanted: Sequence[str],
         finite: bool,
         zero: bool,
-        about: tuple[str, Mapping[str, Any]],
     ) -> None:
         from trajcli.kernels import native
 
         operands = inputs.operands()
         batch, _, dofs = operands.actions.shape
         self._native, self._address = native, native.address
-        self._about = about
         self._program = inputs.program()
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
+        self._options = inputs.mode.options(inputs.recorded)
         self._shape, self._dtype = (batch, inputs.rows, dofs), np.dtype(dtype)
-        self._wanted = tuple(wanted)
-        start = [x if x is None or zero else _outline(x) for x in operands.start]
+        self._wanted = tuple([name in wanted for name in PARTS])
+        start = [x if x is None or zero else _without_memory(x) for x in operands.start]
         self._default = [x if x is None else self._address(x) for x in start]
-        self._operands = operands._replace(actions=_outline(operands.actions), start=start)
-        out = [_outline(np.empty(0, dtype), self._shape) if want else None for want in wanted]
+        self._operands = operands._replace(actions=_without_memory(operands.actions), start=start)
+        empty = np.empty(0, dtype)
+        out = [_without_memory(empty, self._shape) if want else None for want in self._wanted]
         self._forward = native.Forward(self._program, self._operands, out, finite)
         self._adjoints: dict[Any, Any] = {}
         self._finite = True
@@ -130,15 +131,15 @@ class Prepared:
         self._take_step(float(operands.dt[0, 0]))
 
     def _take_step(self, dt: float) -> None:
-        """Another dt, in an array of its own: a backward pass may still need the one before."""
+        """Use another dt, in a new array: a backward pass may still need the previous one."""
         self._dt, self._step = dt, np.array([[dt]])
         self._forward.step_at(self._address(self._step))
         self._time = self._mode.row_times(self._step, self._horizon, self._recorded)[0]
         self._torch = None
 
     def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
-        """What a Trajectory is made of; None where an input is not finite, or dt not positive, or
-        where it is torch that has to differentiate: the general way then says so."""
+        """The fields of a Trajectory. None if an input is not finite, dt is not positive, or torch
+        has to differentiate its own operations: then the general path is taken."""
         if dt != self._dt:
             if not 0.0 < dt < np.inf:
                 return None
@@ -157,8 +158,7 @@ class Prepared:
             rows, time = self._of_torch(actions, start)
             if rows is None:
                 return None
-        name, options = self._about
-        return *rows, time, name, dict(options)
+        return *rows, time, self._mode.name, dict(self._options)
 
     def _of_torch(self, actions: Any, start: Sequence[Any]) -> Any:
         import torch
@@ -168,14 +168,13 @@ class Prepared:
         if autograd.needs_torch():
             return None, None
         if self._torch is None:
-            with torch.inference_mode(False):  # it may be saved for a backward pass
+            with torch.inference_mode(False):  # a backward pass may need it
                 step = torch.from_numpy(self._step)
             dtype = getattr(torch, self._dtype.name)
             job = autograd.Job(self._program, self, self._native, dtype, self._wanted)
             self._torch = job, step
-        given = (actions, *start)
-        actions, *start = [x[None] if x is not None and x.dim() == 1 + (x is actions) else x
-                           for x in given]  # fmt: skip
+        actions = actions[None] if actions.dim() == 2 else actions
+        start = [x[None] if x is not None and x.dim() == 1 else x for x in start]
         rows = autograd.Integrate.apply(*self._torch, actions, *start, *(None,) * 4)
         return rows if self._finite else None, torch.from_numpy(self._time.copy())
 
@@ -186,7 +185,7 @@ class Prepared:
         ]
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
-        """As :func:`trajcli.kernels.native.forward`, for arrays like those of the first call."""
+        """As :func:`trajcli.kernels.native.forward`, for arrays of the first call's layout."""
         places = [None if x is None else x.data_ptr() for x in out]
         start = self._addresses(operands.start)
         self._forward.at(operands.actions.data_ptr(), start, places)
@@ -212,8 +211,8 @@ class Prepared:
         call.run()
 
 
-def _outline(array: Any, shape: tuple[int, ...] | None = None) -> Any:
-    """An array of the same type and shape, or of another shape, in rows, without memory."""
+def _without_memory(array: Any, shape: tuple[int, ...] | None = None) -> Any:
+    """An array of the same type and shape, or of another shape, C contiguous, without memory."""
     shape = array.shape if shape is None else shape
     size = array.dtype.itemsize
     strides = [size * int(np.prod(shape[k + 1 :], dtype=np.int64)) for k in range(len(shape))]

@@ -17,7 +17,7 @@ from trajcli.checks import as_array, describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import nonfinite_faults, shape_faults
 from trajcli.inputs import Inputs
-from trajcli.kernels.choose import choose
+from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import MODES, PARTS, Mode, make_mode
 
 Array = Any
@@ -43,17 +43,17 @@ class State:
     jerk: Array | None = None
 
     def parts(self) -> dict[str, Array]:
-        """The parts that are given, by name."""
+        """The parts that are not None, by name."""
         return {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, repr=False)
 class Trajectory:
-    """What :func:`integrate` returns: the outputs asked for [B, T, D] and the time of the rows.
+    """What :func:`integrate` returns: outputs [B, T, D] and the time of the rows.
 
-    ``p, v, a, j = trajectory`` unpacks the outputs; one that was not asked for is None. ``time``
-    is float64 [T], or [B, T] where trajectories have steps of their own, in seconds from the
-    start (NumPy for NumPy input, torch for torch).
+    ``p, v, a, j = trajectory`` unpacks the outputs; one that ``write`` does not name is None.
+    ``time`` is float64 [T], or [B, T] if dt or time stamps differ between trajectories, in seconds
+    from the start (NumPy for NumPy input, torch for torch).
     """
 
     position: Array | None
@@ -76,14 +76,14 @@ class Trajectory:
         return f"Trajectory({self.mode}: {', '.join(shown)}; {kind})"
 
     def outputs(self) -> dict[str, Array]:
-        """The outputs that were asked for, by name."""
+        """The outputs that are not None, by name."""
         return {name: x for name, x in zip(PARTS, self, strict=True) if x is not None}
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write it to OUT.h5, OUT.npz or a folder of .npy files, as ``trajcli integrate`` does.
+        """Write it to an .h5 or .npz file or a folder of .npy files, as ``trajcli integrate`` does.
 
-        The file appears whole or not at all. Raises OutputError where it is there already
-        (unless ``overwrite``) or cannot be written.
+        The file appears whole or not at all. Raises OutputError if it exists (unless
+        ``overwrite``) or cannot be written.
         """
         from trajcli.files.trajectories import save
 
@@ -111,14 +111,14 @@ StateLike = State | Array | Literal["zero", "first"] | None
 
 
 def _not_compiled(function: Callable[P, Trajectory]) -> Callable[P, Trajectory]:
-    """The same function, which torch.compile leaves as it is."""
+    """The same function, which torch.compile does not compile."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Trajectory:
         torch = sys.modules.get("torch")
         if torch is not None and torch.compiler.is_compiling():
-            as_it_is: Any = torch.compiler.disable(function)
-            return as_it_is(*args, **kwargs)  # type: ignore[no-any-return]
+            eager: Any = torch.compiler.disable(function)
+            return eager(*args, **kwargs)  # type: ignore[no-any-return]
         return function(*args, **kwargs)
 
     return call
@@ -153,15 +153,14 @@ def integrate(
     the actions are recorded positions. dt: the step in seconds, a number or an array that
     broadcasts to [B, H]; or ``times``, the time stamps of all rows [H + 1] or [B, H + 1] (a
     recording: [H] or [B, H]). With ``start_index`` [B], trajectory b starts at row
-    start_index[b] of the start state; ``goal`` and ``goal_index`` alike. The other options
-    belong to the modes; one that is not given takes the mode's default. ``write``: which
-    outputs to compute.
+    start_index[b] of the start state; ``goal`` and ``goal_index`` work the same way. The other
+    options belong to the modes; None is the mode's default. ``write``: which outputs to compute.
 
     Returns a :class:`Trajectory` of the input's library, device and dtype (integers give
     float64, half precision float32; ``dtype`` says otherwise). Everything is computed in
     float64 and rounded once. Row 0 is the start state.
 
-    Raises InputError, with every fault found, for shapes that do not match, dt that is not
+    Raises InputError, with all faults at once, for shapes that do not match, dt that is not
     positive and finite, and NaN or Inf in what is used of the input unless ``allow_nonfinite``
     (actions beyond the last used one and states that no index names may have any values);
     UsageError for unknown modes and options. Formulas: README, "Modes".
@@ -169,63 +168,62 @@ def integrate(
     On a CUDA device the work is done on the current stream. The host waits for it only to check
     values and to send numbers and NumPy arrays, those of up to 4 KiB once. With
     ``allow_nonfinite``, and while a CUDA graph is captured (after one call to warm up), no values
-    on the device are checked: a start or goal index out of range gives NaN there, a dt that is not
-    positive what the formulas give.
+    on the device are checked: a start or goal index out of range gives NaN there, and the formulas
+    are applied to a dt that is not positive.
     """
+    options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps}
+    options |= {"frames": frames, "convention": convention}
     write = tuple(write)
     key = None
     if times is None and goal is None and start_index is None and goal_index is None:
-        kinds = (degree.__class__, steps.__class__)
-        options = (mode, scheme, ends, degree, steps, *kinds, frames, convention, dtype, write)
-        key = prepared.key_of(actions, start, dt, (*options, backend, allow_nonfinite))
-        ready = prepared.find(key)
-        found = None if ready is None else ready.run(actions, prepared.parts_of(start), dt)
-        if ready is not None and found is not None:
-            return Trajectory(*found)
-    chosen = make_mode(
-        mode,
-        scheme=scheme,
-        ends=ends,
-        degree=degree,
-        steps=steps,
-        frames=frames,
-        convention=convention,
-    )
+        types = (degree.__class__, steps.__class__)  # True equals 1, and is refused
+        about = (mode, *options.values(), *types, dtype, write, backend, allow_nonfinite)
+        key = prepared.key_of(actions, start, dt, about)
+        call = prepared.lookup(key)
+        outputs = None if call is None else call.run(actions, prepared.parts_of(start), dt)
+        if outputs is not None:
+            return Trajectory(*outputs)
+    made = make_mode(mode, **options)
     wanted = _wanted(write)
-    inputs = _inputs(chosen, actions, start, dt, times, goal, start_index, goal_index)
+    inputs = _inputs(made, actions, start, dt, times, goal, start_index, goal_index)
     inputs = replace(inputs, trusted=allow_nonfinite)
     raise_if_any(shape_faults(inputs))
     if dtype not in (None, *DTYPES):
         raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
-    kind = dtype or output_dtype(inputs.actions)
+    dtype = dtype or output_dtype(inputs.actions)
     tensors = [value for value in inputs.arrays() if is_torch(value)]
-    device = str(tensors[0].device) if tensors else "cpu"
-    choice = choose(device, backend)
-    about = chosen.name, chosen.options(inputs.recorded)
-    kernels: Any = choice.kernels
-    watched = None
-    if not allow_nonfinite and choice.backend == "native":  # which look as they go
-        kernels = watched = prepared.Watched(kernels)
-    elif not allow_nonfinite:
-        raise_if_any(nonfinite_faults(inputs))
+    choice = choose(str(tensors[0].device) if tensors else "cpu", backend)
     if key is not None and choice.backend == "native":
-        asked, zero = [name in wanted for name in PARTS], isinstance(start, str)
-        call = prepared.Prepared(inputs, kind, asked, not allow_nonfinite, zero, about)
-        prepared.keep(key, call)
-    if tensors:
-        outputs = _differentiable(inputs, kernels, device, kind, wanted)
-        time = _timed(inputs, device).row_times()
-        # a copy: small arrays that were sent to a device are kept
-        time = time if is_torch(time) else to_torch(time, device).clone()
-    else:
-        outputs = inputs.compute(choice, kind, wanted, kernels)
-        time = inputs.row_times()
-    if watched is not None and not watched.finite:
+        zero = isinstance(start, str)
+        prepared.store(key, prepared.Call(inputs, dtype, wanted, not allow_nonfinite, zero))
+    return _compute(inputs, choice, dtype, wanted, tensors=bool(tensors))
+
+
+def _compute(
+    inputs: Inputs, choice: Choice, dtype: str, wanted: Sequence[str], *, tensors: bool
+) -> Trajectory:
+    """The trajectory of checked shapes; NaN and Inf are refused unless the inputs are trusted."""
+    kernels: Any = choice.kernels
+    native = None
+    if not inputs.trusted and choice.backend == "native":  # which check values as they read them
+        kernels = native = prepared.CheckingKernels(kernels)
+    elif not inputs.trusted:
         raise_if_any(nonfinite_faults(inputs))
-        if watched.finite is False:
+    if tensors:
+        outputs = _differentiable(inputs, kernels, choice.device, dtype, wanted)
+        time = _timed(inputs, choice.device).row_times()
+        # a copy: small arrays on a device are cached
+        time = time if is_torch(time) else to_torch(time, choice.device).clone()
+    else:
+        outputs = inputs.compute(choice, dtype, wanted, kernels)
+        time = inputs.row_times()
+    if native is not None and not native.finite:
+        raise_if_any(nonfinite_faults(inputs))
+        if native.finite is False:
             raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
     p, v, a, j = (outputs.get(name) for name in PARTS)
-    return Trajectory(p, v, a, j, time[0] if time.shape[0] == 1 else time, *about)
+    time = time[0] if time.shape[0] == 1 else time
+    return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.mode.options(inputs.recorded))
 
 
 def load(path: str | Path) -> Trajectory:
@@ -238,8 +236,8 @@ def load(path: str | Path) -> Trajectory:
     outputs, time, about = load(Path(path))
     p, v, a, j = (outputs.get(name) for name in PARTS)
     mode = str(about.get("mode", ""))
-    taken = MODES[mode].option_names() if mode in MODES else ()
-    return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in taken if k in about})
+    options = MODES[mode].option_names() if mode in MODES else ()
+    return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
 
 
 def _differentiable(
@@ -260,7 +258,7 @@ def _differentiable(
 
 
 def _timed(inputs: Inputs, device: str) -> Inputs:
-    """The same with one dt for all on the device, so that no times have to be sent there."""
+    """The inputs with their one dt, if they have one, on the device, so as to send no times."""
     one = inputs.dt is not None and not is_torch(inputs.dt) and inputs.dt.size == 1
     return replace(inputs, dt=to_torch(inputs.dt, device)) if one else inputs
 
@@ -289,7 +287,7 @@ def _inputs(
     start_index: Array | None,
     goal_index: Array | None,
 ) -> Inputs:
-    """Arrays as people pass them, given their full rank."""
+    """The arguments as arrays of full rank."""
     actions = as_array(actions)
     if actions.ndim == 2:
         actions = actions[None]
@@ -318,6 +316,6 @@ def _inputs(
 
 
 def _parts(state: State | Array) -> dict[str, Array]:
-    given = state.parts() if isinstance(state, State) else {"position": state}
-    arrays = {name: as_array(values) for name, values in given.items()}
+    parts = state.parts() if isinstance(state, State) else {"position": state}
+    arrays = {name: as_array(values) for name, values in parts.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

@@ -30,13 +30,13 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> None:
-    prepared._kept.__dict__.clear()
+    prepared._cache.__dict__.clear()
 
 
 def fresh(*given: Any, **options: Any) -> trajcli.Trajectory:
-    prepared._kept.__dict__.clear()
+    prepared._cache.__dict__.clear()
     found = integrate(*given, **options)
-    prepared._kept.__dict__.clear()
+    prepared._cache.__dict__.clear()
     return found
 
 
@@ -64,9 +64,9 @@ def test_later_calls_have_the_values_of_the_first(
             "zero": lambda: "zero",
         }[start]()
         found = integrate(actions, given, dt, mode, **options)
-        kept = dict(prepared._kept.calls)
+        kept = dict(prepared._cache.calls)
         assert_same(found, fresh(actions, given, dt, mode, **options))
-        prepared._kept.calls = kept
+        prepared._cache.calls = kept
     assert len(kept) == 1
 
 
@@ -161,7 +161,7 @@ def test_results_are_the_callers_own() -> None:
 def test_more_kinds_of_calls_than_are_kept_push_the_oldest_out() -> None:
     for k in range(prepared._MOST + 5):
         integrate(np.zeros((1, 1 + k, 1)), "zero", 0.02)
-    shapes = [key[0][0][2] for key in prepared._kept.calls]
+    shapes = [key[0][0][2] for key in prepared._cache.calls]
     assert shapes == [(1, 1 + k, 1) for k in range(5, prepared._MOST + 5)]
 
 

@@ -84,57 +84,59 @@ private:
     Buffer<double> values_;
 };
 
-// The polynomial through five points, at one of them, in Newton's form: which takes differences
-// only, and subtracts no times.
-struct Newton {
-    Vec inverse[4][4];  // [k][j]: one over the length of the k + 1 gaps from j on
-    Vec factor[3][4];   // of the divided difference of k + 2 points, in the derivative of order m + 1
-
-    Newton(Gaps::View gaps, Int base, Int column) {
-        for (int k = 0; k < 4; k++)
-            for (int j = 0; j + k < 4; j++)
-                inverse[k][j] = load(gaps.at + (k + 1) * gaps.next + j * gaps.pitch + column);
-        Vec gap[4], time[5] = {};  // of the points, since the base
-        for (int i = 0; i < 4; i++) gap[i] = load(gaps.at + i * gaps.pitch + column);
+// The polynomial through five points in Newton's form, which takes differences and subtracts no
+// times: its derivatives at one of the points, by Horner's rule.
+class Newton {
+public:
+    Newton(Gaps::View gaps, Int first, Int base, Int column)
+        : gaps_(gaps), at_(gaps.at + first * gaps.pitch + column) {
         for (int i = 0; i < 4; i++)
-            if (i >= base) time[i + 1] = time[i] + gap[i];
+            if (i >= base) since_[i + 1] = since_[i] - load(at_ + i * gaps.pitch);
         for (int i = 3; i >= 0; i--)
-            if (i < base) time[i] = time[i + 1] - gap[i];
-        // the derivatives at 0, over their factorials, of the product of (x - time_0) … (x - time_k)
-        Vec power[4] = {-time[0], all(1.0)};
-        for (int k = 0; k < 4; k++) {
-            for (int m = 0; m < 3 && m <= k; m++) factor[m][k] = (m == 2 ? 6.0 : m + 1.0) * power[m + 1];
-            if (k < 2) power[k + 2] = power[k + 1];
-            for (int m = k < 2 ? k + 1 : 3; m > 0; m--)
-                power[m] = power[m - 1] - time[k + 1] * power[m];
-            power[0] *= -time[k + 1];
-        }
+            if (i < base) since_[i] = since_[i + 1] + load(at_ + i * gaps.pitch);
     }
 
     // The derivatives, from the four differences, which it overwrites.
     void derive(Vec* change, Vec* derivatives) const {
-        for (int k = 0; k < 4; k++) {
-            for (int j = 0; j + k < 4; j++)
-                change[j] = (k == 0 ? change[j] : change[j + 1] - change[j]) * inverse[k][j];
-            for (int m = 0; m < 3 && m <= k; m++) {
-                const Vec term = factor[m][k] * change[0];
-                derivatives[m] = m == k ? term : derivatives[m] + term;
-            }
+        for (int j = 0; j < 4; j++) change[j] *= inverse(0, j);
+        for (int k = 1; k < 4; k++)  // to the divided difference of points 0 to k + 1 in place k
+            for (int j = 3; j >= k; j--) change[j] = (change[j] - change[j - 1]) * inverse(k, j - k);
+        Vec sum = change[3], first = {}, second = {}, third = {};
+        for (int k = 3; k >= 0; k--) {
+            third = third * since_[k] + second;
+            second = second * since_[k] + first;
+            first = first * since_[k] + sum;
+            if (k > 0) sum = sum * since_[k] + change[k - 1];
         }
+        derivatives[0] = first, derivatives[1] = 2.0 * second, derivatives[2] = 6.0 * third;
     }
 
-    // The transpose: what the derivatives' gradients give the differences.
+    // Its transpose, step by step from its end.
     void pull(const Vec* derivatives, Vec* change) const {
-        for (int j = 0; j < 4; j++) change[j] = Vec{};
-        for (int k = 3; k >= 0; k--) {
-            for (int m = 0; m < 3 && m <= k; m++) change[0] += factor[m][k] * derivatives[m];
-            for (int j = 3 - k; j >= 0; j--) {
-                const Vec share = change[j] * inverse[k][j];
-                change[j] = k == 0 ? share : -share;
-                if (k > 0) change[j + 1] += share;
-            }
+        Vec sum = {}, first = derivatives[0], second = 2.0 * derivatives[1], third = 6.0 * derivatives[2];
+        for (int k = 0; k < 4; k++) {
+            if (k > 0) change[k - 1] = sum;
+            sum = sum * since_[k] + first;
+            first = first * since_[k] + second;
+            second = second * since_[k] + third;
+            third = third * since_[k];
         }
+        change[3] = sum;
+        for (int k = 3; k > 0; k--)
+            for (int j = k; j < 4; j++) {
+                change[j] *= inverse(k, j - k);
+                change[j - 1] -= change[j];
+            }
+        for (int j = 0; j < 4; j++) change[j] *= inverse(0, j);
     }
+
+private:
+    // One over the length of the k + 1 gaps from j on.
+    Vec inverse(int k, int j) const { return load(at_ + (k + 1) * gaps_.next + j * gaps_.pitch); }
+
+    const Gaps::View gaps_;
+    const double* at_;
+    Vec since_[5] = {};  // the time from each point to the base
 };
 
 // One over the powers of the spacing, in the derivatives of points one unit apart.
@@ -195,8 +197,7 @@ void uneven_band_strip(const Job& job, Int row, Int rows, Rows<const double> poi
         const double* point = points.at + first * next + column;
         Vec change[4], derivatives[3];
         for (int i = 0; i < 4; i++) change[i] = load(point + (i + 1) * next) - load(point + i * next);
-        const Gaps::View there = {gaps.at + first * gaps.pitch, gaps.pitch, gaps.next};
-        Newton(there, base, column).derive(change, derivatives);
+        Newton(gaps, first, base, column).derive(change, derivatives);
         store(out[0].at + t * pitch + column, load(point + base * next));
         for (int m = 1; m < 4; m++) store(out[m].at + t * pitch + column, derivatives[m - 1]);
     }
@@ -248,8 +249,7 @@ void uneven_band_adjoint_strip(const Job& job, Int row, Int rows, const Rows<con
         double* point = points.at + first * next + column;
         Vec g[4], change[4];
         for (int m = 0; m < 4; m++) g[m] = load(upstream[m].at + t * upstream[m].pitch + column);
-        const Gaps::View there = {gaps.at + first * gaps.pitch, gaps.pitch, gaps.next};
-        Newton(there, base, column).pull(g + 1, change);
+        Newton(gaps, first, base, column).pull(g + 1, change);
         add(point, -change[0]);
         for (int i = 1; i < 4; i++) add(point + i * next, change[i - 1] - change[i]);
         add(point + 4 * next, change[3]);
