@@ -29,7 +29,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept() -> None:
+def empty_cache() -> None:
     prepared._cache.__dict__.clear()
 
 
@@ -135,7 +135,7 @@ def test_training_may_follow_inference() -> None:
     assert leaf.grad is not None
 
 
-def test_no_array_of_a_caller_is_kept() -> None:
+def test_no_array_of_a_caller_is_cached() -> None:
     actions, start = ACTIONS.copy(), START.copy()
     watched = [weakref.ref(actions), weakref.ref(start)]
     for _ in range(2):
@@ -158,11 +158,11 @@ def test_results_are_the_callers_own() -> None:
     assert third.position.flags.owndata
 
 
-def test_more_kinds_of_calls_than_are_kept_push_the_oldest_out() -> None:
-    for k in range(prepared._MOST + 5):
+def test_a_full_cache_drops_its_oldest_call() -> None:
+    for k in range(prepared._CACHE_SIZE + 5):
         integrate(np.zeros((1, 1 + k, 1)), "zero", 0.02)
     shapes = [key[0][0][2] for key in prepared._cache.calls]
-    assert shapes == [(1, 1 + k, 1) for k in range(5, prepared._MOST + 5)]
+    assert shapes == [(1, 1 + k, 1) for k in range(5, prepared._CACHE_SIZE + 5)]
 
 
 def test_threads_do_not_disturb_each_other() -> None:
