@@ -139,5 +139,5 @@ def to_torch(values: Array, device: str) -> Any:
     with torch.inference_mode(False):  # so that autograd can use it, too
         sent = torch.from_numpy(array).to(device)
     if small and len(_cache) < _CACHE_SIZE:
-        _cache[key] = sent  # for good: other streams may be reading it
+        _cache[key] = sent  # never removed: other streams may be reading it
     return sent

@@ -1,8 +1,7 @@
 """Building blocks for trajectory optimisation, as dense float64 matrices.
 
-Rows and columns are time steps; every matrix multiplies an array [n, D] from the left. cuRobo's
-users know them from its ``integration_utils``; here they have one rule for the ends, and steps
-may differ (the mistakes of its ``build_clique_matrix`` and upsampling are not repeated).
+Rows and columns are time steps; every matrix multiplies an array [n, D] from the left. They do
+what cuRobo's ``integration_utils`` do, with one rule for the ends and steps that may differ.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def difference_matrix(
     Row t of D·x is the backward difference of ``order``: (x_t − x_{t−1})/dt_t, and so on again.
     The first ``order`` rows, which would need rows before the first, are zero; ``previous``
     adds columns for those rows in front, and no row is zero. ``shifted``: forward differences,
-    row t holding what row t + order has else; the last ``order`` rows are zero.
+    row t being the backward difference of row t + order; the last ``order`` rows are zero.
 
     dt: a number, or [n] with dt[t] the step from row t − 1 to row t, in seconds (dt[0] also
     serves the steps before it, and is unused without them). Raises UsageError for
@@ -60,10 +59,9 @@ def integration_matrix(
 ) -> Array:
     """Running sums, [n, n]: row t of S·u is Σ_{r ≤ t + offset} dt_r · u_r; S ``order`` times.
 
-    With offset 0 row t has its own u_t, as the modes sum (semi-implicit Euler); with −1 the sum
-    ends before it, in each of the ``order`` sums. dt: a number or [n], dt[r] the length that u_r
-    counts for, in seconds. The start state is not part of it. Raises UsageError for shapes that
-    do not fit.
+    With offset 0 row t includes u_t, as in the modes (semi-implicit Euler); with −1 all ``order``
+    sums end before it. dt: a number or [n], dt[r] the duration of u_r, in seconds. The start state
+    is not included. Raises UsageError for shapes that do not fit.
     """
     require_counts(n=n, order=order)
     require_counts(-n, offset=offset)
@@ -73,19 +71,19 @@ def integration_matrix(
 
 
 def start_state_masks(n: int) -> tuple[Array, Array]:
-    """A pair ([n, 1], [n, n]): place·start + keep·x is x [n, D] with row 0 the start [1, D]."""
+    """A pair ([n, 1], [n, n]): place·start + rest·x is x [n, D] with row 0 the start [1, D]."""
     require_counts(n=n)
-    place, keep = np.zeros((n, 1)), np.eye(n)
-    place[0, 0], keep[0, 0] = 1.0, 0.0
-    return place, keep
+    place, rest = np.zeros((n, 1)), np.eye(n)
+    place[0, 0], rest[0, 0] = 1.0, 0.0
+    return place, rest
 
 
 def clique_matrix(n: int, dt: Array | float) -> Array:
     """Positions to position, velocity, acceleration and jerk: [4·n, 4 + n].
 
     Columns: position, velocity, acceleration and jerk of the start state, then n positions.
-    Rows: the four quantities at those n positions, each the backward difference of the one
-    before (jerk of the start is not needed for that; its column is zero). dt: a number or one
+    Rows: the four quantities at those n positions, one the backward difference of the one before
+    (they do not depend on the start's jerk; its column is zero). dt: a number or one
     per step [n], dt[t] the step into position t, in seconds.
     """
     require_counts(n=n)
@@ -99,7 +97,7 @@ def clique_matrix(n: int, dt: Array | float) -> Array:
 
 
 def hold_matrix(n: int, factor: int) -> Array:
-    """Upsampling by holding each row until the next: [(n − 1)·factor + 1, n].
+    """Upsampling by holding rows until the next: [(n − 1)·factor + 1, n].
 
     Row i·factor + j, 0 ≤ j < factor, is row i.
     """
@@ -110,7 +108,7 @@ def hold_matrix(n: int, factor: int) -> Array:
 def linear_matrix(n: int, factor: int) -> Array:
     """Upsampling along straight lines between rows: [(n − 1)·factor + 1, n].
 
-    Row i·factor + j is row i + j/factor: the given rows come back in every factor-th.
+    Row i·factor + j is row i + j/factor: every factor-th row is an input row.
     """
     require_counts(n=n, factor=factor)
     return _upsampling(n, factor, np.arange(factor) / factor)
@@ -119,8 +117,7 @@ def linear_matrix(n: int, factor: int) -> Array:
 def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
     """Upsampling that ramps to the next row and holds it: [(n − 1)·factor + 1, n].
 
-    Each row is reached ``hold`` rows early, 0 ≤ hold < factor; with 0 it is
-    :func:`linear_matrix`.
+    A row is reached ``hold`` rows early, 0 ≤ hold < factor; 0 is :func:`linear_matrix`.
     """
     require_counts(n=n, factor=factor)
     require_counts(0, hold=hold)
@@ -142,12 +139,12 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
     try:
         return np.linspace(a, b, rows, axis=-2)
     except ValueError:
-        expected, found = describe(a.shape), describe(b.shape)
-        raise UsageError(Fault("shapes that do not fit", "end", expected, found)) from None
+        shapes = describe(a.shape), describe(b.shape)
+        raise UsageError(Fault("shapes that do not fit", "end", *shapes)) from None
 
 
 def _upsampling(n: int, factor: int, share: Array) -> Array:
-    """share [factor]: how much of the next row there is in row i·factor + j."""
+    """share [factor]: the weight of row i + 1 in row i·factor + j."""
     result = np.zeros(((n - 1) * factor + 1, n))
     result[-1, -1] = 1.0
     for i in range(n - 1):
@@ -161,9 +158,9 @@ def _steps(n: int, dt: Array | float) -> Array:
     if steps.shape not in ((), (n,)):
         expected = f"a number or [{n}]"
         raise UsageError(Fault("wrong shape", "dt", expected, describe(steps.shape)))
-    bad = ~(np.isfinite(steps) & (steps > 0))
-    if bad.any():
-        found = repr(float(steps[bad].flat[0]))
+    wrong = ~(np.isfinite(steps) & (steps > 0))
+    if wrong.any():
+        step = repr(float(steps[wrong].flat[0]))
         what = "a step that is not positive and finite"
-        raise UsageError(Fault(what, "dt", "dt > 0, in seconds", found))
+        raise UsageError(Fault(what, "dt", "dt > 0, in seconds", step))
     return np.broadcast_to(steps, (n,))

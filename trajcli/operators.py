@@ -1,7 +1,7 @@
 """A mode as matrices: [p; v; a; j] = A·u + C·s + G·g, the same for every dof.
 
-Cascades are written out row by row, bands taken from their weights: neither runs a kernel, so
-that these matrices are a second opinion on the fast path, and never part of it.
+Cascades are written out row by row, bands from their weights. Neither runs a kernel, so that the
+matrices can verify the kernels.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ Array = Any
 """numpy.ndarray, float64."""
 
 _BYTES_PER_BAND_ROW = 600
-"""Memory that finding the entries of a band takes at its peak, for each row."""
+"""Peak memory to compute a band's entries, per row."""
 
 _CANCELLED = 2.0**-50
-"""What is left of a sum, relative to its terms, where the exact sum is zero."""
+"""A sum this small, relative to its terms, is a rounding error of an exact zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class Csr:
-    """A sparse matrix in compressed rows, as SciPy keeps it.
+    """A sparse matrix in compressed rows, the format of SciPy.
 
-    ``scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=m.shape)`` takes it as it is:
-    row r has data[indptr[r]:indptr[r+1]] in the columns indices[indptr[r]:indptr[r+1]].
+    ``scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=m.shape)`` accepts it: row r
+    has data[indptr[r]:indptr[r+1]] in the columns indices[indptr[r]:indptr[r+1]].
     """
 
     data: Array
@@ -79,13 +79,14 @@ class Operator:
     def rows(self, quantity: str) -> slice:
         """Where a quantity's rows are: ``A[operator.rows("jerk")]`` is [T, H]."""
         if quantity not in PARTS:
-            known = ", ".join(PARTS)
-            raise UsageError(Fault("unknown quantity", "quantity", known, repr(quantity)))
+            raise UsageError(
+                Fault("unknown quantity", "quantity", ", ".join(PARTS), repr(quantity))
+            )
         begin = PARTS.index(quantity) * len(self.time)
         return slice(begin, begin + len(self.time))
 
     def matrices(self) -> dict[str, Matrix]:
-        """The matrices there are, by name."""
+        """The matrices that are not None, by name."""
         named = {"A": self.A, "C": self.C, "G": self.G}
         return {name: matrix for name, matrix in named.items() if matrix is not None}
 
@@ -116,14 +117,14 @@ def operator(
     to 1e-16·H. Raises UsageError and InputError as :func:`trajcli.integrate` does, and for
     matrices that do not fit into memory.
     """
-    given = {"scheme": scheme, "ends": ends, "degree": degree}
-    given |= {"steps": steps, "frames": frames, "convention": convention}
-    chosen = make_mode(mode, **given)
+    options = {"scheme": scheme, "ends": ends, "degree": degree}
+    options |= {"steps": steps, "frames": frames, "convention": convention}
+    made = make_mode(mode, **options)
     if not (start is None or (isinstance(start, str) and start == "first")):
         raise UsageError(Fault("unknown start", "start", "first, or None", repr(start)))
     step = None if dt is None else to_numpy(as_array(dt, "dt")).astype(np.float64)
     stamps = None if times is None else to_numpy(as_array(times, "times"))
-    return operator_of(chosen, horizon, step, stamps, recorded=start == "first", sparse=sparse)
+    return operator_of(made, horizon, step, stamps, recorded=start == "first", sparse=sparse)
 
 
 def operator_of(
@@ -136,7 +137,7 @@ def operator_of(
     sparse: bool,
     names: dict[str, str] | None = None,
 ) -> Operator:
-    """The same with its options as a mode; ``names`` says in messages where inputs came from."""
+    """:func:`operator` of a mode with options; ``names``: sources of the inputs, for messages."""
     recorded = recorded or getattr(mode, "ends", None) == "recording"
     require_counts(horizon=horizon)
     _require_memory(mode, int(horizon), recorded, sparse)
@@ -151,7 +152,7 @@ def operator_of(
         recorded=recorded,
         names={"actions": "horizon", **(names or {})},
     )
-    raise_if_any([_in_own_words(fault) for fault in shape_faults(inputs)])
+    raise_if_any([_without_trajectory_hint(fault) for fault in shape_faults(inputs)])
     with np.errstate(all="ignore"):
         if isinstance(mode, Cascade):
             matrices = _cascade(mode, horizon, inputs.steps()[0], recorded)
@@ -176,7 +177,7 @@ def operator_of(
 
 
 def _require_memory(mode: Mode, horizon: int, recorded: bool, sparse: bool) -> None:
-    """Refuse what could only end in the machine running out of memory."""
+    """Raise UsageError for matrices larger than the machine's memory."""
     rows = 4 * mode.rows(horizon, recorded)
     banded = sparse and not isinstance(mode, Cascade)
     needed = rows * _BYTES_PER_BAND_ROW if banded else 2 * 8 * rows * (horizon + 8)
@@ -189,21 +190,21 @@ def _require_memory(mode: Mode, horizon: int, recorded: bool, sparse: bool) -> N
             Fault(
                 "matrices that do not fit into memory",
                 f"horizon {horizon}",
-                f"at most {present:.3g} bytes, what this machine has",
+                f"at most {present:.3g} bytes, the memory of this machine",
                 f"about {needed:.3g} bytes",
                 hint,
             )
         )
 
 
-def _in_own_words(fault: Fault) -> Fault:
-    """A fault without advice that is of use for whole trajectories only."""
-    foreign = ("--start-position", "--repeated-times", "[B, 1]")
-    return replace(fault, hint="") if any(word in fault.hint for word in foreign) else fault
+def _without_trajectory_hint(fault: Fault) -> Fault:
+    """The fault without a hint that applies to trajectories only."""
+    inapplicable = ("--start-position", "--repeated-times", "[B, 1]")
+    return replace(fault, hint="") if any(x in fault.hint for x in inapplicable) else fault
 
 
 def _cascade(mode: Cascade, horizon: int, dt: Array, recorded: bool) -> dict[str, Array]:
-    """Row by row as the relation says; columns are the H actions, then the start state's parts."""
+    """Row by row, by the relation; columns are the H actions, then the start state's parts."""
     used = horizon - (1 if recorded or mode.frames == "curobo" else 0)
     steps = np.broadcast_to(dt, used) if len(dt) == 1 else dt[:used]
     k = mode.derivatives_of
@@ -238,7 +239,7 @@ def _increment(x: Array, t: int, dt: float, m: int, k: int, scheme: str) -> Arra
 
 
 def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]:
-    """The weights of the windows, each for the inputs that its point is made of."""
+    """The weights of the windows, applied to the inputs that make up their points."""
     program = mode.program(horizon, recorded, uneven=dt.shape[1] > 1)
     assert isinstance(program, Band)
     where, step = program.windows, float(dt[0, 0])
@@ -266,20 +267,20 @@ def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]
 
 
 def _points(program: Band, powers: Array) -> dict[str, tuple[Array, Array, Array]]:
-    """What the padded points are made of: for each matrix, which points have a part in it, and
-    columns [N, k] and values [N, k]."""
+    """The points as sums of inputs: by matrix, which points have entries, and the entries' columns
+    [N, k] and values [N, k]."""
     head, used, tail = len(program.head), program.used, len(program.tail)
     count = head + used + program.held + tail
     index = np.arange(count)
     action = np.clip(index - head, 0, max(used - 1, 0))[:, None]
     acting = (index >= head) & (index < count - tail)
-    found = {"A": (acting, action, np.ones((count, 1)))}
+    points = {"A": (acting, action, np.ones((count, 1)))}
     four = np.broadcast_to(np.arange(4), (count, 4))
     for name, begin, coefficients in (("C", 0, program.head), ("G", count - tail, program.tail)):
         value = np.zeros((count, 4))
         value[begin : begin + len(coefficients)] = coefficients * powers
-        found[name] = ((index >= begin) & (index < begin + len(coefficients)), four, value)
-    return found
+        points[name] = ((index >= begin) & (index < begin + len(coefficients)), four, value)
+    return points
 
 
 def _on_points(program: Band) -> Array:
@@ -300,10 +301,10 @@ def _fornberg(program: Band, dt: Array, first: Array, kind: Array) -> Array:
     times = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(1)], 1)
     here = times[range(len(gaps)), np.array(program.base)[kind]]
     weights = derivative_weights(list(times.T), here, np.ones(len(gaps)))
-    found = np.moveaxis(np.array(weights), -1, 0)
+    table = np.moveaxis(np.array(weights), -1, 0)
     middle = program.width // 2  # what stands still has no derivatives
-    found[:, 1:, middle] -= found[:, 1:].sum(2)
-    return found
+    table[:, 1:, middle] -= table[:, 1:].sum(2)
+    return table
 
 
 _Entries = tuple[Array, Array, Array]
@@ -311,7 +312,7 @@ _Entries = tuple[Array, Array, Array]
 
 
 def _summed(entries: Sequence[_Entries], shape: tuple[int, int]) -> Csr:
-    """Entries as a matrix; those of one place are added up, without what cancels."""
+    """Entries as a matrix; entries of one place are summed, and dropped if they cancel."""
     none = [np.zeros(0, dtype=np.int64)]
     rows = np.concatenate([*none, *(part[0] for part in entries)])
     columns = np.concatenate([*none, *(part[1] for part in entries)])
@@ -319,8 +320,8 @@ def _summed(entries: Sequence[_Entries], shape: tuple[int, int]) -> Csr:
     keys, place = np.unique(rows * shape[1] + columns, return_inverse=True)
     total = np.bincount(place, values, len(keys))
     terms = np.bincount(place, abs(values), len(keys))
-    kept = (abs(total) > _CANCELLED * terms) | ~np.isfinite(total)
-    total, keys = total[kept], keys[kept]
+    nonzero = (abs(total) > _CANCELLED * terms) | ~np.isfinite(total)
+    total, keys = total[nonzero], keys[nonzero]
     per_row = np.bincount(keys // shape[1], minlength=shape[0])
     indptr = np.concatenate([[0], np.cumsum(per_row)])
     return Csr(total, keys % shape[1], indptr, shape)

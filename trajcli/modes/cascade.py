@@ -13,7 +13,7 @@ SCHEMES = ("euler", "zoh", "foh")
 
 @dataclass(frozen=True)
 class Cascade(FramedMode):
-    """Actions of one order: those below follow by running sums, those above by differences.
+    """Actions of one order; lower orders are running sums, higher ones differences.
 
     scheme ``euler``: the relation itself, semi-implicit Euler, first order. ``zoh``: exact for
     actions constant over each step. ``foh``: exact for actions linear between rows. Differences
@@ -64,7 +64,7 @@ class Cascade(FramedMode):
 
 
 class Clique(Cascade):
-    """Positions are given; velocity, acceleration and jerk are their backward differences."""
+    """The actions are positions; velocity, acceleration and jerk are backward differences."""
 
     name = "clique"
     formula = "p = u, v_t = (p_t − p_{t−1})/dt, a = Δv/dt, j = Δa/dt"
@@ -72,7 +72,7 @@ class Clique(Cascade):
 
 
 class Velocity(Cascade):
-    """Velocities are given."""
+    """The actions are velocities."""
 
     name = "velocity"
     formula = "v = u, p_t = p_{t−1} + dt·v_t, a = Δv/dt, j = Δa/dt"
@@ -80,7 +80,7 @@ class Velocity(Cascade):
 
 
 class Acceleration(Cascade):
-    """Accelerations are given."""
+    """The actions are accelerations."""
 
     name = "acceleration"
     formula = "a = u, v_t = v_{t−1} + dt·a_t, p_t = p_{t−1} + dt·v_t, j = Δa/dt"
@@ -88,7 +88,7 @@ class Acceleration(Cascade):
 
 
 class Jerk(Cascade):
-    """Jerks are given."""
+    """The actions are jerks."""
 
     name = "jerk"
     formula = "j = u, a, v, p by running sums: x_t = x_{t−1} + dt·x'_t"

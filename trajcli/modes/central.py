@@ -24,7 +24,7 @@ CUROBO_PAST = {1: Fraction(-7, 6), 2: Fraction(-4, 3), 3: Fraction(-3, 2)}
 
 @dataclass(frozen=True)
 class Central(FramedMode):
-    """Positions are given; derivatives by five-point stencils, fourth order (jerk: second).
+    """The actions are positions; derivatives by five-point stencils, fourth order (jerk: second).
 
     Exact for quartic positions away from the ends. ``ends``: ``plan`` (default) extends by the
     start state's Taylor polynomial and holds the last action; ``recording`` (default for a

@@ -79,7 +79,7 @@ class Mode:
         return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        """Time of each row in seconds, float64 [b, T]; the start state's row is at 0."""
+        """Time of the rows in seconds, float64 [b, T]; the start state's row is at 0."""
         return times_after(dt, 0, self.rows(horizon, recorded))
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Program:

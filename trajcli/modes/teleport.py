@@ -13,7 +13,7 @@ from trajcli.modes.mode import NO_POINTS, Case, FramedMode, needs_start, no_goal
 
 @dataclass(frozen=True)
 class Teleport(FramedMode):
-    """Positions are taken as they are; velocity, acceleration and jerk are zero."""
+    """The actions are positions; velocity, acceleration and jerk are zero."""
 
     name = "teleport"
     formula = "p = u, v = a = j = 0"
