@@ -73,18 +73,18 @@ def inputs(mode: str, recorded: bool, options: dict[str, Any], steps: str, H: in
     )
 
 
-def by_torch(given: Inputs, upstream: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The same by torch's own derivatives of torch_ops, each trajectory's states its own."""
-    operands = given.operands("cpu")
+def by_torch(sample: Inputs, upstream: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same by torch's derivatives of torch_ops, with states gathered per trajectory."""
+    operands = sample.operands("cpu")
 
-    def own(part: Any, index: Any) -> Any:
+    def gathered(part: Any, index: Any) -> Any:
         if part is None:
             return None
         part = part.expand(B, -1) if index is None else part[index]
         return part.clone().requires_grad_()
 
-    start = [own(part, operands.start_index) for part in operands.start]
-    goal = [own(part, operands.goal_index) for part in operands.goal]
+    start = [gathered(part, operands.start_index) for part in operands.start]
+    goal = [gathered(part, operands.goal_index) for part in operands.goal]
     dt = operands.dt.expand(B, -1).clone().requires_grad_()
     leaves = {"actions": operands.actions.clone().requires_grad_(), "dt": dt}
     leaves |= {f"start_{p}": x for p, x in zip(PARTS, start, strict=True) if x is not None}
@@ -92,30 +92,30 @@ def by_torch(given: Inputs, upstream: dict[str, Any]) -> tuple[dict[str, Any], d
     plain = operands._replace(
         actions=leaves["actions"], dt=dt, start=start, goal=goal, start_index=None, goal_index=None
     )
-    rows = dict(zip(PARTS, torch_ops.trajectories(given.program(), plain), strict=True))
+    rows = dict(zip(PARTS, torch_ops.trajectories(sample.program(), plain), strict=True))
     total = sum((rows[name] * torch.as_tensor(g)).sum() for name, g in upstream.items())
     total = total + sum((leaf * 0.0).sum() for leaf in leaves.values())
     grads = torch.autograd.grad(total, list(leaves.values()))
-    found = {name: grad.numpy() for name, grad in zip(leaves, grads, strict=True)}
-    found["dt"] = given.unaligned(found["dt"])
-    return {name: x.detach().numpy() for name, x in rows.items()}, found
+    result = {name: grad.numpy() for name, grad in zip(leaves, grads, strict=True)}
+    result["dt"] = sample.unaligned(result["dt"])
+    return {name: x.detach().numpy() for name, x in rows.items()}, result
 
 
-def compare(given: Inputs, names: tuple[str, ...]) -> None:
-    assert shape_faults(given) == []
+def compare(sample: Inputs, names: tuple[str, ...]) -> None:
+    assert shape_faults(sample) == []
     random = np.random.default_rng(1)
-    shape = (B, given.rows, D)
+    shape = (B, sample.rows, D)
     upstream = {name: random.standard_normal(shape) for name in names}
     choice = Choice("native", "cpu", "")
-    rows, found = pull_back(given, lambda outputs: upstream, choice, "float64", WRT)
-    same, want = by_torch(given, upstream)
+    rows, result = pull_back(sample, lambda outputs: upstream, choice, "float64", WRT)
+    same, want = by_torch(sample, upstream)
     for name in PARTS:
         np.testing.assert_allclose(rows[name], same[name], rtol=1e-12, atol=1e-12)
-    assert found.keys() == want.keys()
+    assert result.keys() == want.keys()
     for name, grad in want.items():
-        assert found[name].shape == grad.shape, name
+        assert result[name].shape == grad.shape, name
         largest = max(np.abs(grad).max(), 1e-2)  # the terms of a sum that is 0 are larger
-        np.testing.assert_allclose(found[name], grad, rtol=0, atol=1e-12 * largest, err_msg=name)
+        np.testing.assert_allclose(result[name], grad, rtol=0, atol=1e-12 * largest, err_msg=name)
 
 
 @pytest.mark.parametrize("steps", STEPS)

@@ -40,11 +40,11 @@ def problem(
     def outputs(
         u: torch.Tensor, dt: torch.Tensor, *states: torch.Tensor
     ) -> tuple[torch.Tensor, ...]:
-        given = dict(options)
+        sample = dict(options)
         if goals:
-            given["goal"] = State(*states[4:])
-        found = integrate(u, "first" if recorded else State(*states[:4]), dt, mode, **given)
-        return tuple(getattr(found, name) for name in PARTS)
+            sample["goal"] = State(*states[4:])
+        result = integrate(u, "first" if recorded else State(*states[:4]), dt, mode, **sample)
+        return tuple(getattr(result, name) for name in PARTS)
 
     return outputs, (draw(B, H, D), dt, *start, *goal)
 
@@ -126,7 +126,7 @@ def test_the_gradient_of_dt_meets_central_differences_to_1e_7(mode, steps, recor
     def value(dt: torch.Tensor) -> torch.Tensor:
         return sum((w * x).sum() for w, x in zip(weights, outputs(u, dt, *states), strict=True))
 
-    (found,) = torch.autograd.grad(value(dt), dt, materialize_grads=True)
+    (result,) = torch.autograd.grad(value(dt), dt, materialize_grads=True)
     direction = torch.randn(dt.shape, dtype=F64)
 
     def difference(h: float) -> float:
@@ -137,8 +137,8 @@ def test_the_gradient_of_dt_meets_central_differences_to_1e_7(mode, steps, recor
     once, half, quarter = (difference(h) for h in (4e-3, 2e-3, 1e-3))
     first, second = (4 * half - once) / 3, (4 * quarter - half) / 3
     slope = (16 * second - first) / 15
-    scale = max(float((found * direction).abs().sum()), 1.0)
-    assert abs(float((found * direction).sum()) - slope) <= 1e-7 * scale
+    scale = max(float((result * direction).abs().sum()), 1.0)
+    assert abs(float((result * direction).sum()) - slope) <= 1e-7 * scale
 
 
 @pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::4])
@@ -147,8 +147,8 @@ def test_torch_func_transforms_agree_with_each_other(mode, steps, recorded, opti
     weights = [torch.randn(x.shape, dtype=F64) for x in outputs(*inputs)]
 
     def cost(u: torch.Tensor, dt: torch.Tensor) -> torch.Tensor:
-        found = outputs(u, dt, *(x.detach() for x in inputs[2:]))
-        return sum((w * x**2).sum() for w, x in zip(weights, found, strict=True))
+        result = outputs(u, dt, *(x.detach() for x in inputs[2:]))
+        return sum((w * x**2).sum() for w, x in zip(weights, result, strict=True))
 
     u, dt = (x.detach() for x in inputs[:2])
     reverse = torch.func.jacrev(cost, (0, 1))(u, dt)
@@ -172,8 +172,8 @@ def test_the_gradient_reaches_shared_start_states_and_start_indices():
     u = torch.randn(4, 3, 2, dtype=F64)
     index = torch.tensor([0, 2, 0, 0])
     states = torch.randn(3, 2, dtype=F64, requires_grad=True)
-    found = integrate(u, states, 0.1, start_index=index)
-    found.position.sum().backward()
+    result = integrate(u, states, 0.1, start_index=index)
+    result.position.sum().backward()
     counts = torch.tensor([3.0, 0.0, 1.0], dtype=F64)
     torch.testing.assert_close(states.grad, 4 * counts[:, None].expand(3, 2))
     shared = torch.randn(2, dtype=F64, requires_grad=True)
@@ -186,8 +186,8 @@ def test_time_stamps_and_row_times_carry_gradients():
     times = torch.tensor([0.0, 0.1, 0.3, 0.4, 0.8], dtype=F64, requires_grad=True)
 
     def both(t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        found = integrate(u, torch.zeros(1, dtype=F64), mode="jerk", times=t)
-        return found.position, found.time
+        result = integrate(u, torch.zeros(1, dtype=F64), mode="jerk", times=t)
+        return result.position, result.time
 
     assert torch.autograd.gradcheck(both, (times,), check_forward_ad=True)
 
@@ -198,8 +198,8 @@ def test_gradients_have_the_type_of_their_inputs(dtype):
     s = torch.randn(2, 3, dtype=dtype, requires_grad=True)
     dt = torch.tensor(0.1, dtype=dtype, requires_grad=True)
     for mode in ("jerk", "central", "bspline"):
-        found = integrate(u, s, dt, mode)
-        loss = (found.position**2).sum() + (found.velocity**2).sum()
+        result = integrate(u, s, dt, mode)
+        loss = (result.position**2).sum() + (result.velocity**2).sum()
         grads = torch.autograd.grad(loss, (u, s, dt))
         for grad, x in zip(grads, (u, s, dt), strict=True):
             assert grad.dtype == dtype
@@ -269,15 +269,15 @@ def test_golden_gradients_of_curobo_are_met(golden):
             for case in file[family].values():
                 if "grad_actions" not in case:
                     continue
-                given = {name: torch.as_tensor(x[()]) for name, x in case["input"].items()}
-                start = State(*(given[f"start_{name}"] for name in PARTS[:3]))
+                sample = {name: torch.as_tensor(x[()]) for name, x in case["input"].items()}
+                start = State(*(sample[f"start_{name}"] for name in PARTS[:3]))
                 options: dict[str, Any] = {"mode": family, "convention": "curobo"}
                 if case.name.endswith("_goal"):
-                    options |= {"ends": "goal", "goal": given["goal_position"]}
-                u = given["actions"].requires_grad_()
-                found = integrate(u, start, given["dt"], **options)
+                    options |= {"ends": "goal", "goal": sample["goal_position"]}
+                u = sample["actions"].requires_grad_()
+                result = integrate(u, start, sample["dt"], **options)
                 pulled = [torch.as_tensor(case["upstream"][name][()]) for name in PARTS]
-                rows = [getattr(found, name) for name in PARTS]
+                rows = [getattr(result, name) for name in PARTS]
                 (grad,) = torch.autograd.grad(rows, u, pulled)
                 want = case["grad_actions"][()]
                 assert np.abs(grad.numpy() - want).max() <= 2e-6 * np.abs(want).max(), case.name
@@ -286,9 +286,9 @@ def test_golden_gradients_of_curobo_are_met(golden):
 
 
 def test_numpy_stays_numpy():
-    found = integrate(np.ones((1, 3, 2)), np.zeros(2), 0.1)
-    assert isinstance(found.position, np.ndarray)
-    assert isinstance(found.time, np.ndarray)
+    result = integrate(np.ones((1, 3, 2)), np.zeros(2), 0.1)
+    assert isinstance(result.position, np.ndarray)
+    assert isinstance(result.time, np.ndarray)
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.0, -2.0, torch.tensor([1.0, -1.0, 3.0], dtype=F64)])
@@ -346,14 +346,14 @@ def test_dt_may_come_in_only_after_the_gradient_of_the_actions(mode, steps, reco
         """How the cost changes along a direction of the actions: dt is no input of this."""
 
         def cost(u: torch.Tensor) -> torch.Tensor:
-            found = outputs(u, dt, *states)
-            return sum((w * x**2).sum() for w, x in zip(weights, found, strict=True))
+            result = outputs(u, dt, *states)
+            return sum((w * x**2).sum() for w, x in zip(weights, result, strict=True))
 
         return (torch.func.grad(cost)(u.detach()) * direction).sum()
 
     def slope_by_autograd(dt: torch.Tensor) -> torch.Tensor:
-        found = outputs(u, dt, *states)
-        cost = sum((w * x**2).sum() for w, x in zip(weights, found, strict=True))
+        result = outputs(u, dt, *states)
+        cost = sum((w * x**2).sum() for w, x in zip(weights, result, strict=True))
         (grad,) = torch.autograd.grad(cost, u, create_graph=True)  # of the actions alone
         return (grad * direction).sum()
 
@@ -384,27 +384,27 @@ def test_second_derivatives_by_steps_of_their_own_need_no_more_than_one_output(m
 def test_the_gradient_of_dt_loses_nothing_to_outputs_of_float32():
     u = torch.full((1, 50, 1), 0.01)
     start = State(torch.zeros(1, 1), torch.full((1, 1), 5.3))
-    found = []
+    result = []
     for kind in (torch.float32, torch.float64):
         dt = torch.tensor(0.002, dtype=F64, requires_grad=True)
         state = State(start.position.to(kind), start.velocity.to(kind))
         velocity = integrate(u.to(kind), state, dt).velocity
         weights = torch.linspace(-1, 1, 51, dtype=kind)[None, :, None]
         (first,) = torch.autograd.grad((velocity * weights).sum(), dt, create_graph=True)
-        found.append([first, *torch.autograd.grad(first, dt, allow_unused=True)])
-    assert abs(found[0][0] - found[1][0]) <= 1e-6 * abs(found[1][0])
+        result.append([first, *torch.autograd.grad(first, dt, allow_unused=True)])
+    assert abs(result[0][0] - result[1][0]) <= 1e-6 * abs(result[1][0])
 
 
 def test_second_derivatives_through_dt_are_those_of_float64():
-    found = []
+    result = []
     for kind in (torch.float32, torch.float64):
         torch.manual_seed(0)
         u = torch.randn(2, 6, 1).to(kind).requires_grad_()
         dt = torch.tensor(0.5, dtype=F64, requires_grad=True)
         loss = sum(x.double().square().sum() for x in integrate(u, "zero", dt, "jerk"))
         (first,) = torch.autograd.grad(loss, dt, create_graph=True)
-        found.append([x.double() for x in torch.autograd.grad(first, (u, dt))])
-    for a, b in zip(*found, strict=True):
+        result.append([x.double() for x in torch.autograd.grad(first, (u, dt))])
+    for a, b in zip(*result, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * float(b.abs().max()))
 
 
@@ -412,25 +412,25 @@ def test_second_derivatives_through_dt_are_those_of_float64():
 def test_no_trajectories_have_a_gradient_of_dt_of_zero(mode):
     u = torch.zeros(0, 6, 2, requires_grad=True)
     dt = torch.tensor(0.1, requires_grad=True)
-    found = integrate(u, torch.zeros(2), dt, mode)
-    sum(x.sum() for x in found).backward()
+    result = integrate(u, torch.zeros(2), dt, mode)
+    sum(x.sum() for x in result).backward()
     assert float(dt.grad) == 0.0
     assert u.grad.shape == (0, 6, 2)
 
 
 def test_steps_that_the_caller_writes_into_later_do_not_change_a_gradient():
     u, dt = torch.randn(1, 4, 1, dtype=F64).requires_grad_(), np.full(4, 0.1)
-    found = integrate(u, "zero", dt)
+    result = integrate(u, "zero", dt)
     dt[:] = 5.0
-    (gradient,) = torch.autograd.grad(found.position[:, -1].sum(), u)
+    (gradient,) = torch.autograd.grad(result.position[:, -1].sum(), u)
     torch.testing.assert_close(gradient[0, :, 0], 0.01 * torch.arange(4.0, 0.0, -1.0).double())
 
 
 def test_a_negative_view_is_taken_with_its_sign_and_looked_at():
     u = torch.randn(1, 4, 2)
     for _ in range(2):
-        found = integrate(torch._neg_view(u), "zero", 0.1)
-        assert torch.equal(found.acceleration[:, 1:], -u)
+        result = integrate(torch._neg_view(u), "zero", 0.1)
+        assert torch.equal(result.acceleration[:, 1:], -u)
     u[0, 1] = torch.nan
     with pytest.raises(trajcli.InputError, match="NaN"):
         integrate(torch._neg_view(u), "zero", 0.1)

@@ -36,15 +36,15 @@ def problem(mode: str, options: dict[str, Any], has_goal: bool) -> Any:
 
     def value(indexed: bool) -> Callable[..., Tensor]:
         def loss(actions: Tensor, start: Tensor, goal: Tensor, dt: Tensor) -> Tensor:
-            given = dict(options)
+            sample = dict(options)
             if not indexed:
                 start, goal = start[:, START], goal[:, GOAL]
             else:
-                given["start_index"] = START
+                sample["start_index"] = START
             if has_goal:
-                given["goal"] = State(*goal)
-                given |= {"goal_index": GOAL} if indexed else {}
-            rows = integrate(actions, State(*start), dt, mode, **given)
+                sample["goal"] = State(*goal)
+                sample |= {"goal_index": GOAL} if indexed else {}
+            rows = integrate(actions, State(*start), dt, mode, **sample)
             pairs = zip(rows, weights, strict=True)
             return sum((torch.sin(x) * w[:, : x.shape[1]]).sum() for x, w in pairs)  # type: ignore[return-value]
 
@@ -55,10 +55,10 @@ def problem(mode: str, options: dict[str, Any], has_goal: bool) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[1]}")
 def test_gradients_are_those_of_states_gathered_before(case: Any) -> None:
-    indexed, gathered, given = problem(*case)
+    indexed, gathered, sample = problem(*case)
 
-    def compare(found: Any, want: Any) -> None:
-        for a, b in zip(found, want, strict=True):
+    def compare(result: Any, want: Any) -> None:
+        for a, b in zip(result, want, strict=True):
             if b is None:
                 assert a is None
             else:
@@ -67,24 +67,24 @@ def test_gradients_are_those_of_states_gathered_before(case: Any) -> None:
                 )
 
     def reverse(loss: Any) -> Any:
-        leaves = [x.clone().requires_grad_() for x in given]
+        leaves = [x.clone().requires_grad_() for x in sample]
         first = torch.autograd.grad(loss(*leaves), leaves, create_graph=True, allow_unused=True)
         total = sum((g * torch.cos(g)).sum() for g in first if g is not None)
         return [*first, *torch.autograd.grad(total, leaves, allow_unused=True)]  # type: ignore[arg-type]
 
     def forward(loss: Any) -> Any:
         tangents = tuple(
-            torch.randn(x.shape, generator=torch.manual_seed(1)).double() for x in given
+            torch.randn(x.shape, generator=torch.manual_seed(1)).double() for x in sample
         )
-        value, slope = torch.func.jvp(loss, given, tangents)
+        value, slope = torch.func.jvp(loss, sample, tangents)
         gradients = torch.func.grad(loss, (0, 1, 2, 3))
-        _, curvature = torch.func.jvp(gradients, given, tangents)
+        _, curvature = torch.func.jvp(gradients, sample, tangents)
         return [value, slope, *curvature]
 
     def mapped(loss: Any) -> Any:
-        many = [torch.stack([x, x + 0.1]) for x in given]
+        many = [torch.stack([x, x + 0.1]) for x in sample]
         over = torch.func.vmap(torch.func.grad(loss, (0, 1, 2, 3)))(*many)
-        starts = torch.func.vmap(loss, (None, 0, None, None))(given[0], many[1], *given[2:])
+        starts = torch.func.vmap(loss, (None, 0, None, None))(sample[0], many[1], *sample[2:])
         return [*over, starts]
 
     compare(reverse(indexed), reverse(gathered))
@@ -108,9 +108,9 @@ def test_gradients_of_a_shared_state_are_summed_before_they_are_rounded(
         rows = integrate(
             actions.to(kind), State(states.to(kind)), 0.5, mode, start_index=index
         ).position
-        (found,) = torch.autograd.grad((rows * weight[:, : rows.shape[1]].to(kind)).sum(), one)
-        return found
+        (result,) = torch.autograd.grad((rows * weight[:, : rows.shape[1]].to(kind)).sum(), one)
+        return result
 
-    found = gradient(torch.float32).double()
+    result = gradient(torch.float32).double()
     want = gradient(torch.float64).double()
-    assert abs(float(found - want)) <= 2e-7 * float(want.abs())
+    assert abs(float(result - want)) <= 2e-7 * float(want.abs())

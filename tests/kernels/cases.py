@@ -123,10 +123,10 @@ def applied(
     parts = rng.standard_normal((8, rows, dofs)).astype(dtype)
     indices = [rng.integers(0, rows, batch) if states == "indexed" else None for _ in range(2)]
     missing = rng.integers(0, 12)  # now and then a part that nobody gave
-    given = [None if m == missing else part for m, part in enumerate(parts)]
+    present = [None if m == missing else part for m, part in enumerate(parts)]
     actions = rng.standard_normal(shape).astype(dtype)
     upstream = list(rng.standard_normal((4, batch, program.rows, dofs)).astype(dtype))
-    operands = Operands(actions, dt, given[:4], given[4:], *indices)
+    operands = Operands(actions, dt, present[:4], present[4:], *indices)
     return Case(name, program, operands, upstream, dtype)
 
 
@@ -142,9 +142,9 @@ def random_case(jobs: Sequence[Job], draw: random.Random) -> Case:
     batch = draw.randint(1, 11 if horizon < 70 else 2)
     shape = (batch, max(horizon, work.least), dofs)
     form, states, dtype = map(draw.choice, (work.forms, STATES, DTYPES))
-    found = case.__wrapped__(work, shape, form, dtype, draw.randrange(2**31), states, **more)
-    upstream = [g if draw.random() < 0.8 else None for g in found.upstream]
-    return replace(found, upstream=upstream, dtype=draw.choice((dtype, *DTYPES)))
+    drawn = case.__wrapped__(work, shape, form, dtype, draw.randrange(2**31), states, **more)
+    upstream = [g if draw.random() < 0.8 else None for g in drawn.upstream]
+    return replace(drawn, upstream=upstream, dtype=draw.choice((dtype, *DTYPES)))
 
 
 @cache
@@ -165,7 +165,7 @@ def odd_band(seed: int) -> Case:
     used, held = draw.randint(max(width - 1, 1), horizon), draw.choice((0, 3))
     points = len(head) + used + held + len(tail)
     last, shift = max(points - width, 0), draw.randint(0, 2)
-    # the last rows are those of the last window, which has kinds of its own
+    # the last rows are those of the last window, which has more kinds
     count = draw.randint(1, (last + shift + 1) * steps + 2)
     windows = Windows(count, last, draw.randint(0, 2), steps, shift)
     kinds = int(windows.kind().max()) + 1

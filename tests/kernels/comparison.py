@@ -1,4 +1,4 @@
-"""Backends called alike, and their results beside the reference within what is promised."""
+"""Calls of the backends, and their results compared with the reference."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gradients(backend: str, case: Case, wanted: Sequence[bool] = (True,) * 9) ->
     return run(backend, "adjoint", case, case.upstream, into)
 
 
-def run(backend: str, function: str, case: Case, given: Any, results: list[Any]) -> list[Any]:
+def run(backend: str, function: str, case: Case, inputs: Any, results: list[Any]) -> list[Any]:
     """The function of the backend's module, on arrays or tensors; results as arrays."""
     module = import_module(f"trajcli.kernels.{MODULES[backend.partition(' ')[0]]}")
     convert: Any = (lambda x: x) if module.__name__.endswith("native") else tensor
@@ -60,7 +60,7 @@ def run(backend: str, function: str, case: Case, given: Any, results: list[Any])
         module.forward(case.program, operands, into)
     else:
         grads = Gradients(into[0], into[1:5], into[5:])
-        module.adjoint(case.program, operands, map_arrays(convert, given), grads)
+        module.adjoint(case.program, operands, map_arrays(convert, inputs), grads)
     return map_arrays(lambda x: x if isinstance(x, np.ndarray) else x.cpu().numpy(), into)
 
 
@@ -68,20 +68,20 @@ MODULES = {"native": "native", "torch": "torch_ops", "triton": "triton_ops"}
 
 
 def map_arrays(function: Any, values: Sequence[Any]) -> list[Any]:
-    found: list[Any] = []
+    result: list[Any] = []
     for x in values:
         if isinstance(x, list | tuple):
-            found.append(map_arrays(function, x))
+            result.append(map_arrays(function, x))
         else:
-            found.append(None if x is None else function(x))
-    return found
+            result.append(None if x is None else function(x))
+    return result
 
 
 def tensor(values: Any) -> Any:
     import torch
 
-    found = torch.from_numpy(np.ascontiguousarray(values).copy())
-    return found.cuda() if torch.cuda.is_available() else found
+    result = torch.from_numpy(np.ascontiguousarray(values).copy())
+    return result.cuda() if torch.cuda.is_available() else result
 
 
 # -- beside the reference -----------------------------------------------------------------------
@@ -96,29 +96,29 @@ def expected_rows(case: Case, number: Any) -> reference.Expected:
 def expected_gradients(case: Case, number: Any) -> Any:
     horizon = case.operands.actions.shape[1]
     places = list(range(horizon))
-    if horizon > 400:  # the matrix would be large: some of it, and both ends
+    if horizon > 400:  # the matrix would be large: a sample, and both ends
         drawn = np.random.default_rng(horizon).choice(horizon, 60, replace=False)
         places = sorted({*places[:30], *places[-30:], *map(int, drawn)})
-    found = reference.adjoint(case.program, case.operands, case.upstream, number, places)
-    return places, *found
+    result = reference.adjoint(case.program, case.operands, case.upstream, number, places)
+    return places, *result
 
 
 def assert_rows(backend: str, case: Case, number: Any = np.longdouble) -> None:
     """The backend's rows are the reference's."""
     want = expected_rows(case, number)
-    for name, found, values, sizes in zip(NAMES, rows(backend, case), *want, strict=True):
-        if not found.size:
+    for name, result, values, sizes in zip(NAMES, rows(backend, case), *want, strict=True):
+        if not result.size:
             continue
         largest = sizes.max(axis=1, keepdims=True)
-        assert_within(found, values, largest, promised(case), f"{name}, {backend}: {case}")
+        assert_within(result, values, largest, promised(case), f"{name}, {backend}: {case}")
 
 
 def assert_gradients(backend: str, case: Case, number: Any = np.longdouble) -> None:
     """The backend's gradients are those of the reference."""
     places, want, sizes = expected_gradients(case, number)
     of_actions, *of_states = gradients(backend, case)
-    found = [of_actions[:, places], *of_states]
-    for name, values, exact, size in zip(INPUTS, found, want, sizes, strict=True):
+    result = [of_actions[:, places], *of_states]
+    for name, values, exact, size in zip(INPUTS, result, want, sizes, strict=True):
         note = f"gradient of {name}, {backend}: {case}"
         assert_within(values, exact, size, promised(case), note)
 
@@ -136,33 +136,33 @@ def torch_gradients(case: Case) -> list[Any]:
 def assert_rows_of_torch(backend: str, case: Case) -> None:
     """The backend's rows are torch's: for trajectories too long for the reference."""
     want = torch_rows(case)
-    for name, found, values in zip(NAMES, rows(backend, case), want, strict=True):
+    for name, result, values in zip(NAMES, rows(backend, case), want, strict=True):
         largest = np.abs(values).max(axis=1, keepdims=True)
-        assert_within(found, values, largest, 2 * promised(case), f"{name}, {backend}: {case}")
+        assert_within(result, values, largest, 2 * promised(case), f"{name}, {backend}: {case}")
 
 
 def assert_gradients_of_torch(backend: str, case: Case) -> None:
     """The same of gradients, within that part of the largest along the trajectory and dof."""
     want = torch_gradients(case)
-    for name, found, values in zip(INPUTS, gradients(backend, case), want, strict=True):
+    for name, result, values in zip(INPUTS, gradients(backend, case), want, strict=True):
         largest = np.abs(values).max(axis=1, keepdims=True) if name == "actions" else abs(values)
         note = f"gradient of {name}, {backend}: {case}"
-        assert_within(found, values, largest + 1e-9, 2 * promised(case), note)
+        assert_within(result, values, largest + 1e-9, 2 * promised(case), note)
 
 
-def assert_within(found: Any, want: Any, size: Any, relative: float, what: str) -> None:
+def assert_within(result: Any, want: Any, size: Any, relative: float, what: str) -> None:
     """Within that part of the size, and half a unit in the last place."""
-    assert found.shape == want.shape, what
-    assert np.isfinite(found).all(), f"{what}: {found[~np.isfinite(found)][0]} in the results"
+    assert result.shape == want.shape, what
+    assert np.isfinite(result).all(), f"{what}: {result[~np.isfinite(result)][0]} in the results"
     number = Fraction if want.dtype == object else np.longdouble
-    off = abs(reference.numbers(found, number) - want)
-    ulp = np.spacing(np.abs(found)).astype(np.float64)
+    off = abs(reference.numbers(result, number) - want)
+    ulp = np.spacing(np.abs(result)).astype(np.float64)
     wrong = off.astype(np.float64) > relative * size.astype(np.float64) + LAST_ROUNDING * ulp
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise AssertionError(
             f"{what}: {wrong.sum()} of {wrong.size} values are wrong, the first at {first}: "
-            f"{found[first]!r} for {float(want[first])!r}"
+            f"{result[first]!r} for {float(want[first])!r}"
         )
 
 
@@ -175,8 +175,8 @@ def assert_same_alone(backend: str, case: Case) -> None:
     batch = len(case.operands.actions)
     for b in (0, batch // 2, batch - 1):
         alone = rows(backend, replace(case, operands=one(case.operands, b)))
-        for found, want in zip(alone, together, strict=True):
-            np.testing.assert_array_equal(found[0], want[b])
+        for result, want in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(result[0], want[b])
 
 
 def one(operands: Operands, b: int) -> Operands:
@@ -199,8 +199,8 @@ def assert_same_gradients_alone(backend: str, case: Case) -> None:
     for b in (0, batch // 2, batch - 1):
         upstream = [None if g is None else g[b : b + 1] for g in case.upstream]
         single = replace(case, operands=one(case.operands, b), upstream=upstream)
-        for found, want in zip(gradients(backend, single), together, strict=True):
-            np.testing.assert_array_equal(found[0], want[b])
+        for result, want in zip(gradients(backend, single), together, strict=True):
+            np.testing.assert_array_equal(result[0], want[b])
 
 
 def assert_same_gradients_without_others(backend: str, case: Case) -> None:
@@ -208,10 +208,10 @@ def assert_same_gradients_without_others(backend: str, case: Case) -> None:
     together = gradients(backend, case)
     for k in range(9):
         for wanted in ([i == k for i in range(9)], [i != k for i in range(9)]):
-            found = gradients(backend, case, wanted)
-            for some, all_ in zip(found, together, strict=True):
-                if some is not None:
-                    np.testing.assert_array_equal(some, all_)
+            result = gradients(backend, case, wanted)
+            for alone, expected in zip(result, together, strict=True):
+                if alone is not None:
+                    np.testing.assert_array_equal(alone, expected)
 
 
 def assert_same_without_others(backend: str, case: Case) -> None:
@@ -219,7 +219,7 @@ def assert_same_without_others(backend: str, case: Case) -> None:
     together = rows(backend, case)
     for m in range(4):
         for wanted in ([k == m for k in range(4)], [k != m for k in range(4)]):
-            found = rows(backend, case, wanted)
-            for want, some, all_ in zip(wanted, found, together, strict=True):
+            result = rows(backend, case, wanted)
+            for want, alone, expected in zip(wanted, result, together, strict=True):
                 if want:
-                    np.testing.assert_array_equal(some, all_)
+                    np.testing.assert_array_equal(alone, expected)

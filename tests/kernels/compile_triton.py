@@ -1,4 +1,4 @@
-"""Compile the Triton kernels for compute capabilities, with no device at hand, and say what came.
+"""Compile the Triton kernels for compute capabilities, without a device, and report on them.
 
     python tests/kernels/compile_triton.py 8.9 9.0
 
@@ -63,7 +63,7 @@ class NoDevice:
         return GPUTarget("cuda", self.capability, 32)
 
     def get_current_device(self) -> int:
-        return self.capability  # what is compiled is kept by device
+        return self.capability  # kernels are cached per device
 
     def get_current_stream(self, device: int = 0) -> int:
         return 0
@@ -82,11 +82,11 @@ def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options:
 
 def launch(work: Job, form: str, dofs: int, dtype: str, batch: int = 20, horizon: int = 32) -> None:
     """Forward and adjoint."""
-    given = case(work, (batch, horizon, dofs), form, dtype)
+    sample = case(work, (batch, horizon, dofs), form, dtype)
     state = [np.ones((batch, dofs), dtype)] * 4  # no part is missing, as it may be in cases
-    given = replace(given, operands=given.operands._replace(start=state, goal=state))
-    rows("triton", given)
-    gradients("triton", given)
+    sample = replace(sample, operands=sample.operands._replace(start=state, goal=state))
+    rows("triton", sample)
+    gradients("triton", sample)
 
 
 # -- machine code -------------------------------------------------------------------------------
@@ -109,8 +109,8 @@ def basic_blocks(text: str) -> tuple[list[list[str]], list[list[int]]]:
         if label := re.match(r"(\.L_x_\d+):", line.strip()):
             blocks.append([])
             labels[label[1]] = len(blocks) - 1
-        elif found := re.match(r"\s*/\*\w+\*/\s+(@\S+\s+)?([A-Z][\w.]*)([^;]*);", line):
-            guard, name, rest = found.groups()
+        elif reports := re.match(r"\s*/\*\w+\*/\s+(@\S+\s+)?([A-Z][\w.]*)([^;]*);", line):
+            guard, name, rest = reports.groups()
             blocks[-1].append(name)
             if name.split(".")[0] in ("BRA", "EXIT", "RET"):
                 target = re.search(r"\.L_x_\d+", rest)
@@ -174,15 +174,15 @@ def report(kernel: Any, seconds: float, dofs: int) -> dict[str, Any]:
 
 def compile_jobs(capability: int, jobs: Any) -> list[dict[str, Any]]:
     NoDevice.capability = capability
-    found = []
+    reports = []
     for work, form, dofs, dtype in jobs:
         compiled.clear()
         launch(work, form, dofs, dtype)
         for direction, (kernel, seconds) in zip(("forward", "adjoint"), compiled, strict=True):
             about = {"job": str(work), "dt": form, "dofs": dofs, "dtype": dtype}
             row = {"capability": capability, **about, "direction": direction}
-            found.append(row | report(kernel, seconds, dofs))
-    return found
+            reports.append(row | report(kernel, seconds, dofs))
+    return reports
 
 
 def variants() -> int:
@@ -206,14 +206,14 @@ def main() -> None:
     JITFunction.run = compile_only
     torch.set_num_threads(1)
     for name in arguments.capabilities:
-        found = compile_jobs(int(name.replace(".", "")), [*MEASURED, *GOALS, *OTHERS])
-        print(json.dumps(found)) if arguments.json else say(found)
+        reports = compile_jobs(int(name.replace(".", "")), [*MEASURED, *GOALS, *OTHERS])
+        print(json.dumps(reports)) if arguments.json else say(reports)
     if arguments.variants:
         print(variants())
 
 
-def say(found: list[dict[str, Any]]) -> None:
-    for row in found:
+def say(reports: list[dict[str, Any]]) -> None:
+    for row in reports:
         print(
             f"{row['capability']:>4} {row['job']:<26}{row['direction']:<8} dt {row['dt']:<6}"
             f"{row['dofs']:>3} dofs {row['dtype']}: {row['seconds']:4.1f} s, "

@@ -20,7 +20,7 @@ from trajcli.kernels.program import Band, Cascade, Operands, Program
 
 
 class Expected(NamedTuple):
-    """Four arrays [B, T, D] and, alike, the magnitudes that the promised error is a part of.
+    """Four arrays [B, T, D] and as many of the magnitudes that the error bound is relative to.
 
     That of a sum is the sum's own, that of a difference is that of all that is subtracted.
     """
@@ -41,9 +41,9 @@ def forward(program: Program, operands: Operands, number: Any = np.longdouble) -
             goal = state(operands.goal, operands.goal_index, b, actions, number)
             rows.append(band(program, actions, start, goal, dt))
     _, _, dofs = operands.actions.shape
-    found = np.array(rows, dtype=object if number is Fraction else number)
-    found = found.reshape(len(rows), program.rows, 2, 4, dofs)
-    return Expected(*([found[:, :, k, m] for m in range(4)] for k in range(2)))
+    result = np.array(rows, dtype=object if number is Fraction else number)
+    result = result.reshape(len(rows), program.rows, 2, 4, dofs)
+    return Expected(*([result[:, :, k, m] for m in range(4)] for k in range(2)))
 
 
 def numbers(values: Any, number: Any) -> Any:
@@ -56,12 +56,12 @@ def numbers(values: Any, number: Any) -> Any:
 def state(parts: Any, index: Any, b: int, like: Any, number: Any) -> list[Any]:
     """The four parts of the state of trajectory b, each [D]."""
     zero = numbers(np.zeros(like.shape[1]), number)
-    found = []
+    result = []
     for part in parts:
         row = 0 if part is not None and len(part) == 1 else b
         row = row if index is None else int(index[b])
-        found.append(zero if part is None else numbers(part[row], number))
-    return found
+        result.append(zero if part is None else numbers(part[row], number))
+    return result
 
 
 # -- the cascade ------------------------------------------------------------------------------
@@ -103,12 +103,12 @@ def recorded_cascade(positions: Any, dt: list[Any]) -> list[Any]:
     columns = [[list(positions)], [[abs(x) for x in positions]]]
     for m in (1, 2, 3):
         for sign, column in zip((-1, 1), columns, strict=True):
-            below, found = column[-1], []
+            below, result = column[-1], []
             for t in range(len(positions)):
                 step = dt[t - 1] if len(dt) > 1 else dt[0]
-                found.append((below[t] + sign * below[t - 1]) / step)
-            fill = found[m] if m < len(positions) else positions[0] * 0
-            column.append([fill] * min(m, len(positions)) + found[m:])
+                result.append((below[t] + sign * below[t - 1]) / step)
+            fill = result[m] if m < len(positions) else positions[0] * 0
+            column.append([fill] * min(m, len(positions)) + result[m:])
     return [[[x[t] for x in column] for column in columns] for t in range(len(positions))]
 
 
@@ -198,22 +198,22 @@ def adjoint(
     """The gradients of the actions, the parts of the start and those of the goal, and the sums of
     the magnitudes that each is the sum of.
 
-    places: the actions whose gradients are asked for; all, unless told.
+    places: the actions whose gradients are computed, by default all.
     """
     batch, horizon, dofs = operands.actions.shape
     places = range(horizon) if places is None else places
-    found: list[list[Any]] = [[], []]
+    result: list[list[Any]] = [[], []]
     for b in range(batch):
         dt = operands.dt[b if len(operands.dt) > 1 else 0][None]
         columns = matrix(program, horizon, places, dt, number)
-        asked = [None if g is None else numbers(g[b], number) for g in upstream]
+        grads = [None if g is None else numbers(g[b], number) for g in upstream]
         for k, of in enumerate((lambda x: x, abs)):
-            terms = [of(a).T @ of(g) for a, g in zip(columns, asked, strict=True) if g is not None]
+            terms = [of(a).T @ of(g) for a, g in zip(columns, grads, strict=True) if g is not None]
             zero = numbers(np.zeros((len(places) + 8, dofs)), number)
-            found[k].append(sum(terms, zero))
+            result[k].append(sum(terms, zero))
     n = len(places)
     split = []
-    for kind in found:
+    for kind in result:
         values = np.array(kind).reshape(batch, n + 8, dofs)
         parts = [values[:, n + m] for m in range(8)]
         split.append([values[:, :n], *parts])

@@ -28,20 +28,20 @@ from kernels.comparison import (
     rows,
 )
 
-each_job = pytest.mark.parametrize("work", BANDS, ids=str)
+every_job = pytest.mark.parametrize("work", BANDS, ids=str)
 
 LONG = [(3, 320, 5), (1, 900, 3), (2, 130, 33)]
 """More than a few vectors hold."""
 
 
-@each_job
+@every_job
 def test_rows_are_exact_for_every_shape_of_dt(work: Job, backend: str) -> None:
     for k, form in enumerate(work.forms):
         for horizon in sorted({max(horizon, work.least) for horizon in (1, 2, 6)}):
             assert_rows(backend, case(work, (2, horizon, 2), form, "float64", k), Fraction)
 
 
-@each_job
+@every_job
 def test_rows_are_right_for_any_number_of_dofs(work: Job, backend: str) -> None:
     for k, dofs in enumerate(DOFS):
         form, states, dtype = work.forms[k % len(work.forms)], STATES[k % 3], DTYPES[k // 2 % 2]
@@ -55,14 +55,14 @@ def test_long_trajectories_are_right(work: Job, backend: str) -> None:
         assert_rows(backend, case(work, (batch, horizon // steps, dofs), form, DTYPES[k % 2], k))
 
 
-@each_job
+@every_job
 def test_very_long_trajectories_are_those_of_torch(work: Job, compiled: str) -> None:
     """More than any tile holds: they are done in pieces."""
     offset, steps = BANDS.index(work), dict(work.options).get("steps", 1)
     for k, (batch, horizon, dofs) in enumerate(((2, 4500, 7), (17, 1300, 1))):
         form, dtype = work.forms[(k + offset) % len(work.forms)], DTYPES[(k + offset) % 2]
-        given = case(work, (batch, horizon // steps, dofs), form, dtype)
-        assert_rows_of_torch(compiled, given)
+        sample = case(work, (batch, horizon // steps, dofs), form, dtype)
+        assert_rows_of_torch(compiled, sample)
 
 
 def test_very_many_are_those_of_torch(compiled: str) -> None:
@@ -94,34 +94,34 @@ def test_any_table_and_any_windows_are_right(backend: str) -> None:
 def test_derivatives_of_what_stands_still_are_zero(work: Job, backend: str) -> None:
     """At any step, and however far from zero it stands."""
     for dofs in (1, 7):
-        given = case(work, (3, 9, dofs), work.forms[-1], "float64")
+        sample = case(work, (3, 9, dofs), work.forms[-1], "float64")
         place = np.full((1, dofs), 1234.56789)
         actions = np.broadcast_to(place, (3, 9, dofs))
         still = [place, None, None, None]
-        operands = given.operands._replace(
+        operands = sample.operands._replace(
             actions=actions, start=still, goal=still, start_index=None, goal_index=None
         )
-        position, *derivatives = rows(backend, replace(given, operands=operands))
-        for name, found in zip(NAMES[1:], derivatives, strict=True):
-            assert not found.any(), name
+        position, *derivatives = rows(backend, replace(sample, operands=operands))
+        for name, result in zip(NAMES[1:], derivatives, strict=True):
+            assert not result.any(), name
         assert (position == 1234.56789).all()
 
 
 @pytest.mark.parametrize("work", [*BANDS[:4], BANDS[7]], ids=str)
 def test_what_is_not_finite_reaches_only_windows_that_hold_it(work: Job, backend: str) -> None:
     for value, dofs in ((np.nan, 7), (np.inf, 1), (-np.inf, 3)):
-        given = case(work, (9, 12, dofs), work.forms[-1])
-        clean = rows(backend, given)
-        actions = given.operands.actions.copy()
+        sample = case(work, (9, 12, dofs), work.forms[-1])
+        clean = rows(backend, sample)
+        actions = sample.operands.actions.copy()
         actions[4, 6, dofs - 1] = value
-        found = rows(backend, replace(given, operands=given.operands._replace(actions=actions)))
-        begin, point = given.program.windows.first(), 6 + len(given.program.head)
-        holds = (begin <= point) & (point < begin + given.program.width)
-        reached = np.zeros(found[0].shape, bool)
-        reached[4, given.program.start_row :, dofs - 1] = holds
-        for after, before in zip(found, clean, strict=True):
+        result = rows(backend, replace(sample, operands=sample.operands._replace(actions=actions)))
+        begin, point = sample.program.windows.first(), 6 + len(sample.program.head)
+        holds = (begin <= point) & (point < begin + sample.program.width)
+        reached = np.zeros(result[0].shape, bool)
+        reached[4, sample.program.start_row :, dofs - 1] = holds
+        for after, before in zip(result, clean, strict=True):
             np.testing.assert_array_equal(after[~reached], before[~reached])
-        assert not np.isfinite(found[0][reached]).all()
+        assert not np.isfinite(result[0][reached]).all()
 
 
 @pytest.mark.parametrize("work", BANDS[::3], ids=str)

@@ -13,20 +13,20 @@ from kernels.comparison import (
     assert_same_gradients_without_others,
 )
 
-each_job = pytest.mark.parametrize("work", BANDS, ids=str)
+every_job = pytest.mark.parametrize("work", BANDS, ids=str)
 
 LONG = [(3, 320, 5), (1, 900, 3), (2, 130, 33)]
 """More than a few vectors hold."""
 
 
-@each_job
+@every_job
 def test_gradients_are_exact_for_every_shape_of_dt(work: Job, backend: str) -> None:
     for k, form in enumerate(work.forms):
         for horizon in sorted({max(horizon, work.least) for horizon in (1, 4)}):
             assert_gradients(backend, case(work, (2, horizon, 1), form, "float64", k), Fraction)
 
 
-@each_job
+@every_job
 def test_gradients_are_right_for_any_number_of_dofs(work: Job, backend: str) -> None:
     for k, dofs in enumerate(DOFS):
         form = work.forms[k % len(work.forms)]
@@ -41,14 +41,14 @@ def test_those_of_long_trajectories_are_right(work: Job, backend: str) -> None:
         assert_gradients(backend, case(work, shape, form, DTYPES[k % 2], k))
 
 
-@each_job
+@every_job
 def test_those_of_very_long_trajectories_are_those_of_torch(work: Job, compiled: str) -> None:
     """More than any tile holds: they are done in pieces."""
     offset, steps = BANDS.index(work), dict(work.options).get("steps", 1)
     for k, (batch, horizon, dofs) in enumerate(((2, 4500, 7), (17, 1300, 1))):
         form, dtype = work.forms[(k + offset) % len(work.forms)], DTYPES[(k + offset) % 2]
-        given = case(work, (batch, horizon // steps, dofs), form, dtype)
-        assert_gradients_of_torch(compiled, given)
+        sample = case(work, (batch, horizon // steps, dofs), form, dtype)
+        assert_gradients_of_torch(compiled, sample)
 
 
 def test_those_of_very_many_are_those_of_torch(compiled: str) -> None:

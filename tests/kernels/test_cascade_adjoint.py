@@ -13,27 +13,27 @@ from kernels.comparison import (
     assert_same_gradients_without_others,
 )
 
-each_job = pytest.mark.parametrize("work", CASCADES, ids=str)
+every_job = pytest.mark.parametrize("work", CASCADES, ids=str)
 
 LONG = [(3, 320, 5), (1, 900, 3), (2, 130, 33)]
 """More than a few vectors hold."""
 
 
-@each_job
+@every_job
 def test_gradients_are_exact_for_every_shape_of_dt(work: Job, backend: str) -> None:
     for k, form in enumerate(work.forms):
         for horizon in (1, 2, 3, 5):
             assert_gradients(backend, case(work, (2, horizon, 2), form, "float64", k), Fraction)
 
 
-@each_job
+@every_job
 def test_gradients_are_right_for_any_number_of_dofs(work: Job, backend: str) -> None:
     for k, dofs in enumerate(DOFS):
         for form in work.forms:
             assert_gradients(backend, case(work, (5, 7, dofs), form, DTYPES[k // 2 % 2], k))
 
 
-@each_job
+@every_job
 def test_those_of_long_trajectories_are_right(work: Job, backend: str) -> None:
     offset = CASCADES.index(work)
     for k, shape in enumerate(LONG):
@@ -41,14 +41,14 @@ def test_those_of_long_trajectories_are_right(work: Job, backend: str) -> None:
         assert_gradients(backend, case(work, shape, form, DTYPES[(k + offset // 2) % 2], k))
 
 
-@each_job
+@every_job
 def test_those_of_very_long_trajectories_are_those_of_torch(work: Job, compiled: str) -> None:
     """More than any tile holds: they are done in pieces."""
     offset, steps = CASCADES.index(work), dict(work.options).get("steps", 1)
     for k, (batch, horizon, dofs) in enumerate(((2, 4500, 7), (17, 1300, 1))):
         form, dtype = work.forms[(k + offset) % len(work.forms)], DTYPES[(k + offset) % 2]
-        given = case(work, (batch, horizon // steps, dofs), form, dtype)
-        assert_gradients_of_torch(compiled, given)
+        sample = case(work, (batch, horizon // steps, dofs), form, dtype)
+        assert_gradients_of_torch(compiled, sample)
 
 
 def test_those_of_very_many_are_those_of_torch(compiled: str) -> None:
@@ -58,7 +58,7 @@ def test_those_of_very_many_are_those_of_torch(compiled: str) -> None:
 
 
 @pytest.mark.parametrize("frames", ["actions", "curobo"])
-@each_job
+@every_job
 def test_actions_that_are_not_used_have_none(work: Job, frames: str, backend: str) -> None:
     if work.recorded:
         pytest.skip("a recording has the rows it has")
@@ -72,7 +72,7 @@ def test_random_cases_are_right(group: int, backend: str) -> None:
         assert_gradients(backend, drawn)
 
 
-@each_job
+@every_job
 def test_a_trajectory_has_the_same_bits_alone(work: Job, backend: str) -> None:
     for shape in ((11, 9, 1), (6, 40, 3), (5, 9, 7), (3, 9, 33)):
         assert_same_gradients_alone(backend, case(work, shape, "[B,H]"))

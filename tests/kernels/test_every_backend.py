@@ -61,11 +61,11 @@ DTYPES = ("float32", "float64")
 _known: dict[tuple[Any, str, int], Any] = {}
 
 
-def once(work: Callable[[Problem], Any], given: Problem) -> Any:
+def once(work: Callable[[Problem], Any], sample: Problem) -> Any:
     """What the work finds, found once for all instruction sets."""
-    key = work, str(given), given.seed
+    key = work, str(sample), sample.seed
     if key not in _known:
-        _known[key] = work(given)
+        _known[key] = work(sample)
     return _known[key]
 
 
@@ -132,14 +132,14 @@ class Problem:
         return int(self.actions.shape[1])
 
     def arguments(self, actions: Any, dt: Any, start: list[Any], goal: list[Any]) -> dict[str, Any]:
-        given = {"actions": actions, "dt": dt, "mode": self.mode, "dtype": self.dtype}
-        given["start"] = "first" if self.recorded else State(*start)
+        sample = {"actions": actions, "dt": dt, "mode": self.mode, "dtype": self.dtype}
+        sample["start"] = "first" if self.recorded else State(*start)
         if goal:
-            given["goal"] = State(*goal)
-        return given | self.options
+            sample["goal"] = State(*goal)
+        return sample | self.options
 
     def upstream(self, rows: int) -> Any:
-        """What is asked of the outputs: [4, B, T, D], of values float32 has."""
+        """Gradients of the outputs, [4, B, T, D], of values that float32 has."""
         batch, _, dofs = self.actions.shape
         drawn = np.random.default_rng(self.seed).standard_normal((4, batch, rows, dofs))
         drawn *= np.array([part in self.used for part in PARTS])[:, None, None, None]
@@ -178,57 +178,57 @@ def problem(
     )
 
 
-def results(given: Problem, backend: str = "torch") -> dict[str, Any]:
+def results(sample: Problem, backend: str = "torch") -> dict[str, Any]:
     """Outputs and gradients by name, on tensors."""
-    inputs = [given.actions, given.dt, *given.start, *given.goal]
+    inputs = [sample.actions, sample.dt, *sample.start, *sample.goal]
     leaves = [torch.tensor(values, requires_grad=True) for values in inputs]
     states = leaves[2:]
-    count = len(given.start)
-    found = integrate(
-        **given.arguments(*leaves[:2], states[:count], states[count:]), backend=backend
+    count = len(sample.start)
+    result = integrate(
+        **sample.arguments(*leaves[:2], states[:count], states[count:]), backend=backend
     )
-    outputs = [getattr(found, part) for part in PARTS]
-    kept = [m for m in range(4) if PARTS[m] in given.used]
-    asked = torch.as_tensor(given.upstream(outputs[0].shape[1])).to(outputs[0].dtype)
+    outputs = [getattr(result, part) for part in PARTS]
+    used = [m for m in range(4) if PARTS[m] in sample.used]
+    upstream = torch.as_tensor(sample.upstream(outputs[0].shape[1])).to(outputs[0].dtype)
     grads = torch.autograd.grad(
-        [outputs[m] for m in kept],
+        [outputs[m] for m in used],
         leaves,
-        [asked[m] for m in kept],
+        [upstream[m] for m in used],
         allow_unused=True,
         materialize_grads=True,
     )
     values = {part: out.detach().numpy() for part, out in zip(PARTS, outputs, strict=True)}
-    of = zip(names_of_gradients(given), grads, strict=True)
+    of = zip(names_of_gradients(sample), grads, strict=True)
     return values | {name: grad.numpy() for name, grad in of}
 
 
-def names_of_gradients(given: Problem) -> list[str]:
-    states = [("start", given.start), ("goal", given.goal)]
+def names_of_gradients(sample: Problem) -> list[str]:
+    states = [("start", sample.start), ("goal", sample.goal)]
     parts = [f"{role} {part}" for role, values in states for part in PARTS[: len(values)]]
     return [f"gradient of {name}" for name in ("actions", "dt", *parts)]
 
 
-def on_numpy(given: Problem, backend: str) -> dict[str, Any]:
+def on_numpy(sample: Problem, backend: str) -> dict[str, Any]:
     """Outputs by name, on NumPy arrays."""
-    arguments = given.arguments(given.actions, given.dt, given.start, given.goal)
-    found = integrate(**arguments, backend=backend)
-    return {part: getattr(found, part) for part in PARTS}
+    arguments = sample.arguments(sample.actions, sample.dt, sample.start, sample.goal)
+    result = integrate(**arguments, backend=backend)
+    return {part: getattr(result, part) for part in PARTS}
 
 
-def assert_near(found: Any, want: Any, size: Any, what: str, relative: float = 1e-12) -> None:
+def assert_near(result: Any, want: Any, size: Any, what: str, relative: float = 1e-12) -> None:
     """Within that part of ``size``, the magnitude of what was added up; float32 within a unit in
     the last place of it more."""
-    assert found.shape == want.shape, what
+    assert result.shape == want.shape, what
     allowed = relative * np.broadcast_to(size, want.shape)
-    if found.dtype == np.float32:
+    if result.dtype == np.float32:
         allowed = allowed + np.spacing(np.abs(want).astype(np.float32))
-    off = np.abs(found.astype(np.float64) - want)
+    off = np.abs(result.astype(np.float64) - want)
     wrong = ~(off <= allowed)
     if wrong.any():
         first = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise AssertionError(
             f"{what}: {wrong.sum()} of {wrong.size} values are wrong, the first at {first}: "
-            f"{found[first]!r} for {want[first]!r}"
+            f"{result[first]!r} for {want[first]!r}"
         )
 
 
@@ -243,11 +243,11 @@ def exact_weights(key: Key, steps: tuple[Fraction, ...]) -> Any:
 
     Inputs: the actions, the parts of the start, those of the goal.
     """
-    mode, given, recorded, horizon = key
-    options = dict(given)
+    mode, sample, recorded, horizon = key
+    options = dict(sample)
     goals = 0 if options.get("ends") != "goal" else 1 if mode == "central" else 4
     count = horizon + (0 if recorded else 4) + goals
-    found = []
+    result = []
     for k in range(count):
         unit = [Fraction(int(i == k)) for i in range(count)]
         actions, start, goal = unit[:horizon], unit[horizon : horizon + 4], unit[horizon + 4 :]
@@ -268,8 +268,8 @@ def exact_weights(key: Key, steps: tuple[Fraction, ...]) -> Any:
             columns = exact.cascade(actions, start, steps, ORDERS[mode], scheme)
         if options.get("frames") == "actions":
             columns = [column[1:] for column in columns]
-        found.append(columns)
-    return np.array(found, dtype=object)
+        result.append(columns)
+    return np.array(result, dtype=object)
 
 
 @cache
@@ -282,68 +282,68 @@ def slopes_of(key: Key, steps: tuple[Fraction, ...], each: bool) -> list[Any]:
     """How the weights change with each step, or with all of them together."""
     tiny = Fraction(1, 2**100)
     here = exact_weights(key, steps)
-    found = []
+    result = []
     for k in range(len(steps) if each else 1):
         there = tuple(dt + tiny * (k == i or not each) for i, dt in enumerate(steps))
-        found.append(((exact_weights.__wrapped__(key, there) - here) / tiny).astype(np.float64))
-    return found
+        result.append(((exact_weights.__wrapped__(key, there) - here) / tiny).astype(np.float64))
+    return result
 
 
-def expected(given: Problem) -> dict[str, tuple[Any, Any]]:
+def expected(sample: Problem) -> dict[str, tuple[Any, Any]]:
     """Outputs and gradients by name, each with the magnitudes of what they are sums of."""
-    batch, horizon, dofs = given.actions.shape
-    key = (given.mode, tuple(given.options.items()), given.recorded, horizon)
-    of_each = given.form not in EVEN
-    states = np.array([*given.start, *given.goal], dtype=np.float64).reshape(-1, batch, dofs)
-    steps = np.broadcast_to(given.dt, (batch, horizon - given.recorded))
-    found: dict[str, list[Any]] = {}
+    batch, horizon, dofs = sample.actions.shape
+    key = (sample.mode, tuple(sample.options.items()), sample.recorded, horizon)
+    of_each = sample.form not in EVEN
+    states = np.array([*sample.start, *sample.goal], dtype=np.float64).reshape(-1, batch, dofs)
+    steps = np.broadcast_to(sample.dt, (batch, horizon - sample.recorded))
+    result: dict[str, list[Any]] = {}
     for b in range(batch):
-        inputs = np.concatenate([given.actions[b], states[:, b]])
+        inputs = np.concatenate([sample.actions[b], states[:, b]])
         row = tuple(map(Fraction, steps[b].tolist()))
         weights = weights_of(key, row)
-        asked = given.upstream(weights.shape[2])[:, b].astype(np.float64)
+        upstream = sample.upstream(weights.shape[2])[:, b].astype(np.float64)
         slopes = np.array(slopes_of(key, row, of_each))
         outputs, grads, by_dt = (
             [np.einsum(rule, *map(kind, terms)) for kind in (np.array, np.abs)]
             for rule, *terms in (
                 ("imt,id->mtd", weights, inputs),
-                ("imt,mtd->id", weights, asked),
-                ("simt,id,mtd->s", slopes, inputs, asked),
+                ("imt,mtd->id", weights, upstream),
+                ("simt,id,mtd->s", slopes, inputs, upstream),
             )
         )
-        if given.mode in ("central", "bspline"):  # of points, which are subtracted and divided
-            knot = float(min(row)) * given.options.get("steps", 1)
+        if sample.mode in ("central", "bspline"):  # of points, which are subtracted and divided
+            knot = float(min(row)) * sample.options.get("steps", 1)
             over = knot ** -np.arange(4.0)
-            of_states = [knot**m for part in (given.start, given.goal) for m in range(len(part))]
+            of_states = [knot**m for part in (sample.start, sample.goal) for m in range(len(part))]
             powers = np.array([1.0] * horizon + of_states)
             outputs[1] = outputs[1] + over[:, None, None] * np.abs(inputs * powers[:, None]).max(0)
-            most = (over[:, None] * np.abs(asked).max(1)).sum(0)
-            grads[1] = grads[1] + powers[:, None] * most
-        names = names_of_gradients(given)
+            bound = (over[:, None] * np.abs(upstream).max(1)).sum(0)
+            grads[1] = grads[1] + powers[:, None] * bound
+        names = names_of_gradients(sample)
         one = {part: [x[m] for x in outputs] for m, part in enumerate(PARTS)}
         one |= {names[0]: [x[:horizon] for x in grads], names[1]: by_dt}
         one |= {name: [x[horizon + k] for x in grads] for k, name in enumerate(names[2:])}
         for name, pair in one.items():
-            found.setdefault(name, []).append(pair)
-    both = {name: [np.stack(x) for x in zip(*pairs, strict=True)] for name, pairs in found.items()}
+            result.setdefault(name, []).append(pair)
+    both = {name: [np.stack(x) for x in zip(*pairs, strict=True)] for name, pairs in result.items()}
     by_dt = both["gradient of dt"]
-    if given.form in ("number", "[H]"):
+    if sample.form in ("number", "[H]"):
         by_dt = [x.sum(0) for x in by_dt]
-    both["gradient of dt"] = [x.reshape(given.dt.shape) for x in by_dt]
+    both["gradient of dt"] = [x.reshape(sample.dt.shape) for x in by_dt]
     return {name: (values, sizes) for name, (values, sizes) in both.items()}
 
 
-def of_dt(given: Problem) -> float:
+def of_dt(sample: Problem) -> float:
     """How near a gradient of dt can come: it is found from the outputs as they are rounded."""
-    return 2.0**-22 if (given.dtype or given.actions.dtype) == "float32" else 1e-12
+    return 2.0**-22 if (sample.dtype or sample.actions.dtype) == "float32" else 1e-12
 
 
-def assert_exact(given: Problem, backend: str, note: str = "") -> None:
-    want = once(expected, given)
-    for found in (results(given, backend), on_numpy(given, backend)):
-        for name, values in found.items():
-            relative = of_dt(given) if name == "gradient of dt" else 1e-12
-            assert_near(values, *want[name], f"{name} of {given}{note}", relative)
+def assert_exact(sample: Problem, backend: str, note: str = "") -> None:
+    want = once(expected, sample)
+    for result in (results(sample, backend), on_numpy(sample, backend)):
+        for name, values in result.items():
+            relative = of_dt(sample) if name == "gradient of dt" else 1e-12
+            assert_near(values, *want[name], f"{name} of {sample}{note}", relative)
 
 
 # -- tests -----------------------------------------------------------------------------------
@@ -367,24 +367,24 @@ LONG = [(3, 320, 5), (2, 700, 7), (9, 1600, 1), (3, 1400, 3), (2, 600, 9), (2, 1
 """H·D beyond 1536, and but for the first two beyond 4096: more than any tile or cache has."""
 
 
-def assert_agree(given: Problem, backend: str, note: str = "") -> None:
+def assert_agree(sample: Problem, backend: str, note: str = "") -> None:
     """Outputs as torch has them to 1e-12 of the largest along the trajectory and dof, gradients to
     that of the largest there is; of dt, of all the terms that it is the sum of."""
-    want = once(results, given)
-    relative = max(1e-12, 1.2e-16 * given.horizon)
-    asked = np.abs(given.upstream(want["position"].shape[1]))
+    want = once(results, sample)
+    relative = max(1e-12, 1.2e-16 * sample.horizon)
+    upstream = np.abs(sample.upstream(want["position"].shape[1]))
     peaks = np.array([np.abs(want[part]).max(1) for part in PARTS], dtype=np.float64)
-    terms = float(np.einsum("mbtd,mbd->", asked, peaks) / np.min(given.dt))
-    for found in (results(given, backend), on_numpy(given, backend)):
-        for name, values in found.items():
+    terms = float(np.einsum("mbtd,mbd->", upstream, peaks) / np.min(sample.dt))
+    for result in (results(sample, backend), on_numpy(sample, backend)):
+        for name, values in result.items():
             target, within = want[name].astype(np.float64), relative
             size: Any = np.abs(target).max(1, keepdims=True) if name in PARTS else 0
             if name == "gradient of dt":
-                size, within = terms, max(relative, of_dt(given))
+                size, within = terms, max(relative, of_dt(sample))
             elif name not in PARTS:
                 size = np.abs(target).max()
             assert values.dtype == want[name].dtype
-            assert_near(values, target, size, f"{name} of {given}{note}", within)
+            assert_near(values, target, size, f"{name} of {sample}{note}", within)
 
 
 @each_mode
@@ -394,8 +394,8 @@ def test_long_trajectories_have_the_results_and_gradients_of_torch(
     """Work that is done in several pieces comes to the same, for any shape of dt."""
     forms = EVEN if case[0] == "bspline" else FORMS
     offset = MODES.index(case)
-    some = 2 if case in BSPLINES else 1  # of which there are many
-    for k, shape in enumerate(LONG[offset % some :: some]):
+    stride = 2 if case in BSPLINES else 1  # of which there are many
+    for k, shape in enumerate(LONG[offset % stride :: stride]):
         form, dtype = forms[(k + offset) % len(forms)], DTYPES[(k + offset // 2) % 2]
         assert_agree(problem(case, shape, form, dtype, k), compiled)
     if case in CASCADES:
@@ -421,17 +421,17 @@ def random_problems(seed: int, count: int) -> Iterator[Problem]:
         if not recorded and mode != "bspline":
             more["frames"] = rng.choice(("full", "actions", "curobo"))
         form = rng.choice(EVEN if mode == "bspline" else FORMS)
-        given = problem(case, shape, form, rng.choice(DTYPES), rng.randrange(2**31), **more)
-        given.dtype = rng.choice((None, None, *DTYPES))
-        given.used = tuple(rng.sample(PARTS, rng.choice((1, 3, 4, 4))))
-        yield given
+        sample = problem(case, shape, form, rng.choice(DTYPES), rng.randrange(2**31), **more)
+        sample.dtype = rng.choice((None, None, *DTYPES))
+        sample.used = tuple(rng.sample(PARTS, rng.choice((1, 3, 4, 4))))
+        yield sample
 
 
 @pytest.mark.parametrize("batch", range(4))
 def test_random_cases_have_the_results_and_gradients_of_torch(batch: int, compiled: str) -> None:
     """Nothing that can be put together from modes, options, shapes and types breaks a kernel."""
-    for k, given in enumerate(random_problems(SEED + batch, 25)):
-        assert_agree(given, compiled, f"\nTRAJCLI_SEED={SEED}, batch {batch}, case {k}")
+    for k, sample in enumerate(random_problems(SEED + batch, 25)):
+        assert_agree(sample, compiled, f"\nTRAJCLI_SEED={SEED}, batch {batch}, case {k}")
 
 
 @pytest.mark.parametrize("batch", range(2))
@@ -442,5 +442,5 @@ def test_short_random_cases_are_exact(batch: int, backend: str) -> None:
         case = rng.choice([CASCADES, CASCADES, CENTRAL, BSPLINES][rng.randrange(4)])
         shape = (rng.randint(1, 4), rng.randint(5, 7), rng.choice(DOFS))
         form = rng.choice(EVEN if case[0] == "bspline" else FORMS)
-        given = problem(case, shape, form, rng.choice(DTYPES), rng.randrange(2**31))
-        assert_exact(given, backend, f"\nTRAJCLI_SEED={SEED}, batch {batch}, case {k}")
+        sample = problem(case, shape, form, rng.choice(DTYPES), rng.randrange(2**31))
+        assert_exact(sample, backend, f"\nTRAJCLI_SEED={SEED}, batch {batch}, case {k}")

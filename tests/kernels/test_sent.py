@@ -14,18 +14,18 @@ from trajcli import UsageError, arrays
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
     """What goes to a device that is none: it stays where it is."""
-    to, found = torch.Tensor.to, []
+    to, calls = torch.Tensor.to, []
 
-    def send(self: torch.Tensor, *given: Any, **more: Any) -> torch.Tensor:
-        if given and given[0] == "cuda":
-            found.append(self)
+    def send(self: torch.Tensor, *arguments: Any, **more: Any) -> torch.Tensor:
+        if arguments and arguments[0] == "cuda":
+            calls.append(self)
             return self.clone()
-        return to(self, *given, **more)
+        return to(self, *arguments, **more)
 
     monkeypatch.setattr(torch.Tensor, "to", send)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(arrays, "_cache", {})
-    return found
+    return calls
 
 
 def test_small_arrays_are_sent_once(sent):

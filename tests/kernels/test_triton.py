@@ -38,12 +38,12 @@ pytestmark = [
     ),
 ]
 
-SOME = [job("jerk", scheme="foh"), job("clique"), job("central"), job("bspline", ends="goal")]
+WORKS = [job("jerk", scheme="foh"), job("clique"), job("central"), job("bspline", ends="goal")]
 
 
-def assert_right(given: Case) -> None:
-    assert_rows("triton", given)
-    assert_gradients("triton", given)
+def assert_right(sample: Case) -> None:
+    assert_rows("triton", sample)
+    assert_gradients("triton", sample)
 
 
 MODES = [*CASCADES, *BANDS[:5], *BANDS[5::3]]
@@ -57,7 +57,7 @@ def test_every_mode_is_right(work):
     assert_right(case(work, shape, form, DTYPES[k % 2], k, STATES[k % 3]))
 
 
-@pytest.mark.parametrize("work", [*SOME, job("central", recorded=True)], ids=str)
+@pytest.mark.parametrize("work", [*WORKS, job("central", recorded=True)], ids=str)
 def test_every_shape_of_dt_is_right(work):
     for k, form in enumerate(work.forms):
         assert_right(case(work, (2, max(work.least, 6), 3), form, "float64", k))
@@ -65,13 +65,13 @@ def test_every_shape_of_dt_is_right(work):
 
 @pytest.mark.parametrize("dofs", [*DOFS, 130])
 def test_any_number_of_dofs_is_right(dofs):
-    work = SOME[DOFS.index(dofs) % 3] if dofs in DOFS else SOME[0]
+    work = WORKS[DOFS.index(dofs) % 3] if dofs in DOFS else WORKS[0]
     assert_right(case(work, (4 if dofs > 9 else 130 // dofs, 5, dofs), "[B,1]", "float32", dofs))
 
 
 @pytest.mark.parametrize("horizon", [1, 2, 3, 4, 5, 8, 13])
 def test_any_number_of_actions_is_right(horizon):
-    works = [SOME[horizon % 4], job("clique", recorded=True), job("central", frames="curobo")]
+    works = [WORKS[horizon % 4], job("clique", recorded=True), job("central", frames="curobo")]
     for work in works:
         assert_right(case(work, (2, horizon, 2), work.forms[-1], "float32", horizon))
 
@@ -81,45 +81,45 @@ def test_bands_of_any_form_are_right(seed):
     assert_right(odd_band(seed))
 
 
-@pytest.mark.parametrize("work", SOME[::2], ids=str)
+@pytest.mark.parametrize("work", WORKS[::2], ids=str)
 def test_bits_depend_on_nothing_beside(work):
-    given = case(work, (19, 5, 7), "[B,H]", "float32")
-    assert_same_alone("triton", given)
-    assert_same_gradients_alone("triton", given)
-    given = case(work, (1, 4, 3), "[1,1]", "float32")
-    assert_same_without_others("triton", given)
-    assert_same_gradients_without_others("triton", given)
+    sample = case(work, (19, 5, 7), "[B,H]", "float32")
+    assert_same_alone("triton", sample)
+    assert_same_gradients_alone("triton", sample)
+    sample = case(work, (1, 4, 3), "[1,1]", "float32")
+    assert_same_without_others("triton", sample)
+    assert_same_gradients_without_others("triton", sample)
 
 
-@pytest.mark.parametrize("work", SOME, ids=str)
+@pytest.mark.parametrize("work", WORKS, ids=str)
 def test_an_index_of_no_state_gives_nan_in_its_own_trajectory(work):
-    given = case(work, (4, 5, 3), "[1,1]", "float32", 0, "indexed")
+    sample = case(work, (4, 5, 3), "[1,1]", "float32", 0, "indexed")
     states = [np.ones((3, 3), np.float32)] * 4
     index, clean = np.array([0, 3, 2, -1]), np.array([0, 0, 2, 2])
-    operands = given.operands._replace(start=states, start_index=index)
-    found = rows("triton", replace(given, operands=operands))
-    want = rows("triton", replace(given, operands=operands._replace(start_index=clean)))
-    for a, b in zip(found, want, strict=True):
+    operands = sample.operands._replace(start=states, start_index=index)
+    result = rows("triton", replace(sample, operands=operands))
+    want = rows("triton", replace(sample, operands=operands._replace(start_index=clean)))
+    for a, b in zip(result, want, strict=True):
         np.testing.assert_array_equal(a[[0, 2]], b[[0, 2]])
         assert np.isnan(a[[1, 3], 0]).all()
 
 
-@pytest.mark.parametrize("work", SOME, ids=str)
+@pytest.mark.parametrize("work", WORKS, ids=str)
 def test_what_is_not_finite_stays_in_its_dof(work):
-    given = case(work, (3, 9, 3), "[1,1]", "float64")
-    actions = given.operands.actions.copy()
+    sample = case(work, (3, 9, 3), "[1,1]", "float64")
+    actions = sample.operands.actions.copy()
     actions[1, 4, 2] = np.nan
-    spoilt = replace(given, operands=given.operands._replace(actions=actions))
-    for a, b in zip(rows("triton", spoilt), rows("triton", given), strict=True):
+    spoilt = replace(sample, operands=sample.operands._replace(actions=actions))
+    for a, b in zip(rows("triton", spoilt), rows("triton", sample), strict=True):
         others = np.ones(a.shape, bool)
         others[1, :, 2] = False
         np.testing.assert_array_equal(a[others], b[others])
         assert not np.isfinite(a[1, :, 2]).all()
 
 
-@pytest.mark.parametrize("work", SOME, ids=str)
+@pytest.mark.parametrize("work", WORKS, ids=str)
 def test_arrays_may_lie_anyhow_in_memory(work):
-    given = case(work, (3, 6, 5), "[B,1]", "float32", 2)
+    sample = case(work, (3, 6, 5), "[B,1]", "float32", 2)
 
     def spread(array: torch.Tensor) -> torch.Tensor:
         """A view with gaps between dofs and between trajectories."""
@@ -127,33 +127,33 @@ def test_arrays_may_lie_anyhow_in_memory(work):
         wide[..., 1::2] = array
         return wide[..., 1::2]
 
-    out = [spread(tensor(np.zeros_like(x))) for x in rows("triton", given)]
-    plain = Operands(*map_arrays(tensor, given.operands))
+    out = [spread(tensor(np.zeros_like(x))) for x in rows("triton", sample)]
+    plain = Operands(*map_arrays(tensor, sample.operands))
     states = [[None if x is None else spread(x) for x in parts] for parts in plain[2:4]]
     operands = Operands(spread(plain.actions), plain.dt.expand(-1, 1), *states, *plain[4:])
-    triton_ops.forward(given.program, operands, out)
-    for a, b in zip(out, rows("triton", given), strict=True):
+    triton_ops.forward(sample.program, operands, out)
+    for a, b in zip(out, rows("triton", sample), strict=True):
         np.testing.assert_array_equal(a.cpu(), b)
-    want = gradients("triton", given)
-    found = [spread(tensor(np.zeros_like(x))) for x in want]
-    upstream = [spread(tensor(x)) for x in given.upstream]
-    into = Gradients(found[0], found[1:5], found[5:])
-    triton_ops.adjoint(given.program, operands, upstream, into)
-    for a, b in zip(found, want, strict=True):
+    want = gradients("triton", sample)
+    result = [spread(tensor(np.zeros_like(x))) for x in want]
+    upstream = [spread(tensor(x)) for x in sample.upstream]
+    into = Gradients(result[0], result[1:5], result[5:])
+    triton_ops.adjoint(sample.program, operands, upstream, into)
+    for a, b in zip(result, want, strict=True):
         np.testing.assert_array_equal(a.cpu(), b)
 
 
 def test_gradients_of_what_is_expanded_are_right():
     """Those of a sum are one number in memory."""
-    given = case(job("acceleration"), (3, 6, 5), "[1,1]", "float32")
-    upstream = [np.broadcast_to(np.float32(1), x.shape) for x in given.upstream]
-    want = gradients("triton", replace(given, upstream=upstream))
-    plain = Operands(*map_arrays(tensor, given.operands))
-    found = [tensor(np.zeros_like(x)) for x in want]
-    one = tensor(np.ones((1, 1, 1), np.float32)).expand(given.upstream[0].shape)
-    into = Gradients(found[0], found[1:5], found[5:])
-    triton_ops.adjoint(given.program, plain, [one] * 4, into)
-    for a, b in zip(found, want, strict=True):
+    sample = case(job("acceleration"), (3, 6, 5), "[1,1]", "float32")
+    upstream = [np.broadcast_to(np.float32(1), x.shape) for x in sample.upstream]
+    want = gradients("triton", replace(sample, upstream=upstream))
+    plain = Operands(*map_arrays(tensor, sample.operands))
+    result = [tensor(np.zeros_like(x)) for x in want]
+    one = tensor(np.ones((1, 1, 1), np.float32)).expand(sample.upstream[0].shape)
+    into = Gradients(result[0], result[1:5], result[5:])
+    triton_ops.adjoint(sample.program, plain, [one] * 4, into)
+    for a, b in zip(result, want, strict=True):
         np.testing.assert_array_equal(a.cpu(), b)
 
 

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(bool(toolchain_absence()), reason=toolchain_abse
 
 
 def compiled(folder: Path, *arguments: str) -> Any:
-    """What compile_triton.py says, in a process of its own."""
+    """The report of compile_triton.py, in a separate process."""
     script = Path(__file__).with_name("compile_triton.py")
     environment = {
         **os.environ,
@@ -36,20 +36,20 @@ def compiled(folder: Path, *arguments: str) -> Any:
         "PYTHONPATH": os.pathsep.join([str(script.parents[1]), *sys.path]),
     }
     environment.pop("TRITON_INTERPRET", None)
-    found = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script), *arguments],
         env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stderr[-4000:]
-    return json.loads(found.stdout)
+    assert process.returncode == 0, process.stderr[-4000:]
+    return json.loads(process.stdout)
 
 
 MOST = {"acceleration": 9, "jerk zoh": 16, "central": 20, "bspline 5": 30}
-"""Instructions of the float64 pipe for an element: with 1/64 of the rate of float32, more than
-some 10 keep a card's memory waiting."""
+"""Instructions of the float64 pipe per element: at 1/64 of the rate of float32, more than about 10
+keep a card's memory waiting."""
 
 
 @pytest.mark.parametrize("capability", ["7.5", "8.0", "8.9", "9.0", "12.0"])

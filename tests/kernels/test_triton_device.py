@@ -45,16 +45,16 @@ def buffers(shape: tuple[int, int, int]) -> Gradients:
 @pytest.mark.parametrize("shape", [(20_003, 17, 7), (3, 20_003, 5), (70_000, 40, 1)])
 def test_large_shapes_are_those_of_torch(work, shape):
     program, operands, rows = drawn(work, shape)
-    found = [torch.empty_like(x) for x in rows]
+    result = [torch.empty_like(x) for x in rows]
     want = [torch.empty_like(x) for x in rows]
-    triton_ops.forward(program, operands, found)
+    triton_ops.forward(program, operands, result)
     torch_ops.forward(program, operands, want)
-    for a, b in zip(found, want, strict=True):
+    for a, b in zip(result, want, strict=True):
         off = (a.double() - b.double()).abs() / b.double().abs().amax(1, keepdim=True)
         assert float(off.max()) < 2e-7
     one, two = buffers(shape), buffers(shape)
-    triton_ops.adjoint(program, operands, found, one)
-    torch_ops.adjoint(program, operands, found, two)
+    triton_ops.adjoint(program, operands, result, one)
+    torch_ops.adjoint(program, operands, result, two)
     for a, b in zip([one.actions, *one.start], [two.actions, *two.start], strict=True):
         assert float((a.double() - b.double()).abs().max() / b.double().abs().max()) < 2e-7
 
@@ -74,9 +74,9 @@ def test_kernels_are_captured_in_a_graph_and_replayed(work):
         launch()
     operands.actions.normal_()
     graph.replay()
-    found = [x.clone() for x in (*rows, gradients.actions, *gradients.start)]
+    result = [x.clone() for x in (*rows, gradients.actions, *gradients.start)]
     launch()
-    for a, b in zip(found, (*rows, gradients.actions, *gradients.start), strict=True):
+    for a, b in zip(result, (*rows, gradients.actions, *gradients.start), strict=True):
         assert torch.equal(a, b)
 
 

@@ -1,7 +1,7 @@
 """test_triton.py in Triton's interpreter, where there is no CUDA device.
 
 The interpreter is chosen by an environment variable when triton is first imported, and then holds
-for the whole process: so the tests run in a process of their own, and this one never imports
+for the whole process: so the tests run in a separate process, and this one never imports
 triton.
 """
 
@@ -24,11 +24,11 @@ FILE = Path(__file__).with_name("test_triton.py")
 def interpreter_absence() -> str:
     """Why Triton's interpreter does not run here; empty where it does."""
     try:
-        found = tuple(map(int, version("triton").split(".")[:2]))
+        process = tuple(map(int, version("triton").split(".")[:2]))
     except PackageNotFoundError:
         return "triton is not installed"
     old = "the interpreter of triton before 3.9 does not work with NumPy from 2.4 on"
-    return old if found < (3, 9) else ""
+    return old if process < (3, 9) else ""
 
 
 @pytest.mark.skipif(bool(interpreter_absence()), reason=interpreter_absence())
@@ -36,20 +36,20 @@ def interpreter_absence() -> str:
 def test_in_the_interpreter(tmp_path):
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     for key in list(environment):
-        if key.startswith("PYTEST_"):  # this run's own, of its workers
+        if key.startswith("PYTEST_"):  # set by this run for its workers
             del environment[key]
     report = tmp_path / "report.xml"
-    own = ["-p", "no:cacheprovider", f"--basetemp={tmp_path / 'inner'}", f"--junitxml={report}"]
-    found = subprocess.run(
-        [sys.executable, "-m", "pytest", *own, str(FILE)],
+    options = ["-p", "no:cacheprovider", f"--basetemp={tmp_path / 'inner'}", f"--junitxml={report}"]
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, str(FILE)],
         env=environment,
         capture_output=True,
         text=True,
         cwd=FILE.parents[2],
         check=False,
     )
-    said = f"exit {found.returncode}: {found.stdout[-6000:]}{found.stderr[-2000:]}"
-    assert found.returncode == 0, said
+    said = f"exit {process.returncode}: {process.stdout[-6000:]}{process.stderr[-2000:]}"
+    assert process.returncode == 0, said
     (suite,) = ElementTree.parse(report).getroot()
     assert int(suite.attrib["tests"]) >= FILE.read_text().count("\ndef test_")
     assert suite.attrib["skipped"] == "0", said

@@ -17,22 +17,26 @@ ZERO = np.zeros(D)
 MODES = ("clique", "velocity", "acceleration", "jerk", "central", "bspline", "teleport")
 
 
-def refusal(error: type[TrajcliError], actions: Any = ACTIONS, *given: Any, **options: Any) -> Any:
+def refusal(
+    error: type[TrajcliError], actions: Any = ACTIONS, *arguments: Any, **options: Any
+) -> Any:
     """The error of a call that must be refused."""
     with pytest.raises(error) as caught:
-        trajcli.integrate(actions, *given, **options)
+        trajcli.integrate(actions, *arguments, **options)
     assert isinstance(caught.value, (TrajcliError, ValueError))
     assert caught.value.exit_code == 2
     return caught.value
 
 
-def fault(error: type[TrajcliError], actions: Any = ACTIONS, *given: Any, **options: Any) -> Fault:
+def fault(
+    error: type[TrajcliError], actions: Any = ACTIONS, *arguments: Any, **options: Any
+) -> Fault:
     """The one fault of a call that must be refused, which the message is made of."""
-    raised = refusal(error, actions, *given, **options)
-    (found,) = raised.faults
-    for words in (found.what, found.where, found.expected, found.found, found.hint):
+    raised = refusal(error, actions, *arguments, **options)
+    (report,) = raised.faults
+    for words in (report.what, report.where, report.expected, report.found, report.hint):
         assert words in str(raised)
-    return found
+    return report
 
 
 def changed(values: np.ndarray, place: tuple[int, ...], value: float) -> np.ndarray:
@@ -46,17 +50,17 @@ def changed(values: np.ndarray, place: tuple[int, ...], value: float) -> np.ndar
 
 @pytest.mark.parametrize("shape", [(), (6,), (1, 3, 6, 2)])
 def test_actions_must_have_two_or_three_dimensions(shape: tuple[int, ...]) -> None:
-    found = fault(InputError, np.zeros(shape), np.zeros(2), 0.1)
-    assert "actions" in found.where
-    assert "[B, H, D]" in found.expected
-    assert found.found
+    report = fault(InputError, np.zeros(shape), np.zeros(2), 0.1)
+    assert "actions" in report.where
+    assert "[B, H, D]" in report.expected
+    assert report.found
 
 
 @pytest.mark.parametrize("shape", [(3, 0, 2), (3, 6, 0), (0, 2)])
 def test_there_must_be_an_action_and_a_dof(shape: tuple[int, ...]) -> None:
-    found = fault(InputError, np.zeros(shape), np.zeros(shape[-1]), 0.1)
-    assert "H >= 1" in found.expected
-    assert "0" in found.found
+    report = fault(InputError, np.zeros(shape), np.zeros(shape[-1]), 0.1)
+    assert "H >= 1" in report.expected
+    assert "0" in report.found
 
 
 @pytest.mark.parametrize(
@@ -72,9 +76,9 @@ def test_there_must_be_an_action_and_a_dof(shape: tuple[int, ...]) -> None:
     ids=["complex", "bool", "text", "object", "complex tensor", "bool tensor"],
 )
 def test_actions_must_be_real_numbers(actions: Any) -> None:
-    found = fault(InputError, actions, ZERO, 0.1)
-    assert "floats or integers" in found.expected
-    assert str(actions.dtype) in found.found
+    report = fault(InputError, actions, ZERO, 0.1)
+    assert "floats or integers" in report.expected
+    assert str(actions.dtype) in report.found
 
 
 # -- start -----------------------------------------------------------------------------------
@@ -82,48 +86,48 @@ def test_actions_must_be_real_numbers(actions: Any) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_start_is_needed(mode: str) -> None:
-    found = fault(InputError, ACTIONS, None, 0.1, mode)
-    assert "start" in found.what
-    assert "none" in found.found
+    report = fault(InputError, ACTIONS, None, 0.1, mode)
+    assert "start" in report.what
+    assert "none" in report.found
 
 
 def test_a_start_in_words_is_zero_or_first() -> None:
-    found = fault(UsageError, ACTIONS, "last", 0.1)
-    assert "zero" in found.expected
-    assert "first" in found.expected
-    assert "last" in found.found
+    report = fault(UsageError, ACTIONS, "last", 0.1)
+    assert "zero" in report.expected
+    assert "first" in report.expected
+    assert "last" in report.found
 
 
 @pytest.mark.parametrize("part", ["position", "velocity", "acceleration", "jerk"])
 def test_start_and_actions_must_have_the_same_dofs(part: str) -> None:
     start = State(**{"position": ZERO, part: np.zeros((B, D + 1))})
-    found = fault(InputError, ACTIONS, start, 0.1)
-    assert part in found.where
-    assert "start" in found.where
-    assert f"D = {D}" in found.expected
-    assert f"D = {D + 1}" in found.found
+    report = fault(InputError, ACTIONS, start, 0.1)
+    assert part in report.where
+    assert "start" in report.where
+    assert f"D = {D}" in report.expected
+    assert f"D = {D + 1}" in report.found
 
 
 @pytest.mark.parametrize("count", [0, 2, 4])
 def test_there_must_be_one_start_or_one_for_each_trajectory(count: int) -> None:
-    found = fault(InputError, ACTIONS, np.zeros((count, D)), 0.1)
-    assert f"[{B}, {D}]" in found.expected
-    assert f"[{count}, {D}]" in found.found
-    assert "index" in found.hint
+    report = fault(InputError, ACTIONS, np.zeros((count, D)), 0.1)
+    assert f"[{B}, {D}]" in report.expected
+    assert f"[{count}, {D}]" in report.found
+    assert "index" in report.hint
 
 
 def test_a_start_must_have_one_or_two_dimensions() -> None:
-    found = fault(InputError, ACTIONS, State(np.zeros((1, B, D))), 0.1)
-    assert "start/position" in found.where
-    assert f"[1, {B}, {D}]" in found.found
+    report = fault(InputError, ACTIONS, State(np.zeros((1, B, D))), 0.1)
+    assert "start/position" in report.where
+    assert f"[1, {B}, {D}]" in report.found
     assert "position" in fault(InputError, ACTIONS, State(np.zeros(())), 0.1).where
 
 
 @pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
 def test_a_recording_of_a_derivative_has_no_position_to_start_from(mode: str) -> None:
-    found = fault(InputError, ACTIONS, "first", 0.1, mode)
-    assert mode in found.what
-    assert "start" in found.where
+    report = fault(InputError, ACTIONS, "first", 0.1, mode)
+    assert mode in report.what
+    assert "start" in report.where
 
 
 # -- index -----------------------------------------------------------------------------------
@@ -135,33 +139,33 @@ def test_a_recording_of_a_derivative_has_no_position_to_start_from(mode: str) ->
 def test_a_start_index_must_be_within_the_states(
     index: list[int], trajectory: int, value: str
 ) -> None:
-    found = fault(InputError, ACTIONS, np.zeros((2, D)), 0.1, start_index=index)
-    assert "start_index" in found.where
-    assert f"trajectory {trajectory}" in found.where
-    assert "0 to 1" in found.expected
-    assert found.found == value
+    report = fault(InputError, ACTIONS, np.zeros((2, D)), 0.1, start_index=index)
+    assert "start_index" in report.where
+    assert f"trajectory {trajectory}" in report.where
+    assert "0 to 1" in report.expected
+    assert report.found == value
 
 
 def test_a_goal_index_must_be_within_the_goals() -> None:
     options = {"ends": "goal", "goal": np.zeros((2, D)), "goal_index": [0, 0, 2]}
-    found = fault(InputError, ACTIONS, ZERO, 0.1, "central", **options)
-    assert "goal_index" in found.where
-    assert "trajectory 2" in found.where
+    report = fault(InputError, ACTIONS, ZERO, 0.1, "central", **options)
+    assert "goal_index" in report.where
+    assert "trajectory 2" in report.where
 
 
 @pytest.mark.parametrize("index", [[0, 1], [[0, 1, 0]], [0.0, 1.0, 0.0], 1])
 def test_an_index_is_one_whole_number_for_each_trajectory(index: Any) -> None:
-    found = fault(InputError, ACTIONS, np.zeros((2, D)), 0.1, start_index=np.array(index))
-    assert "start_index" in found.where
-    assert f"integers [{B}]" in found.expected
+    report = fault(InputError, ACTIONS, np.zeros((2, D)), 0.1, start_index=np.array(index))
+    assert "start_index" in report.where
+    assert f"integers [{B}]" in report.expected
 
 
 def test_parts_of_a_state_under_an_index_must_be_as_many() -> None:
     start = State(np.zeros((2, D)), np.zeros((4, D)))
-    found = fault(InputError, ACTIONS, start, 0.1, start_index=[0, 1, 0])
-    assert "start" in found.where
-    assert "2" in found.found
-    assert "4" in found.found
+    report = fault(InputError, ACTIONS, start, 0.1, start_index=[0, 1, 0])
+    assert "start" in report.where
+    assert "2" in report.found
+    assert "4" in report.found
 
 
 @pytest.mark.parametrize("role", ["start", "goal"])
@@ -175,24 +179,24 @@ def test_an_index_needs_states_to_choose_from(role: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_time_step_is_needed(mode: str) -> None:
-    found = fault(InputError, ACTIONS, ZERO, None, mode)
-    assert "time step" in found.what
-    assert "none" in found.found
+    report = fault(InputError, ACTIONS, ZERO, None, mode)
+    assert "time step" in report.what
+    assert "none" in report.found
 
 
 def test_dt_and_time_stamps_are_one_too_many() -> None:
-    found = fault(InputError, ACTIONS, ZERO, 0.1, times=np.arange(H + 1.0))
-    assert "dt" in found.what
-    assert "times" in found.what
+    report = fault(InputError, ACTIONS, ZERO, 0.1, times=np.arange(H + 1.0))
+    assert "dt" in report.what
+    assert "times" in report.what
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.1, np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_step_must_be_positive_and_finite(mode: str, bad: float) -> None:
-    found = fault(InputError, ACTIONS, ZERO, bad, mode)
-    assert "positive" in found.what
-    assert "dt" in found.where
-    assert repr(bad) in found.found
+    report = fault(InputError, ACTIONS, ZERO, bad, mode)
+    assert "positive" in report.what
+    assert "dt" in report.where
+    assert repr(bad) in report.found
 
 
 def test_a_step_that_is_zero_is_refused_where_nan_is_allowed() -> None:
@@ -212,9 +216,9 @@ def test_a_step_that_is_zero_is_refused_where_nan_is_allowed() -> None:
 def test_the_first_step_that_is_not_positive_is_named(
     dt: np.ndarray, where: tuple[str, ...]
 ) -> None:
-    found = fault(InputError, ACTIONS, ZERO, dt)
+    report = fault(InputError, ACTIONS, ZERO, dt)
     for words in where:
-        assert words in found.where
+        assert words in report.where
 
 
 def test_how_many_steps_are_not_positive_is_said() -> None:
@@ -231,20 +235,20 @@ def test_a_bad_step_of_a_recording_is_named_by_its_place_in_what_was_given() -> 
 def test_the_step_into_a_recordings_first_row_may_be_anything() -> None:
     for unused in (0.0, -1.0, np.nan):
         dt = changed(np.full(H, 0.1), (0,), unused)
-        found = trajcli.integrate(ACTIONS, "first", dt, "clique")
-        assert np.isfinite(found.jerk).all()
+        report = trajcli.integrate(ACTIONS, "first", dt, "clique")
+        assert np.isfinite(report.jerk).all()
 
 
 @pytest.mark.parametrize(
     "shape", [(H + 1,), (H - 1,), (B,), (B, H - 1), (B + 1, 1), (H, B), (1, B, H), (2,), (0,)]
 )
 def test_dt_must_broadcast_to_the_actions(shape: tuple[int, ...]) -> None:
-    found = fault(InputError, ACTIONS, ZERO, np.full(shape, 0.1))
-    assert "dt" in found.where
-    assert f"[{H}]" in found.expected
-    assert f"[{B}, 1]" in found.expected
-    assert f"[{B}, {H}]" in found.expected
-    assert found.found == "[" + ", ".join(map(str, shape)) + "]"
+    report = fault(InputError, ACTIONS, ZERO, np.full(shape, 0.1))
+    assert "dt" in report.where
+    assert f"[{H}]" in report.expected
+    assert f"[{B}, 1]" in report.expected
+    assert f"[{B}, {H}]" in report.expected
+    assert report.found == "[" + ", ".join(map(str, shape)) + "]"
 
 
 def test_one_step_per_trajectory_is_told_its_shape() -> None:
@@ -252,9 +256,9 @@ def test_one_step_per_trajectory_is_told_its_shape() -> None:
 
 
 def test_bspline_takes_no_step_per_action() -> None:
-    found = fault(InputError, ACTIONS, ZERO, np.full(H, 0.1), "bspline")
-    assert "bspline" in found.what
-    assert "[B, 1]" in found.expected
+    report = fault(InputError, ACTIONS, ZERO, np.full(H, 0.1), "bspline")
+    assert "bspline" in report.what
+    assert "[B, 1]" in report.expected
     fault(InputError, ACTIONS, ZERO, None, "bspline", times=np.arange(H + 1.0))
 
 
@@ -265,43 +269,43 @@ STAMPS = np.arange(H + 1.0)
 
 @pytest.mark.parametrize("shape", [(H,), (H + 2,), (B, H), (B + 1, H + 1), ()])
 def test_there_must_be_a_time_stamp_for_every_row(shape: tuple[int, ...]) -> None:
-    found = fault(InputError, ACTIONS, ZERO, times=np.zeros(shape))
-    assert "times" in found.where
-    assert f"[{H + 1}]" in found.expected
-    assert f"[{B}, {H + 1}]" in found.expected
+    report = fault(InputError, ACTIONS, ZERO, times=np.zeros(shape))
+    assert "times" in report.where
+    assert f"[{H + 1}]" in report.expected
+    assert f"[{B}, {H + 1}]" in report.expected
 
 
 def test_a_recording_has_as_many_time_stamps_as_rows() -> None:
-    found = fault(InputError, ACTIONS, "first", None, "clique", times=STAMPS)
-    assert f"[{H}]" in found.expected
+    report = fault(InputError, ACTIONS, "first", None, "clique", times=STAMPS)
+    assert f"[{H}]" in report.expected
 
 
 def test_time_stamps_that_repeat_are_named() -> None:
-    found = fault(InputError, ACTIONS, ZERO, times=changed(STAMPS, (3,), 2.0))
-    assert "repeat" in found.what
-    assert "row 3" in found.found
-    assert "2.0" in found.found
+    report = fault(InputError, ACTIONS, ZERO, times=changed(STAMPS, (3,), 2.0))
+    assert "repeat" in report.what
+    assert "row 3" in report.found
+    assert "2.0" in report.found
 
 
 def test_time_stamps_that_go_back_are_named() -> None:
-    found = fault(InputError, ACTIONS, ZERO, times=changed(STAMPS, (4,), 2.5))
-    assert "go back" in found.what
-    assert "row 4" in found.found
+    report = fault(InputError, ACTIONS, ZERO, times=changed(STAMPS, (4,), 2.5))
+    assert "go back" in report.what
+    assert "row 4" in report.found
 
 
 def test_the_first_three_repeats_are_named_and_the_others_counted() -> None:
     stamps = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 2.0, 2.0])
-    found = fault(InputError, ACTIONS, ZERO, times=stamps)
+    report = fault(InputError, ACTIONS, ZERO, times=stamps)
     for words in ("4 such", "row 1 ", "row 3 ", "row 4 ", "1 more"):
-        assert words in found.found
-    assert "row 6" not in found.found
+        assert words in report.found
+    assert "row 6" not in report.found
 
 
 def test_repeats_in_one_trajectory_name_it() -> None:
     stamps = changed(np.tile(STAMPS, (B, 1)), (2, 5), 4.0)
-    found = fault(InputError, ACTIONS, ZERO, times=stamps)
-    assert "trajectory 2" in found.found
-    assert "row 5" in found.found
+    report = fault(InputError, ACTIONS, ZERO, times=stamps)
+    assert "trajectory 2" in report.found
+    assert "row 5" in report.found
 
 
 def test_time_stamps_that_repeat_and_go_back_are_two_faults() -> None:
@@ -315,9 +319,9 @@ def test_time_stamps_that_repeat_and_go_back_are_two_faults() -> None:
 @pytest.mark.parametrize("kind", ["uint8", "uint32", "uint64", "int8", "int64"])
 def test_whole_time_stamps_that_go_back_are_named(kind: str) -> None:
     stamps = np.array([0, 1, 2, 5, 4, 6, 7]).astype(kind)
-    found = fault(InputError, ACTIONS, ZERO, times=stamps)
-    assert "go back" in found.what
-    assert "row 4" in found.found
+    report = fault(InputError, ACTIONS, ZERO, times=stamps)
+    assert "go back" in report.what
+    assert "row 4" in report.found
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -339,10 +343,10 @@ def test_two_infinite_time_stamps_are_refused_as_one_is() -> None:
 
 @pytest.mark.parametrize("name", ["accel", "", "Jerk", "spline"])
 def test_an_unknown_mode_is_told_all_modes(name: str) -> None:
-    found = fault(UsageError, ACTIONS, ZERO, 0.1, name)
+    report = fault(UsageError, ACTIONS, ZERO, 0.1, name)
     for mode in (*MODES, "position", "acc"):
-        assert mode in found.expected
-    assert repr(name) in found.found
+        assert mode in report.expected
+    assert repr(name) in report.found
 
 
 @pytest.mark.parametrize(
@@ -361,10 +365,10 @@ def test_an_unknown_mode_is_told_all_modes(name: str) -> None:
     ],
 )
 def test_an_option_a_mode_does_not_take_is_refused(mode: str, option: str, value: Any) -> None:
-    found = fault(UsageError, ACTIONS, ZERO, 0.1, mode, **{option: value})
-    assert mode in found.what
-    assert option in found.what
-    assert option not in found.expected.split(", ")
+    report = fault(UsageError, ACTIONS, ZERO, 0.1, mode, **{option: value})
+    assert mode in report.what
+    assert option in report.what
+    assert option not in report.expected.split(", ")
 
 
 @pytest.mark.parametrize(
@@ -381,32 +385,32 @@ def test_an_option_a_mode_does_not_take_is_refused(mode: str, option: str, value
 def test_a_value_an_option_does_not_have_is_told_those_it_has(
     mode: str, option: str, value: Any, choices: tuple[str, ...]
 ) -> None:
-    found = fault(UsageError, ACTIONS, ZERO, 0.1, mode, **{option: value})
-    assert option in found.what
-    assert repr(value) in found.found
+    report = fault(UsageError, ACTIONS, ZERO, 0.1, mode, **{option: value})
+    assert option in report.what
+    assert repr(value) in report.found
     for choice in choices:
-        assert choice in found.expected
+        assert choice in report.expected
 
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5, "2"])
 def test_steps_per_knot_interval_are_a_whole_number_from_one(steps: Any) -> None:
-    found = fault(UsageError, ACTIONS, ZERO, 0.1, "bspline", steps=steps)
-    assert "steps" in found.where
-    assert ">= 1" in found.expected
-    assert repr(steps) in found.found
+    report = fault(UsageError, ACTIONS, ZERO, 0.1, "bspline", steps=steps)
+    assert "steps" in report.where
+    assert ">= 1" in report.expected
+    assert repr(steps) in report.found
 
 
 @pytest.mark.parametrize("degree", [3.5, 3.0, "3"])
 def test_a_degree_must_be_a_whole_number(degree: Any) -> None:
-    found = fault(UsageError, ACTIONS, ZERO, 0.1, "bspline", degree=degree)
-    assert "degree" in found.what
-    assert repr(degree) in found.found
+    report = fault(UsageError, ACTIONS, ZERO, 0.1, "bspline", degree=degree)
+    assert "degree" in report.what
+    assert repr(degree) in report.found
 
 
 @pytest.mark.parametrize("write", [["speed"], [], ["position", "snap"], "position"])
 def test_outputs_to_write_must_be_known_and_some(write: Any) -> None:
-    found = fault(UsageError, ACTIONS, ZERO, 0.1, write=write)
-    assert "position, velocity, acceleration, jerk" in found.expected
+    report = fault(UsageError, ACTIONS, ZERO, 0.1, write=write)
+    assert "position, velocity, acceleration, jerk" in report.expected
 
 
 @pytest.mark.parametrize("dtype", ["float16", "double", "int64"])
@@ -428,82 +432,82 @@ def test_an_unknown_backend_is_told_those_there_are() -> None:
 
 @pytest.mark.parametrize("mode", ["central", "bspline"])
 def test_ends_goal_needs_a_goal(mode: str) -> None:
-    found = fault(InputError, ACTIONS, ZERO, 0.1, mode, ends="goal")
-    assert "goal" in found.what
-    assert "none" in found.found
+    report = fault(InputError, ACTIONS, ZERO, 0.1, mode, ends="goal")
+    assert "goal" in report.what
+    assert "none" in report.found
 
 
 @pytest.mark.parametrize("mode", ["central", "bspline"])
 @pytest.mark.parametrize("ends", [None, "plan"])
 def test_a_goal_is_refused_where_nothing_ends_on_it(mode: str, ends: str | None) -> None:
-    found = fault(InputError, ACTIONS, ZERO, 0.1, mode, ends=ends, goal=ZERO)
-    assert "goal" in found.what
-    assert "goal" in found.hint
+    report = fault(InputError, ACTIONS, ZERO, 0.1, mode, ends=ends, goal=ZERO)
+    assert "goal" in report.what
+    assert "goal" in report.hint
 
 
 @pytest.mark.parametrize("mode", ["clique", "velocity", "acceleration", "jerk", "teleport"])
 def test_modes_without_an_end_take_no_goal(mode: str) -> None:
-    found = fault(InputError, ACTIONS, ZERO, 0.1, mode, goal=ZERO)
-    assert mode in found.what
-    assert "goal" in found.what
+    report = fault(InputError, ACTIONS, ZERO, 0.1, mode, goal=ZERO)
+    assert mode in report.what
+    assert "goal" in report.what
 
 
 def test_central_takes_no_moving_goal() -> None:
     goal = State(ZERO, ZERO + 1)
-    found = fault(InputError, ACTIONS, ZERO, 0.1, "central", ends="goal", goal=goal)
-    assert "velocity" in found.found
+    report = fault(InputError, ACTIONS, ZERO, 0.1, "central", ends="goal", goal=goal)
+    assert "velocity" in report.found
 
 
 def test_a_goal_must_have_the_dofs_of_the_actions() -> None:
     options = {"ends": "goal", "goal": np.zeros(D + 2)}
-    found = fault(InputError, ACTIONS, ZERO, 0.1, "bspline", **options)
-    assert "goal" in found.where
-    assert f"D = {D + 2}" in found.found
+    report = fault(InputError, ACTIONS, ZERO, 0.1, "bspline", **options)
+    assert "goal" in report.where
+    assert f"D = {D + 2}" in report.found
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4])
 def test_central_needs_five_rows_of_a_recording(rows: int) -> None:
-    found = fault(InputError, ACTIONS[:, :rows], "first", 0.1, "central")
-    assert "5" in found.expected
-    assert str(rows) in found.found
-    assert "clique" in found.hint
+    report = fault(InputError, ACTIONS[:, :rows], "first", 0.1, "central")
+    assert "5" in report.expected
+    assert str(rows) in report.found
+    assert "clique" in report.hint
 
 
 def test_a_recording_has_no_start_state_beside_it() -> None:
-    found = fault(InputError, ACTIONS, ZERO, 0.1, "central", ends="recording")
-    assert "recording" in found.what
-    assert "start" in found.where
+    report = fault(InputError, ACTIONS, ZERO, 0.1, "central", ends="recording")
+    assert "recording" in report.what
+    assert "start" in report.where
 
 
 @pytest.mark.parametrize("ends", ["plan", "goal"])
 def test_a_recording_ends_where_it_ends(ends: str) -> None:
     goal = ZERO if ends == "goal" else None
-    found = fault(InputError, ACTIONS, "first", 0.1, "central", ends=ends, goal=goal)
-    assert "recording" in found.what
-    assert ends in found.found
+    report = fault(InputError, ACTIONS, "first", 0.1, "central", ends=ends, goal=goal)
+    assert "recording" in report.what
+    assert ends in report.found
 
 
-@pytest.mark.parametrize("given", [("first", None), (None, "recording")])
-def test_control_points_cannot_be_a_recording(given: tuple[str | None, str | None]) -> None:
-    start, ends = given
-    found = fault(InputError, ACTIONS, start, 0.1, "bspline", ends=ends)
-    assert "control points" in found.what
-    assert "recording" in found.found
+@pytest.mark.parametrize("arguments", [("first", None), (None, "recording")])
+def test_control_points_cannot_be_a_recording(arguments: tuple[str | None, str | None]) -> None:
+    start, ends = arguments
+    report = fault(InputError, ACTIONS, start, 0.1, "bspline", ends=ends)
+    assert "control points" in report.what
+    assert "recording" in report.found
 
 
 @pytest.mark.parametrize("frames", ["actions", "curobo"])
 @pytest.mark.parametrize("mode", ["clique", "central", "teleport"])
 def test_a_recording_has_no_start_row_to_drop(mode: str, frames: str) -> None:
-    found = fault(InputError, ACTIONS, "first", 0.1, mode, frames=frames)
-    assert "frames" in found.where
-    assert frames in found.found
+    report = fault(InputError, ACTIONS, "first", 0.1, mode, frames=frames)
+    assert "frames" in report.where
+    assert frames in report.found
 
 
 @pytest.mark.parametrize("mode", ["clique", "central"])
 def test_the_curobo_convention_has_frames_of_its_own(mode: str) -> None:
     options = {"convention": "curobo", "frames": "actions"}
-    found = fault(InputError, ACTIONS, ZERO, 0.1, mode, **options)
-    assert "frames" in found.where
+    report = fault(InputError, ACTIONS, ZERO, 0.1, mode, **options)
+    assert "frames" in report.where
 
 
 @pytest.mark.parametrize("mode", ["clique", "central"])
@@ -517,52 +521,52 @@ def test_the_curobo_convention_knows_no_recordings(mode: str) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("mode", MODES)
 def test_actions_that_are_not_finite_name_their_place(mode: str, bad: float) -> None:
-    found = fault(InputError, changed(ACTIONS, (1, 4, 1), bad), ZERO, 0.1, mode)
+    report = fault(InputError, changed(ACTIONS, (1, 4, 1), bad), ZERO, 0.1, mode)
     for words in ("actions", "trajectory 1", "step 4", "dof 1"):
-        assert words in found.where
-    assert str(bad) in found.found
+        assert words in report.where
+    assert str(bad) in report.found
 
 
 def test_the_first_action_that_is_not_finite_is_named_and_the_others_counted() -> None:
     actions = ACTIONS.copy()
     actions[2, 1, 0] = actions[0, 3, 1] = actions[0, 5, 0] = np.nan
-    found = fault(InputError, actions, ZERO, 0.1)
+    report = fault(InputError, actions, ZERO, 0.1)
     for words in ("trajectory 0", "step 3", "dof 1"):
-        assert words in found.where
-    assert "3" in found.found
+        assert words in report.where
+    assert "3" in report.found
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, ">f8"])
 def test_actions_of_every_float_type_are_looked_through(kind: Any) -> None:
-    found = fault(InputError, changed(ACTIONS, (1, 4, 1), np.nan).astype(kind), ZERO, 0.1)
-    assert "step 4" in found.where
+    report = fault(InputError, changed(ACTIONS, (1, 4, 1), np.nan).astype(kind), ZERO, 0.1)
+    assert "step 4" in report.where
 
 
 def test_tensors_are_looked_through() -> None:
-    found = fault(InputError, torch.as_tensor(changed(ACTIONS, (1, 4, 1), np.nan)), ZERO, 0.1)
-    assert "step 4" in found.where
+    report = fault(InputError, torch.as_tensor(changed(ACTIONS, (1, 4, 1), np.nan)), ZERO, 0.1)
+    assert "step 4" in report.where
 
 
 @pytest.mark.parametrize("part", ["position", "velocity", "acceleration", "jerk"])
 def test_a_start_that_is_not_finite_names_its_place(part: str) -> None:
     values = changed(np.zeros((B, D)), (2, 1), np.nan)
-    found = fault(InputError, ACTIONS, State(**{"position": ZERO, part: values}), 0.1)
+    report = fault(InputError, ACTIONS, State(**{"position": ZERO, part: values}), 0.1)
     for words in (f"start/{part}", "2", "dof 1"):
-        assert words in found.where
+        assert words in report.where
 
 
 def test_a_goal_that_is_not_finite_names_its_place() -> None:
     options = {"ends": "goal", "goal": changed(np.zeros(D), (1,), np.inf)}
-    found = fault(InputError, ACTIONS, ZERO, 0.1, "bspline", **options)
-    assert "goal/position" in found.where
-    assert "dof 1" in found.where
-    assert "inf" in found.found
+    report = fault(InputError, ACTIONS, ZERO, 0.1, "bspline", **options)
+    assert "goal/position" in report.where
+    assert "dof 1" in report.where
+    assert "inf" in report.found
 
 
 def test_a_start_with_an_index_names_its_state() -> None:
     states = changed(np.zeros((4, D)), (2, 1), np.nan)
-    found = fault(InputError, ACTIONS, State(states), 0.1, start_index=[0, 2, 2])
-    assert "state 2, dof 1" in found.where
+    report = fault(InputError, ACTIONS, State(states), 0.1, start_index=[0, 2, 2])
+    assert "state 2, dof 1" in report.where
 
 
 NOT_USED: dict[str, tuple[Any, ...]] = {
@@ -637,7 +641,7 @@ def test_all_inputs_that_are_not_finite_are_reported_together() -> None:
 
 def test_faults_are_values_that_make_json() -> None:
     raised = refusal(InputError, ACTIONS, ZERO, -1.0)
-    (found,) = raised.faults
-    assert found.as_dict()["where"] == "dt"
-    assert set(found.as_dict()) <= {"what", "where", "expected", "found", "hint"}
-    assert all(found.as_dict().values())
+    (report,) = raised.faults
+    assert report.as_dict()["where"] == "dt"
+    assert set(report.as_dict()) <= {"what", "where", "expected", "found", "hint"}
+    assert all(report.as_dict().values())

@@ -61,8 +61,8 @@ UNIFORM = ("number", "[B,1]")
 def test_cascade_is_exact(mode: str, scheme: str, form: str, frames: str, dtype: str) -> None:
     actions, start, _ = random_case(dtype)
     options = {"mode": mode, "scheme": scheme, "frames": frames, **steps_of(form)}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), dtype)
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -74,8 +74,8 @@ def test_cascade_in_the_curobo_convention_is_exact(
 ) -> None:
     actions, start, _ = random_case(dtype)
     options = {"mode": mode, "scheme": scheme, "convention": "curobo", **steps_of(form)}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), dtype)
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -87,8 +87,8 @@ def test_central_is_exact(ends: str, form: str, frames: str, dtype: str) -> None
     options = {"mode": "central", "ends": ends, "frames": frames, **steps_of(form)}
     if ends == "goal":
         options["goal"] = State(goal.position)
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), dtype)
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -99,8 +99,8 @@ def test_central_in_the_curobo_convention_is_exact(ends: str, form: str, dtype: 
     options = {"mode": "central", "ends": ends, "convention": "curobo", **steps_of(form)}
     if ends == "goal":
         options["goal"] = State(goal.position)
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), dtype)
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -109,9 +109,9 @@ def test_central_in_the_curobo_convention_is_exact(ends: str, form: str, dtype: 
 def test_recording_is_exact(mode: str, form: str, dtype: str) -> None:
     actions, _, _ = random_case(dtype)
     options = {"mode": mode, **steps_of(form, rows=H - 1)}
-    found = trajcli.integrate(actions, "first", **options)
-    assert found.position.shape == (B, H, D)
-    assert_promised(found, exact.integrate(actions, "first", **options), dtype)
+    result = trajcli.integrate(actions, "first", **options)
+    assert result.position.shape == (B, H, D)
+    assert_promised(result, exact.integrate(actions, "first", **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -122,8 +122,8 @@ def test_recording_with_a_step_for_every_row_has_no_use_for_the_first(
 ) -> None:
     actions, _, _ = random_case(dtype)
     options = {"mode": mode, **steps_of(form, rows=H)}
-    found = trajcli.integrate(actions, "first", **options)
-    assert_promised(found, exact.integrate(actions, "first", **options), dtype)
+    result = trajcli.integrate(actions, "first", **options)
+    assert_promised(result, exact.integrate(actions, "first", **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -140,9 +140,9 @@ def test_bspline_is_exact(
     options |= {"convention": convention, **steps_of(form)}
     if ends == "goal":
         options["goal"] = goal
-    found = trajcli.integrate(actions, start, **options)
-    assert found.position.shape == (B, (H + degree + 1) * steps + 1, D)
-    assert_promised(found, exact.integrate(actions, start, **options), dtype)
+    result = trajcli.integrate(actions, start, **options)
+    assert result.position.shape == (B, (H + degree + 1) * steps + 1, D)
+    assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -151,8 +151,8 @@ def test_bspline_is_exact(
 def test_teleport_is_exact(form: str, frames: str, dtype: str) -> None:
     actions, start, _ = random_case(dtype)
     options = {"mode": "teleport", "frames": frames, **steps_of(form)}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), dtype)
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
 # -- long horizons ---------------------------------------------------------------------------
@@ -166,8 +166,8 @@ def test_cascade_is_exact_in_float64_over_a_thousand_steps(
 ) -> None:
     actions, start, _ = random_case("float64", 1, (1, 1000, 1))
     options = {"mode": mode, "scheme": scheme, **steps_of(form, 1000, 1)}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), "float64")
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), "float64")
 
 
 @pytest.mark.parametrize("form", ["number", "[H]"])
@@ -175,17 +175,17 @@ def test_cascade_is_exact_in_float64_over_a_thousand_steps(
 def test_central_is_exact_in_float64_over_a_thousand_steps(recorded: bool, form: str) -> None:
     actions, start, _ = random_case("float64", 2, (1, 1000, 1))
     options = {"mode": "central", **steps_of(form, 999 if recorded else 1000, 1)}
-    given = "first" if recorded else start
-    found = trajcli.integrate(actions, given, **options)
-    assert_promised(found, exact.integrate(actions, given, **options), "float64")
+    sample = "first" if recorded else start
+    result = trajcli.integrate(actions, sample, **options)
+    assert_promised(result, exact.integrate(actions, sample, **options), "float64")
 
 
 @pytest.mark.parametrize("degree", [3, 4, 5])
 def test_bspline_is_exact_in_float64_over_a_thousand_control_points(degree: int) -> None:
     actions, start, _ = random_case("float64", 3, (1, 1000, 1))
     options = {"mode": "bspline", "degree": degree, "dt": 0.01}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), "float64")
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), "float64")
 
 
 @pytest.mark.parametrize(("scheme", "length"), [("euler", 10_000), ("zoh", 3000), ("foh", 3000)])
@@ -195,28 +195,28 @@ def test_cascade_is_right_in_float32_over_thousands_of_steps(
 ) -> None:
     actions, start, _ = random_case("float32", 4, (1, length, 1))
     options = {"mode": mode, "scheme": scheme, "dt": 0.01}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), "float32")
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), "float32")
 
 
 def test_central_is_right_in_float32_over_thousands_of_steps() -> None:
     actions, start, _ = random_case("float32", 5, (1, 3000, 1))
     options = {"mode": "central", "dt": 0.01}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), "float32")
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), "float32")
 
 
 def test_three_sums_over_a_hundred_thousand_biased_steps_keep_the_promise() -> None:
     length, dt = 100_000, 0.02
     jerk = np.float64(0.1)
-    found = trajcli.integrate(np.full((1, length, 1), jerk), "zero", dt, "jerk")
+    result = trajcli.integrate(np.full((1, length, 1), jerk), "zero", dt, "jerk")
     n = np.arange(length + 1).astype(object)
     step = exact.number(dt)
     sums = {"acceleration": n, "velocity": n * (n + 1) // 2, "position": n * (n + 1) * (n + 2) // 6}
     bound = 1.2e-16 * length
     for order, (part, count) in enumerate(sums.items(), 1):
         wanted = exact.number(jerk) * step**order * count[-1]
-        value = exact.number(getattr(found, part)[0, -1, 0])
+        value = exact.number(getattr(result, part)[0, -1, 0])
         assert abs(value - wanted) <= bound * wanted, part
     in_float32 = np.cumsum(np.full(length, jerk, np.float32), dtype=np.float32)[-1] * dt
     wanted = exact.number(jerk) * step * length
@@ -225,13 +225,13 @@ def test_three_sums_over_a_hundred_thousand_biased_steps_keep_the_promise() -> N
 
 @pytest.mark.parametrize("form", ["dt", "times"])
 def test_time_after_ten_thousand_uneven_steps_keeps_twelve_digits(form: str) -> None:
-    given = np.random.default_rng(13).uniform(0.02, 0.09, size=10_000)
-    given = np.cumsum(given) if form == "times" else given
+    sample = np.random.default_rng(13).uniform(0.02, 0.09, size=10_000)
+    sample = np.cumsum(sample) if form == "times" else sample
     recording = np.zeros((1, 10_000, 1))
-    found = trajcli.integrate(recording, "first", mode="teleport", **{form: given})
-    steps = np.diff(given) if form == "times" else given[1:]
+    result = trajcli.integrate(recording, "first", mode="teleport", **{form: sample})
+    steps = np.diff(sample) if form == "times" else sample[1:]
     expected = list(accumulate((exact.number(dt) for dt in steps), initial=Fraction(0)))
-    for value, target in zip(found.time, expected, strict=True):
+    for value, target in zip(result.time, expected, strict=True):
         assert abs(exact.number(value) - target) <= Fraction(1e-12) * expected[-1]
 
 
@@ -245,8 +245,8 @@ def test_jerk_that_cancels_over_every_four_steps_keeps_the_promise(scheme: str, 
     actions = np.tile(pattern, 500).astype(dtype)[None, :, None]
     start = State(np.array([1e-3]).astype(dtype))
     options = {"mode": "jerk", "scheme": scheme, "dt": 0.1}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), dtype)
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -255,9 +255,9 @@ def test_actions_that_cancel_but_for_a_trace_keep_the_promise(mode: str, dtype: 
     large = np.array([3e7, 1.25, -3e7, -1.0])
     actions = np.tile(large, 500).astype(dtype)[None, :, None]
     options = {"mode": mode, "dt": 0.003}
-    found = trajcli.integrate(actions, "zero", **options)
+    result = trajcli.integrate(actions, "zero", **options)
     zero = State(np.zeros(1))
-    assert_promised(found, exact.integrate(actions, zero, **options), dtype)
+    assert_promised(result, exact.integrate(actions, zero, **options), dtype)
 
 
 @pytest.mark.parametrize("mode", ["clique", "central"])
@@ -267,8 +267,8 @@ def test_smooth_positions_at_ten_kilohertz_keep_the_promise(mode: str) -> None:
     positions = 1.0 + np.sin(40 * time)[None, :, None]
     start = State(positions[0, 0], np.array([40.0]), np.array([0.0]), np.array([-64000.0]))
     options = {"mode": mode, "dt": dt}
-    found = trajcli.integrate(positions[:, 1:], start, **options)
-    assert_promised(found, exact.integrate(positions[:, 1:], start, **options), "float64")
+    result = trajcli.integrate(positions[:, 1:], start, **options)
+    assert_promised(result, exact.integrate(positions[:, 1:], start, **options), "float64")
     recorded = trajcli.integrate(positions, "first", **options)
     assert_promised(recorded, exact.integrate(positions, "first", **options), "float64")
 
@@ -279,8 +279,8 @@ def test_smooth_positions_at_uneven_steps_near_ten_kilohertz_keep_the_promise() 
     positions = 1.0 + np.sin(40 * time)[None, :, None]
     for mode in ("clique", "central"):
         options = {"mode": mode, "dt": steps}
-        found = trajcli.integrate(positions, "first", **options)
-        assert_promised(found, exact.integrate(positions, "first", **options), "float64")
+        result = trajcli.integrate(positions, "first", **options)
+        assert_promised(result, exact.integrate(positions, "first", **options), "float64")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -290,8 +290,8 @@ def test_out_and_back_at_constant_velocity_keeps_the_promise(scheme: str, dtype:
     out_and_back = np.concatenate([speed, -speed]).astype(dtype)[None, :, None]
     start = State(np.array([1.0]), np.array([-0.7]))  # so that foh also is out and back
     options = {"mode": "velocity", "scheme": scheme, "dt": 0.1}
-    found = trajcli.integrate(out_and_back, start, **options)
-    assert_promised(found, exact.integrate(out_and_back, start, **options), dtype)
+    result = trajcli.integrate(out_and_back, start, **options)
+    assert_promised(result, exact.integrate(out_and_back, start, **options), dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -316,10 +316,10 @@ def test_a_joint_that_stands_still_has_derivatives_of_exactly_zero(
     actions = np.broadcast_to(here, (3, 50, 2)).astype(dtype)
     if options.get("ends") == "goal":
         options = {**options, "goal": here}
-    found = trajcli.integrate(actions, here, 0.003, mode, **options)
-    assert (found.position == here).all()
+    result = trajcli.integrate(actions, here, 0.003, mode, **options)
+    assert (result.position == here).all()
     for part in PARTS[1:]:
-        assert (getattr(found, part) == 0).all(), part
+        assert (getattr(result, part) == 0).all(), part
 
 
 @pytest.mark.parametrize("recorded", [False, True], ids=["plan", "recording"])
@@ -330,20 +330,20 @@ def test_a_joint_that_stands_still_at_uneven_steps_has_derivatives_of_exactly_ze
     here = np.array([0.1, -1e5 / 3])
     actions = np.broadcast_to(here, (1, 50, 2))
     steps = np.random.default_rng(8).uniform(0.001, 0.1, size=49 if recorded else 50)
-    found = trajcli.integrate(actions, "first" if recorded else here, steps, mode)
-    assert (found.position == here).all()
+    result = trajcli.integrate(actions, "first" if recorded else here, steps, mode)
+    assert (result.position == here).all()
     for part in PARTS[1:]:
-        assert (getattr(found, part) == 0).all(), part
+        assert (getattr(result, part) == 0).all(), part
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
 def test_no_action_from_rest_stays_exactly_at_the_start(mode: str, scheme: str) -> None:
     start = np.array([[0.1, 1 / 3]])
-    found = trajcli.integrate(np.zeros((1, 1000, 2)), start, 0.01, mode, scheme=scheme)
-    assert (found.position == start).all()
+    result = trajcli.integrate(np.zeros((1, 1000, 2)), start, 0.01, mode, scheme=scheme)
+    assert (result.position == start).all()
     for part in PARTS[1:]:
-        assert (getattr(found, part) == 0).all(), part
+        assert (getattr(result, part) == 0).all(), part
 
 
 @pytest.mark.parametrize("mode", ["clique", "velocity", "acceleration", "jerk", "central"])
@@ -351,14 +351,14 @@ def test_steps_of_very_different_length_are_taken_exactly(mode: str) -> None:
     actions, start, _ = random_case("float64", 9, (1, 40, 1))
     steps = 10.0 ** np.random.default_rng(10).uniform(-5, 1, size=40)
     options = {"mode": mode, "dt": steps}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), "float64")
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), "float64")
 
 
 def test_time_stamps_far_from_zero_give_the_steps_between_them() -> None:
     actions, start, _ = random_case("float64")
     stamps = 1.7e9 + np.array([0, 0.05, 0.1, 0.2, 0.21, 0.4, 0.45])
     options = {"mode": "clique", "times": stamps}
-    found = trajcli.integrate(actions, start, **options)
-    assert_promised(found, exact.integrate(actions, start, **options), "float64")
-    assert (found.time == stamps - stamps[0]).all()
+    result = trajcli.integrate(actions, start, **options)
+    assert_promised(result, exact.integrate(actions, start, **options), "float64")
+    assert (result.time == stamps - stamps[0]).all()

@@ -20,10 +20,10 @@ MODES = (*CASCADE, "central", "teleport")
 STEPS = pytest.mark.parametrize("dt", [0.07, UNEVEN], ids=["even", "uneven"])
 
 
-def assert_rows(found: trajcli.Trajectory, full: trajcli.Trajectory, rows: slice) -> None:
+def assert_rows(result: trajcli.Trajectory, full: trajcli.Trajectory, rows: slice) -> None:
     for part in PARTS:
-        assert (getattr(found, part) == getattr(full, part)[:, rows]).all(), part
-    assert (found.time == full.time[..., rows]).all()
+        assert (getattr(result, part) == getattr(full, part)[:, rows]).all(), part
+    assert (result.time == full.time[..., rows]).all()
 
 
 @STEPS
@@ -40,16 +40,16 @@ def test_full_frames_are_the_start_and_one_row_per_action(mode: str, dt: Any) ->
 @pytest.mark.parametrize("mode", MODES)
 def test_frames_actions_leave_out_the_start_row_alone(mode: str, dt: Any) -> None:
     full = trajcli.integrate(ACTIONS, START, dt, mode)
-    found = trajcli.integrate(ACTIONS, START, dt, mode, frames="actions")
-    assert_rows(found, full, slice(1, None))
+    result = trajcli.integrate(ACTIONS, START, dt, mode, frames="actions")
+    assert_rows(result, full, slice(1, None))
 
 
 @STEPS
 @pytest.mark.parametrize("mode", [*CASCADE, "teleport"])
 def test_frames_curobo_leave_out_the_last_row_alone(mode: str, dt: Any) -> None:
     full = trajcli.integrate(ACTIONS, START, dt, mode)
-    found = trajcli.integrate(ACTIONS, START, dt, mode, frames="curobo")
-    assert_rows(found, full, slice(None, -1))
+    result = trajcli.integrate(ACTIONS, START, dt, mode, frames="curobo")
+    assert_rows(result, full, slice(None, -1))
 
 
 @STEPS
@@ -57,16 +57,16 @@ def test_frames_curobo_leave_out_the_last_row_alone(mode: str, dt: Any) -> None:
 def test_frames_curobo_make_no_use_of_the_last_action(mode: str, dt: Any) -> None:
     shorter = dt if np.ndim(dt) == 0 else dt[:, :-1]
     full = trajcli.integrate(ACTIONS[:, :-1], START, shorter, mode)
-    found = trajcli.integrate(ACTIONS, START, dt, mode, frames="curobo")
-    assert_rows(found, full, slice(None))
+    result = trajcli.integrate(ACTIONS, START, dt, mode, frames="curobo")
+    assert_rows(result, full, slice(None))
 
 
 @pytest.mark.parametrize("mode", CASCADE)
 def test_convention_curobo_takes_the_step_into_row_t_from_place_t(mode: str) -> None:
     shifted = np.concatenate([UNEVEN[:, 1:], UNEVEN[:, -1:]], 1)
     expected = trajcli.integrate(ACTIONS, START, shifted, mode, frames="curobo")
-    found = trajcli.integrate(ACTIONS, START, UNEVEN, mode, convention="curobo")
-    assert_rows(found, expected, slice(None))
+    result = trajcli.integrate(ACTIONS, START, UNEVEN, mode, convention="curobo")
+    assert_rows(result, expected, slice(None))
     other_first = UNEVEN.copy()
     other_first[:, 0] = 3.0
     assert_rows(
@@ -82,16 +82,16 @@ def test_central_in_the_curobo_convention_has_a_row_before_the_start_and_two_hel
 ) -> None:
     goal = np.array([0.25, -3.0]) if ends == "goal" else None
     options = {"ends": ends, "goal": goal, "convention": "curobo"}
-    found = trajcli.integrate(ACTIONS, START, 0.07, "central", **options)
+    result = trajcli.integrate(ACTIONS, START, 0.07, "central", **options)
     last = ACTIONS[:, -1] if goal is None else np.broadcast_to(goal, (3, 2))
-    assert found.position.shape == (3, 12, 2)
-    assert (found.position[:, 1] == START.position).all()
-    assert (found.position[:, 2:9] == ACTIONS[:, :-1]).all()
+    assert result.position.shape == (3, 12, 2)
+    assert (result.position[:, 1] == START.position).all()
+    assert (result.position[:, 2:9] == ACTIONS[:, :-1]).all()
     for row in (9, 10, 11):
-        assert (found.position[:, row] == last).all()
+        assert (result.position[:, row] == last).all()
     for part in PARTS[1:]:
-        assert (getattr(found, part)[:, 11] == 0).all()
-    np.testing.assert_allclose(found.time, 0.07 * np.arange(-1, 11), rtol=1e-14)
+        assert (getattr(result, part)[:, 11] == 0).all()
+    np.testing.assert_allclose(result.time, 0.07 * np.arange(-1, 11), rtol=1e-14)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -108,10 +108,10 @@ def test_one_action_gives_two_rows_or_one(mode: str) -> None:
 @pytest.mark.parametrize("degree", [3, 4, 5])
 def test_bspline_has_a_row_for_every_sample_of_every_segment_and_one_more(degree: int) -> None:
     for steps in (1, 2, 5):
-        found = trajcli.integrate(ACTIONS, START, 0.1, "bspline", degree=degree, steps=steps)
+        result = trajcli.integrate(ACTIONS, START, 0.1, "bspline", degree=degree, steps=steps)
         rows = (8 + degree + 1) * steps + 1
-        assert found.position.shape == (3, rows, 2)
-        np.testing.assert_allclose(found.time, 0.1 * np.arange(rows), rtol=1e-14)
+        assert result.position.shape == (3, rows, 2)
+        np.testing.assert_allclose(result.time, 0.1 * np.arange(rows), rtol=1e-14)
 
 
 def test_bspline_of_more_steps_passes_through_the_rows_of_fewer() -> None:

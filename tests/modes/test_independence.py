@@ -46,7 +46,7 @@ def compute(
     dt: Any = STEPS,
     **options: Any,
 ) -> trajcli.Trajectory:
-    """The case for some of the trajectories, with steps of their own."""
+    """The case for a selection of the trajectories, with per-trajectory dt."""
     options = {**CASES[case], **options}
     if options["mode"] == "bspline" and np.ndim(dt):
         dt = dt[:, :1]
@@ -81,7 +81,7 @@ def test_a_start_that_all_share_gives_the_bits_of_one_for_each(
         assert_same_bits(getattr(shared, part)[3:4], getattr(alone, part), part)
 
 
-@pytest.mark.parametrize("dt", [0.04, STEPS], ids=["one step", "own steps"])
+@pytest.mark.parametrize("dt", [0.04, STEPS], ids=["one step", "per-trajectory steps"])
 @EVERY_DTYPE
 @EVERY_CASE
 def test_a_trajectory_alone_has_the_bits_it_has_among_others(
@@ -131,13 +131,13 @@ def test_what_is_not_finite_stays_in_its_trajectory_and_dof(case: str, bad: floa
     actions = ACTIONS.copy()
     actions[2, 5, 1] = bad
     actions[4, 0, 0] = bad
-    found = compute(case, actions, allow_nonfinite=True)
+    result = compute(case, actions, allow_nonfinite=True)
     clean = np.ones((B, D), bool)
     clean[2, 1] = clean[4, 0] = False
     for part in PARTS:
-        values, wanted = getattr(found, part), getattr(expected, part)
+        values, wanted = getattr(result, part), getattr(expected, part)
         assert_same_bits(np.moveaxis(values, 1, 2)[clean], np.moveaxis(wanted, 1, 2)[clean], part)
-    assert not np.isfinite(found.position[2, :, 1]).all()
+    assert not np.isfinite(result.position[2, :, 1]).all()
 
 
 @EVERY_CASE
@@ -146,11 +146,11 @@ def test_a_start_state_that_is_not_finite_stays_in_its_trajectory_and_dof(case: 
     for part in PARTS:
         parts = {name: getattr(START, name).copy() for name in PARTS}
         parts[part][3, 2] = np.nan
-        found = compute(case, start=State(**parts), allow_nonfinite=True)
+        result = compute(case, start=State(**parts), allow_nonfinite=True)
         clean = np.ones((B, D), bool)
         clean[3, 2] = False
         for name in PARTS:
-            values, wanted = getattr(found, name), getattr(expected, name)
+            values, wanted = getattr(result, name), getattr(expected, name)
             assert_same_bits(
                 np.moveaxis(values, 1, 2)[clean], np.moveaxis(wanted, 1, 2)[clean], name
             )
@@ -162,7 +162,7 @@ def test_nan_in_one_action_reaches_only_the_rows_made_from_it(mode: str) -> None
     actions[0, 16, 0] = np.nan
     options = {"degree": 4, "steps": 3} if mode == "bspline" else {}
     start = State(*(getattr(START, part) for part in PARTS))
-    found = trajcli.integrate(actions, start, 0.1, mode, allow_nonfinite=True, **options)
+    result = trajcli.integrate(actions, start, 0.1, mode, allow_nonfinite=True, **options)
     rows = {
         "clique": range(17, 21),
         "central": range(15, 20),
@@ -170,7 +170,7 @@ def test_nan_in_one_action_reaches_only_the_rows_made_from_it(mode: str) -> None
         "bspline": range(17 * 3 + 1, 22 * 3),
         "teleport": range(17, 18),
     }[mode]
-    touched = np.zeros(found.position.shape[1], bool)
+    touched = np.zeros(result.position.shape[1], bool)
     for part in PARTS:
-        touched |= np.isnan(getattr(found, part)[0, :, 0])
+        touched |= np.isnan(getattr(result, part)[0, :, 0])
     assert np.flatnonzero(touched).tolist() == list(rows)

@@ -39,46 +39,46 @@ def state(**parts: Any) -> State:
 @EVERY_MODE
 def test_two_dimensional_actions_are_one_trajectory(mode: str) -> None:
     start = State(*(getattr(START, part)[0] for part in PARTS))
-    found = trajcli.integrate(ACTIONS[0], start, 0.1, mode)
-    assert found.position.shape[0] == 1
-    assert_same(found, trajcli.integrate(ACTIONS[:1], start, 0.1, mode))
+    result = trajcli.integrate(ACTIONS[0], start, 0.1, mode)
+    assert result.position.shape[0] == 1
+    assert_same(result, trajcli.integrate(ACTIONS[:1], start, 0.1, mode))
 
 
 @EVERY_MODE
 def test_no_trajectories_give_no_trajectories(mode: str) -> None:
     start = State(np.zeros((0, D)))
     for dt in (0.1, np.full((0, 1), 0.1)):
-        found = trajcli.integrate(ACTIONS[:0], start, dt, mode)
+        result = trajcli.integrate(ACTIONS[:0], start, dt, mode)
         rows = trajcli.integrate(ACTIONS[:1], "zero", 0.1, mode).position.shape[1]
         for part in PARTS:
-            assert getattr(found, part).shape == (0, rows, D)
+            assert getattr(result, part).shape == (0, rows, D)
 
 
 @EVERY_MODE
 def test_no_trajectories_with_a_step_of_their_own_each_give_no_times(mode: str) -> None:
-    found = trajcli.integrate(ACTIONS[:0], np.zeros(D), np.full((0, 1), 0.1), mode)
-    assert found.time.shape == (0, found.position.shape[1])
+    result = trajcli.integrate(ACTIONS[:0], np.zeros(D), np.full((0, 1), 0.1), mode)
+    assert result.time.shape == (0, result.position.shape[1])
 
 
 @EVERY_MODE
 def test_one_dof_and_one_action_are_enough(mode: str) -> None:
-    found = trajcli.integrate(np.ones((2, 1, 1)), np.zeros(1), 0.5, mode)
-    assert found.position.shape[::2] == (2, 1)
-    assert all(np.isfinite(getattr(found, part)).all() for part in PARTS)
+    result = trajcli.integrate(np.ones((2, 1, 1)), np.zeros(1), 0.5, mode)
+    assert result.position.shape[::2] == (2, 1)
+    assert all(np.isfinite(getattr(result, part)).all() for part in PARTS)
 
 
 @pytest.mark.parametrize("mode", [*CASCADE, "central", "teleport"])
 def test_one_trajectory_may_have_a_hundred_thousand_steps(mode: str) -> None:
     actions = np.ones((1, 100_000, 1), np.float32)
-    found = trajcli.integrate(actions, np.ones(1), 0.5, mode)
+    result = trajcli.integrate(actions, np.ones(1), 0.5, mode)
     count = np.arange(100_001.0)
     expected = {
         "velocity": 1 + count / 2,
         "acceleration": 1 + count * (count + 1) / 8,
         "jerk": 1 + count * (count + 1) * (count + 2) / 48,
     }.get(mode, np.ones_like(count))
-    assert (found.position[0, :, 0] == expected.astype(np.float32)).all()
-    assert (found.time == count / 2).all()
+    assert (result.position[0, :, 0] == expected.astype(np.float32)).all()
+    assert (result.time == count / 2).all()
 
 
 @EVERY_MODE
@@ -122,20 +122,20 @@ def test_parts_of_a_state_that_are_not_given_are_zero(mode: str) -> None:
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
 def test_start_index_picks_the_state_of_each_trajectory(mode: str, kind: type) -> None:
     index = np.array([2, 0, 2, 1], dtype=kind)
-    some = State(*(getattr(START, part)[:3] for part in PARTS))
+    indexed = State(*(getattr(START, part)[:3] for part in PARTS))
     each = State(*(getattr(START, part)[index] for part in PARTS))
     assert_same(
-        trajcli.integrate(ACTIONS, some, 0.1, mode, start_index=index),
+        trajcli.integrate(ACTIONS, indexed, 0.1, mode, start_index=index),
         trajcli.integrate(ACTIONS, each, 0.1, mode),
     )
 
 
 def test_start_index_leaves_parts_shared_by_all_alone() -> None:
     index = [1, 1, 0, 2]
-    some = State(START.position[:3], START.velocity[:1], None, START.jerk[0])
+    indexed = State(START.position[:3], START.velocity[:1], None, START.jerk[0])
     each = State(START.position[index], START.velocity[0], None, START.jerk[0])
     assert_same(
-        trajcli.integrate(ACTIONS, some, 0.1, start_index=index),
+        trajcli.integrate(ACTIONS, indexed, 0.1, start_index=index),
         trajcli.integrate(ACTIONS, each, 0.1),
     )
 
@@ -145,16 +145,16 @@ def test_goal_index_picks_the_goal_of_each_trajectory(mode: str) -> None:
     index = np.array([1, 1, 0, 1])
     goals = RNG.normal(size=(2, D))
     options = {"mode": mode, "ends": "goal"}
-    some = trajcli.integrate(ACTIONS, START, 0.1, goal=goals, goal_index=index, **options)
+    indexed = trajcli.integrate(ACTIONS, START, 0.1, goal=goals, goal_index=index, **options)
     each = trajcli.integrate(ACTIONS, START, 0.1, goal=goals[index], **options)
-    assert_same(some, each)
-    np.testing.assert_allclose(some.position[:, -1], goals[index], rtol=1e-14)
+    assert_same(indexed, each)
+    np.testing.assert_allclose(indexed.position[:, -1], goals[index], rtol=1e-14)
 
 
 def test_goal_and_start_index_are_two_things() -> None:
     starts, goals = RNG.normal(size=(2, 3, D))
     start_index, goal_index = np.array([0, 1, 2, 0]), np.array([2, 2, 1, 0])
-    found = trajcli.integrate(
+    result = trajcli.integrate(
         ACTIONS,
         starts,
         0.1,
@@ -164,8 +164,8 @@ def test_goal_and_start_index_are_two_things() -> None:
         start_index=start_index,
         goal_index=goal_index,
     )
-    assert (found.position[:, 0] == starts[start_index]).all()
-    assert (found.position[:, -1] == goals[goal_index]).all()
+    assert (result.position[:, 0] == starts[start_index]).all()
+    assert (result.position[:, -1] == goals[goal_index]).all()
 
 
 @EVERY_MODE
@@ -190,13 +190,13 @@ def test_a_step_of_one_second_may_be_the_number_1() -> None:
 @pytest.mark.parametrize("mode", CASCADE)
 def test_time_is_one_row_for_shared_steps_and_one_for_each_trajectory_otherwise(mode: str) -> None:
     shared = RNG.uniform(0.1, 0.2, size=H)
-    own = RNG.uniform(0.1, 0.2, size=(B, H))
+    per_trajectory = RNG.uniform(0.1, 0.2, size=(B, H))
     one = trajcli.integrate(ACTIONS, START, shared, mode)
     assert one.time.shape == (H + 1,)
     np.testing.assert_allclose(one.time[1:], np.cumsum(shared), rtol=1e-14)
-    each = trajcli.integrate(ACTIONS, START, own, mode)
+    each = trajcli.integrate(ACTIONS, START, per_trajectory, mode)
     assert each.time.shape == (B, H + 1)
-    np.testing.assert_allclose(each.time[:, 1:], np.cumsum(own, 1), rtol=1e-14)
+    np.testing.assert_allclose(each.time[:, 1:], np.cumsum(per_trajectory, 1), rtol=1e-14)
 
 
 # -- number types ----------------------------------------------------------------------------
@@ -206,26 +206,26 @@ def test_time_is_one_row_for_shared_steps_and_one_for_each_trajectory_otherwise(
 @pytest.mark.parametrize("kind", ["int8", "int32", "int64", "uint8", "uint16"])
 def test_whole_numbers_are_taken_as_float64(mode: str, kind: str) -> None:
     whole = RNG.integers(0, 100, size=(B, H, D)).astype(kind)
-    found = trajcli.integrate(whole, START, 0.1, mode)
-    assert found.position.dtype == np.float64
-    assert_same(found, trajcli.integrate(whole.astype(float), START, 0.1, mode))
+    result = trajcli.integrate(whole, START, 0.1, mode)
+    assert result.position.dtype == np.float64
+    assert_same(result, trajcli.integrate(whole.astype(float), START, 0.1, mode))
 
 
 @EVERY_MODE
 def test_half_precision_is_taken_as_float32(mode: str) -> None:
     half = ACTIONS.astype(np.float16)
-    found = trajcli.integrate(half, START, 0.1, mode)
-    assert found.position.dtype == np.float32
-    assert_same(found, trajcli.integrate(half.astype(np.float32), START, 0.1, mode))
+    result = trajcli.integrate(half, START, 0.1, mode)
+    assert result.position.dtype == np.float32
+    assert_same(result, trajcli.integrate(half.astype(np.float32), START, 0.1, mode))
 
 
 @EVERY_MODE
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
 def test_half_precision_tensors_are_taken_as_float32(mode: str, kind: torch.dtype) -> None:
     half = torch.as_tensor(ACTIONS).to(kind)
-    found = trajcli.integrate(half, START, 0.1, mode)
-    assert found.position.dtype == torch.float32
-    assert_same(found, trajcli.integrate(half.float(), START, 0.1, mode))
+    result = trajcli.integrate(half, START, 0.1, mode)
+    assert result.position.dtype == torch.float32
+    assert_same(result, trajcli.integrate(half.float(), START, 0.1, mode))
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
@@ -245,24 +245,24 @@ def test_states_steps_and_time_stamps_may_be_tensors_of_half_precision(kind: tor
 
 
 @EVERY_MODE
-@pytest.mark.parametrize(("given", "asked"), [("float32", "float64"), ("float64", "float32")])
-def test_dtype_says_what_comes_out_whatever_went_in(mode: str, given: str, asked: str) -> None:
-    actions = ACTIONS.astype(given)
-    found = trajcli.integrate(actions, START, 0.1, mode, dtype=asked)
+@pytest.mark.parametrize(("source", "dtype"), [("float32", "float64"), ("float64", "float32")])
+def test_dtype_says_what_comes_out_whatever_went_in(mode: str, source: str, dtype: str) -> None:
+    actions = ACTIONS.astype(source)
+    result = trajcli.integrate(actions, START, 0.1, mode, dtype=dtype)
     full = trajcli.integrate(actions.astype(np.float64), START, 0.1, mode)
     for part in PARTS:
-        values = getattr(found, part)
-        assert values.dtype == asked
-        assert (values == getattr(full, part).astype(asked)).all()
-    assert found.time.dtype == np.float64
+        values = getattr(result, part)
+        assert values.dtype == dtype
+        assert (values == getattr(full, part).astype(dtype)).all()
+    assert result.time.dtype == np.float64
 
 
 @EVERY_MODE
 def test_start_states_keep_their_digits_beside_actions_of_float32(mode: str) -> None:
     actions = ACTIONS.astype(np.float32)
-    found = trajcli.integrate(actions, START, 0.1, mode, dtype="float64")
+    result = trajcli.integrate(actions, START, 0.1, mode, dtype="float64")
     for part in PARTS:
-        assert (getattr(found, part)[:, 0] == getattr(START, part)).all()
+        assert (getattr(result, part)[:, 0] == getattr(START, part)).all()
 
 
 def test_dt_of_float32_is_its_exact_value() -> None:
@@ -299,8 +299,8 @@ def test_how_arrays_lie_in_memory_changes_nothing(mode: str, layout: str) -> Non
     laid = LAYOUTS[layout]
     before = ACTIONS.copy()
     start = State(*(laid(getattr(START, part)) for part in PARTS))
-    found = trajcli.integrate(laid(ACTIONS), start, 0.1, mode)
-    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, mode))
+    result = trajcli.integrate(laid(ACTIONS), start, 0.1, mode)
+    assert_same(result, trajcli.integrate(ACTIONS, START, 0.1, mode))
     assert (before == ACTIONS).all()
 
 
@@ -316,9 +316,9 @@ def test_big_endian_steps_are_read_as_they_are_meant() -> None:
 @EVERY_MODE
 def test_outputs_are_arrays_of_their_own(mode: str) -> None:
     actions = ACTIONS.copy()
-    found = trajcli.integrate(actions, START, 0.1, mode)
+    result = trajcli.integrate(actions, START, 0.1, mode)
     for part in PARTS:
-        values = getattr(found, part)
+        values = getattr(result, part)
         assert values.flags.writeable
         assert not np.shares_memory(values, actions)
         assert not np.shares_memory(values, getattr(START, part))
@@ -333,9 +333,9 @@ def test_tensors_in_give_tensors_out_with_the_same_bits(mode: str, kind: str) ->
     actions = ACTIONS.astype(kind)
     expected = trajcli.integrate(actions, START, 0.1, mode)
     start = State(*(torch.as_tensor(getattr(START, part)) for part in PARTS))
-    found = trajcli.integrate(torch.as_tensor(actions), start, 0.1, mode)
+    result = trajcli.integrate(torch.as_tensor(actions), start, 0.1, mode)
     for part in (*PARTS, "time"):
-        values = getattr(found, part)
+        values = getattr(result, part)
         assert isinstance(values, torch.Tensor)
         assert values.device.type == "cpu"
         assert str(values.dtype) == f"torch.{getattr(expected, part).dtype}"
@@ -353,19 +353,19 @@ def test_arrays_and_tensors_may_be_mixed(mode: str) -> None:
         (torch.as_tensor(ACTIONS), START, steps, index),
         (torch.as_tensor(ACTIONS), tensors, torch.as_tensor(steps), torch.as_tensor(index).int()),
     ):
-        found = trajcli.integrate(actions, start, dt, mode, start_index=which)
+        result = trajcli.integrate(actions, start, dt, mode, start_index=which)
         if isinstance(actions, torch.Tensor):
-            assert isinstance(found.position, torch.Tensor)
+            assert isinstance(result.position, torch.Tensor)
         for part in PARTS:
-            assert (np.asarray(getattr(found, part)) == getattr(expected, part)).all()
+            assert (np.asarray(getattr(result, part)) == getattr(expected, part)).all()
 
 
 @pytest.mark.parametrize("kind", [torch.int32, torch.int64, torch.uint8])
 def test_tensors_of_whole_numbers_are_taken_as_float64(kind: torch.dtype) -> None:
     whole = torch.as_tensor(RNG.integers(0, 100, size=(B, H, D))).to(kind)
-    found = trajcli.integrate(whole, START, 0.1, "jerk")
-    assert found.position.dtype == torch.float64
-    assert_same(found, trajcli.integrate(whole.double(), START, 0.1, "jerk"))
+    result = trajcli.integrate(whole, START, 0.1, "jerk")
+    assert result.position.dtype == torch.float64
+    assert_same(result, trajcli.integrate(whole.double(), START, 0.1, "jerk"))
 
 
 def test_tensors_may_be_transposed_views() -> None:
@@ -380,9 +380,9 @@ def test_tensors_may_be_transposed_views() -> None:
 def test_tensor_time_stamps_are_taken() -> None:
     stamps = np.concatenate([[0.0], np.cumsum(RNG.uniform(0.1, 0.2, size=H))])
     expected = trajcli.integrate(ACTIONS, START, times=stamps)
-    found = trajcli.integrate(torch.as_tensor(ACTIONS), START, times=torch.as_tensor(stamps))
-    assert (found.position.numpy() == expected.position).all()
-    assert (found.time.numpy() == expected.time).all()
+    result = trajcli.integrate(torch.as_tensor(ACTIONS), START, times=torch.as_tensor(stamps))
+    assert (result.position.numpy() == expected.position).all()
+    assert (result.time.numpy() == expected.time).all()
 
 
 # -- names -----------------------------------------------------------------------------------
@@ -390,17 +390,17 @@ def test_tensor_time_stamps_are_taken() -> None:
 
 @pytest.mark.parametrize(("alias", "mode"), [("position", "clique"), ("acc", "acceleration")])
 def test_a_modes_alias_is_the_mode(alias: str, mode: str) -> None:
-    found = trajcli.integrate(ACTIONS, START, 0.1, alias)
-    assert found.mode == mode
-    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, mode))
+    result = trajcli.integrate(ACTIONS, START, 0.1, alias)
+    assert result.mode == mode
+    assert_same(result, trajcli.integrate(ACTIONS, START, 0.1, mode))
 
 
 def test_the_mode_is_acceleration_by_euler_unless_said_otherwise() -> None:
-    found = trajcli.integrate(ACTIONS, START, 0.1)
-    assert found.mode == "acceleration"
-    assert found.options["scheme"] == "euler"
-    assert found.options["frames"] == "full"
-    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, "acceleration", scheme="euler"))
+    result = trajcli.integrate(ACTIONS, START, 0.1)
+    assert result.mode == "acceleration"
+    assert result.options["scheme"] == "euler"
+    assert result.options["frames"] == "full"
+    assert_same(result, trajcli.integrate(ACTIONS, START, 0.1, "acceleration", scheme="euler"))
 
 
 @pytest.mark.parametrize(
@@ -413,9 +413,9 @@ def test_the_mode_is_acceleration_by_euler_unless_said_otherwise() -> None:
 def test_options_that_are_not_given_take_the_modes_default(
     mode: str, defaults: dict[str, Any]
 ) -> None:
-    found = trajcli.integrate(ACTIONS, START, 0.1, mode)
-    assert dict(found.options) | defaults == dict(found.options)
-    assert_same(found, trajcli.integrate(ACTIONS, START, 0.1, mode, **defaults))
+    result = trajcli.integrate(ACTIONS, START, 0.1, mode)
+    assert dict(result.options) | defaults == dict(result.options)
+    assert_same(result, trajcli.integrate(ACTIONS, START, 0.1, mode, **defaults))
 
 
 def test_steps_may_be_a_whole_number_of_numpys() -> None:

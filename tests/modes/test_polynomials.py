@@ -41,23 +41,23 @@ def times_of(steps: np.ndarray) -> list[Fraction]:
 
 def course(degree: int, times: list[Fraction]) -> dict[str, np.ndarray]:
     """The polynomial and its derivatives at these times, [1, T, 1]."""
-    found = {}
+    result = {}
     for order, part in enumerate(PARTS):
         values = np.array([derivative(degree, order, t) for t in times], dtype=object)
-        found[part] = values[None, :, None]
-    return found
+        result[part] = values[None, :, None]
+    return result
 
 
 def state_at(degree: int, time: Fraction = Fraction(0)) -> State:
     return State(*(np.array([float(derivative(degree, m, time))]) for m in range(4)))
 
 
-def assert_follows(found: trajcli.Trajectory, expected: dict[str, Any], rows: slice) -> None:
+def assert_follows(result: trajcli.Trajectory, expected: dict[str, Any], rows: slice) -> None:
     largest = float(max(abs(x) for x in expected["position"].ravel()))
-    step = float(np.diff(found.time).min())
+    step = float(np.diff(result.time).min())
     for order, part in enumerate(PARTS):
         rounding = 2.0**-51 * largest * (2.0 / step) ** order  # of the positions, differenced
-        values, wanted = getattr(found, part)[:, rows], expected[part][:, rows]
+        values, wanted = getattr(result, part)[:, rows], expected[part][:, rows]
         assert_within(values, wanted, 1e-13, nothing=rounding)
 
 
@@ -68,8 +68,8 @@ def test_constant_actions_under_zoh_are_integrated_exactly(
 ) -> None:
     expected = course(order, times_of(steps))  # its derivative of this order is constant
     actions = expected[PARTS[order]][:, 1:].astype(float)
-    found = trajcli.integrate(actions, state_at(order), steps, mode, scheme="zoh")
-    assert_follows(found, expected, slice(None))
+    result = trajcli.integrate(actions, state_at(order), steps, mode, scheme="zoh")
+    assert_follows(result, expected, slice(None))
 
 
 @STEPS
@@ -79,9 +79,9 @@ def test_linear_actions_under_foh_are_integrated_exactly(
 ) -> None:
     expected = course(order + 1, times_of(steps))
     actions = expected[PARTS[order]][:, 1:].astype(float)
-    found = trajcli.integrate(actions, state_at(order + 1), steps, mode, scheme="foh")
+    result = trajcli.integrate(actions, state_at(order + 1), steps, mode, scheme="foh")
     for part in PARTS[: order + 1]:
-        assert_within(getattr(found, part), expected[part], 1e-13)
+        assert_within(getattr(result, part), expected[part], 1e-13)
 
 
 @pytest.mark.parametrize("scheme", ["euler", "zoh", "foh"])
@@ -90,28 +90,28 @@ def test_constant_acceleration_under_euler_runs_ahead_by_half_a_step_of_velocity
 ) -> None:
     dt, rows = 0.125, np.arange(13)
     start = State(np.array([1.0]), np.array([2.0]), np.array([4.0]))
-    found = trajcli.integrate(np.full((1, 12, 1), 4.0), start, dt, scheme=scheme)
+    result = trajcli.integrate(np.full((1, 12, 1), 4.0), start, dt, scheme=scheme)
     time = rows * dt
     ahead = 4.0 * time * dt / 2 if scheme == "euler" else 0.0
-    assert (found.velocity[0, :, 0] == 2 + 4 * time).all()
-    assert (found.position[0, :, 0] == 1 + 2 * time + 2 * time**2 + ahead).all()
-    assert (found.jerk == 0).all()
+    assert (result.velocity[0, :, 0] == 2 + 4 * time).all()
+    assert (result.position[0, :, 0] == 1 + 2 * time + 2 * time**2 + ahead).all()
+    assert (result.jerk == 0).all()
 
 
 @STEPS
 def test_clique_differences_a_straight_line_exactly_from_row_0(steps: np.ndarray) -> None:
     expected = course(1, times_of(steps))
     actions = expected["position"][:, 1:].astype(float)
-    found = trajcli.integrate(actions, state_at(1), steps, "clique")
-    assert_follows(found, expected, slice(None))
+    result = trajcli.integrate(actions, state_at(1), steps, "clique")
+    assert_follows(result, expected, slice(None))
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_clique_finds_the_constant_derivative_once_its_rows_allow(order: int) -> None:
     expected = course(order, times_of(EVEN))
     actions = expected["position"][:, 1:].astype(float)
-    found = trajcli.integrate(actions, state_at(order), EVEN, "clique")
-    constant = getattr(found, PARTS[order])[0, order:, 0]
+    result = trajcli.integrate(actions, state_at(order), EVEN, "clique")
+    constant = getattr(result, PARTS[order])[0, order:, 0]
     assert (constant == float(expected[PARTS[order]][0, 0, 0])).all()
 
 
@@ -120,8 +120,8 @@ def test_clique_finds_the_constant_derivative_once_its_rows_allow(order: int) ->
 def test_central_reproduces_a_recorded_quartic_in_every_row(degree: int, steps: np.ndarray) -> None:
     expected = course(degree, times_of(steps))
     recording = expected["position"].astype(float)
-    found = trajcli.integrate(recording, "first", steps, "central")
-    assert_follows(found, expected, slice(None))
+    result = trajcli.integrate(recording, "first", steps, "central")
+    assert_follows(result, expected, slice(None))
 
 
 @pytest.mark.parametrize("rows", [5, 6, 7])
@@ -129,8 +129,8 @@ def test_central_reproduces_a_recorded_quartic_in_every_row(degree: int, steps: 
 def test_central_reproduces_a_quartic_in_the_shortest_recordings(rows: int, uneven: bool) -> None:
     steps = (UNEVEN if uneven else EVEN)[: rows - 1]
     expected = course(4, times_of(steps))
-    found = trajcli.integrate(expected["position"].astype(float), "first", steps, "central")
-    assert_follows(found, expected, slice(None))
+    result = trajcli.integrate(expected["position"].astype(float), "first", steps, "central")
+    assert_follows(result, expected, slice(None))
 
 
 @STEPS
@@ -141,18 +141,18 @@ def test_central_reproduces_a_planned_polynomial_up_to_its_held_end(
     # the point before the start is on the start's cubic, so that row 1 of a quartic is not
     expected = course(degree, times_of(steps))
     actions = expected["position"][:, 1:].astype(float)
-    found = trajcli.integrate(actions, state_at(degree), steps, "central")
-    assert_follows(found, expected, slice(first, len(steps) - 1))
+    result = trajcli.integrate(actions, state_at(degree), steps, "central")
+    assert_follows(result, expected, slice(first, len(steps) - 1))
 
 
 @pytest.mark.parametrize("ends", ["plan", "goal"])
 def test_central_with_the_last_position_held_long_enough_comes_to_rest(ends: str) -> None:
     actions = np.array([1.0, 2.0, 3.0, 3.0, 3.0, 8.0 if ends == "goal" else 3.0])[None, :, None]
     goal = np.array([3.0]) if ends == "goal" else None
-    found = trajcli.integrate(actions, np.zeros(1), 0.1, "central", ends=ends, goal=goal)
-    assert found.position[0, -1, 0] == 3.0
+    result = trajcli.integrate(actions, np.zeros(1), 0.1, "central", ends=ends, goal=goal)
+    assert result.position[0, -1, 0] == 3.0
     for part in PARTS[1:]:
-        assert getattr(found, part)[0, -1, 0] == 0.0
+        assert getattr(result, part)[0, -1, 0] == 0.0
 
 
 # -- B-splines -------------------------------------------------------------------------------
@@ -179,12 +179,12 @@ def polynomial_control_points(polynomial: int, degree: int, first_knots: range) 
 def test_bspline_begins_with_the_start_states_polynomial(degree: int, steps: int) -> None:
     dt = float(KNOT / steps)
     actions = np.random.default_rng(0).normal(size=(1, 6, 1))
-    found = trajcli.integrate(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
+    result = trajcli.integrate(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
     expected = course(3, [t * number(dt) for t in range(steps + 1)])
     whole = slice(0, steps + 1 if degree > 3 else steps)  # of degree 3, jerk jumps at a knot
     for part in PARTS[:3]:
-        assert_within(getattr(found, part)[:, : steps + 1], expected[part], 1e-12)
-    assert_within(found.jerk[:, whole], expected["jerk"][:, whole], 1e-12)
+        assert_within(getattr(result, part)[:, : steps + 1], expected[part], 1e-12)
+    assert_within(result.jerk[:, whole], expected["jerk"][:, whole], 1e-12)
 
 
 @DEGREES
@@ -193,11 +193,11 @@ def test_bspline_through_a_cubics_control_points_is_the_cubic(degree: int) -> No
     dt = float(KNOT / steps)
     # the d + 1 start points begin at knots 1 − d … 1; the actions go on from 2
     actions = polynomial_control_points(3, degree, range(2, 2 + count))
-    found = trajcli.integrate(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
+    result = trajcli.integrate(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
     rows = (count + 1) * steps  # before the end points come in
     expected = course(3, [t * number(dt) for t in range(rows)])
     for part in PARTS:
-        assert_within(getattr(found, part)[:, :rows], expected[part], 1e-12)
+        assert_within(getattr(result, part)[:, :rows], expected[part], 1e-12)
 
 
 @DEGREES
@@ -205,11 +205,11 @@ def test_bspline_reproduces_polynomials_of_its_degree_between_the_ends(degree: i
     steps, count = 4, 9
     dt = float(KNOT / steps)
     actions = polynomial_control_points(degree, degree, range(2, 2 + count))
-    found = trajcli.integrate(actions, np.zeros(1), dt, "bspline", degree=degree, steps=steps)
+    result = trajcli.integrate(actions, np.zeros(1), dt, "bspline", degree=degree, steps=steps)
     rows = range((degree + 1) * steps, (count + 1) * steps)  # of actions alone
     expected = course(degree, [t * number(dt) for t in rows])
     for part in PARTS:
-        assert_within(getattr(found, part)[:, rows.start : rows.stop], expected[part], 1e-12)
+        assert_within(getattr(result, part)[:, rows.start : rows.stop], expected[part], 1e-12)
 
 
 @DEGREES
@@ -222,10 +222,10 @@ def test_bspline_reaches_the_goal_state_in_its_last_row(
     actions, start = rng.normal(size=(4, 6, 3)).astype(dtype), State(*np.ones((4, 3)))
     goal = State(*rng.normal(size=(4, 4, 3)).astype(dtype))
     options = {"mode": "bspline", "degree": degree, "steps": steps, "ends": "goal"}
-    found = trajcli.integrate(actions, start, 0.3, goal=goal, **options)
+    result = trajcli.integrate(actions, start, 0.3, goal=goal, **options)
     tolerance = {"float32": 1e-6, "float64": 1e-13}[dtype]
     for part in PARTS:
-        last, wanted = getattr(found, part)[:, -1], getattr(goal, part)
+        last, wanted = getattr(result, part)[:, -1], getattr(goal, part)
         np.testing.assert_allclose(last, wanted, rtol=tolerance, atol=tolerance, err_msg=part)
 
 
@@ -234,10 +234,10 @@ def test_bspline_reaches_the_goal_state_in_its_last_row(
 def test_bspline_without_a_goal_ends_at_rest_on_its_last_action(degree: int, dtype: str) -> None:
     actions = np.random.default_rng(2).normal(size=(4, 6, 3)).astype(dtype)
     start = State(*np.ones((4, 3)))
-    found = trajcli.integrate(actions, start, 0.3, "bspline", degree=degree, steps=5)
-    assert (found.position[:, -1] == actions[:, -1]).all()
+    result = trajcli.integrate(actions, start, 0.3, "bspline", degree=degree, steps=5)
+    assert (result.position[:, -1] == actions[:, -1]).all()
     for part in PARTS[1:]:
-        assert (getattr(found, part)[:, -1] == 0).all(), part
+        assert (getattr(result, part)[:, -1] == 0).all(), part
 
 
 @DEGREES
@@ -250,19 +250,21 @@ def test_bspline_with_a_goal_ends_with_the_goals_polynomial(degree: int) -> None
     goal = state_at(3, end)
     actions = np.random.default_rng(3).normal(size=(1, count, 1))
     options = {"degree": degree, "steps": steps, "ends": "goal"}
-    found = trajcli.integrate(actions, np.zeros(1), dt, "bspline", goal=goal, **options)
+    result = trajcli.integrate(actions, np.zeros(1), dt, "bspline", goal=goal, **options)
     segment = slice(rows - 1 - steps, rows)
     expected = course(3, times[segment])
     for part in PARTS:
-        assert_within(getattr(found, part)[:, segment], expected[part], 1e-12)
+        assert_within(getattr(result, part)[:, segment], expected[part], 1e-12)
 
 
 @DEGREES
 def test_bspline_has_continuous_derivatives_up_to_its_degree_minus_one(degree: int) -> None:
     steps = 500
     actions = np.random.default_rng(4).normal(size=(1, 5, 1))
-    found = trajcli.integrate(actions, np.ones(1), 1 / steps, "bspline", degree=degree, steps=steps)
+    result = trajcli.integrate(
+        actions, np.ones(1), 1 / steps, "bspline", degree=degree, steps=steps
+    )
     for order, part in enumerate(PARTS):
-        jump = np.abs(np.diff(getattr(found, part)[0, :, 0])).max()
-        largest = np.abs(getattr(found, part)).max()
+        jump = np.abs(np.diff(getattr(result, part)[0, :, 0])).max()
+        largest = np.abs(getattr(result, part)).max()
         assert (jump < 0.05 * largest) == (order < degree), part

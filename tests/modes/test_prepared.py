@@ -33,11 +33,11 @@ def empty_cache() -> None:
     prepared._cache.__dict__.clear()
 
 
-def fresh(*given: Any, **options: Any) -> trajcli.Trajectory:
+def fresh(*arguments: Any, **options: Any) -> trajcli.Trajectory:
     prepared._cache.__dict__.clear()
-    found = integrate(*given, **options)
+    result = integrate(*arguments, **options)
     prepared._cache.__dict__.clear()
-    return found
+    return result
 
 
 def assert_same(a: trajcli.Trajectory, b: trajcli.Trajectory) -> None:
@@ -57,17 +57,17 @@ def test_later_calls_have_the_values_of_the_first(
 ) -> None:
     for k, dt in enumerate((0.02, 0.02, 0.5, 0.02)):
         actions = library(ACTIONS + np.float32(k))
-        given: Any = {
+        arguments: Any = {
             "state": lambda k=k: State(library(START + k), library(START * k)),
             "position": lambda k=k: library(START + k),
             "one": lambda k=k: library(START[0] + k),
             "zero": lambda: "zero",
         }[start]()
-        found = integrate(actions, given, dt, mode, **options)
-        kept = dict(prepared._cache.calls)
-        assert_same(found, fresh(actions, given, dt, mode, **options))
-        prepared._cache.calls = kept
-    assert len(kept) == 1
+        result = integrate(actions, arguments, dt, mode, **options)
+        cached = dict(prepared._cache.calls)
+        assert_same(result, fresh(actions, arguments, dt, mode, **options))
+        prepared._cache.calls = cached
+    assert len(cached) == 1
 
 
 @pytest.mark.parametrize("part", ["actions", "start"])
@@ -107,9 +107,9 @@ def test_a_gradient_is_that_of_its_own_call_whatever_dt_later_ones_have(before: 
     leaves = [torch.from_numpy(ACTIONS).requires_grad_() for _ in range(2)]
     if before:
         integrate(leaves[0], start, 0.3)
-    found = integrate(leaves[0], start, 0.1)
+    result = integrate(leaves[0], start, 0.1)
     integrate(leaves[0], start, 0.3)
-    found.position.sum().backward()
+    result.position.sum().backward()
     fresh(leaves[1], start, 0.1).position.sum().backward()
     assert torch.equal(leaves[0].grad, leaves[1].grad)
 
@@ -171,8 +171,8 @@ def test_threads_do_not_disturb_each_other() -> None:
 
     def work(k: int) -> None:
         for _ in range(200):
-            found = integrate(ACTIONS + np.float32(0), START, 0.02 if k % 2 else 0.3)
-            if k % 2 and not np.array_equal(found.position, want):
+            result = integrate(ACTIONS + np.float32(0), START, 0.02 if k % 2 else 0.3)
+            if k % 2 and not np.array_equal(result.position, want):
                 wrong.append(k)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]

@@ -24,24 +24,24 @@ def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_recording_has_a_row_for_every_action_and_its_positions(mode: str) -> None:
-    found = trajcli.integrate(RECORDING, "first", STEPS, mode)
-    assert (found.position == RECORDING).all()
-    assert found.time[0] == 0
+    result = trajcli.integrate(RECORDING, "first", STEPS, mode)
+    assert (result.position == RECORDING).all()
+    assert result.time[0] == 0
     for part in PARTS:
-        assert getattr(found, part).shape == RECORDING.shape
-    np.testing.assert_allclose(found.time, np.concatenate([[0], np.cumsum(STEPS)]), rtol=1e-14)
+        assert getattr(result, part).shape == RECORDING.shape
+    np.testing.assert_allclose(result.time, np.concatenate([[0], np.cumsum(STEPS)]), rtol=1e-14)
 
 
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["even", "uneven"])
 def test_clique_gives_the_rows_before_the_data_the_first_value_there_is(dt: Any) -> None:
-    found = trajcli.integrate(RECORDING, "first", dt, "clique")
+    result = trajcli.integrate(RECORDING, "first", dt, "clique")
     step = np.broadcast_to(dt, 8)
     velocity = (RECORDING[:, 1] - RECORDING[:, 0]) / step[0]
-    np.testing.assert_allclose(found.velocity[:, 1], velocity, rtol=1e-14)
-    assert (found.velocity[:, 0] == found.velocity[:, 1]).all()
-    assert (found.acceleration[:, :2] == found.acceleration[:, 2:3]).all()
-    assert (found.jerk[:, :3] == found.jerk[:, 3:4]).all()
-    for rows in (found.velocity[:, 1:3], found.acceleration[:, 2:4], found.jerk[:, 3:5]):
+    np.testing.assert_allclose(result.velocity[:, 1], velocity, rtol=1e-14)
+    assert (result.velocity[:, 0] == result.velocity[:, 1]).all()
+    assert (result.acceleration[:, :2] == result.acceleration[:, 2:3]).all()
+    assert (result.jerk[:, :3] == result.jerk[:, 3:4]).all()
+    for rows in (result.velocity[:, 1:3], result.acceleration[:, 2:4], result.jerk[:, 3:5]):
         assert (rows[:, 0] != rows[:, 1]).all()
 
 
@@ -90,18 +90,18 @@ def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
     expected = trajcli.integrate(RECORDING, "first", STEPS, mode)
     with_first = np.concatenate([[7.0], STEPS])
     for dt in (with_first, np.tile(STEPS, (2, 1)), np.tile(with_first, (2, 1)), STEPS[None]):
-        found = trajcli.integrate(RECORDING, "first", dt, mode)
+        result = trajcli.integrate(RECORDING, "first", dt, mode)
         for part in PARTS:
-            assert (getattr(found, part) == getattr(expected, part)).all()
-        assert (found.time == expected.time).all()
+            assert (getattr(result, part) == getattr(expected, part)).all()
+        assert (result.time == expected.time).all()
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_recording_takes_time_stamps_for_every_row(mode: str) -> None:
     steps = np.array([0.125, 0.25, 0.5, 0.125, 0.25, 0.25, 0.5, 0.125])
     stamps = 100.0 + np.concatenate([[0.0], np.cumsum(steps)])
-    found = trajcli.integrate(RECORDING, "first", None, mode, times=stamps)
-    assert_same(found, trajcli.integrate(RECORDING, "first", steps, mode))
+    result = trajcli.integrate(RECORDING, "first", None, mode, times=stamps)
+    assert_same(result, trajcli.integrate(RECORDING, "first", steps, mode))
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_recording_takes_time_stamps_for_every_row(mode: str) -> None:
 def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
     rows: int, known: tuple[str, ...]
 ) -> None:
-    found = trajcli.integrate(RECORDING[:, :rows], "first", 0.1, "clique")
+    result = trajcli.integrate(RECORDING[:, :rows], "first", 0.1, "clique")
     for part in PARTS:
-        values = getattr(found, part)
+        values = getattr(result, part)
         assert values.shape == (2, rows, 3)
         assert (values != 0).all() if part in known else (values == 0).all(), part
 
@@ -121,10 +121,10 @@ def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
 def test_recording_of_one_row_needs_no_step_but_takes_any_form_of_it() -> None:
     row = RECORDING[:, :1]
     for steps in ({"dt": 0.1}, {"times": np.array([5.0])}, {"dt": np.array([[0.1], [0.2]])}):
-        found = trajcli.integrate(row, "first", mode="clique", **steps)
-        assert (found.position == row).all()
-        assert (found.velocity == 0).all()
-        assert (np.asarray(found.time) == 0).all()
+        result = trajcli.integrate(row, "first", mode="clique", **steps)
+        assert (result.position == row).all()
+        assert (result.velocity == 0).all()
+        assert (np.asarray(result.time) == 0).all()
 
 
 def test_start_first_is_the_first_row_of_the_actions_and_not_a_row_before_them() -> None:
@@ -147,6 +147,6 @@ def test_a_recording_of_one_row_needs_no_step(dt, make):
             dtype="f4",
         )
     )
-    given = make(dt) if isinstance(dt, np.ndarray) else dt
-    found = trajcli.integrate(actions, "first", given, "clique")
-    assert [float(x[0, 0, 0]) for x in (found.position, found.velocity)] == [3.0, 0.0]
+    sample = make(dt) if isinstance(dt, np.ndarray) else dt
+    result = trajcli.integrate(actions, "first", sample, "clique")
+    assert [float(x[0, 0, 0]) for x in (result.position, result.velocity)] == [3.0, 0.0]

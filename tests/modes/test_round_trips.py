@@ -23,9 +23,9 @@ ACTIONS = RNG.normal(size=(3, 60, 2))
 START = State(*RNG.normal(size=(4, 3, 2)))
 
 
-def action_of(found: trajcli.Trajectory, order: int) -> Any:
+def action_of(result: trajcli.Trajectory, order: int) -> Any:
     """The rows after the start of the quantity that the mode of this order takes."""
-    return getattr(found, PARTS[order])[:, 1:]
+    return getattr(result, PARTS[order])[:, 1:]
 
 
 @pytest.mark.parametrize("dt", [EVEN, UNEVEN], ids=["even", "uneven"])
@@ -145,11 +145,11 @@ def plain_loop(actions: Any, state: Any, steps: Any, order: int, scheme: str) ->
     + [("acceleration", "zoh"), ("jerk", "zoh"), ("acceleration", "foh"), ("jerk", "foh")],
 )
 def test_a_step_by_step_loop_gives_the_same(mode: str, scheme: str) -> None:
-    found = trajcli.integrate(ACTIONS, START, UNEVEN, mode, scheme=scheme)
+    result = trajcli.integrate(ACTIONS, START, UNEVEN, mode, scheme=scheme)
     for b in range(3):
         for d in range(2):
             state = [getattr(START, part)[b, d] for part in PARTS]
             expected = plain_loop(ACTIONS[b, :, d], state, UNEVEN, ORDERS.index(mode), scheme)
             for part, column in zip(PARTS, expected, strict=True):
-                error = np.abs(getattr(found, part)[b, :, d] - column).max()
+                error = np.abs(getattr(result, part)[b, :, d] - column).max()
                 assert error <= 1e-10 * np.abs(column).max(), part

@@ -63,5 +63,5 @@ def test_xarray_gets_its_dimensions_and_times() -> None:
     data = made.to_xarray()
     assert dict(data.sizes) == {"trajectory": 3, "time": 9, "dof": 2}
     np.testing.assert_array_equal(data.position.sel(time=data.time[-1]), made.position[:, -1])
-    own = trajcli.integrate(ACTIONS, "zero", np.full((3, 8), 0.02)).to_xarray()
-    assert own.time.dims == ("trajectory", "row")
+    dataset = trajcli.integrate(ACTIONS, "zero", np.full((3, 8), 0.02)).to_xarray()
+    assert dataset.time.dims == ("trajectory", "row")

@@ -18,8 +18,8 @@ PARTS = ("position", "velocity", "acceleration", "jerk")
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_differences_are_those_of_clique(order, dt):
     recording_steps = dt if np.ndim(dt) == 0 else dt[1:]
-    found = trajcli.integrate(X, "first", recording_steps, "clique")
-    want = getattr(found, PARTS[order])[0]
+    result = trajcli.integrate(X, "first", recording_steps, "clique")
+    want = getattr(result, PARTS[order])[0]
     got = matrices.difference_matrix(9, order, dt) @ X
     np.testing.assert_allclose(got[order:], want[order:], rtol=1e-10)
     assert (got[:order] == 0).all()
@@ -36,8 +36,8 @@ def test_differences_with_previous_states_have_no_empty_row(order):
     assert (np.abs(got) > 0).any(1).all()
     both = np.concatenate([before, X])
     steps = np.concatenate([np.full(order - 1, STEPS[0]), STEPS])
-    found = trajcli.integrate(both, "first", steps, "clique")
-    want = getattr(found, PARTS[order])[0, order:]
+    result = trajcli.integrate(both, "first", steps, "clique")
+    want = getattr(result, PARTS[order])[0, order:]
     np.testing.assert_allclose(got @ both, want, rtol=1e-10)
 
 
@@ -45,9 +45,9 @@ def test_differences_with_previous_states_have_no_empty_row(order):
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_sums_are_those_of_the_modes_and_undo_differences(order, dt):
     mode = ("velocity", "acceleration", "jerk")[order - 1]
-    found = trajcli.integrate(X, "zero", dt, mode, frames="actions")
+    result = trajcli.integrate(X, "zero", dt, mode, frames="actions")
     got = matrices.integration_matrix(9, order, dt) @ X
-    np.testing.assert_allclose(got, found.position[0], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(got, result.position[0], rtol=1e-12, atol=1e-15)
     full = matrices.difference_matrix(9, order, dt, previous=True)[:, order:]
     np.testing.assert_allclose(full @ got, X, rtol=1e-9)
 
@@ -68,8 +68,8 @@ def test_masks_put_the_start_state_in_row_0():
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["one", "each"])
 def test_the_clique_matrix_is_the_mode(dt):
     state = RANDOM.standard_normal((4, 2))
-    found = trajcli.integrate(X, trajcli.State(*state[:, None]), dt, "clique", frames="actions")
-    want = np.concatenate([getattr(found, name)[0] for name in PARTS])
+    result = trajcli.integrate(X, trajcli.State(*state[:, None]), dt, "clique", frames="actions")
+    want = np.concatenate([getattr(result, name)[0] for name in PARTS])
     matrix = matrices.clique_matrix(9, dt)
     assert matrix.shape == (36, 13)
     np.testing.assert_allclose(matrix @ np.concatenate([state, X]), want, rtol=1e-10)

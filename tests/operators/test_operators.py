@@ -46,17 +46,17 @@ def test_matrices_times_inputs_are_what_integrate_gives(mode, options, recorded,
     random = np.random.default_rng(H)
     dt = random.uniform(0.01, 0.2, H - recorded) if steps == "each" else 0.07
     u, s, g = random.standard_normal((H, 2)), *random.standard_normal((2, 4, 2))
-    given = dict(options)
+    sample = dict(options)
     if options.get("ends") == "goal":
         used = 1 if mode == "central" else 4
-        given["goal"] = trajcli.State(*g[:used, None])
+        sample["goal"] = trajcli.State(*g[:used, None])
     start = "first" if recorded else trajcli.State(*s[:, None])
-    found = trajcli.integrate(u, start, dt, mode, **given)
+    result = trajcli.integrate(u, start, dt, mode, **sample)
     operator = trajcli.operator(H, dt, mode, start="first" if recorded else None, **options)
-    want = np.concatenate([getattr(found, name)[0] for name in PARTS])
+    want = np.concatenate([getattr(result, name)[0] for name in PARTS])
     got, size = operator.A @ u, np.abs(operator.A) @ np.abs(u)
     assert (operator.C is None) == recorded
-    assert (operator.G is None) == ("goal" not in given)
+    assert (operator.G is None) == ("goal" not in sample)
     for matrix, state in ((operator.C, s), (operator.G, g)):
         if matrix is not None:
             got, size = got + matrix @ state, size + np.abs(matrix) @ np.abs(state)
@@ -69,7 +69,7 @@ def test_matrices_times_inputs_are_what_integrate_gives(mode, options, recorded,
     if mode in ("central", "bspline"):
         size = size + (points / h ** np.arange(4)).repeat(len(size) // 4)[:, None]
     assert (np.abs(got - want) <= 1e-14 * size + 1e-24).all()
-    np.testing.assert_array_equal(operator.time, found.time)
+    np.testing.assert_array_equal(operator.time, result.time)
     thin = trajcli.operator(
         H, dt, mode, start="first" if recorded else None, sparse=True, **options
     )
