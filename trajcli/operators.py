@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -24,35 +23,15 @@ from trajcli.kernels.program import Band
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.modes.stencils import derivative_weights
+from trajcli.sparse import Csr, Entries, compressed, summed
+
+__all__ = ["Csr", "Operator", "operator", "operator_of"]
 
 Array = Any
 """numpy.ndarray, float64."""
 
 _BYTES_PER_BAND_ROW = 600
 """Peak memory to compute a band's entries, per row."""
-
-_CANCELLED = 2.0**-50
-"""A sum this small, relative to its terms, is a rounding error of an exact zero."""
-
-
-@dataclass(frozen=True, eq=False)
-class Csr:
-    """A sparse matrix in compressed rows, the format of SciPy.
-
-    ``scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=m.shape)`` accepts it: row r
-    has data[indptr[r]:indptr[r+1]] in the columns indices[indptr[r]:indptr[r+1]].
-    """
-
-    data: Array
-    indices: Array
-    indptr: Array
-    shape: tuple[int, int]
-
-    def toarray(self) -> Array:
-        """The same matrix, dense."""
-        dense = np.zeros(self.shape)
-        dense[np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices] = self.data
-        return dense
 
 
 Matrix = Any
@@ -157,7 +136,7 @@ def operator_of(
         if isinstance(mode, Cascade):
             matrices = _cascade(mode, horizon, inputs.steps()[0], recorded)
             if sparse:
-                matrices = {name: _compressed(matrix) for name, matrix in matrices.items()}
+                matrices = {name: compressed(matrix) for name, matrix in matrices.items()}
         else:
             matrices = _band(mode, horizon, inputs.steps(), recorded)
             if not sparse:
@@ -251,7 +230,7 @@ def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]
     else:
         weights = _on_points(program)[kind] / powers[:, None]
     rows = program.rows
-    entries: dict[str, list[_Entries]] = {"A": [], "C": [], "G": []}
+    entries: dict[str, list[Entries]] = {"A": [], "C": [], "G": []}
     if program.start_row:
         entries["C"].append((np.arange(4) * rows, np.arange(4), np.ones(4)))
     for m, i in itertools.product(range(4), range(program.width)):
@@ -263,7 +242,7 @@ def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]
                 values = weights[at, m, i] * value[point, k]
                 entries[name].append((row[at], column[point, k], values))
     widths = {"A": horizon, "C": 4, "G": 4}
-    return {name: _summed(entries[name], (4 * rows, widths[name])) for name in entries}
+    return {name: summed(entries[name], (4 * rows, widths[name])) for name in entries}
 
 
 def _points(program: Band, powers: Array) -> dict[str, tuple[Array, Array, Array]]:
@@ -305,29 +284,3 @@ def _fornberg(program: Band, dt: Array, first: Array, kind: Array) -> Array:
     middle = program.width // 2  # what stands still has no derivatives
     table[:, 1:, middle] -= table[:, 1:].sum(2)
     return table
-
-
-_Entries = tuple[Array, Array, Array]
-"""Rows, columns and values."""
-
-
-def _summed(entries: Sequence[_Entries], shape: tuple[int, int]) -> Csr:
-    """Entries as a matrix; entries of one place are summed, and dropped if they cancel."""
-    none = [np.zeros(0, dtype=np.int64)]
-    rows = np.concatenate([*none, *(part[0] for part in entries)])
-    columns = np.concatenate([*none, *(part[1] for part in entries)])
-    values = np.concatenate([np.zeros(0), *(part[2] for part in entries)])
-    keys, place = np.unique(rows * shape[1] + columns, return_inverse=True)
-    total = np.bincount(place, values, len(keys))
-    terms = np.bincount(place, abs(values), len(keys))
-    nonzero = (abs(total) > _CANCELLED * terms) | ~np.isfinite(total)
-    total, keys = total[nonzero], keys[nonzero]
-    per_row = np.bincount(keys // shape[1], minlength=shape[0])
-    indptr = np.concatenate([[0], np.cumsum(per_row)])
-    return Csr(total, keys % shape[1], indptr, shape)
-
-
-def _compressed(dense: Array) -> Csr:
-    indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(dense, axis=1))])
-    rows, columns = np.nonzero(dense)
-    return Csr(dense[rows, columns], columns, indptr, dense.shape)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import columns, concatenate
+from trajcli.arrays import columns, concatenate, float64
 from trajcli.kernels.program import Array, Band, Cascade, Program
 
 Arrays = Sequence[Array | None]
@@ -48,7 +48,7 @@ def _of_even_steps(
     total: Any = dt * 0.0
     for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:
-            products = _float64(values) * _float64(grad)
+            products = float64(values) * float64(grad)
             total = total + weight * products.sum(tuple(range(1, grad.ndim)))[:, None]
     return total / dt
 
@@ -62,11 +62,11 @@ def _of_uneven_steps(
     rows from it on: below the order, λ_m is a running sum from the end; above, differences.
     """
     k, first = program.order, int(program.start_row or program.recorded)
-    grads = [None if g is None else _float64(g) for g in upstream]
+    grads = [None if g is None else float64(g) for g in upstream]
     if program.recorded:
         grads = [_folded(g, m) for m, g in enumerate(grads)]
-    outputs = [_float64(x) for x in rows if x is not None]
-    start = [None if part is None else _float64(part)[:, None] for part in inputs[1:5]]
+    outputs = [float64(x) for x in rows if x is not None]
+    start = [None if part is None else float64(part)[:, None] for part in inputs[1:5]]
     count = outputs[0].shape[1] - first
     step = columns(dt, 0, count)[:, :, None]
     now = [columns(x, first, count) for x in outputs]
@@ -147,7 +147,3 @@ def _flipped(values: Array) -> Array:
 
 def _join(parts: Sequence[Array]) -> Array:
     return concatenate(parts, 1)
-
-
-def _float64(values: Array) -> Array:
-    return values.astype(np.float64) if isinstance(values, np.ndarray) else values.double()

@@ -35,225 +35,217 @@ inline Int first_row(const Job& job, Int point) {
                                        : std::clamp(row, Int(0), job.window_count);
 }
 
-// The gaps between points of a tile whose steps differ and, in four more arrays, one over the
-// lengths of one to four of them from there on.
-class Gaps {
-public:
-    struct View {
-        const double* at;
-        Int pitch, next;  // from one gap and from one array to the next
-    };
-
-    // count: the most that are read at once.
-    Gaps(Run& run, const Tiling& tiling, Int count)
-        : job_(run.job),
-          next_(job_.table ? 0 : (count + 4) * tiling.lanes + W),
-          steps_(run, tiling, job_.table ? 0 : count),
-          values_(5 * next_) {}
-
-    // Those after points [from, from + count).
-    View make(const Tile& tile, Int from, Int count) {
-        const View result = {values_.at, tile.lanes, next_};
-        if (steps_.shared && from == from_ && count == count_ && tile.columns == columns_)
-            return result;
-        from_ = from, count_ = count, columns_ = tile.columns;
-        auto step = [&](Int point) {
-            return std::clamp(point - std::max(job_.head_count - 1, Int(0)), Int(0), job_.steps - 1);
-        };
-        const Int first = step(from), pitch = tile.lanes;
-        const Rows<const double> dt =
-            steps_.rows(tile, first, step(from + count - 1) - first + 1);
-        for (Int i = 0; i < count; i++)
-            std::memcpy(values_.at + i * pitch, dt.at + (step(from + i) - first) * dt.pitch,
-                        pitch * sizeof(double));
-        for (Int i = 0; i < count * pitch; i += W) {
-            Vec length = {};
-            for (Int k = 0; k < 4; k++) {
-                length += load(values_.at + i + k * pitch);
-                store(values_.at + (k + 1) * next_ + i, 1.0 / length);
-            }
-        }
-        return result;
-    }
-
-private:
-    const Job& job_;
-    const Int next_;
-    Steps steps_;
-    Int from_ = -1, count_ = -1, columns_ = -1;  // of what was made last
-    Buffer<double> values_;
-};
-
-// The polynomial through five points in Newton's form, which takes differences and subtracts no
-// times: its derivatives at one of the points, by Horner's rule.
-class Newton {
-public:
-    Newton(Gaps::View gaps, Int first, Int base, Int column)
-        : gaps_(gaps), at_(gaps.at + first * gaps.pitch + column) {
-        for (int i = 0; i < 4; i++)
-            if (i >= base) since_[i + 1] = since_[i] - load(at_ + i * gaps.pitch);
-        for (int i = 3; i >= 0; i--)
-            if (i < base) since_[i] = since_[i + 1] + load(at_ + i * gaps.pitch);
-    }
-
-    // The derivatives, from the four differences, which it overwrites.
-    void derive(Vec* change, Vec* derivatives) const {
-        for (int j = 0; j < 4; j++) change[j] *= inverse(0, j);
-        for (int k = 1; k < 4; k++)  // to the divided difference of points 0 to k + 1 in place k
-            for (int j = 3; j >= k; j--) change[j] = (change[j] - change[j - 1]) * inverse(k, j - k);
-        Vec sum = change[3], first = {}, second = {}, third = {};
-        for (int k = 3; k >= 0; k--) {
-            third = third * since_[k] + second;
-            second = second * since_[k] + first;
-            first = first * since_[k] + sum;
-            if (k > 0) sum = sum * since_[k] + change[k - 1];
-        }
-        derivatives[0] = first, derivatives[1] = 2.0 * second, derivatives[2] = 6.0 * third;
-    }
-
-    // Its transpose, step by step from its end.
-    void pull(const Vec* derivatives, Vec* change) const {
-        Vec sum = {}, first = derivatives[0], second = 2.0 * derivatives[1], third = 6.0 * derivatives[2];
-        for (int k = 0; k < 4; k++) {
-            if (k > 0) change[k - 1] = sum;
-            sum = sum * since_[k] + first;
-            first = first * since_[k] + second;
-            second = second * since_[k] + third;
-            third = third * since_[k];
-        }
-        change[3] = sum;
-        for (int k = 3; k > 0; k--)
-            for (int j = k; j < 4; j++) {
-                change[j] *= inverse(k, j - k);
-                change[j - 1] -= change[j];
-            }
-        for (int j = 0; j < 4; j++) change[j] *= inverse(0, j);
-    }
-
-private:
-    // One over the length of the k + 1 gaps from j on.
-    Vec inverse(int k, int j) const { return load(at_ + (k + 1) * gaps_.next + j * gaps_.pitch); }
-
-    const Gaps::View gaps_;
-    const double* at_;
-    Vec since_[5] = {};  // the time from each point to the base
-};
-
-// One over the powers of the spacing, in the derivatives of points one unit apart.
-inline void make_scale(const Job& job, const double* dt, Vec* scale) {
-    scale[0] = all(1.0);
-    const Vec spacing = static_cast<double>(job.spacing) * load(dt);
-    for (int m = 1; m < 4; m++) scale[m] = scale[m - 1] * spacing;
-    for (int m = 1; m < 4; m++) scale[m] = 1.0 / scale[m];
-}
-
 // What a kind of row takes: the point its position is based on, and the differences that have
 // weights. The others are left out, so that no NaN comes through a weight of zero.
 struct Kind {
     Int base, begin, end;
 };
 
-// A strip of rows. points: those from ``from`` on.
-template <class Out>
-void band_strip(const Job& job, Int row, Int rows, Rows<const double> points, Int from,
-                const double* dt, const Rows<Out>* out, Int column) {
-    const Int count = job.width - 1, next = points.pitch, pitch = out[0].pitch;
-    const bool copies = job.copies;
-    const Kind* kinds = static_cast<const Kind*>(job.kinds);
-    const double* table = static_cast<const double*>(job.table);
-    Out* to[4];
-    for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
-    Vec scale[4];
-    make_scale(job, dt + column, scale);
-    Windows windows(job, row);
-    for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int k = windows.kind();
-        const Kind kind = kinds[k];
-        const double* point = points.at + (windows.first() - from) * next + column;
-        const double* weights = table + (k * count + kind.begin) * 4;
-        const double* at = point + kind.begin * next;
-        Vec sum[4] = {}, here = load(at);
-        for (Int i = kind.begin; i < kind.end; i++, weights += 4) {
-            const Vec after = load(at += next), change = after - here;
-            if (!copies) sum[0] += weights[0] * change;
-            for (int m = 1; m < 4; m++) sum[m] += weights[m] * change;
-            here = after;
-        }
-        const Vec position = load(point + kind.base * next);
-        store(to[0] + t * pitch, copies ? position : position + sum[0]);
-        for (int m = 1; m < 4; m++) store(to[m] + t * pitch, sum[m] * scale[m]);
-    }
-}
-
-// The same where steps differ.
-template <class Out>
-void uneven_band_strip(const Job& job, Int row, Int rows, Rows<const double> points, Int from,
-                       Gaps::View gaps, const Rows<Out>* out, Int column) {
-    const Int next = points.pitch, pitch = out[0].pitch;
-    const Kind* kinds = static_cast<const Kind*>(job.kinds);
-    Windows windows(job, row);
-    for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int first = windows.first() - from, base = kinds[windows.kind()].base;
-        const double* point = points.at + first * next + column;
-        Vec change[4], derivatives[3];
-        for (int i = 0; i < 4; i++) change[i] = load(point + (i + 1) * next) - load(point + i * next);
-        Newton(gaps, first, base, column).derive(change, derivatives);
-        store(out[0].at + t * pitch + column, load(point + base * next));
-        for (int m = 1; m < 4; m++) store(out[m].at + t * pitch + column, derivatives[m - 1]);
-    }
-}
+inline const Kind* kinds_of(const Job& job) { return static_cast<const Kind*>(job.kinds); }
 
 // Adds to the gradient of a point.
 inline void add(double* point, Vec gradient) { store(point, load(point) + gradient); }
 
-// Their transposes: they add to the gradients of points, whose rows are whole vectors.
-template <class In>
-void band_adjoint_strip(const Job& job, Int row, Int rows, const Rows<const In>* upstream,
-                        Rows<double> points, Int from, const double* dt, Int column) {
-    const Int count = job.width - 1, next = points.pitch;
-    const bool copies = job.copies;
-    const Kind* kinds = static_cast<const Kind*>(job.kinds);
-    const double* table = static_cast<const double*>(job.table);
-    const Rows<const In> source[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
-    Vec scale[4];
-    make_scale(job, dt + column, scale);
-    Windows windows(job, row);
-    for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int k = windows.kind();
-        const Kind kind = kinds[k];
-        double* point = points.at + (windows.first() - from) * next + column;
-        const double* weights = table + (k * count + kind.begin) * 4;
-        double* at = point + kind.begin * next;
+// Rows where steps are equal: weights of points one unit apart, over powers of the spacing.
+class Table {
+public:
+    Table(const Job& job, const double* dt)
+        : next_kind_((job.width - 1) * 4),
+          copies_(job.copies),
+          kinds_(kinds_of(job)),
+          weights_(static_cast<const double*>(job.table)) {
+        const Vec spacing = static_cast<double>(job.spacing) * load(dt);
+        Vec power = all(1.0);
+        for (Vec& scale : scale_) scale = 1.0 / power, power *= spacing;
+    }
+
+    // x: position to jerk. point: the first of a window, the others ``next`` apart.
+    void derive(Int, Int kind, const double* point, Int next, Vec* x) const {
+        const auto [base, begin, end] = kinds_[kind];
+        const double* weights = weights_ + kind * next_kind_ + begin * 4;
+        const double* at = point + begin * next;
+        Vec sum[4] = {}, here = load(at);
+        for (Int i = begin; i < end; i++, weights += 4) {
+            const Vec after = load(at += next), change = after - here;
+            if (!copies_) sum[0] += weights[0] * change;
+            for (int m = 1; m < 4; m++) sum[m] += weights[m] * change;
+            here = after;
+        }
+        x[0] = load(point + base * next);
+        if (!copies_) x[0] += sum[0];
+        for (int m = 1; m < 4; m++) x[m] = sum[m] * scale_[m];
+    }
+
+    // Its transpose: adds to the gradients of the points.
+    void pull(Int, Int kind, const Vec* x, double* point, Int next) const {
+        const auto [base, begin, end] = kinds_[kind];
+        const double* weights = weights_ + kind * next_kind_ + begin * 4;
+        double* at = point + begin * next;
         Vec g[4], before = {};
-        for (int m = 0; m < 4; m++)
-            g[m] = load(source[m].at + t * source[m].pitch + column) * scale[m];
-        for (Int i = kind.begin; i < kind.end; i++, weights += 4, at += next) {
+        for (int m = 0; m < 4; m++) g[m] = x[m] * scale_[m];
+        for (Int i = begin; i < end; i++, weights += 4, at += next) {
             Vec sum = weights[1] * g[1] + weights[2] * g[2] + weights[3] * g[3];
-            if (!copies) sum += weights[0] * g[0];
+            if (!copies_) sum += weights[0] * g[0];
             add(at, before - sum);
             before = sum;
         }
         add(at, before);
-        add(point + kind.base * next, g[0]);
+        add(point + base * next, g[0]);
+    }
+
+private:
+    const Int next_kind_;
+    const bool copies_;
+    const Kind* kinds_;
+    const double* weights_;
+    Vec scale_[4];
+};
+
+// The gaps between points of a tile whose steps differ, and one over the lengths of one to four of
+// them from there on, in as many arrays, ``next`` elements apart.
+struct Gaps {
+    Rows<const double> length, inverse;
+    Int next;
+};
+
+class GapReader {
+public:
+    // count: the most that are read at once.
+    GapReader(Run& run, const Tiling& tiling, Int count)
+        : lead_(std::max(run.job.head_count - 1, Int(0))),
+          next_(run.job.table ? 0 : count * tiling.lanes + W),
+          steps_(run, tiling, run.job.table ? 0 : count + 3),
+          inverse_(4 * next_) {}
+
+    // Those after points [from, from + count).
+    Gaps read(const Tile& tile, Int from, Int count) {
+        const bool fresh = steps_.read_rows(tile, from - lead_, count + 3);
+        const Gaps gaps = {steps_.rows(tile), {inverse_.at, tile.lanes}, next_};
+        for (Int i = 0; fresh && i < count; i++)
+            for_strips(tile.lanes, [&](Int column) {
+                Vec length = {};
+                for (Int k = 0; k < 4; k++) {
+                    length += load(gaps.length.at + (i + k) * gaps.length.pitch + column);
+                    store(inverse_.at + k * next_ + i * tile.lanes + column, 1.0 / length);
+                }
+            });
+        return gaps;
+    }
+
+private:
+    const Int lead_, next_;
+    Steps steps_;
+    Buffer<double> inverse_;
+};
+
+// Rows where steps differ: derivatives of the polynomial through five points in Newton's form,
+// which takes differences and subtracts no times, by Horner's rule.
+class Newton {
+public:
+    Newton(const Job& job, const Gaps& gaps, Int column)
+        : kinds_(kinds_of(job)), gaps_(gaps), column_(column) {}
+
+    void derive(Int first, Int kind, const double* point, Int next, Vec* x) const {
+        const Int base = kinds_[kind].base;
+        Vec since[5], change[4];
+        measure(first, base, since);
+        for (int j = 0; j < 4; j++)
+            change[j] = (load(point + (j + 1) * next) - load(point + j * next)) * inverse(0, first + j);
+        for (int k = 1; k < 4; k++)  // to the divided difference of points 0 to k + 1 in place k
+            for (int j = 3; j >= k; j--)
+                change[j] = (change[j] - change[j - 1]) * inverse(k, first + j - k);
+        Vec sum = change[3], velocity = {}, half = {}, sixth = {};  // of acceleration and jerk
+        for (int k = 3; k >= 0; k--) {
+            sixth = sixth * since[k] + half;
+            half = half * since[k] + velocity;
+            velocity = velocity * since[k] + sum;
+            if (k > 0) sum = sum * since[k] + change[k - 1];
+        }
+        x[0] = load(point + base * next);
+        x[1] = velocity, x[2] = 2.0 * half, x[3] = 6.0 * sixth;
+    }
+
+    // Its transpose, step by step from its end.
+    void pull(Int first, Int kind, const Vec* x, double* point, Int next) const {
+        const Int base = kinds_[kind].base;
+        Vec since[5], change[4];
+        measure(first, base, since);
+        Vec sum = {}, velocity = x[1], half = 2.0 * x[2], sixth = 6.0 * x[3];
+        for (int k = 0; k < 4; k++) {
+            if (k > 0) change[k - 1] = sum;
+            sum = sum * since[k] + velocity;
+            velocity = velocity * since[k] + half;
+            half = half * since[k] + sixth;
+            sixth = sixth * since[k];
+        }
+        change[3] = sum;
+        for (int k = 3; k > 0; k--)
+            for (int j = k; j < 4; j++) {
+                change[j] *= inverse(k, first + j - k);
+                change[j - 1] -= change[j];
+            }
+        Vec before = {};
+        for (int j = 0; j < 4; j++) {
+            change[j] *= inverse(0, first + j);
+            add(point + j * next, before - change[j]);
+            before = change[j];
+        }
+        add(point + 4 * next, before);
+        add(point + base * next, x[0]);
+    }
+
+private:
+    // The time from each point to the base.
+    void measure(Int first, Int base, Vec* since) const {
+        auto length = [&](int i) {
+            return load(gaps_.length.at + (first + i) * gaps_.length.pitch + column_);
+        };
+        for (int i = 0; i < 5; i++) since[i] = Vec{};
+        for (int i = 0; i < 4; i++)
+            if (i >= base) since[i + 1] = since[i] - length(i);
+        for (int i = 3; i >= 0; i--)
+            if (i < base) since[i] = since[i + 1] + length(i);
+    }
+
+    // One over the length of the k + 1 gaps from gap i on.
+    Vec inverse(int k, Int i) const {
+        return load(gaps_.inverse.at + k * gaps_.next + i * gaps_.inverse.pitch + column_);
+    }
+
+    const Kind* kinds_;
+    const Gaps gaps_;
+    const Int column_;
+};
+
+// A strip of rows from ``row`` on. points: those from the first row's window on.
+template <class Rule, class Out>
+void band_strip(const Job& job, const Rule& rule, Int row, Int rows, Rows<const double> points,
+                const Rows<Out>* out, Int column) {
+    const Int pitch = out[0].pitch;
+    Out* to[4];
+    for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
+    Windows windows(job, row);
+    const Int from = windows.first();
+    for (Int t = 0; t < rows; t++, windows.advance()) {
+        const Int first = windows.first() - from;
+        Vec x[4];
+        rule.derive(first, windows.kind(), points.at + first * points.pitch + column, points.pitch, x);
+        for (int m = 0; m < 4; m++) store(to[m] + t * pitch, x[m]);
     }
 }
 
-template <class In>
-void uneven_band_adjoint_strip(const Job& job, Int row, Int rows, const Rows<const In>* upstream,
-                               Rows<double> points, Int from, Gaps::View gaps, Int column) {
-    const Int next = points.pitch;
-    const Kind* kinds = static_cast<const Kind*>(job.kinds);
+// Its transpose: adds to the gradients of points, whose rows are whole vectors.
+template <class Rule, class In>
+void band_adjoint_strip(const Job& job, const Rule& rule, Int row, Int rows,
+                        const Rows<const In>* upstream, Rows<double> points, Int column) {
+    const Rows<const In> source[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
     Windows windows(job, row);
+    const Int from = windows.first();
     for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int first = windows.first() - from, base = kinds[windows.kind()].base;
-        double* point = points.at + first * next + column;
-        Vec g[4], change[4];
-        for (int m = 0; m < 4; m++) g[m] = load(upstream[m].at + t * upstream[m].pitch + column);
-        Newton(gaps, first, base, column).pull(g + 1, change);
-        add(point, -change[0]);
-        for (int i = 1; i < 4; i++) add(point + i * next, change[i - 1] - change[i]);
-        add(point + 4 * next, change[3]);
-        add(point + base * next, g[0]);
+        const Int first = windows.first() - from;
+        Vec x[4];
+        for (int m = 0; m < 4; m++) x[m] = load(source[m].at + t * source[m].pitch + column);
+        rule.pull(first, windows.kind(), x, points.at + first * points.pitch + column, points.pitch);
     }
 }
 
@@ -289,7 +281,7 @@ public:
           // those of the windows of a tile's rows, clipped ones included
           most_points_(std::min(tiling.rows / job_.window_steps + 2 + job_.width, points_.count)),
           gaps_(run, tiling, most_points_),
-          first_step_(run, tiling, 1),
+          step_(run, tiling, 1),
           start_(run, tiling, job_.start, job_.start_index),
           goal_(run, tiling, job_.goal, job_.goal_index),
           actions_(run, tiling, job_.actions, most_points_),
@@ -300,10 +292,11 @@ public:
         const Int row = starts ? 0 : tile.row - job_.start_row, rows = tile.rows - starts;
         const Int from = rows > 0 ? first_point(job_, row) : 0;
         const Int end = rows > 0 ? first_point(job_, row + rows - 1) + job_.width : 0;
-        const double* dt = first_step_.rows(tile, 0, 1).at;
+        step_.read_rows(tile, 0, 1);
+        const double* dt = step_.rows(tile).at;
         place_points(tile, from, end, dt);
-        Gaps::View gaps = {};
-        if (!job_.table && rows > 0) gaps = gaps_.make(tile, from, end - from - 1);
+        Gaps gaps = {};
+        if (!job_.table && rows > 0) gaps = gaps_.read(tile, from, end - from - 1);
         const Rows<const double> points = {window_.at, tile.lanes};
         const double* state = starts ? start_.at(tile) : nullptr;
         Rows<Out> first[4], out[4];
@@ -313,9 +306,9 @@ public:
             for (int m = 0; starts && m < 4; m++)
                 store(first[m].at + column, load(state + m * start_.pitch + column));
             if (job_.table)
-                band_strip(job_, row, rows, points, from, dt, out, column);
+                band_strip(job_, Table(job_, dt + column), row, rows, points, out, column);
             else
-                uneven_band_strip(job_, row, rows, points, from, gaps, out, column);
+                band_strip(job_, Newton(job_, gaps, column), row, rows, points, out, column);
         });
         writer.write(tile);
     }
@@ -352,8 +345,8 @@ private:
     const Job& job_;
     const Points points_;
     const Int most_points_;
-    Gaps gaps_;
-    Steps first_step_;
+    GapReader gaps_;
+    Steps step_;
     States start_, goal_;
     Reader<double> actions_;
     Buffer<double> window_;
@@ -373,7 +366,7 @@ public:
           most_points_(tiling.rows + 2 * job_.width + points_.count - job_.used + 2),
           pitch_(whole(tiling.lanes)),
           gaps_(run, tiling, chunk_ / job_.window_steps + 2 + job_.width),
-          first_step_(run, tiling, 1),
+          step_(run, tiling, 1),
           upstream_{{run, tiling, job_.upstream[0], chunk_},
                     {run, tiling, job_.upstream[1], chunk_},
                     {run, tiling, job_.upstream[2], chunk_},
@@ -414,21 +407,21 @@ private:
         begin_ = row < last ? std::min(from, first_point(job_, row)) : from;
         const Int stop = row < last ? first_point(job_, last - 1) + job_.width : end;
         std::memset(gradients_.at, 0, (std::max(stop, end) - begin_) * pitch_ * sizeof(double));
-        const double* dt = first_step_.rows(tile, 0, 1).at;
+        step_.read_rows(tile, 0, 1);
+        const double* dt = step_.rows(tile).at;
         for (Int t = row; t < last; t += chunk_) {
             const Int count = std::min(last - t, chunk_), origin = first_point(job_, t);
             Rows<const In> upstream[4];
             for (int m = 0; m < 4; m++) upstream[m] = upstream_[m].rows(tile, t + job_.start_row, count);
-            Gaps::View gaps = {};
-            if (!job_.table)
-                gaps = gaps_.make(tile, origin,
-                                  first_point(job_, t + count - 1) + job_.width - 1 - origin);
+            const Int end = first_point(job_, t + count - 1) + job_.width;
+            Gaps gaps = {};
+            if (!job_.table) gaps = gaps_.read(tile, origin, end - origin - 1);
             const Rows<double> points = {point(origin), pitch_};
             for_strips(tile.lanes, [&](Int column) {
                 if (job_.table)
-                    band_adjoint_strip(job_, t, count, upstream, points, origin, dt, column);
+                    band_adjoint_strip(job_, Table(job_, dt + column), t, count, upstream, points, column);
                 else
-                    uneven_band_adjoint_strip(job_, t, count, upstream, points, origin, gaps, column);
+                    band_adjoint_strip(job_, Newton(job_, gaps, column), t, count, upstream, points, column);
             });
         }
     }
@@ -444,7 +437,7 @@ private:
     // The gradient of a state, from those of its points and, of the start, from the start row.
     void pull_state(const Tile& tile, Address table, Int from, Int count, Address const* to,
                     bool start_row) {
-        const double* dt = first_step_.rows(tile, 0, 1).at;
+        const double* dt = step_.rows(tile).at;
         for (int m = 0; m < 4; m++) {
             if (!to[m]) continue;
             const Rows<const In> row = upstream_[m].rows(tile, 0, start_row);
@@ -464,8 +457,8 @@ private:
     const Points points_;
     const Int chunk_;  // rows that are gathered at once
     const Int most_points_, pitch_;
-    Gaps gaps_;
-    Steps first_step_;
+    GapReader gaps_;
+    Steps step_;
     Reader<In> upstream_[4];
     Buffer<double> gradients_, part_;
     Int begin_ = 0;

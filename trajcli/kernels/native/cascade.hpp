@@ -126,7 +126,7 @@ public:
             std::memcpy(state_.at, start_.at(tile), 4 * start_.pitch * sizeof(double));
             if (job_.recorded) read(run_, job_.actions, tile, 0, 1, state_.at);
         }
-        const Rows<const double> dt = steps_.rows(tile, row, rows);
+        steps_.read_rows(tile, row, rows);
         const Rows<const In> actions = actions_.rows(tile, row + job_.recorded, rows);
         Rows<Out> first[4], out[4];
         writer.place(tile, first);
@@ -134,7 +134,7 @@ public:
         for_strips(tile.lanes, [&](Int column) {
             for (int m = 0; starts && m < 4; m++)
                 store(first[m].at + column, load(state_.at + m * start_.pitch + column));
-            STRIPS[job_.order](job_, rows, dt, actions, state_.at, start_.pitch, out, column);
+            STRIPS[job_.order](job_, rows, steps_.rows(tile), actions, state_.at, start_.pitch, out, column);
         });
         if (job_.recorded && starts) fill_first_rows(job_, first, tile.lanes);
         writer.write(tile);
@@ -189,9 +189,9 @@ public:
         Rows<Out> actions;
         writer.place(tile, &actions);
         auto action = [&](Int t) { return actions.at + t * actions.pitch; };
-        const Rows<const double> dt = steps_.rows(tile, row - job_.recorded, rows);
+        steps_.read_rows(tile, row - job_.recorded, rows);
         for_strips(tile.lanes, [&](Int column) {
-            STRIPS[job_.order](job_, rows, dt, upstream, state_.at, pitch_,
+            STRIPS[job_.order](job_, rows, steps_.rows(tile), upstream, state_.at, pitch_,
                                {action(first), actions.pitch}, column);
         });
         for (Int t = first + rows; t < tile.rows; t++)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -97,17 +98,11 @@ Int run_job(Job& job) {
 }
 
 double half(std::uint16_t bits) {
-    const int exponent = bits >> 10 & 31;
-    const std::uint64_t sign = static_cast<std::uint64_t>(bits >> 15) << 63;
-    std::uint64_t fraction = bits & 1023;
-    double value;
-    if (exponent == 0) {
-        value = static_cast<double>(fraction) * 0x1p-24;
-        return sign ? -value : value;
-    }
-    fraction = fraction << 42 | static_cast<std::uint64_t>(exponent == 31 ? 2047 : exponent + 1008) << 52 | sign;
-    std::memcpy(&value, &fraction, sizeof value);
-    return value;
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    double value = (exponent ? fraction + 1024 : fraction) * 0x1p-24;
+    if (exponent > 1) value *= 1 << (exponent - 1);
+    if (exponent == 31) value = fraction ? NAN : INFINITY;
+    return bits >> 15 ? -value : value;
 }
 
 struct Half {

@@ -110,6 +110,7 @@ def place_program(job: Any, program: Program) -> list[Any]:
     job.used, job.rows, job.start_row = program.used, program.rows, program.start_row
     if isinstance(program, Cascade):
         job.order, job.recorded = program.order, program.recorded
+        job.steps = program.used
         euler = program.scheme == "euler"
         for n in (1, 2, 3):
             factorial = 1 if euler else math.factorial(n)

@@ -112,16 +112,9 @@ inline void with_sizes(const Tile& tile, Work work) {
 template <class T>
 void check_finite(Run& run, const T* values, Int count) {
     if (!run.job.finite) return;
-    Mask wrong = {};
-    Int i = 0;
-    for (; i + W <= count; i += W) {
-        const Vec v = load(values + i);
-        wrong |= (v - v) != Vec{};
-    }
-    bool any = false;
-    for (int k = 0; k < W; k++) any |= wrong[k] != 0;
-    for (; i < count; i++) any |= values[i] - values[i] != 0;
-    if (any) run.status = NOT_FINITE;
+    int faults = 0;
+    for (Int i = 0; i < count; i++) faults |= values[i] - values[i] != 0;
+    if (faults) run.status = NOT_FINITE;
 }
 
 inline const char* element(const Array& array, Int batch, Int row, Int column) {
@@ -296,44 +289,50 @@ class Steps {
 public:
     // rows: the most that are read at once.
     Steps(Run& run, const Tiling& tiling, Int rows)
-        : even(run.job.dt.stride[1] == 0),
-          shared(run.job.dt.stride[0] == 0),
-          run_(run),
-          flat_((even ? 1 : rows) * tiling.group),
-          lanes_((even ? 1 : rows) * tiling.lanes) {}
+        : run_(run),
+          even_(run.job.dt.stride[1] == 0),
+          shared_(run.job.dt.stride[0] == 0),
+          flat_((even_ ? 1 : rows) * tiling.group),
+          lanes_((even_ ? 1 : rows) * tiling.lanes) {}
 
-    // Steps [row, row + rows); where all are equal the pitch is 0.
-    Rows<const double> rows(const Tile& tile, Int row, Int rows) {
-        if (even) row = 0, rows = 1;
-        const Rows<const double> result = {lanes_.at, even ? 0 : tile.lanes};
-        if (shared && row == row_ && rows == rows_ && tile.group == group_ &&
-            tile.columns == columns_)
-            return result;
+    // Steps [row, row + rows), those before the first and after the last like these: whether they
+    // are others than those read before.
+    bool read_rows(const Tile& tile, Int row, Int rows) {
+        if (even_) row = 0, rows = 1;
+        const bool same = shared_ && row == row_ && rows == rows_ && tile.group == group_ &&
+                          tile.columns == columns_;
         row_ = row, rows_ = rows, group_ = tile.group, columns_ = tile.columns;
+        if (same || rows <= 0) return false;
         Tile steps = tile;
         steps.column = 0, steps.columns = 1;
-        read(run_, run_.job.dt, steps, row, rows, flat_.at);
-        const double* from = flat_.at;
-        with_sizes(tile, [=, to = lanes_.at](auto columns, auto group, auto lanes) {
-            for (Int t = 0; t < rows; t++)
+        const Int last = std::max(run_.job.steps - 1, Int(0));
+        const Int first = std::clamp(row, Int(0), last);
+        const Int count = std::clamp(row + rows - 1, Int(0), last) - first + 1;
+        read(run_, run_.job.dt, steps, first, count, flat_.at);
+        with_sizes(tile, [=, from = flat_.at, to = lanes_.at](auto columns, auto group, auto lanes) {
+            for (Int t = 0; t < rows; t++) {
+                const double* step = from + std::clamp(row + t - first, Int(0), count - 1);
                 for (Int g = 0; g < group; g++)
                     for (Int d = 0; d < columns; d++)
-                        to[t * lanes + g * columns + d] = from[g * rows + t];
+                        to[t * lanes + g * columns + d] = step[g * count];
+            }
         });
-        return result;
+        return true;
     }
 
-    const bool even, shared;
+    // Where all are equal the pitch is 0.
+    Rows<const double> rows(const Tile& tile) const { return {lanes_.at, even_ ? 0 : tile.lanes}; }
 
 private:
     Run& run_;
+    const bool even_, shared_;
     Int row_ = -1, rows_ = -1, group_ = -1, columns_ = -1;  // of what was read last
     Buffer<double> flat_, lanes_;
 };
 
 // -- outputs ----------------------------------------------------------------------------------
 
-// The first ``count`` outputs of a job. Tiles that follow each other are written at once.
+// The first ``count`` outputs of a job. What lies together there is written at once.
 template <class Out>
 class Writer {
 public:
@@ -350,9 +349,10 @@ public:
 
     // Places for the rows of a tile, one for each output.
     void place(const Tile& tile, Rows<Out>* out) {
-        const Int position = position_of(tile.batch, tile.row, tile.column);
-        if (position != position_ + filled_ || filled_ + elements(tile) > room_) flush();
-        if (filled_ == 0) position_ = position;
+        if (end_ + tile.group * tile.rows * tile.columns > room_) {
+            flush();
+            begin_ = end_ = 0;
+        }
         for (int m = 0; m < count_; m++) out[m] = rows(m, tile);
     }
 
@@ -361,42 +361,38 @@ public:
         Tile wide = tile;
         wide.lanes = whole(tile.lanes);
         for (int m = 0; apart_ && m < count_; m++)
-            separate(rows(m, tile).at, wide, tile_at(m) + filled_);
-        filled_ += elements(tile);
-        const bool rows_apart = tile.columns < run_.job.dofs;
-        if (!rows_apart && (tile.group == 1 || tile.rows == total_)) return;
-        const Int runs = rows_apart ? tile.rows : tile.group, length = filled_ / runs;
-        for (int m = 0; m < count_; m++)
-            for (Int i = 0; i < runs; i++)
-                put(m, rows_apart ? position_of(tile.batch, tile.row + i, tile.column)
-                                  : position_of(tile.batch + i, tile.row, tile.column),
-                    tile_at(m) + i * length, length);
-        filled_ = 0;
+            separate(rows(m, tile).at, wide, tile_at(m) + end_);
+        const Int dofs = run_.job.dofs;
+        const bool cut = tile.columns < dofs, joined = !cut && tile.rows == total_;
+        const Int groups = joined ? 1 : tile.group, rows = cut ? tile.rows : 1;
+        for (Int g = 0; g < groups; g++)
+            for (Int t = 0; t < rows; t++) {
+                const Int position = ((tile.batch + g) * total_ + tile.row + t) * dofs + tile.column;
+                if (position != position_ + end_ - begin_) {
+                    flush();
+                    position_ = position;
+                }
+                end_ += tile.group / groups * (tile.rows / rows) * tile.columns;
+            }
     }
 
     void flush() {
-        for (int m = 0; m < count_ && filled_ > 0; m++) put(m, position_, tile_at(m), filled_);
-        filled_ = 0;
+        for (int m = 0; m < count_ && begin_ < end_; m++)
+            put(run_.job.out[m], tile_at(m) + begin_, end_ - begin_);
+        begin_ = end_;
     }
 
 private:
-    static Int elements(const Tile& tile) { return tile.group * tile.rows * tile.columns; }
-
-    Int position_of(Int batch, Int row, Int column) const {
-        return (batch * total_ + row) * run_.job.dofs + column;
-    }
-
     Out* tile_at(int m) { return tiles_.at + m * (room_ + W); }
 
     Rows<Out> rows(int m, const Tile& tile) {
         if (apart_) return {lanes_.at + m * size_, whole(tile.lanes)};
-        return {tile_at(m) + filled_, tile.columns};
+        return {tile_at(m) + end_, tile.columns};
     }
 
-    void put(int m, Int position, const Out* from, Int count) {
-        const Output& out = run_.job.out[m];
+    void put(const Output& out, const Out* from, Int count) {
         const char* bytes = reinterpret_cast<const char*>(from);
-        const Int offset = position * Int(sizeof(Out)), size = count * Int(sizeof(Out));
+        const Int offset = position_ * Int(sizeof(Out)), size = count * Int(sizeof(Out));
         if (out.file >= 0) {
             Int faults = 0;
             for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
@@ -413,7 +409,8 @@ private:
     const int count_;
     const bool apart_;  // rows are computed elsewhere, not where they are written from
     const Int size_, room_;
-    Int position_ = 0, filled_ = 0;  // in each output: where the tiles begin that wait; their elements
+    // elements of each output that wait: where they are in its tiles and where they go
+    Int begin_ = 0, end_ = 0, position_ = 0;
     Buffer<Out> lanes_, tiles_;
 };
 

@@ -1,0 +1,131 @@
+"""The kernels in plain torch: any device with float64, the reference for the others.
+
+Every operation is torch's and nothing is written in place, so that torch
+differentiates, maps (vmap) and batches through it in all operands, dt included, to any order.
+Shapes as in :mod:`trajcli.kernels.program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from trajcli.arrays import columns
+from trajcli.kernels.program import Cascade, Gradients, Operands, Parts, Program
+from trajcli.kernels.torch_ops import band, cascade
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+_BLOCK = 1 << 19
+"""Values of an output that are computed at once, so that intermediate values stay in the cache
+of a processor or a device."""
+
+
+def forward(program: Program, operands: Operands, out: Parts) -> None:
+    """Fill the outputs; None is not wanted."""
+    wanted = [buffer is not None for buffer in out]
+    for block in _blocks(program, operands.actions.shape):
+        rows = trajectories(program, _block_operands(operands, block), wanted)
+        for buffer, values in zip(out, rows, strict=True):
+            if buffer is not None:
+                buffer[block].copy_(values)
+
+
+def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gradients) -> None:
+    """Fill the gradients from those of the outputs; None is not wanted."""
+    buffers = (gradients.actions, *gradients.start, *gradients.goal)
+    for block in _blocks(program, operands.actions.shape):
+        inputs = _block_operands(operands, block)
+        of_rows = [None if grad is None else grad[block] for grad in upstream]
+        pulled = pulled_back(program, inputs.actions.shape, inputs.dt, of_rows)
+        for buffer, values in zip(buffers, pulled, strict=True):
+            if buffer is not None:
+                buffer[block].copy_(values)
+
+
+def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
+    """Trajectories that are computed together."""
+    batch, _, dofs = shape
+    count = max(1, _BLOCK // max(1, program.rows * dofs))
+    return (slice(begin, begin + count) for begin in range(0, batch, count))
+
+
+def _block_operands(operands: Operands, block: slice) -> Operands:
+    """The operands of a block of trajectories."""
+    actions, dt, start, goal, start_index, goal_index = operands
+    batch = actions.shape[0]
+
+    def rows(values: Tensor | None) -> Tensor | None:
+        return values if values is None or values.shape[0] != batch else values[block]
+
+    def states(parts: Parts, index: Tensor | None) -> Parts:
+        return [rows(part) for part in parts] if index is None else parts
+
+    return Operands(
+        actions[block],
+        dt[block] if dt.shape[0] == batch else dt,
+        states(start, start_index),
+        states(goal, goal_index),
+        rows(start_index),
+        rows(goal_index),
+    )
+
+
+def pulled_back(
+    program: Program, shape: Sequence[int], dt: Tensor, upstream: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """Gradients of the actions [B, H, D] and of the start and goal of every trajectory, four parts
+    [B, D] each, from those of the outputs; float64."""
+    batch, _, dofs = shape
+    with torch.enable_grad():
+        actions = dt.new_zeros(tuple(shape), dtype=torch.float64)
+        states = [dt.new_zeros(batch, dofs, dtype=torch.float64) for _ in range(8)]
+        inputs = [x.requires_grad_() for x in (actions, *states)]
+        operands = Operands(actions, dt.detach(), states[:4], states[4:])
+        rows = trajectories(program, operands, [grad is not None for grad in upstream])
+        pairs = [
+            (x, grad.double())
+            for x, grad in zip(rows, upstream, strict=True)
+            if x is not None and grad is not None and x.requires_grad
+        ]
+    pulled: Sequence[Tensor | None] = [None] * 9
+    if pairs:
+        outputs, of_rows = zip(*pairs, strict=True)
+        pulled = torch.autograd.grad(outputs, inputs, of_rows, allow_unused=True)
+    return [x.detach() if grad is None else grad for x, grad in zip(inputs, pulled, strict=True)]
+
+
+def trajectories(
+    program: Program, operands: Operands, wanted: Sequence[bool] = (True,) * 4
+) -> list[Tensor | None]:
+    """The outputs [B, T, D] in float64, None for what is not wanted."""
+    actions, dt = columns(operands.actions, 0, program.used).double(), operands.dt.double()
+    batch = actions.shape[0]
+    start = _states(operands.start, operands.start_index, batch)
+    if isinstance(program, Cascade):
+        return cascade.outputs(program, actions, dt, start, wanted)
+    goal = _states(operands.goal, operands.goal_index, batch)
+    return band.outputs(program, actions, dt, start, goal, wanted)
+
+
+def _states(parts: Parts, index: Tensor | None, batch: int) -> list[Tensor | None]:
+    """A start or goal state per trajectory, four parts [B, D] in float64, None is zero.
+
+    NaN where an index that lies on a device is out of range: its values are not checked.
+    """
+    states: list[Tensor | None] = []
+    for part in parts:
+        if part is None:
+            states.append(None)
+        elif index is None:
+            states.append(part.double().expand(batch, -1))
+        else:
+            last = part.shape[0] - 1
+            outside = (index < 0) | (index > last)
+            state = part.double()[index.clamp(0, last)]
+            states.append(state.masked_fill(outside[:, None], float("nan")))
+    return states
