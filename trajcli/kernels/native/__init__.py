@@ -76,14 +76,13 @@ def guard() -> Iterator[None]:
     Only where these kernels are there, and on the main thread.
     """
     library = _library()[0]
-    up = library is not None and threading.current_thread() is threading.main_thread()
-    if not up or library.trajcli_guard_up():
-        yield
-        return
+    main = threading.current_thread() is threading.main_thread()
+    up = main and library is not None and library.trajcli_guard_up() == 0
     try:
         yield
     finally:
-        library.trajcli_guard_down()
+        if up:
+            library.trajcli_guard_down()
 
 
 def pages_lost() -> bool:
@@ -110,12 +109,10 @@ class Call:
 
         Raises OSError where a file cannot be written, MemoryError where there is none.
         """
-        status = self._function(self._pointer)
-        if status == errno.ENOMEM:
-            raise MemoryError
+        status = int(self._function(self._pointer))
         if status > 0:
-            raise OSError(status, os.strerror(status))
-        return bool(status == 0)
+            raise MemoryError if status == errno.ENOMEM else OSError(status, os.strerror(status))
+        return status == 0
 
     def step_at(self, place: int) -> None:
         """Put another dt in the place of the first: its address, of float64 alike."""
@@ -159,14 +156,12 @@ class Adjoint(Call):
         job = self._job
         job.adjoint = 1
         place(job.dt, operands.dt, (0, 1))
-        for m in range(4):
-            place(job.upstream[m], upstream[m], (0, 1, 2))
-            for parts, to in (
-                (gradients.start, job.start_gradient),
-                (gradients.goal, job.goal_gradient),
-            ):
-                to[m] = None if parts[m] is None else address(parts[m])
-        job.batch, job.horizon, job.dofs = _shape(program, operands, upstream, gradients)
+        for entry, part in zip(job.upstream, upstream, strict=True):
+            place(entry, part, (0, 1, 2))
+        job.start_gradient[:] = [x if x is None else address(x) for x in gradients.start]
+        job.goal_gradient[:] = [x if x is None else address(x) for x in gradients.goal]
+        actions = operands.actions if gradients.actions is None else gradients.actions
+        job.batch, job.horizon, job.dofs = actions.shape
         place_outputs(job, (gradients.actions, None, None, None))
         self._entries = [*job.upstream, job.out[0]]
 
@@ -177,17 +172,6 @@ class Adjoint(Call):
         for entry, where in zip(self._entries, (*upstream, actions), strict=True):
             entry.data = where
         self._job.start_gradient[:] = start
-
-
-def _shape(
-    program: Program, operands: Operands, upstream: Parts, gradients: Gradients
-) -> tuple[int, int, int]:
-    for actions in (gradients.actions, operands.actions):
-        if actions is not None:
-            batch, horizon, dofs = actions.shape
-            return batch, horizon, dofs
-    batch, _, dofs = next(part for part in upstream if part is not None).shape
-    return batch, program.used, dofs
 
 
 def forward(

@@ -298,13 +298,9 @@ public:
         Gaps gaps = {};
         if (!job_.table && rows > 0) gaps = gaps_.read(tile, from, end - from - 1);
         const Rows<const double> points = {window_.at, tile.lanes};
-        const double* state = starts ? start_.at(tile) : nullptr;
-        Rows<Out> first[4], out[4];
-        writer.place(tile, first);
-        for (int m = 0; m < 4; m++) out[m] = {first[m].at + starts * first[m].pitch, first[m].pitch};
+        Rows<Out> out[4];
+        writer.place(tile, out, starts ? start_.at(tile) : nullptr, start_.pitch);
         for_strips(tile.lanes, [&](Int column) {
-            for (int m = 0; starts && m < 4; m++)
-                store(first[m].at + column, load(state + m * start_.pitch + column));
             if (job_.table)
                 band_strip(job_, Table(job_, dt + column), row, rows, points, out, column);
             else

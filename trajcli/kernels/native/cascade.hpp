@@ -85,13 +85,15 @@ void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
 }
 
 // The first rows of a recording have no rows to be differenced from: order m takes row m.
+// rows: those from the second on.
 template <class Out>
 void fill_first_rows(const Job& job, const Rows<Out>* rows, Int lanes) {
     for (Int m = 1; m < 4; m++)
         for (Int t = 0; t < m && t < job.rows; t++)
-            for (Int i = 0; i < lanes; i++)
-                rows[m].at[t * rows[m].pitch + i] =
-                    m < job.rows ? rows[m].at[m * rows[m].pitch + i] : Out(0);
+            for (Int i = 0; i < lanes; i++) {
+                Out* at = rows[m].at - rows[m].pitch + i;
+                at[t * rows[m].pitch] = m < job.rows ? at[m * rows[m].pitch] : Out(0);
+            }
 }
 
 // Its transpose.
@@ -128,15 +130,12 @@ public:
         }
         steps_.read_rows(tile, row, rows);
         const Rows<const In> actions = actions_.rows(tile, row + job_.recorded, rows);
-        Rows<Out> first[4], out[4];
-        writer.place(tile, first);
-        for (int m = 0; m < 4; m++) out[m] = {first[m].at + starts * first[m].pitch, first[m].pitch};
+        Rows<Out> out[4];
+        writer.place(tile, out, starts ? state_.at : nullptr, start_.pitch);
         for_strips(tile.lanes, [&](Int column) {
-            for (int m = 0; starts && m < 4; m++)
-                store(first[m].at + column, load(state_.at + m * start_.pitch + column));
             STRIPS[job_.order](job_, rows, steps_.rows(tile), actions, state_.at, start_.pitch, out, column);
         });
-        if (job_.recorded && starts) fill_first_rows(job_, first, tile.lanes);
+        if (job_.recorded && starts) fill_first_rows(job_, out, tile.lanes);
         writer.write(tile);
     }
 

@@ -51,8 +51,7 @@ def _structures() -> dict[str, type[ctypes.Structure]]:
     return kinds
 
 
-STRUCTURES = _structures()
-Job: Any = STRUCTURES["Job"]
+Job: Any = _structures()["Job"]
 
 
 def address(array: Array) -> int:
@@ -112,14 +111,11 @@ def place_program(job: Any, program: Program) -> list[Any]:
         job.order, job.recorded = program.order, program.recorded
         job.steps = program.used
         euler = program.scheme == "euler"
-        for n in (1, 2, 3):
-            factorial = 1 if euler else math.factorial(n)
-            if n < 3:
-                job.carry[n - 1] = 1 / factorial
-            if program.scheme == "foh":
-                factorial = math.factorial(n + 1)
-                job.before[n - 1] = n / factorial
-            job.now[n - 1] = 1 / factorial
+        hold = [1.0 if euler else 1 / math.factorial(n) for n in (1, 2, 3)]
+        job.carry[:], job.now[:] = hold[:2], hold
+        if program.scheme == "foh":
+            job.now[:] = [1 / math.factorial(n + 1) for n in (1, 2, 3)]
+            job.before[:] = [n / math.factorial(n + 1) for n in (1, 2, 3)]
         return []
     return _place_band(job, program)
 
@@ -128,25 +124,24 @@ def _place_band(job: Any, program: Band) -> list[Any]:
     windows = program.windows
     # a kind's base, and the differences that have weights: from the first to behind the last
     kinds = np.array([(base, 0, program.width - 1) for base in program.base], np.int64)
-    kept: list[Any] = [
+    arrays: list[Any] = [
         np.ascontiguousarray(program.head, np.float64),
         np.ascontiguousarray(program.tail, np.float64),
         kinds,
     ]
     job.band = 1
-    job.head, job.tail, job.kinds = map(address, kept)
+    job.head, job.tail, job.kinds = map(address, arrays)
     job.head_count, job.tail_count = len(program.head), len(program.tail)
     job.held, job.steps, job.spacing = program.held, program.steps, program.spacing
-    job.window_last, job.window_count = windows.last, windows.count
-    job.window_offset, job.window_steps = windows.offset, windows.steps
-    job.window_shift = windows.shift
+    for field in ("count", "last", "offset", "steps", "shift"):
+        setattr(job, f"window_{field}", getattr(windows, field))
     job.width, job.copies = program.width, program.copies
     if program.table is not None:
-        kept.append(np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64))
-        job.table = address(kept[-1])
+        arrays.append(np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64))
+        job.table = address(arrays[-1])
         weighted = [np.flatnonzero(table.any(axis=0)) for table in program.table]
         kinds[:, 1:] = [(x[0], x[-1] + 1) if x.size else (0, 0) for x in weighted]
-    return kept
+    return arrays
 
 
 def place_operands(job: Any, operands: Operands) -> None:

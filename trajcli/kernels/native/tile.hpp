@@ -347,13 +347,20 @@ public:
           lanes_(apart_ ? count * size_ : 0),
           tiles_(count * (room_ + W)) {}
 
-    // Places for the rows of a tile, one for each output.
-    void place(const Tile& tile, Rows<Out>* out) {
+    // Places for the rows of a tile, one for each output; behind the start's row, if there is one.
+    void place(const Tile& tile, Rows<Out>* out, const double* start = nullptr, Int pitch = 0) {
         if (end_ + tile.group * tile.rows * tile.columns > room_) {
             flush();
             begin_ = end_ = 0;
         }
-        for (int m = 0; m < count_; m++) out[m] = rows(m, tile);
+        for (int m = 0; m < count_; m++) {
+            out[m] = rows(m, tile);
+            if (!start) continue;
+            for_strips(tile.lanes, [&](Int column) {
+                store(out[m].at + column, load(start + m * pitch + column));
+            });
+            out[m].at += out[m].pitch;
+        }
     }
 
     // To be called where they are computed.

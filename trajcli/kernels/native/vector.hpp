@@ -7,7 +7,6 @@ using namespace trajcli;
 constexpr Int W = WIDTH;
 typedef double Vec __attribute__((vector_size(WIDTH * 8)));
 typedef float NarrowVec __attribute__((vector_size(WIDTH * 4)));
-typedef long long Mask __attribute__((vector_size(WIDTH * 8)));
 
 inline Vec load(const double* from) {
     Vec v;
