@@ -101,65 +101,29 @@ private:
     Vec scale_[4];
 };
 
-// The gaps between points of a tile whose steps differ, and one over the lengths of one to four of
-// them from there on, in as many arrays, ``next`` elements apart.
-struct Gaps {
-    Rows<const double> length, inverse;
-    Int next;
-};
-
-class GapReader {
-public:
-    // count: the most that are read at once.
-    GapReader(Run& run, const Tiling& tiling, Int count)
-        : lead_(std::max(run.job.head_count - 1, Int(0))),
-          next_(run.job.table ? 0 : count * tiling.lanes + W),
-          steps_(run, tiling, run.job.table ? 0 : count + 3),
-          inverse_(4 * next_) {}
-
-    // Those after points [from, from + count).
-    Gaps read(const Tile& tile, Int from, Int count) {
-        const bool fresh = steps_.read_rows(tile, from - lead_, count + 3);
-        const Gaps gaps = {steps_.rows(tile), {inverse_.at, tile.lanes}, next_};
-        for (Int i = 0; fresh && i < count; i++)
-            for_strips(tile.lanes, [&](Int column) {
-                Vec length = {};
-                for (Int k = 0; k < 4; k++) {
-                    length += load(gaps.length.at + (i + k) * gaps.length.pitch + column);
-                    store(inverse_.at + k * next_ + i * tile.lanes + column, 1.0 / length);
-                }
-            });
-        return gaps;
-    }
-
-private:
-    const Int lead_, next_;
-    Steps steps_;
-    Buffer<double> inverse_;
-};
-
 // Rows where steps differ: derivatives of the polynomial through five points in Newton's form,
 // which takes differences and subtracts no times, by Horner's rule.
 class Newton {
 public:
-    Newton(const Job& job, const Gaps& gaps, Int column)
-        : kinds_(kinds_of(job)), gaps_(gaps), column_(column) {}
+    // gaps: those after each point from the first row's window on.
+    Newton(const Job& job, Rows<const double> gaps, Int column)
+        : kinds_(kinds_of(job)), gaps_{gaps.at + column, gaps.pitch} {}
 
     void derive(Int first, Int kind, const double* point, Int next, Vec* x) const {
         const Int base = kinds_[kind].base;
-        Vec since[5], change[4];
-        measure(first, base, since);
+        const Times times(gaps_.at + first * gaps_.pitch, gaps_.pitch, base);
+        Vec change[4];
         for (int j = 0; j < 4; j++)
-            change[j] = (load(point + (j + 1) * next) - load(point + j * next)) * inverse(0, first + j);
+            change[j] = (load(point + (j + 1) * next) - load(point + j * next)) / times.length[0][j];
         for (int k = 1; k < 4; k++)  // to the divided difference of points 0 to k + 1 in place k
             for (int j = 3; j >= k; j--)
-                change[j] = (change[j] - change[j - 1]) * inverse(k, first + j - k);
+                change[j] = (change[j] - change[j - 1]) / times.length[k][j - k];
         Vec sum = change[3], velocity = {}, half = {}, sixth = {};  // of acceleration and jerk
         for (int k = 3; k >= 0; k--) {
-            sixth = sixth * since[k] + half;
-            half = half * since[k] + velocity;
-            velocity = velocity * since[k] + sum;
-            if (k > 0) sum = sum * since[k] + change[k - 1];
+            sixth = sixth * times.since[k] + half;
+            half = half * times.since[k] + velocity;
+            velocity = velocity * times.since[k] + sum;
+            if (k > 0) sum = sum * times.since[k] + change[k - 1];
         }
         x[0] = load(point + base * next);
         x[1] = velocity, x[2] = 2.0 * half, x[3] = 6.0 * sixth;
@@ -168,25 +132,24 @@ public:
     // Its transpose, step by step from its end.
     void pull(Int first, Int kind, const Vec* x, double* point, Int next) const {
         const Int base = kinds_[kind].base;
-        Vec since[5], change[4];
-        measure(first, base, since);
-        Vec sum = {}, velocity = x[1], half = 2.0 * x[2], sixth = 6.0 * x[3];
+        const Times times(gaps_.at + first * gaps_.pitch, gaps_.pitch, base);
+        Vec sum = {}, velocity = x[1], half = 2.0 * x[2], sixth = 6.0 * x[3], change[4];
         for (int k = 0; k < 4; k++) {
             if (k > 0) change[k - 1] = sum;
-            sum = sum * since[k] + velocity;
-            velocity = velocity * since[k] + half;
-            half = half * since[k] + sixth;
-            sixth = sixth * since[k];
+            sum = sum * times.since[k] + velocity;
+            velocity = velocity * times.since[k] + half;
+            half = half * times.since[k] + sixth;
+            sixth = sixth * times.since[k];
         }
         change[3] = sum;
         for (int k = 3; k > 0; k--)
             for (int j = k; j < 4; j++) {
-                change[j] *= inverse(k, first + j - k);
+                change[j] /= times.length[k][j - k];
                 change[j - 1] -= change[j];
             }
         Vec before = {};
         for (int j = 0; j < 4; j++) {
-            change[j] *= inverse(0, first + j);
+            change[j] /= times.length[0][j];
             add(point + j * next, before - change[j]);
             before = change[j];
         }
@@ -195,26 +158,24 @@ public:
     }
 
 private:
-    // The time from each point to the base.
-    void measure(Int first, Int base, Vec* since) const {
-        auto length = [&](int i) {
-            return load(gaps_.length.at + (first + i) * gaps_.length.pitch + column_);
-        };
-        for (int i = 0; i < 5; i++) since[i] = Vec{};
-        for (int i = 0; i < 4; i++)
-            if (i >= base) since[i + 1] = since[i] - length(i);
-        for (int i = 3; i >= 0; i--)
-            if (i < base) since[i] = since[i + 1] + length(i);
-    }
+    struct Times {
+        Vec length[4][4];  // [k][j]: of the k + 1 gaps from j on
+        Vec since[5];      // from each point to the base
 
-    // One over the length of the k + 1 gaps from gap i on.
-    Vec inverse(int k, Int i) const {
-        return load(gaps_.inverse.at + k * gaps_.next + i * gaps_.inverse.pitch + column_);
-    }
+        Times(const double* gaps, Int pitch, Int base) {
+            for (int j = 0; j < 4; j++) length[0][j] = load(gaps + j * pitch);
+            for (int k = 1; k < 4; k++)
+                for (int j = 0; j + k < 4; j++) length[k][j] = length[k - 1][j] + length[0][j + k];
+            for (Vec& time : since) time = Vec{};
+            for (int i = 0; i < 4; i++)
+                if (i >= base) since[i + 1] = since[i] - length[0][i];
+            for (int i = 3; i >= 0; i--)
+                if (i < base) since[i] = since[i + 1] + length[0][i];
+        }
+    };
 
     const Kind* kinds_;
-    const Gaps gaps_;
-    const Int column_;
+    const Rows<const double> gaps_;
 };
 
 // A strip of rows from ``row`` on. points: those from the first row's window on.
@@ -260,6 +221,9 @@ struct Points {
           count(tail + job.tail_count) {}
 };
 
+// Points before the one that the first step follows.
+inline Int gap_lead(const Job& job) { return std::max(job.head_count - 1, Int(0)); }
+
 // Calls ``use`` with what a point of the head or the tail takes of each part of a state.
 template <class Use>
 void for_parts(const Job& job, Address table, Int point, const double* dt, Use use) {
@@ -295,8 +259,7 @@ public:
         step_.read_rows(tile, 0, 1);
         const double* dt = step_.rows(tile).at;
         place_points(tile, from, end, dt);
-        Gaps gaps = {};
-        if (!job_.table && rows > 0) gaps = gaps_.read(tile, from, end - from - 1);
+        if (!job_.table) gaps_.read_rows(tile, from - gap_lead(job_), end - from - 1);
         const Rows<const double> points = {window_.at, tile.lanes};
         Rows<Out> out[4];
         writer.place(tile, out, starts ? start_.at(tile) : nullptr, start_.pitch);
@@ -304,7 +267,7 @@ public:
             if (job_.table)
                 band_strip(job_, Table(job_, dt + column), row, rows, points, out, column);
             else
-                band_strip(job_, Newton(job_, gaps, column), row, rows, points, out, column);
+                band_strip(job_, Newton(job_, gaps_.rows(tile), column), row, rows, points, out, column);
         });
         writer.write(tile);
     }
@@ -341,7 +304,7 @@ private:
     const Job& job_;
     const Points points_;
     const Int most_points_;
-    GapReader gaps_;
+    Steps gaps_;
     Steps step_;
     States start_, goal_;
     Reader<double> actions_;
@@ -410,14 +373,15 @@ private:
             Rows<const In> upstream[4];
             for (int m = 0; m < 4; m++) upstream[m] = upstream_[m].rows(tile, t + job_.start_row, count);
             const Int end = first_point(job_, t + count - 1) + job_.width;
-            Gaps gaps = {};
-            if (!job_.table) gaps = gaps_.read(tile, origin, end - origin - 1);
+            if (!job_.table) gaps_.read_rows(tile, origin - gap_lead(job_), end - origin - 1);
             const Rows<double> points = {point(origin), pitch_};
             for_strips(tile.lanes, [&](Int column) {
                 if (job_.table)
-                    band_adjoint_strip(job_, Table(job_, dt + column), t, count, upstream, points, column);
+                    band_adjoint_strip(job_, Table(job_, dt + column), t, count, upstream, points,
+                                       column);
                 else
-                    band_adjoint_strip(job_, Newton(job_, gaps, column), t, count, upstream, points, column);
+                    band_adjoint_strip(job_, Newton(job_, gaps_.rows(tile), column), t, count,
+                                       upstream, points, column);
             });
         }
     }
@@ -453,7 +417,7 @@ private:
     const Points points_;
     const Int chunk_;  // rows that are gathered at once
     const Int most_points_, pitch_;
-    GapReader gaps_;
+    Steps gaps_;
     Steps step_;
     Reader<In> upstream_[4];
     Buffer<double> gradients_, part_;
