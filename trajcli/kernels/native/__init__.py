@@ -22,13 +22,14 @@ import numpy as np
 from trajcli.kernels.native.job import (
     InFile,
     Job,
+    Outputs,
     address,
     place,
     place_operands,
     place_outputs,
     place_program,
 )
-from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
+from trajcli.kernels.program import Gradients, Operands, Parts, Program
 
 __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward", "guard"]
 
@@ -128,11 +129,7 @@ class Forward(Call):
     """:func:`forward`, prepared: made of the arrays of its first run."""
 
     def __init__(
-        self,
-        program: Program,
-        operands: Operands,
-        out: Sequence[Array | InFile | None],
-        finite: bool = False,
+        self, program: Program, operands: Operands, out: Outputs, finite: bool = False
     ) -> None:
         super().__init__(program, operands, out)
         place_operands(self._job, operands)
@@ -174,12 +171,7 @@ class Adjoint(Call):
         self._job.start_gradient[:] = start
 
 
-def forward(
-    program: Program,
-    operands: Operands,
-    out: Sequence[Array | InFile | None],
-    finite: bool = False,
-) -> bool:
+def forward(program: Program, operands: Operands, out: Outputs, finite: bool = False) -> bool:
     """Compute a program's rows: position, velocity, acceleration and jerk, each [B, T, D].
 
     out: arrays of float32 or float64, all of one type, or places in files; None is not wanted.

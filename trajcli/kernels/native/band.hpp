@@ -59,9 +59,11 @@ public:
         for (Vec& scale : scale_) scale = 1.0 / power, power *= spacing;
     }
 
-    // x: position to jerk. point: the first of a window, the others ``next`` apart.
-    void derive(Int, Int kind, const double* point, Int next, Vec* x) const {
+    // Position to jerk of a row whose window begins at point ``first``.
+    void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const auto [base, begin, end] = kinds_[kind];
+        const Int next = points.pitch;
+        const double* point = points.at + first * next;
         const double* weights = weights_ + kind * next_kind_ + begin * 4;
         const double* at = point + begin * next;
         Vec sum[4] = {}, here = load(at);
@@ -77,8 +79,10 @@ public:
     }
 
     // Its transpose: adds to the gradients of the points.
-    void pull(Int, Int kind, const Vec* x, double* point, Int next) const {
+    void pull(Int first, Int kind, const Vec* x, Rows<double> points) const {
         const auto [base, begin, end] = kinds_[kind];
+        const Int next = points.pitch;
+        double* point = points.at + first * next;
         const double* weights = weights_ + kind * next_kind_ + begin * 4;
         double* at = point + begin * next;
         Vec g[4], before = {};
@@ -109,12 +113,13 @@ public:
     Newton(const Job& job, Rows<const double> gaps, Int column)
         : kinds_(kinds_of(job)), gaps_{gaps.at + column, gaps.pitch} {}
 
-    void derive(Int first, Int kind, const double* point, Int next, Vec* x) const {
-        const Int base = kinds_[kind].base;
+    void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
+        const Int base = kinds_[kind].base, next = points.pitch;
+        const double* point = points.at + first * next;
         const Times times(gaps_.at + first * gaps_.pitch, gaps_.pitch, base);
         Vec change[4];
-        for (int j = 0; j < 4; j++)
-            change[j] = (load(point + (j + 1) * next) - load(point + j * next)) / times.length[0][j];
+        for (int j = 0; j < 4; j++, point += next)
+            change[j] = (load(point + next) - load(point)) / times.length[0][j];
         for (int k = 1; k < 4; k++)  // to the divided difference of points 0 to k + 1 in place k
             for (int j = 3; j >= k; j--)
                 change[j] = (change[j] - change[j - 1]) / times.length[k][j - k];
@@ -125,13 +130,14 @@ public:
             velocity = velocity * times.since[k] + sum;
             if (k > 0) sum = sum * times.since[k] + change[k - 1];
         }
-        x[0] = load(point + base * next);
+        x[0] = load(points.at + (first + base) * next);
         x[1] = velocity, x[2] = 2.0 * half, x[3] = 6.0 * sixth;
     }
 
     // Its transpose, step by step from its end.
-    void pull(Int first, Int kind, const Vec* x, double* point, Int next) const {
-        const Int base = kinds_[kind].base;
+    void pull(Int first, Int kind, const Vec* x, Rows<double> points) const {
+        const Int base = kinds_[kind].base, next = points.pitch;
+        double* point = points.at + first * next;
         const Times times(gaps_.at + first * gaps_.pitch, gaps_.pitch, base);
         Vec sum = {}, velocity = x[1], half = 2.0 * x[2], sixth = 6.0 * x[3], change[4];
         for (int k = 0; k < 4; k++) {
@@ -185,12 +191,12 @@ void band_strip(const Job& job, const Rule& rule, Int row, Int rows, Rows<const 
     const Int pitch = out[0].pitch;
     Out* to[4];
     for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
+    points.at += column;
     Windows windows(job, row);
     const Int from = windows.first();
     for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int first = windows.first() - from;
         Vec x[4];
-        rule.derive(first, windows.kind(), points.at + first * points.pitch + column, points.pitch, x);
+        rule.derive(windows.first() - from, windows.kind(), points, x);
         for (int m = 0; m < 4; m++) store(to[m] + t * pitch, x[m]);
     }
 }
@@ -200,14 +206,20 @@ template <class Rule, class In>
 void band_adjoint_strip(const Job& job, const Rule& rule, Int row, Int rows,
                         const Rows<const In>* upstream, Rows<double> points, Int column) {
     const Rows<const In> source[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
+    points.at += column;
     Windows windows(job, row);
     const Int from = windows.first();
     for (Int t = 0; t < rows; t++, windows.advance()) {
-        const Int first = windows.first() - from;
         Vec x[4];
         for (int m = 0; m < 4; m++) x[m] = load(source[m].at + t * source[m].pitch + column);
-        rule.pull(first, windows.kind(), x, points.at + first * points.pitch + column, points.pitch);
+        rule.pull(windows.first() - from, windows.kind(), x, points);
     }
+}
+
+// Calls ``work`` with the rule of a job's rows.
+template <class Work>
+void with_rule(const Job& job, const double* dt, Rows<const double> gaps, Int column, Work work) {
+    job.table ? work(Table(job, dt + column)) : work(Newton(job, gaps, column));
 }
 
 // What both directions know of a job's points.
@@ -264,10 +276,9 @@ public:
         Rows<Out> out[4];
         writer.place(tile, out, starts ? start_.at(tile) : nullptr, start_.pitch);
         for_strips(tile.lanes, [&](Int column) {
-            if (job_.table)
-                band_strip(job_, Table(job_, dt + column), row, rows, points, out, column);
-            else
-                band_strip(job_, Newton(job_, gaps_.rows(tile), column), row, rows, points, out, column);
+            with_rule(job_, dt, gaps_.rows(tile), column, [&](const auto& rule) {
+                band_strip(job_, rule, row, rows, points, out, column);
+            });
         });
         writer.write(tile);
     }
@@ -350,8 +361,8 @@ public:
             });
         for (Int t = used; t < tile.rows; t++)
             std::memset(static_cast<void*>(out.at + t * out.pitch), 0, tile.lanes * sizeof(Out));
-        if (first) pull_state(tile, job_.head, 0, job_.head_count, job_.start_gradient, job_.start_row);
-        if (last) pull_state(tile, job_.tail, points_.tail, job_.tail_count, job_.goal_gradient, false);
+        if (first) pull_state(tile, true);
+        if (last) pull_state(tile, false);
         writer.write(tile);
     }
 
@@ -371,17 +382,15 @@ private:
         for (Int t = row; t < last; t += chunk_) {
             const Int count = std::min(last - t, chunk_), origin = first_point(job_, t);
             Rows<const In> upstream[4];
-            for (int m = 0; m < 4; m++) upstream[m] = upstream_[m].rows(tile, t + job_.start_row, count);
+            for (int m = 0; m < 4; m++)
+                upstream[m] = upstream_[m].rows(tile, t + job_.start_row, count);
             const Int end = first_point(job_, t + count - 1) + job_.width;
             if (!job_.table) gaps_.read_rows(tile, origin - gap_lead(job_), end - origin - 1);
             const Rows<double> points = {point(origin), pitch_};
             for_strips(tile.lanes, [&](Int column) {
-                if (job_.table)
-                    band_adjoint_strip(job_, Table(job_, dt + column), t, count, upstream, points,
-                                       column);
-                else
-                    band_adjoint_strip(job_, Newton(job_, gaps_.rows(tile), column), t, count,
-                                       upstream, points, column);
+                with_rule(job_, dt, gaps_.rows(tile), column, [&](const auto& rule) {
+                    band_adjoint_strip(job_, rule, t, count, upstream, points, column);
+                });
             });
         }
     }
@@ -394,9 +403,14 @@ private:
             });
     }
 
-    // The gradient of a state, from those of its points and, of the start, from the start row.
-    void pull_state(const Tile& tile, Address table, Int from, Int count, Address const* to,
-                    bool start_row) {
+    // The gradient of the start or the goal, from those of its points and, of the start, from the
+    // start row.
+    void pull_state(const Tile& tile, bool start) {
+        const Address table = start ? job_.head : job_.tail;
+        const Int from = start ? 0 : points_.tail;
+        const Int count = start ? job_.head_count : job_.tail_count;
+        const Address* to = start ? job_.start_gradient : job_.goal_gradient;
+        const bool start_row = start && job_.start_row;
         const double* dt = step_.rows(tile).at;
         for (int m = 0; m < 4; m++) {
             if (!to[m]) continue;

@@ -133,7 +133,8 @@ public:
         Rows<Out> out[4];
         writer.place(tile, out, starts ? state_.at : nullptr, start_.pitch);
         for_strips(tile.lanes, [&](Int column) {
-            STRIPS[job_.order](job_, rows, steps_.rows(tile), actions, state_.at, start_.pitch, out, column);
+            STRIPS[job_.order](job_, rows, steps_.rows(tile), actions, state_.at, start_.pitch,
+                               out, column);
         });
         if (job_.recorded && starts) fill_first_rows(job_, out, tile.lanes);
         writer.write(tile);

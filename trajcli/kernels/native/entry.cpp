@@ -137,7 +137,8 @@ void convert(const Array& array, const char* from, Int count, double* to) {
 
 int write_file(Int file, Int offset, const char* from, Int bytes) {
     while (bytes > 0) {
-        const ssize_t done = pwrite(static_cast<int>(file), from, static_cast<std::size_t>(bytes), offset);
+        const auto size = static_cast<std::size_t>(bytes);
+        const ssize_t done = pwrite(static_cast<int>(file), from, size, offset);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return errno;
         if (done == 0) return EIO;

@@ -8,7 +8,7 @@
 #include <new>
 #include <type_traits>
 #include <utility>
-#if defined(__SSE2__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 

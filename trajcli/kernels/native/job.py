@@ -31,6 +31,9 @@ class InFile(NamedTuple):
     dtype: Any
 
 
+Outputs = Sequence[Array | InFile | None]
+
+
 def _structures() -> dict[str, type[ctypes.Structure]]:
     kinds: dict[str, Any] = {
         "Int": ctypes.c_int64,
@@ -91,7 +94,7 @@ def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
         entry.stride[2] = int(TYPES[entry.type % SWAPPED][1])
 
 
-def place_outputs(job: Any, out: Sequence[Array | InFile | None]) -> None:
+def place_outputs(job: Any, out: Outputs) -> None:
     """Describe outputs: contiguous memory, or places in files."""
     in_file = False
     for entry, output in zip(job.out, out, strict=True):

@@ -1,6 +1,6 @@
-// The functions of a level. Included by each level*.cpp with LEVEL (its namespace) and WIDTH set, and
-// TRAJCLI_AVX2 or TRAJCLI_AVX512 where there is that: the compiler's own macros do not follow its
-// pragmas. What is included within a pragma includes no system header.
+// The functions of a level. Included by each level*.cpp with LEVEL (its namespace) and WIDTH set,
+// and TRAJCLI_AVX512 where there is that: the compiler's own macros do not follow its pragmas. What
+// is included within a pragma includes no system header.
 
 #include "vector.hpp"
 #include "tile.hpp"

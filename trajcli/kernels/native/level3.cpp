@@ -5,7 +5,6 @@
 #pragma GCC target("avx2")
 #define LEVEL level3
 #define WIDTH 4
-#define TRAJCLI_AVX2
 #include "level.hpp"
 #pragma GCC pop_options
 #endif

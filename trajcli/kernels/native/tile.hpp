@@ -191,6 +191,7 @@ public:
           array_(array),
           interleaved_(tiling.group > 1),
           plain_(is_plain<In>(array, tiling.columns)),
+          next_(array.stride[0] / Int(sizeof(In))),
           flat_(interleaved_ && !plain_ ? tiling.group * rows * tiling.columns : 0),
           rows_(rows * tiling.lanes) {}
 
@@ -198,8 +199,9 @@ public:
     Rows<const In> rows(const Tile& tile, Int row, Int rows) {
         if (!array_.data) return {rows_.at, 0};
         // a vector that begins in the last trajectory could end behind the array
-        const bool last = array_.stride[0] < W * Int(sizeof(In)) || tile.batch + 1 == run_.job.batch;
-        if (interleaved_ || !plain_ || (last && tile.columns % W != 0)) return copy(tile, row, rows);
+        const bool last = next_ < W || tile.batch + 1 == run_.job.batch;
+        if (interleaved_ || !plain_ || (last && tile.columns % W != 0))
+            return copy(tile, row, rows);
         const Rows<const In> there = locate(tile, row, rows);
         check(there, tile, rows);
         return there;
@@ -214,7 +216,7 @@ public:
         const Rows<const In> there = locate(tile, row, rows);
         if (plain_) {
             check(there, tile, rows);
-            return interleave(there.at, array_.stride[0] / Int(sizeof(In)), there.pitch, tile, rows, to);
+            return interleave(there.at, next_, there.pitch, tile, rows, to);
         }
         if constexpr (std::is_same_v<In, double>) {
             read(run_, array_, tile, row, rows, interleaved_ ? flat_.at : to);
@@ -237,13 +239,14 @@ private:
         const bool dense = rows.pitch == tile.columns;
         for (Int g = 0; g < tile.group; g++)
             for (Int t = 0; t < (dense ? 1 : count); t++)
-                check_finite(run_, rows.at + g * (array_.stride[0] / Int(sizeof(In))) + t * rows.pitch,
+                check_finite(run_, rows.at + g * next_ + t * rows.pitch,
                              dense ? count * tile.columns : tile.columns);
     }
 
     Run& run_;
     const Array& array_;
     const bool interleaved_, plain_;
+    const Int next_;  // elements to the next trajectory, where plain
     Buffer<In> flat_, rows_;
 };
 
@@ -309,7 +312,8 @@ public:
         const Int first = std::clamp(row, Int(0), last);
         const Int count = std::clamp(row + rows - 1, Int(0), last) - first + 1;
         read(run_, run_.job.dt, steps, first, count, flat_.at);
-        with_sizes(tile, [=, from = flat_.at, to = lanes_.at](auto columns, auto group, auto lanes) {
+        const double* from = flat_.at;
+        with_sizes(tile, [=, to = lanes_.at](auto columns, auto group, auto lanes) {
             for (Int t = 0; t < rows; t++) {
                 const double* step = from + std::clamp(row + t - first, Int(0), count - 1);
                 for (Int g = 0; g < group; g++)
@@ -374,7 +378,8 @@ public:
         const Int groups = joined ? 1 : tile.group, rows = cut ? tile.rows : 1;
         for (Int g = 0; g < groups; g++)
             for (Int t = 0; t < rows; t++) {
-                const Int position = ((tile.batch + g) * total_ + tile.row + t) * dofs + tile.column;
+                const Int row = (tile.batch + g) * total_ + tile.row + t;
+                const Int position = row * dofs + tile.column;
                 if (position != position_ + end_ - begin_) {
                     flush();
                     position_ = position;
@@ -399,15 +404,16 @@ private:
 
     void put(const Output& out, const Out* from, Int count) {
         const char* bytes = reinterpret_cast<const char*>(from);
-        const Int offset = position_ * Int(sizeof(Out)), size = count * Int(sizeof(Out));
+        const Int begin = position_ * Int(sizeof(Out)), size = count * Int(sizeof(Out));
         if (out.file >= 0) {
             Int faults = 0;
             for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
             if (faults) run_.faults += faults;
-            const Int start = reinterpret_cast<std::intptr_t>(out.data);
-            if (const int error = write_file(out.file, start + offset, bytes, size)) run_.status = error;
+            const Int offset = reinterpret_cast<std::intptr_t>(out.data) + begin;
+            const int error = write_file(out.file, offset, bytes, size);
+            if (error) run_.status = error;
         } else if (out.data) {
-            std::memcpy(static_cast<char*>(out.data) + offset, bytes, size);
+            std::memcpy(static_cast<char*>(out.data) + begin, bytes, size);
         }
     }
 
