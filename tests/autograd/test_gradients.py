@@ -113,7 +113,7 @@ def test_second_derivatives_match_finite_differences(mode, steps, recorded, opti
         check_fwd_over_rev=True,
         check_rev_over_rev=True,
         check_batched_grad=True,
-        check_undefined_grad=True,
+        check_undefined_grad=steps == "scalar",  # takes as long as all the rest
         fast_mode=True,
     )
 
