@@ -25,53 +25,53 @@ from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = pytest.mark.skipif(bool(native.absence()), reason=native.absence())
 
-SOME = [CASCADES[0], CASCADES[1], CASCADES[10], BANDS[0], BANDS[2], BANDS[6], BANDS[-1]]
-some_job = pytest.mark.parametrize("work", SOME, ids=str)
+JOBS = [CASCADES[0], CASCADES[1], CASCADES[10], BANDS[0], BANDS[2], BANDS[6], BANDS[-1]]
+every_job = pytest.mark.parametrize("work", JOBS, ids=str)
 
 
-def with_actions(given: Case, actions: Any) -> Case:
-    return replace(given, operands=given.operands._replace(actions=actions))
+def with_actions(sample: Case, actions: Any) -> Case:
+    return replace(sample, operands=sample.operands._replace(actions=actions))
 
 
-def assert_same(found: Sequence[Any], want: Sequence[Any]) -> None:
-    for x, y in zip(found, want, strict=True):
+def assert_same(result: Sequence[Any], want: Sequence[Any]) -> None:
+    for x, y in zip(result, want, strict=True):
         np.testing.assert_array_equal(x, y)
 
 
 # -- inputs as they lie -----------------------------------------------------------------------
 
 
-@some_job
+@every_job
 @pytest.mark.parametrize("dtype", job.TYPES)
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_actions_of_any_type_are_read_as_they_are(work: Job, dtype: str, order: str) -> None:
     for dofs in (2, 7):
-        given = case(work, (5, 9, dofs), dtype="float64")
-        actions = (40 * np.abs(given.operands.actions)).astype(order + dtype)
-        want = rows("native", with_actions(given, actions.astype(np.float64)))
-        assert_same(rows("native", with_actions(given, actions)), want)
+        sample = case(work, (5, 9, dofs), dtype="float64")
+        actions = (40 * np.abs(sample.operands.actions)).astype(order + dtype)
+        want = rows("native", with_actions(sample, actions.astype(np.float64)))
+        assert_same(rows("native", with_actions(sample, actions)), want)
 
 
 @pytest.mark.parametrize("bits", [0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8000, 0xC001, 0x8123])
 def test_every_kind_of_half_is_read(bits: int) -> None:
-    given = case(CASCADES[0], (1, 1, 1), dtype="float64")
+    sample = case(CASCADES[0], (1, 1, 1), dtype="float64")
     value = np.array([[[bits]]], np.uint16).view(np.float16)
-    position = rows("native", with_actions(given, value))[0]
+    position = rows("native", with_actions(sample, value))[0]
     assert position[0, -1, 0] == value.astype(np.float64)[0, 0, 0]
 
 
-@some_job
+@every_job
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_inputs_may_lie_anyhow(work: Job, dtype: str) -> None:
     for shape in ((5, 9, 1), (5, 9, 3), (4, 9, 7), (3, 300, 5)):
-        given = case(work, shape, work.forms[-1], dtype)
-        actions = given.operands.actions
+        sample = case(work, shape, work.forms[-1], dtype)
+        actions = sample.operands.actions
         batch, horizon, dofs = actions.shape
         wide = np.full((2 * batch, 3 * horizon, dofs + 2), np.nan, dtype)
         wide[::2, ::3, 1:-1] = actions
         behind = np.frombuffer(b"." + actions.tobytes(), np.uint8)[1:].view(np.uint8)
         unaligned = np.ndarray(shape, dtype, behind, strides=actions.strides)
-        want = rows("native", given)
+        want = rows("native", sample)
         for other in (
             wide[::2, ::3, 1:-1],
             np.asfortranarray(actions),
@@ -79,10 +79,10 @@ def test_inputs_may_lie_anyhow(work: Job, dtype: str) -> None:
             unaligned,
         ):
             np.testing.assert_array_equal(other, actions)
-            assert_same(rows("native", with_actions(given, other)), want)
+            assert_same(rows("native", with_actions(sample, other)), want)
 
 
-@some_job
+@every_job
 def test_steps_states_and_upstream_may_lie_anyhow(work: Job) -> None:
     def scattered(x: Any) -> Any:
         if not isinstance(x, np.ndarray):
@@ -93,38 +93,38 @@ def test_steps_states_and_upstream_may_lie_anyhow(work: Job) -> None:
         return view
 
     for shape in ((5, 9, 2), (5, 9, 7)):
-        given = case(work, shape, work.forms[-1], states="indexed")
+        sample = case(work, shape, work.forms[-1], states="indexed")
         loose = replace(
-            given,
-            operands=Operands(*map(scattered, given.operands)),
-            upstream=scattered(given.upstream),
+            sample,
+            operands=Operands(*map(scattered, sample.operands)),
+            upstream=scattered(sample.upstream),
         )
-        assert_same(rows("native", loose), rows("native", given))
-        assert_same(gradients("native", loose), gradients("native", given))
+        assert_same(rows("native", loose), rows("native", sample))
+        assert_same(gradients("native", loose), gradients("native", sample))
 
 
-@some_job
+@every_job
 def test_outputs_may_lie_anyhow(work: Job) -> None:
-    given = case(work, (5, 9, 7))
-    want = rows("native", given)
+    sample = case(work, (5, 9, 7))
+    want = rows("native", sample)
     raw = np.zeros((4, want[0].nbytes + 1), np.uint8)
     unaligned = [
         np.ndarray(want[0].shape, np.float32, line[1:].view(np.uint8).data) for line in raw
     ]
     strided = [np.zeros((5, 2 * want[0].shape[1], 9), np.float32)[:, ::2, 1:-1] for _ in range(4)]
     for out in (unaligned, strided):
-        native.forward(given.program, given.operands, out)
+        native.forward(sample.program, sample.operands, out)
         assert_same(out, want)
 
 
 def test_large_outputs_may_begin_anywhere() -> None:
-    given = case(CASCADES[0], (2000, 100, 7))
-    want = rows("native", given)
+    sample = case(CASCADES[0], (2000, 100, 7))
+    want = rows("native", sample)
     assert want[0].nbytes > 4 << 20
     for shift in (0, 1, 4, 63):
         raw = np.zeros((4, want[0].nbytes + 64), np.uint8)
         out = [np.ndarray(want[0].shape, np.float32, line[shift:].data) for line in raw]
-        native.forward(given.program, given.operands, out)
+        native.forward(sample.program, sample.operands, out)
         assert_same(out, want)
         assert not any(line[:shift].any() or line[shift + want[0].nbytes :].any() for line in raw)
 
@@ -132,99 +132,99 @@ def test_large_outputs_may_begin_anywhere() -> None:
 # -- tiles, blocks, threads -------------------------------------------------------------------
 
 
-@some_job
+@every_job
 def test_many_dofs_are_cut_into_blocks(work: Job) -> None:
-    given = case(work, (2, 11, 1030), work.forms[-1])
-    whole, back = rows("native", given), gradients("native", given)
+    sample = case(work, (2, 11, 1030), work.forms[-1])
+    whole, back = rows("native", sample), gradients("native", sample)
     for part in (slice(0, 7), slice(510, 520), slice(1020, 1030)):
-        operands = given.operands
+        operands = sample.operands
         few = replace(
-            given,
+            sample,
             operands=operands._replace(
                 actions=operands.actions[:, :, part],
                 start=[None if x is None else x[:, part] for x in operands.start],
                 goal=[None if x is None else x[:, part] for x in operands.goal],
             ),
-            upstream=[g[:, :, part] for g in given.upstream],
+            upstream=[g[:, :, part] for g in sample.upstream],
         )
         assert_same([x[:, :, part] for x in whole], rows("native", few))
         assert_same([x[..., part] for x in back], gradients("native", few))
 
 
-@some_job
+@every_job
 def test_tiles_and_threads_change_no_bit(work: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for shape in ((700, 13, 1), (2, 9000, 3), (300, 40, 7), (1, 30, 2500)):
-        given = case(work, shape, work.forms[-1])
+        sample = case(work, shape, work.forms[-1])
         monkeypatch.setenv("TRAJCLI_THREADS", "1")
-        forward, backward = rows("native", given), gradients("native", given)
+        forward, backward = rows("native", sample), gradients("native", sample)
         for count, tile in (("3", job.TILE), ("1", 64), ("2", 1 << 15)):
             monkeypatch.setenv("TRAJCLI_THREADS", count)
             monkeypatch.setattr(job, "TILE", tile)
-            assert_same(rows("native", given), forward)
-            assert_same(gradients("native", given), backward)
+            assert_same(rows("native", sample), forward)
+            assert_same(gradients("native", sample), backward)
 
 
-@some_job
+@every_job
 def test_nothing_is_written_beyond_the_results(work: Job) -> None:
     for shape in ((7, 5, 1), (7, 5, 3), (7, 5, 6), (7, 5, 9)):
-        given = case(work, shape)
-        want = rows("native", given)
+        sample = case(work, shape)
+        want = rows("native", sample)
         guarded = [np.full((9, *want[0].shape[1:]), 777, np.float32) for _ in range(4)]
-        native.forward(given.program, given.operands, [x[1:-1] for x in guarded])
+        native.forward(sample.program, sample.operands, [x[1:-1] for x in guarded])
         assert_same([x[1:-1] for x in guarded], want)
         assert all((x[[0, -1]] == 777).all() for x in guarded)
 
 
 def test_without_trajectories_nothing_happens() -> None:
-    for work in SOME:
-        given = case(work, (1, 9, 3))
-        empty = given.operands._replace(
+    for work in JOBS:
+        sample = case(work, (1, 9, 3))
+        empty = sample.operands._replace(
             actions=np.zeros((0, 9, 3), np.float32), start=(None,) * 4, goal=(None,) * 4
         )
-        out = [np.zeros((0, given.program.rows, 3), np.float32)] * 4
-        assert native.forward(given.program, empty, out)
-        native.adjoint(given.program, empty, out, Gradients(np.zeros((0, 9, 3))))
+        out = [np.zeros((0, sample.program.rows, 3), np.float32)] * 4
+        assert native.forward(sample.program, empty, out)
+        native.adjoint(sample.program, empty, out, Gradients(np.zeros((0, 9, 3))))
 
 
 # -- inputs that are not finite ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@some_job
+@every_job
 def test_inputs_that_are_not_finite_are_noticed(work: Job, value: float) -> None:
     for shape in ((9, 5, 1), (9, 5, 7), (3, 400, 33)):
-        given = case(work, shape)
-        out = [np.zeros((shape[0], given.program.rows, shape[2])) for _ in range(4)]
-        assert native.forward(given.program, given.operands, out, finite=True)
-        for place in ((0, 0, 0), (-1, given.program.used - 1, -1)):
-            actions = given.operands.actions.copy()
+        sample = case(work, shape)
+        out = [np.zeros((shape[0], sample.program.rows, shape[2])) for _ in range(4)]
+        assert native.forward(sample.program, sample.operands, out, finite=True)
+        for place in ((0, 0, 0), (-1, sample.program.used - 1, -1)):
+            actions = sample.operands.actions.copy()
             actions[place] = value
-            wrong = given.operands._replace(actions=actions)
-            assert not native.forward(given.program, wrong, out, finite=True)
-            assert native.forward(given.program, wrong, out)
-        for m, part in enumerate(given.operands.start):
-            if part is not None and not getattr(given.program, "recorded", False):
-                parts = list(given.operands.start)
+            wrong = sample.operands._replace(actions=actions)
+            assert not native.forward(sample.program, wrong, out, finite=True)
+            assert native.forward(sample.program, wrong, out)
+        for m, part in enumerate(sample.operands.start):
+            if part is not None and not getattr(sample.program, "recorded", False):
+                parts = list(sample.operands.start)
                 parts[m] = part.copy()
                 parts[m][-1, -1] = value
-                wrong = given.operands._replace(start=parts)
-                used = not hasattr(given.program, "head") or len(given.program.head) > 0
-                assert native.forward(given.program, wrong, out, finite=True) is not used
+                wrong = sample.operands._replace(start=parts)
+                used = not hasattr(sample.program, "head") or len(sample.program.head) > 0
+                assert native.forward(sample.program, wrong, out, finite=True) is not used
 
 
 @pytest.mark.parametrize("work", BANDS, ids=str)
 def test_no_nan_comes_through_weights_that_are_zero(work: Job) -> None:
     """Each row has NaN from the points it takes alone, and the gradients take it back to these."""
-    given = case(work, (1, 12, 7), dtype="float64")
-    program = given.program
+    sample = case(work, (1, 12, 7), dtype="float64")
+    program = sample.program
     if program.table is None:
         return
-    actions = given.operands.actions
+    actions = sample.operands.actions
     for point in (0, 4, program.used - 2):  # the last is held
         wrong = actions.copy()
         wrong[0, point, 2] = np.nan
-        found = rows("native", with_actions(given, wrong))
-        touched = np.any([np.isnan(x[0, :, 2]) for x in found], axis=0)
+        result = rows("native", with_actions(sample, wrong))
+        touched = np.any([np.isnan(x[0, :, 2]) for x in result], axis=0)
         want = np.zeros(program.rows, bool)
         windows = zip(program.windows.first(), program.windows.kind(), strict=True)
         for t, (first, kind) in enumerate(windows):
@@ -232,63 +232,63 @@ def test_no_nan_comes_through_weights_that_are_zero(work: Job) -> None:
             taken = {program.base[kind], *weighted, *(weighted + 1)}
             want[program.start_row + t] = len(program.head) + point - first in taken
         np.testing.assert_array_equal(touched, want)
-        assert np.isfinite(np.stack(found)[..., [0, 1, 3, 4, 5, 6]]).all()
+        assert np.isfinite(np.stack(result)[..., [0, 1, 3, 4, 5, 6]]).all()
     for row in range(program.rows):
-        upstream = [g.copy() for g in given.upstream]
+        upstream = [g.copy() for g in sample.upstream]
         for g in upstream:
             g[0, row, 2] = np.nan
-        back = gradients("native", replace(given, upstream=upstream))[0]
+        back = gradients("native", replace(sample, upstream=upstream))[0]
         for point in range(program.used - 1):
             wrong = actions.copy()
             wrong[0, point, 2] = np.nan
-            taken = np.isnan(np.stack(rows("native", with_actions(given, wrong)))[:, 0, row, 2])
+            taken = np.isnan(np.stack(rows("native", with_actions(sample, wrong)))[:, 0, row, 2])
             assert np.isnan(back[0, point, 2]) == taken.any()
 
 
 def test_an_action_that_is_not_used_may_be_anything() -> None:
-    given = case(CASCADES[3], (3, 5, 7), frames="curobo")
-    actions = given.operands.actions.copy()
+    sample = case(CASCADES[3], (3, 5, 7), frames="curobo")
+    actions = sample.operands.actions.copy()
     actions[:, -1] = np.nan
-    out = [np.zeros((3, given.program.rows, 7), np.float32) for _ in range(4)]
-    operands = given.operands._replace(actions=actions)
-    assert native.forward(given.program, operands, out, finite=True)
-    assert_same(out, rows("native", given))
+    out = [np.zeros((3, sample.program.rows, 7), np.float32) for _ in range(4)]
+    operands = sample.operands._replace(actions=actions)
+    assert native.forward(sample.program, operands, out, finite=True)
+    assert_same(out, rows("native", sample))
 
 
 # -- files ------------------------------------------------------------------------------------
 
 
-@some_job
+@every_job
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rows_are_written_into_files(work: Job, dtype: str, tmp_path: Path) -> None:
     for shape in ((300, 40, 1), (50, 70, 7), (2, 20000, 2), (2, 9, 2100)):
-        given = case(work, shape, dtype=dtype)
-        want = rows("native", given)
+        sample = case(work, shape, dtype=dtype)
+        want = rows("native", sample)
         size = want[0].nbytes
         path = tmp_path / "rows"
         path.write_bytes(b"\x07" * (4 * size + 32))
         with path.open("r+b") as file:
             places = [InFile(file.fileno(), 13 + m * size, dtype) for m in range(4)]
             places[2] = None  # type: ignore[call-overload]
-            call = Forward(given.program, given.operands, places)
+            call = Forward(sample.program, sample.operands, places)
             assert call.run()
-        found = path.read_bytes()
+        result = path.read_bytes()
         for m, expected in enumerate(want):
-            part = found[13 + m * size : 13 + (m + 1) * size]
+            part = result[13 + m * size : 13 + (m + 1) * size]
             assert part == (b"\x07" * size if m == 2 else expected.tobytes())
-        assert found[:13] == b"\x07" * 13
-        assert found[13 + 4 * size :] == b"\x07" * 19
+        assert result[:13] == b"\x07" * 13
+        assert result[13 + 4 * size :] == b"\x07" * 19
         assert call.faults == 0
 
 
 def test_values_that_overflow_are_counted_in_files(tmp_path: Path) -> None:
-    given = case(CASCADES[0], (40, 30, 7))
-    actions = given.operands.actions.copy()
+    sample = case(CASCADES[0], (40, 30, 7))
+    actions = sample.operands.actions.copy()
     actions[3, 4, 5] = 3e38
     with (tmp_path / "rows").open("w+b") as file:
-        size = 40 * given.program.rows * 7 * 4
+        size = 40 * sample.program.rows * 7 * 4
         places = [InFile(file.fileno(), m * size, "float32") for m in range(4)]
-        call = Forward(given.program, given.operands._replace(actions=actions), places)
+        call = Forward(sample.program, sample.operands._replace(actions=actions), places)
         assert call.run()
         file.seek(0)
         written = np.frombuffer(file.read(), np.float32)
@@ -296,32 +296,32 @@ def test_values_that_overflow_are_counted_in_files(tmp_path: Path) -> None:
 
 
 def test_a_file_that_takes_no_more_is_an_error(tmp_path: Path) -> None:
-    given = case(CASCADES[0], (400, 100, 7))
+    sample = case(CASCADES[0], (400, 100, 7))
     (tmp_path / "rows").touch()
     descriptor = os.open(tmp_path / "rows", os.O_RDONLY)
     try:
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
-            native.forward(given.program, given.operands, [InFile(descriptor, 0, "f4")] * 4)
+            native.forward(sample.program, sample.operands, [InFile(descriptor, 0, "f4")] * 4)
     finally:
         os.close(descriptor)
     if os.path.exists("/dev/full"):
         with open("/dev/full", "wb") as full, pytest.raises(OSError, match="space") as raised:
-            native.forward(given.program, given.operands, [InFile(full.fileno(), 0, "f4")] * 4)
+            native.forward(sample.program, sample.operands, [InFile(full.fileno(), 0, "f4")] * 4)
         assert raised.value.errno == errno.ENOSPC
 
 
 # -- prepared calls ---------------------------------------------------------------------------
 
 
-@some_job
+@every_job
 def test_a_prepared_call_runs_on_other_arrays(work: Job) -> None:
     first, second = (case(work, (2, 9, 5), seed=seed) for seed in (1, 2))
     start = [np.zeros((2, 5), np.float32) if x is None else x for x in first.operands.start]
     later = [np.zeros((2, 5), np.float32) if x is None else x for x in second.operands.start]
-    given = first.operands._replace(start=start)
+    sample = first.operands._replace(start=start)
     out = [np.zeros_like(g) for g in first.upstream]
-    call = Forward(first.program, given, out)
-    operands = given._replace(actions=second.operands.actions, start=later)
+    call = Forward(first.program, sample, out)
+    operands = sample._replace(actions=second.operands.actions, start=later)
     place = [np.zeros_like(x) for x in out]
     call.at(address(operands.actions), [*map(address, later)], [*map(address, place)])
     assert call.run()
@@ -331,17 +331,17 @@ def test_a_prepared_call_runs_on_other_arrays(work: Job) -> None:
         return Gradients(np.zeros((2, 9, 5), np.float32), [np.zeros((2, 5)) for _ in range(4)])
 
     into, other = buffers(), buffers()
-    back = Adjoint(first.program, given, first.upstream, into)
+    back = Adjoint(first.program, sample, first.upstream, into)
     back.at([*map(address, second.upstream)], address(other.actions), [*map(address, other.start)])
     assert back.run()
-    want = gradients("native", replace(first, operands=given, upstream=second.upstream))
+    want = gradients("native", replace(first, operands=sample, upstream=second.upstream))
     assert_same([other.actions, *other.start], want[:5])
 
 
-@some_job
+@every_job
 def test_a_prepared_call_holds_the_arrays_it_is_made_of(work: Job) -> None:
-    given = case(work, (300, 9, 7), work.forms[-1], states="indexed")
-    want, back = rows("native", given), gradients("native", given)
+    sample = case(work, (300, 9, 7), work.forms[-1], states="indexed")
+    want, back = rows("native", sample), gradients("native", sample)
 
     def copied(x: Any) -> Any:
         if not isinstance(x, np.ndarray):
@@ -353,14 +353,14 @@ def test_a_prepared_call_holds_the_arrays_it_is_made_of(work: Job) -> None:
     into = Gradients(parts[0], parts[1:5], parts[5:])
 
     def operands() -> Operands:
-        return Operands(*map(copied, given.operands))
+        return Operands(*map(copied, sample.operands))
 
     calls = (
-        Forward(given.program, operands(), out),
-        Adjoint(given.program, operands(), copied(given.upstream), into),
+        Forward(sample.program, operands(), out),
+        Adjoint(sample.program, operands(), copied(sample.upstream), into),
     )
     gc.collect()
-    arrays = [x for x in (*given.operands, *given.operands.start) if isinstance(x, np.ndarray)]
+    arrays = [x for x in (*sample.operands, *sample.operands.start) if isinstance(x, np.ndarray)]
     litter = [np.full_like(x, -1) for x in arrays for _ in range(4)]
     assert all(call.run() for call in calls)
     assert_same([*out, *parts], [*want, *back])
@@ -369,24 +369,24 @@ def test_a_prepared_call_holds_the_arrays_it_is_made_of(work: Job) -> None:
 
 def test_tensors_are_taken_as_they_are() -> None:
     torch = pytest.importorskip("torch")
-    given = case(CASCADES[6], (3, 9, 7))
-    tensors = given.operands._replace(
-        actions=torch.from_numpy(given.operands.actions.copy()).transpose(0, 1).contiguous().mT.mT
+    sample = case(CASCADES[6], (3, 9, 7))
+    tensors = sample.operands._replace(
+        actions=torch.from_numpy(sample.operands.actions.copy()).transpose(0, 1).contiguous().mT.mT
     )
     tensors = tensors._replace(actions=tensors.actions.transpose(0, 1))
-    out = [torch.zeros(given.upstream[0].shape) for _ in range(4)]
-    native.forward(given.program, tensors, out)
-    assert_same([x.numpy() for x in out], rows("native", given))
-    halves = given.operands.actions.astype(np.float16)
-    native.forward(given.program, tensors._replace(actions=torch.from_numpy(halves)), out)
-    assert_same([x.numpy() for x in out], rows("native", with_actions(given, halves)))
+    out = [torch.zeros(sample.upstream[0].shape) for _ in range(4)]
+    native.forward(sample.program, tensors, out)
+    assert_same([x.numpy() for x in out], rows("native", sample))
+    halves = sample.operands.actions.astype(np.float16)
+    native.forward(sample.program, tensors._replace(actions=torch.from_numpy(halves)), out)
+    assert_same([x.numpy() for x in out], rows("native", with_actions(sample, halves)))
 
 
 @pytest.mark.parametrize("work", CASCADES[:2], ids=str)
 def test_more_dofs_than_any_block_are_right(work: Job) -> None:
-    given = case(work, (1, 9, 2050), work.forms[-1])
-    assert_rows("native", given)
-    assert_gradients("native", given)
+    sample = case(work, (1, 9, 2050), work.forms[-1])
+    assert_rows("native", sample)
+    assert_gradients("native", sample)
 
 
 def test_without_compiled_kernels_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,7 +116,7 @@ class Call:
         return status == 0
 
     def step_at(self, place: int) -> None:
-        """Put another dt in the place of the first: its address, of float64 alike."""
+        """Put another dt in the place of the first: the address of float64 in the same layout."""
         self._job.dt.data = place
 
     @property

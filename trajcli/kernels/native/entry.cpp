@@ -44,9 +44,9 @@ int level() {
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
         best = 4;
 #endif
-    const Int most = from_environment("TRAJCLI_INSTRUCTIONS");
-    if (most == 0 || most >= best) return best;
-    return most >= 3 ? 3 : 1;
+    const Int limit = from_environment("TRAJCLI_INSTRUCTIONS");
+    if (limit == 0 || limit >= best) return best;
+    return limit >= 3 ? 3 : 1;
 }
 
 const Engine& engine() {
@@ -59,7 +59,7 @@ const Engine& engine() {
 }
 
 Int threads() {
-    if (const Int asked = from_environment("TRAJCLI_THREADS")) return asked;
+    if (const Int limit = from_environment("TRAJCLI_THREADS")) return limit;
 #if defined(__linux__)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
@@ -74,8 +74,8 @@ Int run_job(Job& job) {
     Run run{job};
     const Engine& here = engine();
     const Int items = here.items(job);
-    const Int most = job.batch * job.rows * job.dofs < SMALL ? 1 : threads();
-    const Int count = most < items ? most : items;
+    const Int limit = job.batch * job.rows * job.dofs < SMALL ? 1 : threads();
+    const Int count = limit < items ? limit : items;
     auto part = [&](Int k) {
         try {
             here.run(run, items * k / count, items * (k + 1) / count);

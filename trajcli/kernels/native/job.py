@@ -1,4 +1,4 @@
-"""What the compiled kernels are given: the structures of fields.def, filled."""
+"""The arguments of the compiled kernels: the structures of fields.def, filled."""
 
 from __future__ import annotations
 
