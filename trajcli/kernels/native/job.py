@@ -15,7 +15,7 @@ from trajcli.kernels.program import Array, Band, Cascade, Operands, Program
 
 TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 SWAPPED = 16
-TILE, FILE_TILE = 1 << 12, 1 << 14
+TILE, FILE_TILE = 1 << 12, 1 << 16
 """Elements of each output that are computed before they are written, to memory or to a file."""
 
 
