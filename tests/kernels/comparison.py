@@ -142,15 +142,31 @@ def assert_rows_of_torch(backend: str, case: Case) -> None:
 
 
 def assert_gradients_of_torch(backend: str, case: Case) -> None:
-    """The same of gradients, within that part of the largest along the trajectory and dof.
-
-    Of a state: of all trajectories, since its own may be what is left of terms that cancel.
-    """
+    """The same of gradients: of actions within that part of the largest along the trajectory and
+    dof, of states within that part of the sum of the magnitudes that are summed."""
     want = torch_gradients(case)
-    for name, result, values in zip(INPUTS, gradients(backend, case), want, strict=True):
-        largest = np.abs(values).max(axis=int(name == "actions"), keepdims=True)
+    sizes = [np.abs(want[0]).max(axis=1, keepdims=True), *magnitudes_of_state_gradients(case)]
+    results = gradients(backend, case)
+    for name, result, values, size in zip(INPUTS, results, want, sizes, strict=True):
         note = f"gradient of {name}, {backend}: {case}"
-        assert_within(result, values, largest + 1e-9, 2 * promised(case), note)
+        assert_within(result, values, size, 2 * promised(case), note)
+
+
+@lru_cache(maxsize=4)
+def magnitudes_of_state_gradients(case: Case) -> list[Any]:
+    """What the gradients of the parts of start and goal are sums of, [B, D] each:
+    Σ_m Σ_t |∂x_m[t]/∂part|·|gradient of x_m[t]|."""
+    _, horizon, _ = case.operands.actions.shape
+    units = list(np.eye(8)[:, None])  # one part is 1 in every lane, the others are 0
+    actions = np.zeros((len(case.operands.dt), horizon, 8))
+    operands = Operands(actions, case.operands.dt, units[:4], units[4:])
+    slopes = rows("torch", replace(case, operands=operands, dtype="float64"))
+    total: Any = sum(
+        np.swapaxes(np.abs(slope), 1, 2) @ np.abs(grad.astype(np.float64))
+        for slope, grad in zip(slopes, case.upstream, strict=True)
+        if grad is not None
+    )  # [B, 8, D]
+    return [total[:, m] for m in range(8)]
 
 
 def assert_within(result: Any, want: Any, size: Any, relative: float, what: str) -> None:
