@@ -156,34 +156,44 @@ def random_cases(jobs: tuple[Job, ...], count: int, group: int) -> list[Case]:
 
 
 @cache
-def odd_band(seed: int) -> Case:
-    """A band that no mode has: any width, table, head and tail, windows that stand still."""
+def random_band(seed: int) -> Case:
+    """Any band that kernels/program.py allows, of modes or not: any width, table, head and tail,
+    windows that stand still, kinds that no row has, and now and then no rows."""
     draw, rng = random.Random(seed), np.random.default_rng(seed)
-    width, steps = draw.randint(1, 7), draw.randint(1, 4)
+    uneven = draw.random() < 0.3
+    width, window_steps = (5, 1) if uneven else (draw.randint(1, 7), draw.randint(1, 4))
     head, tail = (rng.standard_normal((draw.randint(0, 4), 4)) for _ in range(2))
-    horizon = draw.randint(width, 30)
-    used, held = draw.randint(max(width - 1, 1), horizon), draw.choice((0, 3))
-    points = len(head) + used + held + len(tail)
-    last, shift = max(points - width, 0), draw.randint(0, 2)
+    head[rng.random(head.shape) < 0.2] = 0.0
+    horizon = draw.randint(1, 30)
+    used = draw.choice((horizon, draw.randint(0, horizon)))
+    held = draw.choice((0, 3)) if used else 0
+    room = len(head) + used + held + len(tail) - width
+    last = draw.choice((room, draw.randint(0, room))) if room > 0 else 0
+    offset, shift = draw.randint(0, 2), draw.randint(0, 2)
     # the last rows are those of the last window, which has more kinds
-    count = draw.randint(1, (last + shift + 1) * steps + 2)
-    windows = Windows(count, last, draw.randint(0, 2), steps, shift)
-    kinds = int(windows.kind().max()) + 1
+    count = draw.randint(0, (last + shift + 1) * window_steps + 2) if room >= 0 else 0
+    windows = Windows(count, last, offset, window_steps, shift)
+    kinds = max((shift + 1) * window_steps, *windows.kind() + 1, 0) + draw.randint(0, 2)
+    bases = [draw.randrange(width) for _ in range(kinds)]
     table = rng.standard_normal((kinds, 4, width - 1))
+    table[rng.random(table.shape) < draw.choice((0.0, 0.3))] = 0.0
+    if draw.random() < 0.2:
+        table[:, 0] = 0.0
     program = Band(
         used=used,
-        steps=1,
+        steps=draw.randint(1, horizon),
         head=head,
         tail=tail,
         held=held,
         windows=windows,
         width=width,
-        base=(draw.randrange(width),) * kinds,
-        table=table,
+        base=tuple(bases if window_steps == 1 else bases[:1] * kinds),
+        table=None if uneven else table,
         spacing=draw.randint(1, 3),
         start_row=draw.random() < 0.5,
     )
     shape = (draw.randint(1, 4), horizon, draw.choice(DOFS))
-    dt = rng.uniform(0.3, 2.0, (draw.choice((1, shape[0])), 1))
+    lengths = horizon if uneven else draw.choice((1, horizon))
+    dt = rng.uniform(0.3, 2.0, (draw.choice((1, shape[0])), lengths))
     name = f"a band of width {width}, seed {seed}"
     return applied(program, name, shape, dt, draw.choice(DTYPES), draw.choice(STATES), rng)

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from kernels.cases import BANDS, CASCADES, DOFS, DTYPES, STATES, Case, case, job, odd_band
+from kernels.cases import BANDS, CASCADES, DOFS, DTYPES, STATES, Case, case, job, random_band
 from kernels.comparison import (
     assert_gradients,
     assert_rows,
@@ -78,7 +78,7 @@ def test_any_number_of_actions_is_right(horizon):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_bands_of_any_form_are_right(seed):
-    assert_right(odd_band(seed))
+    assert_right(random_band(seed))
 
 
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)

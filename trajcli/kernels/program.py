@@ -101,7 +101,7 @@ class Windows:
     """The window of points of each of ``count`` rows, and the kind of its weights.
 
     Row t's window begins at point first = clip((t + offset) // steps − shift, 0, last); its kind
-    is t + offset − steps · first.
+    is t + offset − steps · first. Neither offset nor shift is negative, so no kind is.
     """
 
     count: int
@@ -130,17 +130,21 @@ class Band:
 
     A row takes the ``width`` points of its window and the weights of its kind, which apply to
     differences of neighbours, d_i = X_{first+i+1} − X_{first+i}, so that what stands still has
-    derivatives of exactly zero (where windows.steps > 1, all kinds have one base):
+    derivatives of exactly zero:
 
         x_0 = X_{first + base[kind]} + Σ_i table[kind, 0, i]·d_i
         x_m = h⁻ᵐ Σ_i table[kind, m, i]·d_i
 
-    ``table`` [P, 4, width − 1] is for points one unit apart. None where steps differ: the
-    derivatives are then those, at the point base[kind] of the window, of the polynomial through
-    its five points, whose times differ by gaps: from point i to point i + 1 it is
-    dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is that point itself.
+    ``table`` [P, 4, width − 1] is for points one unit apart. None where steps differ: width is
+    then 5, windows.steps 1, and the derivatives are those, at the point base[kind] of the window,
+    of the polynomial through its points, whose times differ by gaps: from point i to point i + 1
+    it is dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is that point itself.
 
     ``start_row``: the start state is written as row 0, before those of the windows.
+
+    Table and base have every kind of a window that moves, with rows of that kind or without:
+    P ≥ (shift + 1)·windows.steps. Where windows.steps > 1, all kinds have one base. Unless
+    windows.count is 0, all windows lie within the points, and there is an action if any are held.
     """
 
     used: int
