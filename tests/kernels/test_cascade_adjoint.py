@@ -52,7 +52,7 @@ def test_those_of_very_long_trajectories_are_those_of_torch(work: Job, compiled:
 
 
 def test_those_of_very_many_are_those_of_torch(compiled: str) -> None:
-    """More than any cache holds: they are written past it, and by several threads."""
+    """More than a processor's caches hold: several threads write them."""
     for work in CASCADES[::4]:
         assert_gradients_of_torch(compiled, case(work, (35, 1300, 7), work.forms[-1], "float64"))
 

@@ -405,7 +405,7 @@ def test_long_trajectories_have_the_results_and_gradients_of_torch(
 
 @pytest.mark.parametrize("case", [*CASCADES[1::3], CENTRAL[0], BSPLINES[2]], ids=name_of)
 def test_results_too_large_for_the_cache_are_those_of_torch(case: Any, compiled: str) -> None:
-    """Outputs of more than 4 MB, which are written past the cache, and by several threads."""
+    """Outputs of more than 4 MB, which several threads write."""
     assert_agree(problem(case, (11, 1800, 7), EVEN[1], "float64", 3), compiled)
 
 
