@@ -141,3 +141,9 @@ def to_torch(values: Array, device: str) -> Any:
     if small and len(_cache) < _CACHE_SIZE:
         _cache[key] = sent  # never removed: other streams may be reading it
     return sent
+
+
+def output_dtype(actions: Array) -> str:
+    """float32 for float32 and half precision, float64 for float64 and integers."""
+    name = str(actions.dtype).removeprefix("torch.")
+    return "float32" if name in ("float32", "float16", "bfloat16") else "float64"

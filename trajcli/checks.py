@@ -69,7 +69,11 @@ def time_stamp_faults(
     gaps = differences(table)
     for what, wrong, hint in (
         ("time stamps that are not finite", unusable, ""),
-        ("time stamps that repeat", gaps == 0, "--repeated-times drop leaves those rows out"),
+        (
+            "time stamps that repeat",
+            gaps == 0,
+            "leave those rows out, as integrate --repeated-times drop does",
+        ),
         ("time stamps that go back", gaps < 0, "sort the rows by time, or split the recording"),
     ):
         places = np.argwhere(wrong)

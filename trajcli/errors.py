@@ -86,7 +86,7 @@ class Stopped(TrajcliError):
     exit_code = 75
 
 
-class Gathering:
+class FaultCollector:
     """Collects the faults of several steps, so that one run reports all of them."""
 
     def __init__(self) -> None:

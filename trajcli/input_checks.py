@@ -25,8 +25,11 @@ if TYPE_CHECKING:
 Array = Any
 
 
-def shape_faults(inputs: Inputs) -> list[Fault]:
-    """Faults of shapes, of missing inputs, and of dt and indices that are in memory."""
+def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
+    """Faults of shapes, of missing inputs, and of dt and indices that are in memory.
+
+    steps: False leaves the values of dt and of time stamps to :func:`value_faults`.
+    """
     shape = tuple(inputs.actions.shape)
     where = inputs.name("actions")
     if len(shape) != 3:
@@ -34,7 +37,9 @@ def shape_faults(inputs: Inputs) -> list[Fault]:
         return [Fault(what, where, expected, describe(shape))]
     if shape[1] < 1 or shape[2] < 1:
         return [Fault("no actions", where, "H >= 1 and D >= 1", describe(shape))]
-    faults = _step_faults(inputs)
+    faults = _step_shape_faults(inputs)
+    if steps and not faults:
+        faults = _step_value_faults(inputs)
     faults += _state_faults(inputs, "start")
     faults += _state_faults(inputs, "goal")
     case = Case(
@@ -90,14 +95,13 @@ def _without_unnamed(states: Array, index: Array) -> Array:
     return states
 
 
-def _step_faults(inputs: Inputs) -> list[Fault]:
+def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     batch, steps = int(inputs.actions.shape[0]), inputs.intervals
     if inputs.times is not None:
         where = inputs.name("times")
         if inputs.dt is not None:
             return [Fault("both dt and times", where, "one of them", "both")]
-        faults = time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
-        return faults or _step_value_faults(inputs)
+        return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
     if inputs.dt is None:
         return [
             Fault(
@@ -111,7 +115,7 @@ def _step_faults(inputs: Inputs) -> list[Fault]:
     shape = tuple(inputs.dt.shape)
     allowed = _dt_shapes(batch, steps, inputs.recorded)
     if shape in allowed:
-        return _step_value_faults(inputs)
+        return []
     return [
         Fault(
             "wrong shape",

@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.arrays import to_numpy
 from trajcli.checks import as_array, describe, time_stamp_faults
@@ -21,10 +22,11 @@ from trajcli.modes.bspline import DEGREES
 
 Array = Any
 """numpy.ndarray"""
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "bspline")
 _SAME = 1e-9
-"""Rows that lie closer than this share of a step to a given one are that row."""
+"""New rows that lie closer than this share of a step to an old row are that row."""
 
 
 @dataclass(frozen=True)
@@ -67,24 +69,25 @@ def resample(
     rows = to_numpy(as_array(values, "values"))
     single = rows.ndim == 2
     rows = rows[None] if single else rows
-    knots = _knots(rows.shape, dt, times)
-    plan = make_plan(method, knots, rate, hold, degree)
-    found = plan.apply(rows)
-    return Resampled(found[0] if single else found, plan.time)
+    knots, rounding = _knots(rows.shape, dt, times)
+    resampler = make_resampler(method, knots, rate, hold, degree, rounding)
+    found = resampler.apply(rows)
+    return Resampled(found[0] if single else found, resampler.time)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """New rows as a function of old ones; the same for every trajectory with these times."""
+class Resampler:
+    """New rows as a function of old ones: ``evaluate`` makes [b, T', D] of [b, T, D], in float64.
 
-    time: Array
-    evaluate: Callable[[Array], Array]
+    time: of the new rows [T'], in seconds.
+    """
+
+    time: Floats
+    evaluate: Callable[[Floats], Floats]
 
     def apply(self, rows: Array) -> Array:
         """[B, T, D] → [B, new T, D], in the type that rows have."""
-        kind = output_type(rows.dtype)
-        wide = rows.astype(np.float64)
-        return self.evaluate(wide).astype(kind)
+        return self.evaluate(rows.astype(np.float64)).astype(output_type(rows.dtype))
 
 
 def output_type(kind: np.dtype[Any]) -> np.dtype[Any]:
@@ -93,29 +96,40 @@ def output_type(kind: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if small else np.float64)
 
 
-def make_plan(method: str, knots: Array, rate: float, hold: float = 0.0, degree: int = 3) -> Plan:
-    """How rows at ``knots`` [T] (seconds) become rows at ``rate``; raises UsageError."""
+def make_resampler(
+    method: str,
+    knots: Floats,
+    rate: float,
+    hold: float = 0.0,
+    degree: int = 3,
+    rounding: float = 0.0,
+) -> Resampler:
+    """How rows at ``knots`` become rows at ``rate``; raises UsageError.
+
+    knots: seconds from the first row on, [T], or [b, T] of trajectories that have as many new
+    rows. rounding: how far the knots may be off, as time stamps are by their type.
+    """
     raise_if_any(_option_faults(method, rate, hold, degree), UsageError)
-    if len(knots) == 1:
-        return Plan(np.zeros(1), lambda rows: rows)
+    knots = np.atleast_2d(knots)
+    if knots.shape[1] == 1:
+        return Resampler(np.zeros(1), lambda rows: rows)
     if method == "bspline":
-        step = _uniform(knots)
-        time, place = _new_rows(step * (len(knots) + degree), step, rate)
-        return Plan(time, lambda rows: _spline(rows, place, degree))
+        steps = [_uniform(line, rounding) for line in knots]
+        rows = knots.shape[1] + degree
+        placed = [_new_rows(step * rows, step, rate, rounding) for step in steps]
+        places = np.stack([place for _, place in placed])
+        return Resampler(placed[0][0], lambda rows: _spline(rows, places, degree))
+    located = [_between(line, rate, rounding) for line in knots]
+    time, index = located[0][0], np.stack([row for _, row, _ in located])
+    share = np.stack([part for _, _, part in located])
     if method == "cubic":
-        time, index, share = _between(knots, rate)
-        return Plan(time, lambda rows: _cubic(rows, knots, index, share))
-    time, index, share = _between(knots, rate)
+        return Resampler(time, lambda rows: _cubic(rows, knots, index, share))
     if method == "hold":
-        share = np.where(share == 1.0, 1.0, 0.0)  # the last row is a row, not the end of a hold
-    elif method == "ramp-and-hold":
+        row = index + (share == 1.0)  # the last row is a row, not the end of a hold
+        return Resampler(time, lambda rows: take_rows(rows, row))
+    if method == "ramp-and-hold":
         share = np.minimum(share / (1.0 - hold), 1.0)
-
-    def between(rows: Array) -> Array:
-        weight = share[None, :, None]
-        return rows[:, index] * (1.0 - weight) + rows[:, index + 1] * weight
-
-    return Plan(time, between)
+    return Resampler(time, lambda rows: _linear(rows, index, share))
 
 
 def _option_faults(method: str, rate: float, hold: float, degree: int) -> list[Fault]:
@@ -133,8 +147,8 @@ def _option_faults(method: str, rate: float, hold: float, degree: int) -> list[F
     return faults
 
 
-def _knots(shape: tuple[int, ...], dt: float | None, times: Array | None) -> Array:
-    """The times of the given rows, from 0 on."""
+def _knots(shape: tuple[int, ...], dt: float | None, times: Array | None) -> tuple[Floats, float]:
+    """The times of the given rows, from 0 on, and how far they may be off by rounding."""
     if len(shape) != 3 or shape[1] < 1:
         raise InputError(Fault("wrong shape", "values", "[B, T, D], T >= 1", describe(shape)))
     if (dt is None) == (times is None):
@@ -144,7 +158,7 @@ def _knots(shape: tuple[int, ...], dt: float | None, times: Array | None) -> Arr
         if not (math.isfinite(dt) and dt > 0):
             what = "a step that is not positive and finite"
             raise InputError(Fault(what, "dt", "dt > 0, in seconds", repr(dt)))
-        return np.arange(shape[1]) * dt
+        return np.arange(float(shape[1])) * dt, 0.0
     stamps = to_numpy(as_array(times, "times"))
     if stamps.shape != (shape[1],):
         expected = describe((shape[1],))
@@ -152,27 +166,37 @@ def _knots(shape: tuple[int, ...], dt: float | None, times: Array | None) -> Arr
             Fault("wrong number of time stamps", "times", expected, describe(stamps.shape))
         )
     raise_if_any(time_stamp_faults(stamps, "times"))
-    return (stamps - stamps[0]).astype(np.float64)
+    elapsed: Floats = (stamps - stamps[0]).astype(np.float64)
+    return elapsed, rounding_of(stamps)
 
 
-def _uniform(knots: Array) -> float:
+def rounding_of(stamps: Array) -> float:
+    """How far time stamps, and differences of them, may be off because of their type."""
+    largest = float(np.abs(stamps.astype(np.float64)).max(initial=0.0))
+    kind = stamps.dtype if stamps.dtype.kind == "f" and stamps.itemsize < 8 else np.float64
+    return 4.0 * float(np.spacing(np.asarray(largest, kind)))
+
+
+def _uniform(knots: Floats, rounding: float) -> float:
     """The step of knots that are uniform."""
     steps = np.diff(knots)
     step = float(knots[-1] / len(steps))
-    if np.abs(steps - step).max() > 1e-6 * step:
+    if np.abs(steps - step).max() > 1e-6 * step + rounding:
         found = f"steps from {steps.min():g} to {steps.max():g} s"
         raise UsageError(Fault("a B-spline has uniform knots", "times", "one dt", found))
     return step
 
 
-def _new_rows(duration: float, step: float, rate: float) -> tuple[Array, Array]:
+def _new_rows(
+    duration: float, step: float, rate: float, rounding: float = 0.0
+) -> tuple[Floats, Floats]:
     """Times of rows at ``rate`` up to ``duration``, and where they lie, in steps.
 
     What is a row within rounding is that row: dt and rate are decimal numbers, seldom exact.
     """
     per_step = 1.0 / (rate * step)
     near = Fraction(per_step).limit_denominator(100_000)
-    exact = abs(float(near) - per_step) <= 4e-16 * per_step
+    exact = abs(float(near) - per_step) <= (4e-16 + rounding / duration) * per_step
     last = round(duration / step)
     if exact:
         count = Fraction(last) / near
@@ -187,104 +211,119 @@ def _new_rows(duration: float, step: float, rate: float) -> tuple[Array, Array]:
     return numbers / rate, np.minimum(place, last)
 
 
-def _between(knots: Array, rate: float) -> tuple[Array, Array, Array]:
-    """New times, the given row before each, and the share of the step after it (1: the last)."""
+def _between(
+    knots: Floats, rate: float, rounding: float
+) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+    """New times, the old row before each, and the share of the step after it (1: the last)."""
     steps = np.diff(knots)
     step = float(knots[-1] / len(steps))
-    if np.abs(steps - step).max() <= 1e-12 * knots[-1]:
-        time, place = _new_rows(float(knots[-1]), step, rate)
+    if np.abs(steps - step).max() <= 1e-12 * knots[-1] + rounding:
+        time, place = _new_rows(float(knots[-1]), step, rate, rounding)
         index = np.minimum(place.astype(np.int64), len(knots) - 2)
         return time, index, place - index
-    numbers = np.arange(math.floor(float(knots[-1]) * rate + _SAME) + 1)
+    numbers = np.arange(math.floor((float(knots[-1]) + rounding) * rate + _SAME) + 1)
     time = numbers / rate
-    index = np.clip(np.searchsorted(knots, time, "right") - 1, 0, len(knots) - 2)
+    index = np.clip(np.searchsorted(knots, time + rounding, "right") - 1, 0, len(knots) - 2)
     share = (time - knots[index]) / steps[index]
-    share = np.where(share > 1.0 - _SAME, 1.0, np.where(share < _SAME, 0.0, share))
+    same = _SAME + rounding / steps[index]
+    share = np.where(share > 1.0 - same, 1.0, np.where(share < same, 0.0, share))
     following = (share == 1.0) & (index < len(knots) - 2)  # it is the row after: hold that one
     return time, index + following, np.where(following, 0.0, share)
 
 
-def _cubic(rows: Array, knots: Array, index: Array, share: Array) -> Array:
+def take_rows(rows: Array, index: npt.NDArray[np.int64]) -> Array:
+    """Rows [b, T', D] by their numbers, [1, T'] the same of all trajectories or [b, T']."""
+    if len(index) == 1:
+        return np.take(rows, index[0], axis=1)  # five times as fast as rows[:, index[0]]
+    return np.take_along_axis(rows, index[..., None], axis=1)
+
+
+def _linear(rows: Floats, index: npt.NDArray[np.int64], share: Floats) -> Floats:
+    """Between rows index and index + 1; on a row it is that row, whatever the next one holds."""
+    after: Floats = take_rows(rows, index + (share > 0.0))
+    before: Floats = take_rows(rows, index + (share == 1.0))
+    after *= share[..., None]
+    before *= 1.0 - share[..., None]
+    before += after
+    return before
+
+
+def _cubic(rows: Floats, knots: Floats, index: npt.NDArray[np.int64], share: Floats) -> Floats:
     """The spline in the form of its slopes: a cubic Hermite piece between two rows."""
     slopes = spline_slopes(rows, knots)
-    step = np.diff(knots)[index][None, :, None]
-    s = share[None, :, None]
-    before, after = rows[:, index], rows[:, index + 1]
-    bend = (1.0 - s) * s
-    return (
-        before * (1.0 - s)
-        + after * s
-        + bend
-        * (
-            (1.0 - s) * (step * slopes[:, index] - (after - before))
-            - s * (step * slopes[:, index + 1] - (after - before))
-        )
-    )
+    step = np.take_along_axis(np.diff(knots), index, axis=1)[..., None]
+    s = share[..., None]
+    before, after = take_rows(rows, index), take_rows(rows, index + 1)
+    rise = after - before
+    bend = (1.0 - s) * (step * take_rows(slopes, index) - rise)
+    bend -= s * (step * take_rows(slopes, index + 1) - rise)
+    found: Floats = before * (1.0 - s) + after * s + (1.0 - s) * s * bend
+    return found
 
 
-def spline_slopes(rows: Array, knots: Array) -> Array:
-    """Slopes [B, T, D] at the rows of the not-a-knot cubic spline through them."""
-    h = np.diff(knots)[:, None]  # [T - 1, 1]
+def spline_slopes(rows: Floats, knots: Floats) -> Floats:
+    """Slopes [B, T, D] at the rows of the not-a-knot cubic spline through them.
+
+    knots: [1, T] or [B, T].
+    """
+    h = np.diff(knots).T[..., None]  # [T - 1, 1 or B, 1]
     y = np.moveaxis(rows, 1, 0)  # [T, B, D]
-    secant = np.diff(y, axis=0) / h[..., None]
-    n = len(knots)
+    secant = np.diff(y, axis=0) / h
+    n = len(y)
     if n == 2:
         return np.moveaxis(np.concatenate([secant, secant]), 0, 1)
     if n == 3:  # the parabola through three rows
-        a, b = h[0, 0], h[1, 0]
+        a, b = h[0], h[1]
         middle = (b * secant[0] + a * secant[1]) / (a + b)
         return np.moveaxis(np.stack([2 * secant[0] - middle, middle, 2 * secant[1] - middle]), 0, 1)
-    h = h[:, 0]
-    below, on, above = np.empty(n), np.empty(n), np.empty(n)
+    below, on, above = (np.empty((n, *h.shape[1:])) for _ in range(3))
     right = np.empty_like(y)
     below[1:-1], on[1:-1], above[1:-1] = h[1:], 2 * (h[:-1] + h[1:]), h[:-1]
-    wide = h[:, None, None]
-    right[1:-1] = 3 * (wide[1:] * secant[:-1] + wide[:-1] * secant[1:])
-    for end, near, far, sign in ((0, 0, 1, 1), (n - 1, n - 2, n - 3, -1)):
+    right[1:-1] = 3 * (h[1:] * secant[:-1] + h[:-1] * secant[1:])
+    for end, near, far, beside in ((0, 0, 1, above), (n - 1, n - 2, n - 3, below)):
         a, b = h[near], h[far]
-        on[end] = b
-        (above if sign > 0 else below)[end] = a + b
-        inner = secant[far]
-        right[end] = ((a + 2 * (a + b)) * b * secant[near] + a**2 * inner) / (a + b)
+        on[end], beside[end] = b, a + b
+        right[end] = ((a + 2 * (a + b)) * b * secant[near] + a**2 * secant[far]) / (a + b)
     return np.moveaxis(_solve_tridiagonal(below, on, above, right), 0, 1)
 
 
-def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> Array:
+def _solve_tridiagonal(below: Floats, on: Floats, above: Floats, right: Floats) -> Floats:
     """Row by row, all columns at once; the spline's system needs no pivoting."""
     n = len(on)
-    factor, pivot = np.empty(n), on.copy()
-    found = right.copy()
+    pivot: Floats = on.copy()
+    found: Floats = right.copy()
     for i in range(1, n):
-        factor[i] = below[i] / pivot[i - 1]
-        pivot[i] = on[i] - factor[i] * above[i - 1]
-        found[i] -= factor[i] * found[i - 1]
+        factor = below[i] / pivot[i - 1]
+        pivot[i] = on[i] - factor * above[i - 1]
+        found[i] -= factor * found[i - 1]
     found[-1] /= pivot[-1]
     for i in range(n - 2, -1, -1):
         found[i] = (found[i] - above[i] * found[i + 1]) / pivot[i]
     return found
 
 
-def _spline(rows: Array, place: Array, degree: int) -> Array:
-    """The uniform B-spline over the rows, its ends repeated, at places in knots."""
+def _spline(rows: Floats, place: Floats, degree: int) -> Floats:
+    """The uniform B-spline over the rows, its ends repeated, at places [1 or b, T'] in knots."""
     points = np.concatenate([rows[:, :1]] * degree + [rows] + [rows[:, -1:]] * degree, 1)
     segment = np.minimum(place.astype(np.int64), points.shape[1] - degree - 1)
-    weights = basis(degree, place - segment)  # [degree + 1, T]
-    total = np.zeros((len(rows), len(place), rows.shape[2]))
+    weights = basis(degree, place - segment)  # [degree + 1, 1 or b, T']
+    total = np.zeros((len(rows), place.shape[1], rows.shape[2]))
     for i, weight in enumerate(weights):
-        total += weight[None, :, None] * points[:, segment + i]
+        total += weight[..., None] * take_rows(points, segment + i)
     return total
 
 
-def basis(degree: int, s: Array) -> Array:
+def basis(degree: int, s: Floats) -> Floats:
     """The degree + 1 uniform B-splines that are not zero at local times s in [0, 1].
 
     Cox and de Boor's recurrence on unit knots.
     """
-    found: list[Array] = [np.ones_like(s)]
+    found: list[Floats] = [np.ones_like(s)]
     for d in range(1, degree + 1):
         rising = [(s + (d - 1 - i)) / d * b for i, b in enumerate(found)]
         falling = [(i + 1 - s) / d * b for i, b in enumerate(found)]
         found = [
-            (falling[i] if i < d else 0.0) + (rising[i - 1] if i else 0.0) for i in range(d + 1)
+            (falling[i] if i < d else 0.0) + (rising[i - 1] if i else np.zeros_like(s))
+            for i in range(d + 1)
         ]
     return np.stack(found)

@@ -1,12 +1,13 @@
-"""Trajectories slower or faster, so that they keep their limits."""
+"""Trajectories slower or faster, so that they stay within limits."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.arrays import to_numpy
 from trajcli.checks import as_array
@@ -16,6 +17,7 @@ from trajcli.resampling import output_type
 
 Array = Any
 """numpy.ndarray"""
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Retimed:
     ``parts`` are velocity [B, T, D] and so on, as far as they were given.
     """
 
-    factor: Array
+    factor: Floats
     parts: Mapping[str, Array]
     limited_by: list[str]
 
@@ -34,7 +36,7 @@ Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
 
 
-_Pair = tuple[Array, Array]
+_Pair = tuple[Floats, Floats]
 
 
 def retime(
@@ -50,25 +52,17 @@ def retime(
 
     Raises InputError for limits of what is not given, limits that do not fit, NaN and Inf.
     """
-    given = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
-    used = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
-    raise_if_any(_limit_faults(given, used), InputError)
-    batch = len(next(iter(given.values())))
-    needed = {name: _needed(given[name], bounds, name) for name, bounds in used.items()}
-    table = np.stack(list(needed.values()))  # [parts, B]
-    factor = table.max(0)
-    names = list(needed)
-    limited = [names[k] for k in table.argmax(0)]
-    still = factor == 0.0
-    factor = np.where(still, 1.0, factor)
-    if slower_only:
-        factor = np.maximum(factor, 1.0)
-    limited = [
-        "" if still[b] or factor[b] > table[:, b].max() else limited[b] for b in range(batch)
-    ]
-    factor = _after_rounding(factor, given, used)
-    scaled = {name: _paced(values, factor, name) for name, values in given.items()}
-    return Retimed(factor, scaled, limited)
+    values = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
+    bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
+    raise_if_any(_limit_faults(values, bounds), InputError)
+    peaks = {name: _peaks(values[name], name) for name in bounds}
+    needed = np.stack([_needed(peaks[name], bounds[name], name) for name in bounds])  # [parts, B]
+    limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
+    limited_by[(factor == 0.0) | (slower_only & (factor < 1.0))] = ""
+    factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
+    factor = _after_rounding(factor, peaks, bounds)
+    scaled = {name: scaled_by(array, factor, PARTS.index(name)) for name, array in values.items()}
+    return Retimed(factor, scaled, limited_by.tolist())
 
 
 def _pair(limit: Limit) -> _Pair:
@@ -77,17 +71,17 @@ def _pair(limit: Limit) -> _Pair:
     return np.asarray(lower, np.float64), np.asarray(upper, np.float64)
 
 
-def _limit_faults(given: Mapping[str, Array], limits: Mapping[str, _Pair]) -> list[Fault]:
+def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> list[Fault]:
     faults = []
     if not limits:
         faults.append(Fault("no limits", "limits", "limits of velocity, acceleration or jerk"))
     for name in limits:
-        if name not in given:
-            found = ", ".join(given) or "none"
+        if name not in parts:
+            found = ", ".join(parts) or "none"
             what = f"limits of {name}, and no {name}"
             faults.append(Fault(what, name, "every limited quantity", found))
             continue
-        dofs = given[name].shape[-1]
+        dofs = parts[name].shape[-1]
         for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):
             if array.shape not in ((), (dofs,)):
                 expected = f"one number, or {dofs}"
@@ -98,45 +92,68 @@ def _limit_faults(given: Mapping[str, Array], limits: Mapping[str, _Pair]) -> li
                 expected = f"{side} {'> 0' if sign > 0 else '< 0'}"
                 what = "a limit that no pace can keep"
                 faults.append(Fault(what, f"{name} {side}", expected, str(array.tolist())))
-    shapes = {values.shape for values in given.values()}
+    shapes = {values.shape for values in parts.values()}
     if len(shapes) > 1:
-        faults.append(Fault("quantities of different shape", ", ".join(given), found=str(shapes)))
+        faults.append(Fault("quantities of different shape", ", ".join(parts), found=str(shapes)))
     return faults
 
 
-def _needed(values: Array, bounds: _Pair, name: str) -> Array:
-    """The scaling [B] that a quantity asks for: the order-th root of its worst share."""
-    wide = values.astype(np.float64)
-    lower, upper = bounds
-    share = np.maximum(wide / upper, wide / lower)
-    worst = share.max((1, 2), initial=0.0)
-    if not np.isfinite(worst).all():
-        b = int(np.flatnonzero(~np.isfinite(worst))[0])
+def _peaks(values: Array, name: str) -> tuple[Array, Array]:
+    """The least and the largest value of each dof [B, D], zero where all lie to one side of it.
+
+    Raises InputError for NaN and Inf.
+    """
+    low, high = _reduced(np.minimum, values), _reduced(np.maximum, values)
+    bad = ~(np.isfinite(low) & np.isfinite(high))
+    if bad.any():
         what = "NaN or Inf cannot be brought within limits"
-        raise InputError(Fault(what, f"{name}, trajectory {b}"))
+        raise InputError(Fault(what, f"{name}, trajectory {int(np.argwhere(bad)[0, 0])}"))
+    return np.minimum(low, 0), np.maximum(high, 0)
+
+
+def _reduced(smaller: np.ufunc, values: Array) -> Array:
+    """[B, T, D] to [B, D] by halving the rows: 20 times as fast as along a short last axis."""
+    if not values.shape[1]:
+        return np.zeros((len(values), values.shape[2]), values.dtype)
+    while (rows := values.shape[1]) > 1:
+        half = (rows + 1) // 2
+        values = smaller(values[:, :half], values[:, rows - half :])
+    return values[:, 0]
+
+
+def _needed(peaks: tuple[Array, Array], bounds: _Pair, name: str) -> Floats:
+    """The scaling [B] that a quantity asks for: the order-th root of its worst share."""
+    low, high = (side.astype(np.float64) for side in peaks)
+    lower, upper = bounds
+    worst: Floats = np.maximum(high / upper, low / lower).max(1, initial=0.0)
     order = PARTS.index(name)
-    return np.cbrt(worst) if order == 3 else worst ** (1.0 / order)
+    root: Floats = np.cbrt(worst) if order == 3 else worst ** (1.0 / order)
+    return root
 
 
-def _paced(values: Array, factor: Array, name: str) -> Array:
-    """Values of a quantity [B, T, D] at another pace, in their own type."""
-    power = factor[:, None, None] ** PARTS.index(name)
-    return (values.astype(np.float64) / power).astype(output_type(values.dtype))
+def scaled_by(values: Array, factor: Floats, order: int) -> Array:
+    """The order-th derivative [B, ...] of trajectories that take ``factor`` [B] times as long.
+
+    Divided in float64, in the values' own type (integers: float64).
+    """
+    power = (factor**order).reshape(-1, *(1,) * (values.ndim - 1))
+    scaled = np.empty(values.shape, output_type(values.dtype))
+    return np.divide(values, power, out=scaled, casting="same_kind", dtype=np.float64)
 
 
-def _after_rounding(factor: Array, given: Mapping[str, Array], used: Mapping[str, _Pair]) -> Array:
+def _after_rounding(
+    factor: Floats, peaks: Mapping[str, tuple[Array, Array]], limits: Mapping[str, _Pair]
+) -> Floats:
     """The factor, larger by a few units in the last place where rounding went over a limit."""
     for _ in range(64):
         over = np.zeros(len(factor), bool)
-        step = 0.0
-        for name, bounds in used.items():
-            values = _paced(given[name], factor, name)
-            lower, upper = bounds
-            outside = (values.astype(np.float64) > upper) | (values.astype(np.float64) < lower)
-            over |= outside.any((1, 2))
-            step = max(step, float(np.finfo(values.dtype).eps))
+        step = float(np.finfo(np.float64).eps)
+        for name, (lower, upper) in limits.items():
+            low, high = (scaled_by(side, factor, PARTS.index(name)) for side in peaks[name])
+            outside = (high.astype(np.float64) > upper) | (low.astype(np.float64) < lower)
+            over |= outside.any(1)
+            step = max(step, float(np.finfo(high.dtype).eps) / 2)
         if not over.any():
             break
-        least = float(np.finfo(np.float64).eps)
-        factor = np.where(over, factor * (1.0 + max(step / 2, least)), factor)
+        factor = np.where(over, factor * (1.0 + step), factor)
     return factor

@@ -12,7 +12,7 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 
 from trajcli import prepared
-from trajcli.arrays import is_torch, to_numpy, to_torch
+from trajcli.arrays import is_torch, output_dtype, to_numpy, to_torch
 from trajcli.checks import as_array, describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import nonfinite_faults, shape_faults
@@ -85,14 +85,15 @@ class Trajectory:
         The file appears whole or not at all. Raises OutputError if it exists (unless
         ``overwrite``) or cannot be written.
         """
+        from trajcli.files.stored_time import equal_step
         from trajcli.files.trajectories import save
 
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
-        steps = np.diff(time)
         about: dict[str, Any] = {"mode": self.mode, **self.options}
-        if steps.size and np.ptp(steps) <= 1e-9 * abs(steps).max():
-            about["dt"] = float(steps.mean())
+        step = equal_step(time)
+        if step is not None:
+            about["dt"] = step
         save(Path(path), outputs, time, about, overwrite)
 
     def to_xarray(self) -> Any:
@@ -269,12 +270,6 @@ def _wanted(write: Iterable[str]) -> list[str]:
     if unknown or not names:
         raise UsageError(Fault("unknown output", "write", ", ".join(PARTS), repr(unknown or names)))
     return [name for name in PARTS if name in names]
-
-
-def output_dtype(actions: Array) -> str:
-    """float32 for float32 and half precision, float64 for float64 and integers."""
-    name = str(actions.dtype).removeprefix("torch.")
-    return "float32" if name in ("float32", "float16", "bfloat16") else "float64"
 
 
 def _inputs(

@@ -1,4 +1,4 @@
-"""Whatever happens to shares: the joined result is that of a run in one piece, or it is refused."""
+"""Whatever happens to shards: merged they are the run in one piece, or they are refused."""
 
 from __future__ import annotations
 
@@ -11,222 +11,236 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from cluster.runs import OUT, PARTS, write_parts
 
-from trajcli.errors import InputError, Stopped
+from trajcli.files.checksums import require_intact
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
-from trajcli.jobs.sharded import run_share
-from trajcli.jobs.share import Share
-from trajcli.jobs.status import status
+from trajcli.jobs.shards import Shard
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = 50
+KILLS = 6
 RUNNER = """
 import sys
-from trajcli.jobs import sharded
-sharded.LEAST_BYTES = 20_000
 from trajcli.cli import main
 print("ready", flush=True)
-line = "integrate in.npy --dt 0.02 --start zero -o out.h5 --no-progress"
-sys.exit(main([*line.split(), "--shard-index", sys.argv[1], "--num-shards", sys.argv[2]]))
+line = "integrate in.npy --dt 0.02 --start zero -o out.h5 --memory 200kB --shard"
+sys.exit(main([*line.split(), sys.argv[1]]))
 """
-PARTS = Path("out.h5.parts")
-REQUEST = Request(sources=["in.npy"], out=Path("out.h5"), dt="0.02", start="zero")
+REQUEST = Request(sources=["in.npy"], out=OUT, dt="0.02", start="zero")
 
 
 @pytest.fixture(autouse=True)
-def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """A run of some 300 units of a few trajectories, and the bytes of it in one piece."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("trajcli.jobs.sharded.LEAST_BYTES", 20_000)
-    np.save("in.npy", np.random.default_rng(0).standard_normal((1500, 40, 6)).astype("f4"))
+
+
+@pytest.fixture
+def whole() -> bytes:
+    """The run in one piece: of 9 MB, in blocks of a few trajectories."""
+    np.save("in.npy", np.random.default_rng(0).standard_normal((2400, 40, 6)).astype("f4"))
     run(replace(REQUEST, out=Path("whole.h5")))
     return Path("whole.h5").read_bytes()
 
 
-def share(index: int, number: int, **more: Any) -> dict[str, Any]:
-    return run_share(replace(REQUEST, share=Share(index, number)), **more)
-
-
-def start(index: int, number: int, **variables: str) -> subprocess.Popen[str]:
-    """A share in a process of its own, about to begin."""
+def start(shard: str) -> subprocess.Popen[str]:
+    """A shard in a process of its own, about to begin."""
     process = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, str(index), str(number)],
+        [sys.executable, "-c", RUNNER, shard],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
 
-def joined() -> bytes:
-    merge([PARTS], REQUEST.out, overwrite=True)
-    return REQUEST.out.read_bytes()
+def finish(shard: str) -> int:
+    process = start(shard)
+    process.communicate()
+    return process.returncode
 
 
-def test_shares_killed_at_any_time_and_run_again_with_other_numbers_give_the_same_bytes(whole):
+def merged() -> bytes:
+    merge(OUT, overwrite=True)
+    return OUT.read_bytes()
+
+
+def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
     chance = random.Random(5)
-    kills = left_behind = 0
-    for _ in range(10 * KILLS):
-        number = chance.choice([1, 2, 3, 7])
-        processes = [start(chance.randrange(number), number) for _ in range(2)]
-        time.sleep(chance.uniform(0.01, 0.08))
-        for process in processes:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += process.returncode == -signal.SIGKILL
-        left_behind += any(PARTS.rglob(".*trajcli-part"))
-        if kills >= KILLS:
-            break
-    assert kills >= KILLS
-    assert left_behind  # some of them in the middle of a unit
-    for index in range(3):
-        assert share(index, 3)["exit_code"] == 0
-    assert joined() == whole
-    assert not list(PARTS.rglob(".*trajcli-*"))
+    kills = unfinished = 0
+    while kills < KILLS:
+        process = start(f"{chance.randrange(2)}/2")
+        while process.poll() is None and not any(PARTS.glob(".*.trajcli-part")):
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0.0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills += 1
+        unfinished += any(PARTS.glob(".*.trajcli-part"))
+        for part in PARTS.glob("0*.h5"):  # what is there is complete
+            require_intact(part)
+            part.unlink()
+    assert unfinished  # some of them in the middle of their part
+    assert [finish(f"{index}/2") for index in range(2)] == [0, 0]
+    assert merged() == whole
+    assert sorted(path.name for path in PARTS.iterdir()) == [
+        "00000-of-00002.h5",
+        "00001-of-00002.h5",
+    ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT])
-def test_a_share_that_slurm_warns_exits_75_and_goes_on_when_requeued(whole, number):
-    process = start(0, 1)
-    while process.poll() is None and not any(PARTS.glob("*/*.json")):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_shard_that_slurm_warns_exits_75_and_the_same_command_goes_on(whole, number):
+    process = start("0/1")
+    while process.poll() is None and not any(PARTS.glob(".*.trajcli-part")):
         time.sleep(0.001)
     process.send_signal(number)
     _, error = process.communicate()
-    assert process.returncode == 75
+    assert process.returncode == 75, error
     assert f"stopped by {number.name}" in error
     assert "run the same command again" in error
-    process = start(0, 1)
-    assert process.communicate()[0].count("done before") == 1
-    assert process.returncode == 0
-    assert joined() == whole
+    assert finish("0/1") == 0
+    assert merged() == whole
 
 
-def test_two_shares_of_one_index_at_once_do_the_work_once_or_say_to_run_again(whole):
-    processes = [start(0, 1), start(0, 1)]
-    for process in processes:
-        process.communicate()
-    assert {process.returncode for process in processes} <= {0, 75}
-    process = start(0, 1)
-    process.communicate()
-    assert process.returncode == 0
-    assert joined() == whole
-
-
-def test_a_unit_that_another_run_writes_is_left_to_it_and_the_exit_code_says_so(whole):
-    share(0, 2)
-    unit = sorted(PARTS.rglob("*.h5"))[3]
-    unit.with_suffix(".json").unlink()
-    hidden = unit.parent / f".{unit.name}.trajcli-part"
-    with open(hidden, "wb") as other:
+def test_a_shard_that_is_being_written_is_refused_to_a_second_process(whole):
+    PARTS.mkdir()
+    with open(PARTS / ".00001-of-00002.h5.trajcli-part", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        assert status(REQUEST.out)["units"]["running"] == 1
-        report = share(0, 1)
-        assert report["exit_code"] == 75
-        assert report["units"]["elsewhere"] == [3]
-        assert status(REQUEST.out)["units"]["missing"] == 0
-        with pytest.raises(InputError, match="1 running"):
-            joined()
-    assert share(0, 1)["exit_code"] == 0
-    assert joined() == whole
+        assert finish("1/2") == 2
+    assert [finish(f"{index}/2") for index in range(2)] == [0, 0]
+    assert merged() == whole
 
 
-@pytest.mark.parametrize("size", [0, 100, -1])
-def test_a_part_cut_short_on_the_disk_is_found_and_done_again(whole, size):
-    share(0, 1)
-    part = sorted(PARTS.rglob("*.h5"))[7]
-    os.truncate(part, part.stat().st_size + size if size < 0 else size)
-    found = status(REQUEST.out)
-    assert (found["complete"], found["units"]["missing"], found["array"]) == (False, 1, "0")
-    assert str(part) in found["notes"][0]
-    with pytest.raises(InputError, match=part.name):
-        joined()
-    report = share(0, 1)
-    assert report["units"]["done"] == 1
-    assert str(part) in report["units"]["redone"][0]
-    assert joined() == whole
-
-
-def test_a_part_of_other_bytes_is_refused(whole):
-    share(0, 1)
-    part = sorted(PARTS.rglob("*.h5"))[7]
-    data = bytearray(part.read_bytes())
-    data[-4000:-3000] = bytes(1000)  # as a machine that lost power leaves it
-    part.write_bytes(data)
-    with pytest.raises(InputError, match=r"a damaged part\n.*checksum"):
-        joined()
-    part.unlink()
-    share(0, 1)
-    assert joined() == whole
-
-
-@pytest.mark.parametrize("gone", [".h5", ".json"])
-def test_a_part_without_record_or_a_record_without_part_is_done_again(whole, gone):
-    share(0, 1)
-    sorted(PARTS.rglob(f"0*{gone}"))[9].unlink()
-    assert status(REQUEST.out)["units"]["missing"] == 1
-    assert share(0, 1)["units"]["done"] == 1
-    assert joined() == whole
-
-
-def test_clocks_and_times_of_parts_decide_nothing(whole, monkeypatch):
-    share(0, 3)
-    for k, path in enumerate(sorted(PARTS.rglob("*"))):
-        os.utime(path, ns=(0, 0) if k % 2 else (1 << 62, 1 << 62))
-    monkeypatch.setattr("time.time", lambda: 1e5)  # this machine believes it is 1970
-    monkeypatch.setattr("time.time_ns", lambda: 10**14)
-    share(1, 3)
-    monkeypatch.setattr("time.time", lambda: 1e10)
-    process = start(2, 3, TZ="Pacific/Kiritimati", SOURCE_DATE_EPOCH="1")
-    process.communicate()
-    assert process.returncode == 0
-    report = share(0, 1)
-    assert (report["units"]["done"], report["exit_code"]) == (0, 0)
-    assert joined() == whole
-
-
-def test_a_share_that_never_starts_is_reported_and_ready_for_sbatch(whole, trajcli):
-    for index in (0, 1, 3):
-        share(index, 5)
+def test_status_lists_what_has_to_run_for_sbatch(trajcli):
+    write_parts(12, (0, 1, 2, 4, 5, 6))
     result = trajcli("status out.h5")
     assert result.code == 1
-    assert result.out.endswith("--array=2,4\n")
-    assert trajcli("merge out.h5.parts -o out.h5").code == 2
-    for index in (2, 4):
-        share(index, 5)
-    assert trajcli("status out.h5").code == 0
-    assert joined() == whole
+    assert result.out.splitlines() == [
+        "out.h5.parts: 6 of 12 shards done", "missing: 3,7-11", "--array=3,7-11"
+    ]  # fmt: skip
+    document = trajcli("status out.h5.parts --json").document
+    assert (document["done"], document["array"]) == ([0, 1, 2, 4, 5, 6], "3,7-11")
+    write_parts(12, (3, 7, 8, 9, 10, 11))
+    result = trajcli("status out.h5")
+    assert (result.code, result.out) == (0, "out.h5.parts: 12 of 12 shards done, ready to merge\n")
 
 
-def test_a_damaged_description_of_the_run_is_refused(whole):
-    share(0, 1)
-    (PARTS / "run.json").write_text('{"format": 1')
-    with pytest.raises(InputError, match="not a JSON document"):
-        joined()
-    with pytest.raises(InputError, match=r"run\.json"):
-        status(REQUEST.out)
+def test_status_counts_tasks_where_each_holds_several_shards(trajcli):
+    np.save("in.npy", np.zeros((9, 5, 3), "f4"))
+    for index in (0, 1, 2, 3, 6):
+        run(replace(REQUEST, shard=Shard(index, 8, per_array_task=2)))
+    result = trajcli("status out.h5")
+    assert "missing: 4-5,7" in result.out
+    assert result.out.endswith("--array=2-3\n")
 
 
-def test_a_unit_that_was_stopped_begins_anew_where_its_input_has_changed(whole, monkeypatch):
-    monkeypatch.setattr("trajcli.jobs.sharded.LEAST_BYTES", 1 << 30)  # one unit of many blocks
-    request = replace(REQUEST, memory=1 << 18, share=Share(0, 1))
+def test_status_names_parts_of_another_command_and_damaged_ones(trajcli):
+    write_parts(5, (0, 1, 2, 3))
+    write_parts(5, [1], dt="0.05")
+    (PARTS / "00003-of-00005.h5").write_bytes(b"")
+    result = trajcli("status out.h5")
+    assert result.code == 1
+    assert "00001-of-00005.h5: a part of another command" in result.out
+    assert "dt 0.05 there, 0.02 here" in result.out
+    assert "00003-of-00005.h5: cannot be read" in result.out
+    assert result.out.endswith("--array=1,3-4\n")
 
-    def stop(account: Any, part: float) -> None:
-        if part > 0.4:
-            os.kill(os.getpid(), signal.SIGTERM)
 
-    with pytest.raises(Stopped):
-        run_share(request, on_progress=stop)
-    assert list(PARTS.rglob(".*trajcli-journal"))
-    np.save("in.npy", np.load("in.npy") + 1)
-    assert run_share(request)["exit_code"] == 0
-    run(replace(REQUEST, overwrite=True, out=Path("whole.h5")))
-    assert joined() == Path("whole.h5").read_bytes()
+def damage_nothing_there() -> None:
+    PARTS.rmdir()
+
+
+def damage_a_file() -> None:
+    PARTS.rmdir()
+    PARTS.write_bytes(b"parts")
+
+
+def damage_other_files() -> None:
+    (PARTS / "notes.txt").write_text("no part")
+    (PARTS / "run.json").write_text("{")
+
+
+def damage_folder_as_part() -> None:
+    (PARTS / "00000-of-00001.h5").mkdir()
+
+
+def damage_fifo() -> None:
+    os.mkfifo(PARTS / "00000-of-00001.h5")
+
+
+def damage_index() -> None:
+    (PARTS / "00007-of-00002.h5").write_bytes(b"")
+
+
+def damage_count() -> None:
+    (PARTS / "00000-of-00000.h5").write_bytes(b"")
+
+
+def damage_random() -> None:
+    (PARTS / "00000-of-00001.h5").write_bytes(np.random.default_rng(0).bytes(5000))
+
+
+def damage_another_output() -> None:
+    with h5py.File(PARTS / "00000-of-00001.h5", "w") as file:
+        file["position"] = np.zeros((3, 4, 5))
+
+
+def change_attribute(name: str, value: object) -> None:
+    write_parts(1)
+    with h5py.File(PARTS / "00000-of-00001.h5", "r+") as file:
+        if value is None:
+            del file.attrs[name]
+        else:
+            file.attrs[name] = value
+
+
+DAMAGES = {
+    "no folder": damage_nothing_there,
+    "a file": damage_a_file,
+    "other files": damage_other_files,
+    "no parts": lambda: None,
+    "a folder as a part": damage_folder_as_part,
+    "a FIFO": damage_fifo,
+    "an index past the end": damage_index,
+    "no shards": damage_count,
+    "random bytes": damage_random,
+    "another output": damage_another_output,
+    "no fingerprint": lambda: change_attribute("fingerprint", None),
+    "a number as fingerprint": lambda: change_attribute("fingerprint", 3.0),
+    "another shard": lambda: change_attribute("shard", "4/9"),
+    "no request": lambda: change_attribute("request", None),
+    "a request that is no JSON": lambda: change_attribute("request", "{"),
+    "a request of numbers": lambda: change_attribute("request", np.arange(4)),
+    "a request that is a list": lambda: change_attribute("request", "[1, 2]"),
+    "a deep request": lambda: change_attribute("request", "[" * 60000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_folder_of_parts_is_an_input_error(damage, trajcli):
+    PARTS.mkdir()
+    damage()
+    assert trajcli("status out.h5").code in (0, 1, 2)
+    result = trajcli("merge out.h5")
+    assert result.code == 2, result.err
+    assert "out.h5.parts" in result.err
+    assert not OUT.exists()
+
+
+@pytest.mark.parametrize("damage", [damage_folder_as_part, damage_random, damage_another_output])
+def test_a_part_that_cannot_be_read_is_written_again_or_refused(damage, trajcli):
+    PARTS.mkdir()
+    damage()
+    np.save("in.npy", np.zeros((3, 5, 2)))
+    code = trajcli("integrate in.npy --dt 0.02 --start zero -o out.h5 --shard 0/1").code
+    assert code == (2 if damage is damage_folder_as_part else 0)
+    assert trajcli("merge out.h5").code == code

@@ -35,7 +35,7 @@ class ForkedPopen:
     """subprocess.Popen for the reader of --untrusted, forked from here instead of started anew.
 
     It serves the same requests over the same pipes under the same limits; only the start of a
-    Python is saved, two thousand times.
+    Python is saved, nine hundred times.
     """
 
     def __init__(self, command: list[str], **_: object) -> None:

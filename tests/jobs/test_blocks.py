@@ -64,8 +64,9 @@ STEPS = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     np.save("actions.npy", RNG.standard_normal((B, H, D)).astype("f4"))
-    for name in ("start", "velocity", "goal"):
-        np.save(f"{name}.npy", RNG.standard_normal((B, D)))
+    parts = {part: RNG.standard_normal((B, D)) for part in ("position", "velocity")}
+    np.savez("start.npz", **parts)
+    np.save("goal.npy", RNG.standard_normal((B, D)))
     np.save("each.npy", RNG.uniform(0.01, 0.1, (B, 1)))
     for n in (H, H - 1):
         own = RNG.uniform(0.01, 0.1, (B, n))
@@ -78,12 +79,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def asked(mode: str, steps: str, **more: object) -> Request:
     """The request for a mode with steps of a kind."""
-    given = {"start": "start.npy", **MODES[mode]}
+    given = {"start": "start.npz", **MODES[mode]}
     recorded = given["start"] == "first"
-    parts = {} if recorded else {"velocity": "velocity.npy"}
     named = {k: v.format(n=H - 1 if recorded else H) for k, v in STEPS[steps].items()}
-    return Request(sources=["actions.npy"], out=Path("whole.h5"), start_parts=parts,
-                   **{**given, **named, **more})  # fmt: skip
+    return Request(sources=["actions.npy"], out=Path("whole.h5"), **{**given, **named, **more})
 
 
 @pytest.fixture
@@ -92,8 +91,8 @@ def blockwise(monkeypatch: pytest.MonkeyPatch) -> Callable[[Request], dict[str, 
 
     def run_(request: Request) -> dict[str, Any]:
         with monkeypatch.context() as patch:
-            patch.setattr("trajcli.jobs.lookup.EAGER_BYTES", 0)
-            patch.setattr("trajcli.jobs.found.EAGER_BYTES", 0)
+            for module in ("files.time", "jobs.states", "jobs.resolved"):
+                patch.setattr(f"trajcli.{module}.EAGER_BYTES", 0)
             report = run(replace(request, memory=1))
         assert report["block"] == {"trajectories": 1}
         return report
@@ -168,8 +167,9 @@ def test_nor_do_those_of_inputs_that_cannot_be_mapped(folder, blockwise, mode, k
     source = store(kind)
     request = replace(asked(mode, "per step"), sources=[source], untrusted=untrusted)
     if kind == "one trajectory":
-        np.save("start.npy", np.load("start.npy")[:1])
-        np.save("velocity.npy", np.load("velocity.npy")[:1])
+        with np.load("start.npz") as archive:
+            np.savez("first.npz", **{name: values[:1] for name, values in archive.items()})
+        request = replace(request, start="first.npz")
     run(request)
     blockwise(replace(request, out=Path("blocks.h5")))
     assert_same(Path("whole.h5"), Path("blocks.h5"))
@@ -225,7 +225,7 @@ def test_results_that_overflow_are_counted(folder, blockwise):
     actions = np.full((1, H, D), 2e37, "f4")
     np.save("large.npy", actions)
     request = replace(asked("velocity euler", "one step"), sources=["large.npy"], dt="1",
-                      start="zero", start_parts={}, write=("position",))  # fmt: skip
+                      start="zero", write=("position",))  # fmt: skip
     report = blockwise(request)
     with h5py.File("whole.h5") as file:
         lost = int((~np.isfinite(file["position"][()])).sum())
@@ -236,7 +236,7 @@ def test_results_that_overflow_are_counted(folder, blockwise):
 def test_no_trajectories_have_times_all_the_same(folder, blockwise):
     np.save("none.npy", np.zeros((0, H, D), "f4"))
     request = replace(asked("velocity euler", "per step"), sources=["none.npy"],
-                      start="zero", start_parts={})  # fmt: skip
+                      start="zero")  # fmt: skip
     blockwise(request)
     with h5py.File("whole.h5") as file:
         assert file["position"].shape == (0, H + 1, D)

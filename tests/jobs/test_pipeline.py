@@ -22,11 +22,9 @@ import torch
 
 from trajcli.errors import InputError, Stopped, UsageError
 from trajcli.jobs import pipeline
-from trajcli.jobs.job import Job
+from trajcli.jobs.block import Block
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
-from trajcli.jobs.sharded import run_share
-from trajcli.jobs.share import Share
 from trajcli.kernels import cuda
 from trajcli.kernels.choose import Choice, Work, choose
 from trajcli.kernels.device import Lost, NoRoom
@@ -174,7 +172,6 @@ CASES: dict[str, dict[str, Any]] = {
     "whole numbers": {"sources": ["counts.npy"], "mode": "jerk"},
     "float64": {"dtype": "float64"},
     "one quantity": {"write": ("velocity",)},
-    "smooth": {"smooth": ("jerk",), "memory": 1 << 21},
     "compressed": {"compress": 1},
     "different lengths": {"sources": ["lengths.h5:*/actions"]},
     "padded": {"sources": ["lengths.h5:*/actions"], "pack": True},
@@ -288,13 +285,13 @@ def test_memory_on_the_way_is_bounded_by_the_slots(request_, use):
 def test_a_block_is_computed_while_another_is_read_or_written(request_, use, monkeypatch):
     device = use()
     at_once: list[int] = []
-    write = Job.write
+    write = Block.write
 
-    def look(self: Job, results: Any) -> int:
+    def look(self: Block, results: Any) -> int:
         at_once.append(sum(stream.busy for stream in device.streams))
         return write(self, results)
 
-    monkeypatch.setattr(Job, "write", look)
+    monkeypatch.setattr(Block, "write", look)
     run(request_)
     assert len(device.streams) == pipeline.SLOTS
     assert max(at_once) == 1
@@ -346,25 +343,6 @@ def test_where_triton_cannot_be_had_torch_is_taken_and_why_is_said(
     choice = choose("cuda", work=Work(0, 0))
     assert choice.backend == "torch"
     assert says in choice.reason
-
-
-def test_the_units_of_a_share_begin_with_blocks_that_fitted_before(request_, use, monkeypatch):
-    monkeypatch.setattr("trajcli.jobs.sharded.LEAST_BYTES", 1 << 15)
-    device = use()
-    room = 2 * 4 * 4 * (HORIZON + 1) * DOFS  # of two trajectories
-    refused: list[int] = []
-
-    def memory(count: int) -> Any:
-        if count > room:
-            refused.append(count)
-            raise NoRoom("out of memory")
-        return device.pinned(count)
-
-    device.memory = memory  # type: ignore[method-assign]
-    report = run_share(replace(request_, memory=1 << 28, share=Share(0, 1)))
-    times = len(refused)
-    assert report["notes"] == [f"blocks were halved {times} times: memory on cpu:0 was short"]
-    assert 1 < times < report["units"]["done"]
 
 
 @pytest.mark.parametrize(

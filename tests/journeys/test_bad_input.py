@@ -41,7 +41,7 @@ def refused(trajcli, line: str, *parts: str) -> str:
         ("actions.npy --start zero --dt inf -o out.h5", ["--dt", "inf"]),
         ("actions.npy --start zero --rate 0 -o out.h5", ["--rate", "Hz > 0"]),
         ("actions.npy --start zero --dt 1 --rate 2 -o out.h5", ["--dt and --rate", "one of them"]),
-        (f"{GOOD} --mode accelerate", ["accelerate", "clique", "bspline", "teleport", "acc ("]),
+        (f"{GOOD} --mode accelerate", ["accelerate", "clique", "did you mean acceleration"]),
         (f"{GOOD} --degree 4", ["acceleration takes no option degree", "scheme"]),
         (f"{GOOD} --mode bspline --degree 2", ["degree", "3, 4, 5"]),
         (f"{GOOD} --mode bspline --steps 0", ["steps", ">= 1"]),
@@ -51,13 +51,12 @@ def refused(trajcli, line: str, *parts: str) -> str:
         (f"{GOOD} --goal zero", ["takes no goal"]),
         (f"{GOOD} --frames some", ["frames", "full, actions, curobo"]),
         (f"{GOOD} --write position,speed", ["speed", "velocity"]),
-        (f"{GOOD} --dtype int8", ["float32 or float64"]),
+        (f"{GOOD} --dtype int8", ["float32, float64"]),
         (f"{GOOD} --memory lots", ["256MiB", "lots"]),
         (f"{GOOD} --device tpu", ["auto, cpu, cuda"]),
         (f"{GOOD} --backend fortran", ["native, triton, torch"]),
         (f"{GOOD} --backend triton", ["triton", "absent"]),
-        (f"{GOOD} --repeated-times keep", ["error or drop"]),
-        (f"{GOOD} --config none.toml", ["none.toml"]),
+        (f"{GOOD} --repeated-times keep", ["error, drop"]),
         (f"{GOOD} --no-such-option", ["--no-such-option", "--help"]),
         ("actions.npy --start zero --dt 1", ["-o"]),
         ("actions.npy --start zero --dt 1 -o none/out.h5", ["none", "no such folder"]),
@@ -75,7 +74,7 @@ def test_what_cannot_be_done_is_refused_in_one_message(trajcli, folder, line, pa
 @pytest.mark.parametrize(
     ("name", "values", "line", "parts"),
     [
-        ("rank1", np.zeros(4), "rank1.npy --start zero", ["rank1.npy", "[B, H, D]", "[4]"]),
+        ("rank1", np.zeros(4), "rank1.npy --start zero", ["rank1.npy", "[B, T, D]", "[4]"]),
         ("rank4", np.zeros((1, 2, 3, 4)), "rank4.npy --start zero", ["[1, 2, 3, 4]"]),
         ("nodof", np.zeros((2, 3, 0)), "nodof.npy --start zero", ["D >= 1"]),
         ("nostep", np.zeros((2, 0, 3)), "nostep.npy --start zero", ["H >= 1"]),
@@ -164,6 +163,13 @@ def test_a_start_index_out_of_range_names_trajectory_and_range(trajcli, folder):
     refused(trajcli, line, "index.npy", "integers [5]", "float64")
 
 
+@pytest.mark.parametrize("count", [0, 1, 4, 6])
+def test_a_start_index_has_one_entry_for_each_trajectory(trajcli, folder, count):
+    np.save("index.npy", np.zeros(count, int))
+    line = "actions.npy --start start.npy --start-index index.npy --dt 1 -o out.h5"
+    refused(trajcli, line, "index.npy", "[5]", f"[{count}]")
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_nan_and_inf_in_a_start_state_are_refused_by_place(trajcli, folder, value):
     start = np.load("start.npy")
@@ -176,7 +182,7 @@ def test_a_missing_dataset_names_the_near_ones(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         file["data/joint_positions"] = np.zeros((2, 3, 1))
     refused(trajcli, "in.h5:data/joint_position --dt 1 -o out.h5", "data/joint_positions")
-    refused(trajcli, "in.h5 --dt 1 -o out.h5", "actions", "data/joint_positions", "FILE:DATASET")
+    refused(trajcli, "in.h5 --dt 1 -o out.h5", "actions", "data/joint_positions", "in.h5:DATASET")
     np.savez("in.npz", acts=np.zeros((2, 3, 1)))
     refused(trajcli, "in.npz --dt 1 -o out.h5", "acts")
 
@@ -345,7 +351,7 @@ def test_a_disk_that_is_full_when_the_kernels_write_is_exit_2(trajcli, folder, m
     import resource
 
     np.save("many.npy", np.ones((2000, 100, 3)))
-    monkeypatch.setattr("trajcli.files.outputs.reserve", lambda *_: None)
+    monkeypatch.setattr("trajcli.files.numpy_output.reserve", lambda *_: None)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
@@ -354,10 +360,18 @@ def test_a_disk_that_is_full_when_the_kernels_write_is_exit_2(trajcli, folder, m
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+@pytest.mark.parametrize(
+    "option", ["--wrap-dofs", "--dofs", "--start", "--dt", "--degree", "--memory", "--max-gap"]
+)
+def test_numbers_of_thousands_of_digits_are_refused(trajcli, folder, option):
+    line = "actions.npy --dt 1 --start first --mode clique -o out.h5"
+    refused(trajcli, f"{line} {option} {'9' * 5000}", option)
+
+
 def test_several_faults_are_reported_in_one_run(trajcli, folder):
     np.save("seven.npy", np.zeros((5, 7)))
-    line = "actions.npy --start seven.npy --dt -1 --mode foo --write pos -o none/out.h5"
-    refused(trajcli, line, "3 errors", "unknown mode", "unknown output", "no such folder")
+    line = "actions.npy --start seven.npy --dt -1 --degree 4 --write pos -o none/out.h5"
+    refused(trajcli, line, "3 errors", "no option degree", "unknown output", "no such folder")
     refused(
         trajcli,
         "actions.npy --start seven.npy --dt -1 --mode clique -o out.h5",

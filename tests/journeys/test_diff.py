@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import h5py
 import numpy as np
+import pyarrow as arrow
 import pytest
-
-JOBS = [
-    "reach.h5 --mode jerk --scheme zoh",
-    "reach.h5 --mode jerk --scheme foh --frames curobo --dtype float32",
-    "accelerations.npy --start start.npy --dt 0.02",
-    "accelerations.npy --start zero --rate 50 --mode velocity --write position,velocity",
-    "accelerations.npy --start start.npy --dt 0.02 --mode central",
-    "recorded.h5:position --start first --mode central",
-    "recorded.h5:position --start first --mode clique --times recorded.h5:times",
-    "control_points.npz --mode bspline --degree 5 --steps 3 --ends goal",
-]
+from pyarrow import parquet
 
 
 @pytest.fixture
@@ -42,6 +34,28 @@ def test_a_file_equals_itself_and_its_copy_in_another_format(trajcli, home):
     assert {n for n, d in datasets(result).items() if d["passed"]} >= {"position", "jerk", "time"}
 
 
+def test_folders_of_lerobot_are_compared_file_by_file(trajcli, folder):
+    for name in ("a", "b"):
+        data = Path(name) / "data/chunk-000"
+        data.mkdir(parents=True)
+        (Path(name) / "meta").mkdir()
+        (Path(name) / "meta/info.json").write_text('{"codebase_version": "v2.1", "fps": 10}')
+        for i in range(2):
+            values = np.arange(6.0).reshape(3, 2) + (name == "b") * i
+            columns = {"action": list(values), "episode_index": np.full(3, i)}
+            table = arrow.table({n: arrow.array(column) for n, column in columns.items()})
+            parquet.write_table(table, data / f"episode_{i:06d}.parquet")
+    assert trajcli("diff a a").code == 0
+    result = trajcli("diff a b --json")
+    assert result.code == 1
+    assert {n: d["differing"] for n, d in datasets(result).items() if "action" in n} == {
+        "data/chunk-000/episode_000000.parquet/action": 0,
+        "data/chunk-000/episode_000001.parquet/action": 6,
+    }
+    result = trajcli("diff a:action b:action --json")
+    assert [d["differing"] for d in datasets(result).values()] == [0, 6]
+
+
 def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):
     a = np.load("actions.npy")
     b = a.copy()
@@ -53,6 +67,7 @@ def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):
     assert (found["differing"], found["beyond"], found["ulp"]) == (1, 1, 1.0)
     assert found["at"] == [3, 7, 1]
     assert found["absolute"] == abs(float(a[3, 7, 1]) - float(b[3, 7, 1]))
+    assert found["rms"] == pytest.approx(found["absolute"] / a.size**0.5)
     assert trajcli("diff actions.npy b.npy --ulp 1").code == 0
     assert trajcli("diff actions.npy b.npy --rtol 1e-6").code == 0
     assert trajcli("diff actions.npy b.npy --atol 1e-6").code == 0
@@ -66,7 +81,7 @@ def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):
 
 
 def test_last_places_count_numbers_between_across_zero_and_infinity():
-    from trajcli.views.differences import last_places
+    from trajcli.views.diff import last_places
 
     for kind in (np.float32, np.float64):
         one = kind(1.0)
@@ -95,11 +110,12 @@ def test_what_only_one_file_has_and_other_shapes_fail(trajcli, folder):
         file.attrs["dt"] = 0.2
     result = trajcli("diff a.h5 b.h5")
     assert result.code == 1
-    for text in ("only in the first", "only in the second", "shapes differ: [2, 3] and [3, 3]"):
+    for text in ("x: only in a", "z: only in b", "shapes differ: [2, 3] and [3, 3]"):
         assert text in result.out
     assert "attribute dt: 0.1 and 0.2" in result.out
     found = datasets(trajcli("diff a.h5 b.h5 --json"))
     assert found["names"]["differing"] == 1
+    assert (found["names"]["a"], found["names"]["b"]) == ("b", "c")
 
 
 def test_datasets_of_different_names_are_compared_when_named(trajcli, home):
@@ -108,103 +124,6 @@ def test_datasets_of_different_names_are_compared_when_named(trajcli, home):
     assert trajcli(f"diff {pair} --atol 1e-11").code == 0
     assert trajcli(f"diff {pair}").code == 1
     assert trajcli("diff out.h5 out.h5:position").code == 1
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_an_output_equals_its_job_done_again_from_its_source(trajcli, home, job):
-    assert trajcli(f"integrate {job} -o out.h5").code == 0
-    result = trajcli("diff out.h5 --recompute --json")
-    assert result.code == 0, result.out + result.err
-    source = job.split()[0].partition(":")[0]
-    assert source in result.document["b"]
-    quantity = "velocity"
-    with h5py.File("out.h5", "r+") as file:
-        place = tuple(n // 2 for n in file[quantity].shape)
-        file[quantity][place] += 0.125
-    damaged = trajcli("diff out.h5 --recompute --json")
-    assert damaged.code == 1
-    assert datasets(damaged)[quantity]["at"] == list(place)
-    assert datasets(damaged)[quantity]["differing"] == 1
-
-
-def test_all_sources_are_used_again_and_all_must_be_there(trajcli, home):
-    accelerations = np.load("accelerations.npy")
-    np.save("more.npy", accelerations[:2] + 1)
-    job = "accelerations.npy more.npy --start zero --dt 0.02"
-    assert trajcli(f"integrate {job} -o out.h5").code == 0
-    result = trajcli("diff out.h5 --recompute --json")
-    assert result.code == 0, result.out + result.err
-    assert "accelerations.npy" in result.document["b"]
-    assert "more.npy" in result.document["b"]
-    with h5py.File("out.h5", "r+") as file:
-        file["position"][len(accelerations) + 1, 5, 0] += 0.5
-    assert trajcli("diff out.h5 --recompute").code == 1
-    assert (
-        "b: recomputed from accelerations.npy, more.npy" in trajcli("diff out.h5 --recompute").out
-    )
-    Path("more.npy").unlink()
-    lacking = trajcli("diff out.h5 --recompute --json")
-    assert "more.npy is neither beside it nor in this folder" in lacking.document["b"]
-
-
-def test_a_goal_of_its_own_is_used_again(trajcli, home):
-    np.save("goal.npy", np.load("start.npy") + 0.25)
-    job = "accelerations.npy --start start.npy --dt 0.02 --mode central --ends goal --goal goal.npy"
-    assert trajcli(f"integrate {job} -o out.h5").code == 0
-    assert trajcli("diff out.h5 --recompute").code == 0
-    assert trajcli("diff out.h5 accelerations.npy --recompute").code == 0
-    np.save("goal.npy", np.load("goal.npy") + 1)
-    assert trajcli("diff out.h5 --recompute").code == 1
-    Path("goal.npy").unlink()
-    assert "the goal state is not found" in trajcli("diff out.h5 --recompute").err
-
-
-def test_rows_with_repeated_stamps_are_dropped_again(trajcli, home):
-    times = np.arange(40) * 0.1
-    times[7] = times[6]
-    np.save("times.npy", times)
-    np.save("recorded.npy", np.random.default_rng(5).normal(size=(3, 40, 2)))
-    job = "recorded.npy --start first --mode clique --times times.npy --repeated-times drop"
-    assert trajcli(f"integrate {job} -o out.h5").code == 0
-    result = trajcli("diff out.h5 --recompute")
-    assert result.code == 0, result.out + result.err
-
-
-@pytest.mark.parametrize("job", JOBS[:7])
-def test_without_its_source_it_is_computed_from_itself(trajcli, home, job):
-    if "--write" in job:
-        job = job.partition(" --write")[0]
-    assert trajcli(f"integrate {job} -o out.h5").code == 0
-    for name in ("reach.h5", "accelerations.npy", "recorded.h5"):
-        Path(name).unlink()
-    rounded = "--dt " not in job and "--rate" not in job  # its actions, or its steps
-    loose = " --rtol 1e-4 --atol 1e-4" if rounded else ""
-    result = trajcli(f"diff out.h5 --recompute --json{loose}")
-    assert result.code == 0, result.out
-    assert "its own actions and start row" in result.document["b"]
-    with h5py.File("out.h5", "r+") as file:
-        file["velocity"][0, 9, 2] += 1.0
-    assert trajcli(f"diff out.h5 --recompute{loose}").code == 1
-
-
-def test_what_cannot_be_computed_again_is_said_clearly(trajcli, home):
-    assert trajcli("integrate control_points.npz --mode bspline -o out.h5").code == 0
-    Path("control_points.npz").unlink()
-    result = trajcli("diff out.h5 --recompute")
-    assert result.code == 2
-    assert "control_points.npz:actions is neither beside it nor in this folder" in result.err
-    assert "bspline does not keep its actions" in result.err
-    assert trajcli("diff start.npy --recompute").code == 2
-    frames = "integrate accelerations.npy --start start.npy --dt 1 --frames actions -o b.h5"
-    assert trajcli(frames).code == 0
-    Path("accelerations.npy").unlink()
-    assert "no start row" in trajcli("diff b.h5 --recompute").err
-
-
-def test_the_source_can_be_named(trajcli, home, samples):
-    assert trajcli("integrate reach.h5 --mode jerk --scheme zoh -o out.h5").code == 0
-    Path("reach.h5").unlink()
-    assert trajcli(f"diff out.h5 {samples}/reach.h5 --recompute").code == 0
 
 
 @pytest.mark.parametrize(
@@ -237,3 +156,90 @@ def test_what_cannot_be_compared_has_a_name_and_one_dataset_is_no_datasets(trajc
     assert trajcli("diff start.npy other.npy").out.endswith(
         "\n1 of 1 dataset differs by more than allowed\n"
     )
+
+
+def test_leading_axes_of_length_one_do_not_matter(trajcli, folder):
+    rows = np.random.default_rng(0).standard_normal((6, 2))
+    np.save("one.npy", rows)
+    np.save("batch.npy", rows[None])
+    for pair in ("one.npy batch.npy", "batch.npy one.npy"):
+        assert trajcli(f"diff {pair}").out.endswith("1 dataset: equal\n")
+    np.save("two.npy", np.stack([rows, rows]))
+    assert "shapes differ: [6, 2] and [2, 6, 2]" in trajcli("diff one.npy two.npy").out
+
+
+def save_motion(name: str, dt: float, rows: int, batch: int = 2, bump: float = 0.0) -> None:
+    time = dt * np.arange(rows)
+    phase = np.arange(batch)[:, None, None]
+    values = np.sin(time[:, None] * [1.0, 2.0, 3.0] + phase)
+    values[-1, rows // 2, 1] += bump
+    with h5py.File(name, "w") as file:
+        file["position"] = values
+        file.attrs["dt"] = dt
+
+
+def test_trajectories_of_different_rates_are_aligned_by_time(trajcli, folder):
+    save_motion("fine.h5", 0.01, 201)
+    save_motion("coarse.h5", 0.04, 51)
+    for pair in ("fine.h5 coarse.h5", "coarse.h5 fine.h5"):
+        result = trajcli(f"diff {pair} --atol 1e-12 --json")
+        assert result.code == 0, result.err
+        (found,) = result.document["datasets"]
+        assert found["values"] == 2 * 51 * 3
+        assert "aligned by time" in found["note"]
+    save_motion("bent.h5", 0.01, 201, bump=0.5)  # at row 100: row 25 of the coarse one
+    (found,) = trajcli("diff bent.h5 coarse.h5 --json").document["datasets"]
+    assert found["at"] == [1, 25, 1]
+    assert found["absolute"] == pytest.approx(0.5)
+    save_motion("other.h5", 1 / 30, 61)  # its rows lie between those of the fine one
+    (found,) = trajcli("diff fine.h5 other.h5 --atol 2e-4 --json").document["datasets"]
+    assert found["passed"]
+    assert 1e-6 < found["absolute"] < 9 * 0.01**2 / 8  # the error of linear interpolation
+
+
+def test_trajectories_that_end_at_other_times_differ(trajcli, folder):
+    save_motion("whole.h5", 0.01, 201)
+    save_motion("half.h5", 0.02, 51)
+    result = trajcli("diff whole.h5 half.h5 --atol 9")
+    assert result.code == 1
+    assert "position: times differ: 0 to 2 s and 0 to 1 s" in result.out
+
+
+def test_an_array_in_every_demo_is_compared(trajcli, folder):
+    for name, change in (("a.hdf5", 0.0), ("b.hdf5", 0.25)):
+        with h5py.File(name, "w") as file:
+            for n in range(12):
+                rows = np.random.default_rng(n).standard_normal((4 + n, 3))
+                file[f"data/demo_{n}/actions"] = rows
+                file[f"data/demo_{n}/obs/robot0_joint_pos"] = rows + change * (n == 11)
+                file[f"data/demo_{n}"].attrs["num_samples"] = len(rows)
+    pair = [f"{name}.hdf5:obs/robot0_joint_pos" for name in "ab"]
+    result = trajcli(f"diff {pair[0]} {pair[1]} --json")
+    assert result.code == 1
+    found = datasets(result)
+    assert len(found) == 12
+    assert [name for name, one in found.items() if not one["passed"]] == [
+        "data/demo_11/obs/robot0_joint_pos"
+    ]
+    text = trajcli(f"diff {pair[0]} {pair[1]}").out
+    assert "data/demo_*/obs/robot0_joint_pos (12)" in text
+    assert trajcli(f"diff {pair[0]}[:0] {pair[1]}[:2]").code == 2
+
+
+def test_options_of_two_runs_that_differ_are_named(trajcli, home):
+    assert trajcli("integrate reach.h5 --mode jerk --scheme zoh -o a.h5").code == 0
+    assert trajcli("integrate reach.h5 --mode jerk --scheme foh -o b.h5").code == 0
+    out = trajcli("diff a.h5 b.h5").out
+    assert "\nattribute scheme: zoh and foh\n" in out
+    assert re.search(r"\nattribute request\..*zoh.*and.*foh", out)
+    assert max(map(len, out.splitlines())) < 200
+
+
+def test_names_in_a_file_do_not_steer_the_terminal(trajcli, folder):
+    for name in ("a.h5", "b.h5"):
+        with h5py.File(name, "w") as file:
+            file["x\x1b[2Jy\u202ez"] = np.ones((3, 2)) * (name == "a.h5")
+            file.attrs["about\x1b]0;t\x07"] = name
+    out = trajcli("diff a.h5 b.h5").out
+    assert "\\x1b[2J" in out
+    assert not set("\x1b\x07\u202e") & set(out)

@@ -179,8 +179,8 @@ def test_an_array_that_is_no_trajectory_says_what_it_is(trajcli, folder, name, f
 def test_one_is_told_as_one(trajcli, folder):
     np.save("one.npy", np.load("actions.npy")[:1])
     job = "integrate one.npy --start zero --dt 1 -o out.h5"
-    assert trajcli(f"{job} --shard-index 0 --num-shards 1").code == 0
-    assert "out.h5: 1 trajectory of 1 part, " in trajcli("merge out.h5.parts -o out.h5").out
+    assert trajcli(f"{job} --shard 0/1").code == 0
+    assert "out.h5: 1 trajectory of 1 part, " in trajcli("merge out.h5").out
     (folder / "limits.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]")
     retimed = trajcli("retime out.h5 --limits limits.toml -o new.h5")
     assert ": 1 trajectory, steps from " in retimed.out

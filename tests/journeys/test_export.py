@@ -44,23 +44,75 @@ def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
     assert np.all(np.diff(rows[:, 0]) > 0)
 
 
-def test_several_trajectories_of_one_time_are_columns_side_by_side(trajcli, plans):
-    assert trajcli("export out.h5:velocity --index 1,4 --dof 2 --rows 5:9 -o out.csv").code == 0
+def test_several_trajectories_are_below_each_other_with_their_names(trajcli, plans):
+    assert trajcli("export out.h5:velocity --index 4,1 --dof 2 --rows 5:9 -o out.csv").code == 0
     head, rows = read_csv("out.csv")
-    assert head == ["t", "1/velocity/panda_joint3", "4/velocity/panda_joint3"]
+    assert head == ["trajectory", "t", "velocity/panda_joint3"]
+    assert rows[:, 0].tolist() == [4] * 4 + [1] * 4
     with h5py.File(plans) as file:
-        back = rows[:, 1:].astype(np.float32)
-        np.testing.assert_array_equal(back[:, 0], file["velocity"][1, 5:9, 2])
-        np.testing.assert_array_equal(back[:, 1], file["velocity"][4, 5:9, 2])
-        np.testing.assert_array_equal(rows[:, 0], file["time"][5:9])
+        back = rows[:, 2].astype(np.float32).reshape(2, 4)
+        np.testing.assert_array_equal(back, file["velocity"][:, 5:9, 2][[4, 1]])
+        np.testing.assert_array_equal(rows[:4, 1], file["time"][5:9])
 
 
-def test_trajectories_with_times_of_their_own_are_not_put_into_one_csv(trajcli, samples, folder):
-    result = trajcli(f"export {samples}/reach.h5 -o out.csv")
-    assert result.code == 2
-    assert "--index 0" in result.err
-    assert not Path("out.csv").exists()
-    assert trajcli(f"export {samples}/reach.h5 --index 0 -o out.csv").code == 0
+@pytest.fixture
+def demos(folder) -> list[np.ndarray]:
+    """demos.h5: three recordings of different length and step."""
+    values = [np.random.default_rng(n).standard_normal((n, 2)) for n in (4, 11, 5)]
+    with h5py.File("demos.h5", "w") as file:
+        for n, rows in enumerate(values):
+            file[f"data/demo_{n}/position"] = rows
+            file[f"data/demo_{n}/time"] = 0.1 * (n + 1) * np.arange(len(rows))
+        file["joint_names"] = ["hip", "knee"]
+    return values
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_holds_trajectories_of_different_length(trajcli, demos, kind):
+    assert trajcli(f"export demos.h5 -o out.{kind}").code == 0
+    columns = ["trajectory", "t", "position/hip", "position/knee"]
+    if kind == "csv":
+        with open("out.csv", newline="") as file:
+            head, *rows = list(csv.reader(file))
+        assert head == columns
+    else:
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = parquet.read_table("out.parquet")
+        assert table.column_names == columns
+        assert str(table.schema.field("position/hip").type) == "double"
+        rows = list(zip(*(table[name].to_pylist() for name in columns), strict=True))
+    names = [f"data/demo_{n}" for n, values in enumerate(demos) for _ in values]
+    assert [row[0] for row in rows] == names
+    numbers = np.array([row[1:] for row in rows], dtype=np.float64)
+    np.testing.assert_array_equal(numbers[:, 1:], np.concatenate(demos))
+    np.testing.assert_array_equal(numbers[4:15, 0], 0.1 * 2 * np.arange(11))
+
+
+def test_hdf5_keeps_trajectories_of_different_length_apart(trajcli, demos):
+    assert trajcli("export demos.h5 --index 2,1 --dof knee -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        for n in (1, 2):
+            np.testing.assert_array_equal(file[f"data/demo_{n}/position"], demos[n][:, 1:])
+        np.testing.assert_allclose(file["data/demo_2/time"], 0.3 * np.arange(5), rtol=1e-15)
+    assert trajcli("inspect out.h5").code == 0
+    assert trajcli("diff out.h5:data/demo_1/position demos.h5:data/demo_1/position[1:]").code == 0
+    assert trajcli("export demos.h5 --rows 0:4 -o equal.h5").code == 0
+    with h5py.File("equal.h5") as file:
+        np.testing.assert_array_equal(file["position"], [v[:4] for v in demos])
+
+
+def test_an_array_of_robot_data_that_is_named_is_exported(trajcli, folder):
+    with h5py.File("demos.hdf5", "w") as file:
+        for n in range(3):
+            file[f"data/demo_{n}/actions"] = np.zeros((4, 7))
+            file[f"data/demo_{n}/obs/robot0_joint_pos"] = np.full((4, 3), float(n))
+            file[f"data/demo_{n}"].attrs["num_samples"] = 4
+        file["data"].attrs["env_args"] = '{"env_kwargs": {"control_freq": 20}}'
+    assert trajcli("export demos.hdf5:obs/robot0_joint_pos[:2] -o out.npz").code == 0
+    with np.load("out.npz") as archive:
+        np.testing.assert_array_equal(archive["robot0_joint_pos"][:, 0, 1], [0, 1, 2])
+        assert archive["robot0_joint_pos"].shape == (3, 4, 2)
+        np.testing.assert_allclose(archive["time"][1], 0.05 * np.arange(4))
 
 
 def test_a_csv_of_a_file_without_times_counts_rows(trajcli, samples, folder):
@@ -122,6 +174,14 @@ def test_an_rrd_opens_and_holds_the_numbers_on_a_duration_time_line(trajcli, sam
         np.testing.assert_allclose(times, stamps, atol=1e-6)
 
 
+def test_a_recording_for_rerun_is_named_after_its_file(trajcli, samples, folder):
+    pytest.importorskip("rerun")
+    reader = pytest.importorskip("rerun.chunk").RrdReader
+    assert trajcli(f"export {samples}/recorded.h5 -o out.rrd").code == 0
+    (recording,) = reader("out.rrd").recordings()
+    assert (recording.application_id, recording.recording_id) == ("trajcli", "out.rrd")
+
+
 def test_the_viewers_own_check_accepts_an_rrd(trajcli, samples, folder):
     pytest.importorskip("rerun")
     command = shutil.which("rerun", path=os.path.dirname(sys.executable))
@@ -141,7 +201,7 @@ def test_without_rerun_the_line_that_installs_it_is_printed(trajcli, samples, fo
     assert not Path("out.rrd").exists()
 
 
-@pytest.mark.parametrize("kind", ["csv", "npz", "npy"])
+@pytest.mark.parametrize("kind", ["csv", "npz", "npy", "h5"])
 def test_an_existing_file_is_kept_unless_told_and_an_input_always(trajcli, folder, kind):
     np.save("in.npy", np.ones((1, 4, 2)))
     Path(f"out.{kind}").write_bytes(b"mine")
@@ -164,8 +224,14 @@ def test_trajectories_of_different_length_are_not_put_into_one_array(trajcli, fo
     assert np.load("out.npy")[:, 0, 0].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["out.txt", "out", "out.h5"])
+@pytest.mark.parametrize("name", ["out.txt", "out"])
 def test_an_unknown_kind_is_exit_2(trajcli, samples, folder, name):
     result = trajcli(f"export {samples}/recorded.h5 -o {name}")
     assert result.code == 2
-    assert "OUT.csv, OUT.rrd, OUT.npz, OUT.npy" in result.err
+    assert ".csv, .parquet, .rrd, .npz, .npy, .h5" in result.err
+
+
+def test_the_same_file_gives_the_same_archive(trajcli, samples, folder):
+    for name in ("a.npz", "b.npz"):
+        assert trajcli(f"export {samples}/reach.h5:reference -o {name}").code == 0
+    assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()

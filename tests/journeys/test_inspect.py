@@ -210,3 +210,37 @@ def test_a_bug_is_exit_70_without_a_traceback(trajcli, monkeypatch, folder):
     monkeypatch.setenv("TRAJCLI_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         trajcli(line)
+
+
+def test_of_a_small_file_every_value_is_looked_at(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for k in range(5):
+            file[f"data/demo_{k}/robot0_joint_pos"] = np.full((10 + k, 7), -1.0 * (k == 1))
+    report = trajcli("inspect in.h5 --json").document
+    (found,) = report["datasets"]
+    assert (found["min"], found["max"]) == (-1.0, 0.0)
+    assert not report["sampled"]
+
+
+def test_a_wrong_number_of_steps_stands_in_place_of_dt(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = np.zeros((3, 6, 2))
+        file["dt"] = np.full(17, 0.1)
+    report = trajcli("inspect in.h5 --json").document
+    assert report["dt"]["value"] is None
+    assert "wrong number of steps, [17]" in report["dt"]["source"]
+    assert "rate" not in report["trajectories"]
+    for line in ("export in.h5 -o out.npz", "export in.h5 -o out.csv", "plot in.h5 -o out.png"):
+        result = trajcli(line)
+        assert result.code == 2, line
+        assert "in.h5:/dt: wrong number of steps" in result.err
+
+
+def test_arrays_without_dofs_are_not_exported_or_drawn(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = np.zeros((2, 5, 0))
+    for out in ("out.csv", "out.npz", "out.h5", "out.png"):
+        result = trajcli(f"{'plot' if out == 'out.png' else 'export'} in.h5 -o {out}")
+        assert result.code == 2, out
+        assert "[2, 5, 0]" in result.err
+        assert not Path(out).exists()

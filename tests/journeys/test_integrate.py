@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -15,6 +17,8 @@ import numpy as np
 import pytest
 
 from trajcli import State, integrate
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
 
 RUN = "integrate actions.npy --start start.npy --dt 0.02"
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
@@ -73,16 +77,14 @@ def test_options_of_the_command_are_those_of_the_library(trajcli, folder, option
         np.testing.assert_array_equal(written[name], values, err_msg=name)
 
 
-def test_start_and_goal_parts_come_from_options(trajcli, folder):
+def test_start_and_goal_states_come_from_groups_of_files(trajcli, folder):
     random = np.random.default_rng(1)
     parts = {name: random.standard_normal((5, 3)) for name in QUANTITIES}
-    for name, values in parts.items():
-        np.save(f"s_{name}.npy", values)
-        np.save(f"g_{name}.npy", values[::-1])
+    with h5py.File("states.h5", "w") as file:
+        for name, values in parts.items():
+            file[f"start/{name}"], file[f"other/{name}"] = values, values[::-1]
     line = "integrate actions.npy --dt 0.02 --mode bspline --ends goal -o out.h5"
-    for name in QUANTITIES:
-        line += f" --start-{name} s_{name}.npy --goal-{name} g_{name}.npy"
-    result = trajcli(line)
+    result = trajcli(f"{line} --start states.h5 --goal states.h5:other")
     assert result.code == 0, result.err
     goal = State(**{name: values[::-1] for name, values in parts.items()})
     found = integrate(
@@ -90,6 +92,196 @@ def test_start_and_goal_parts_come_from_options(trajcli, folder):
     )
     for name in QUANTITIES:
         np.testing.assert_array_equal(read("out.h5")[name], getattr(found, name))
+
+
+def test_a_start_can_be_typed(trajcli, folder):
+    line = "integrate actions.npy --dt 0.02 -o out.h5 --overwrite"
+    assert trajcli(f"{line} --start 0.5,-1,2e-1").code == 0
+    np.testing.assert_array_equal(read("out.h5")["position"][:, 0], np.tile([0.5, -1, 0.2], (5, 1))
+                                  .astype("f4"))  # fmt: skip
+    result = trajcli(f"{line} --start 0.5,1")
+    assert result.code == 2
+    assert "D = 3" in result.err
+
+
+def test_dofs_are_picked_and_named(trajcli, folder):
+    actions, start = np.load("actions.npy"), np.load("start.npy")
+    with h5py.File("in.h5", "w") as file:
+        file["actions"], file["start/position"], file["dt"] = actions, start, 0.02
+        file["joint_names"] = ["a", "b", "c"]
+    for dofs, columns in (("0:2", [0, 1]), ("2,0", [2, 0]), ("c,b", [2, 1])):
+        result = trajcli(f"integrate in.h5 -o out.h5 --overwrite --dofs {dofs} --joints x,y")
+        assert result.code == 0, result.err
+        found = integrate(actions[..., columns], start[:, columns], 0.02)
+        with h5py.File("out.h5") as file:
+            np.testing.assert_array_equal(file["jerk"], found.jerk)
+            assert list(file["dof"].asstr()) == ["x", "y"]
+    assert trajcli("integrate in.h5 -o out.h5 --overwrite --dofs c,b").code == 0
+    with h5py.File("out.h5") as file:
+        assert list(file["dof"].asstr()) == ["c", "b"]
+    for options, said in (
+        ("--dofs 0:9", "0:3"),
+        ("--dofs d", "names: a, b, c"),
+        ("--dofs 3", "from 0 to 2"),
+        ("--joints a,b", "3 different names"),
+        ("--joints ,", "--joints: no names"),
+        ("--wrap-dofs ,", "--wrap-dofs: no names"),
+        ("--joints a,b,b", "3 different names"),
+    ):
+        result = trajcli(f"integrate in.h5 -o none.h5 {options}")
+        assert (result.code, said in result.err) == (2, True), result.err
+
+
+def test_what_cannot_be_integrated_is_left_out_and_listed(trajcli, folder):
+    actions = np.load("actions.npy")
+    actions[3, 7, 2] = np.nan
+    np.save("nan.npy", actions)
+    np.save("wide.npy", np.zeros((2, 10, 4), "f4"))
+    Path("broken.npy").write_bytes(b"no array")
+    line = "integrate actions.npy broken.npy nan.npy wide.npy --start zero --dt 0.02 -o out.h5"
+    assert trajcli(line).code == 2
+    result = trajcli(f"{line} --skip-bad --json")
+    assert result.code == 1, result.err
+    assert [bad["name"] for bad in result.document["left_out"]] == [
+        "broken.npy", "wide", "nan.npy, trajectory 3",
+    ]  # fmt: skip
+    assert "left out: nan.npy, trajectory 3: NaN or Inf" in result.err
+    good = np.concatenate([np.load("actions.npy"), np.delete(actions, 3, 0)])
+    np.testing.assert_array_equal(read("out.h5")["jerk"], integrate(good, "zero", 0.02).jerk)
+    with h5py.File("out.h5") as file:
+        names = [f"{stem}/trajectory_{k}" for stem in ("actions", "nan") for k in range(5)]
+        assert list(file["trajectory"].asstr()) == [n for n in names if n != "nan/trajectory_3"]
+    assert trajcli("integrate actions.npy --start zero --dt 1 -o fine.h5 --skip-bad").code == 0
+    result = trajcli("integrate broken.npy --start zero --dt 1 -o none.h5 --skip-bad")
+    assert (result.code, Path("none.h5").exists()) == (2, False)
+
+
+@pytest.fixture
+def one_of_three_repeats(folder):
+    """demos.h5: recordings of which the second has a repeated stamp; returns their positions."""
+    position = np.random.default_rng(2).random((3, 6, 2))
+    times = np.tile(np.arange(6) * 0.1, (3, 1))
+    times[1, 2] = times[1, 1]
+    with h5py.File("demos.h5", "w") as file:
+        for k in range(3):
+            file[f"data/demo_{k}/position"] = position[k]
+            file[f"data/demo_{k}/time"] = times[k]
+    return position
+
+
+def test_steps_that_do_not_go_forward_are_named_by_file_group_and_row(
+    trajcli, one_of_three_repeats
+):
+    line = "integrate demos.h5:data/demo_*/position --start first --mode clique -o out.h5"
+    result = trajcli(line)
+    assert (result.code, Path("out.h5").exists()) == (2, False)
+    assert "demos.h5:/data/demo_1/time: time stamps that repeat" in result.err
+    assert "row 2 (0.1)" in result.err
+
+
+def test_a_trajectory_whose_steps_do_not_go_forward_is_left_out(trajcli, one_of_three_repeats):
+    line = "integrate demos.h5:data/demo_*/position --start first --mode clique -o out.h5"
+    result = trajcli(f"{line} --skip-bad --json")
+    assert result.code == 1, result.err
+    (bad,) = result.document["left_out"]
+    assert bad["name"] == "demos.h5:/data/demo_1/position, trajectory 0"
+    assert bad["reason"] == "time stamps that repeat"
+    assert bad["faults"][0]["where"] == "demos.h5:/data/demo_1/time"
+    np.testing.assert_array_equal(read("out.h5")["position"], one_of_three_repeats[[0, 2]])
+
+
+def test_a_step_that_is_not_positive_in_one_of_many_files_is_named_or_left_out(trajcli, folder):
+    for name, step in (("a", 0.1), ("b", 0.0), ("c", 0.2)):
+        with h5py.File(f"{name}.h5", "w") as file:
+            file["actions"], file["dt"] = np.load("actions.npy")[0], [step] + [0.1] * 9
+    line = "integrate a.h5 b.h5 c.h5 --start zero -o out.h5"
+    result = trajcli(line)
+    assert result.code == 2
+    assert "b.h5:/dt" in result.err
+    assert "of the inputs" not in result.err
+    result = trajcli(f"{line} --skip-bad --json")
+    assert result.code == 1, result.err
+    assert [bad["name"] for bad in result.document["left_out"]] == ["b.h5:/actions, trajectory 0"]
+    result = trajcli("integrate b.h5 --start zero -o none.h5 --skip-bad")
+    assert (result.code, Path("none.h5").exists()) == (2, False)
+
+
+def test_little_memory_is_stated_in_a_unit_that_fits(trajcli, folder):
+    result = trajcli("integrate actions.npy --start zero --dt 1 -o out.h5 --memory 1")
+    assert result.code == 0
+    assert "KiB of working memory" in result.err
+
+
+def test_a_file_with_dt_and_stamps_that_contradict_each_other_is_refused(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"], file["dt"] = np.load("actions.npy"), 0.02
+        file["times"] = np.arange(11) * 0.05
+    result = trajcli("integrate in.h5 --start zero -o out.h5")
+    assert result.code == 2
+    assert "in.h5:/dt" in result.err
+    assert "in.h5:/times" in result.err
+    assert trajcli("integrate in.h5 --start zero --dt 0.02 -o out.h5").code == 0
+
+
+@pytest.mark.parametrize("role", ["start", "goal"])
+def test_states_by_index_are_those_of_the_index_in_a_padded_array_too(trajcli, folder, role):
+    actions = np.random.default_rng(3).standard_normal((4, 10, 3))
+    lengths, index = np.array([10, 6, 10, 6]), np.array([3, 3, 0, 1])
+    states = np.arange(12.0).reshape(4, 3)  # as many as trajectories
+    with h5py.File("in.h5", "w") as file:
+        file["actions"], file["lengths"], file["dt"] = actions, lengths, 0.02
+        file[f"{role}/position"], file[f"{role}_index"] = states, index
+        file.require_group("start")
+        if role == "goal":
+            file["start/position"] = np.zeros((1, 3))
+    more = "--mode bspline --ends goal" if role == "goal" else ""
+    result = trajcli(f"integrate in.h5 -o out.h5 {more}")
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        for k in range(4):
+            row = file[f"in/trajectory_{k}/position"][0 if role == "start" else -1]
+            np.testing.assert_allclose(row, states[index[k]], atol=1e-12)
+
+
+def test_what_it_wrote_is_read_back_with_the_same_dt(trajcli, folder):
+    assert trajcli("integrate actions.npy --start zero --rate 30 -o out.h5").code == 0
+    result = trajcli("integrate out.h5:position --start first --mode clique -o again.h5 --json")
+    assert result.code == 0, result.err
+    assert result.document["dt"] == 1 / 30
+    assert read("again.h5")["time"].ndim == 1
+
+
+def test_many_files_with_an_attribute_of_their_own_need_little_time_and_memory(folder):
+    for k in range(300):
+        with h5py.File(f"f{k}.h5", "w") as file:
+            file["actions"], file["start/position"] = np.full((20, 7), k, "f4"), np.zeros((1, 7))
+            file.attrs.update(dt=0.02, recorded=f"run {k}")
+    code = (
+        "import resource, sys; from trajcli.cli import main; "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "code = main(['integrate', 'f*.h5', '-o', 'out.h5', '--quiet']); "
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before); sys.exit(code)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
+    )
+    assert int(run.stdout) / 1024 < 80
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["acceleration"][:, 1, 0], np.arange(300))
+        assert file["trajectory"].asstr()[17] == "f17"
+
+
+def test_the_first_lines_of_a_run_fit_80_columns(trajcli, folder):
+    deep = Path("a_folder_with_a_long_name_" * 3) / ("another_one_" * 8)
+    deep.mkdir(parents=True)
+    with h5py.File(deep / "in.h5", "w") as file:
+        file["actions"], file["dt"], file["start/position"] = np.zeros((5, 9, 7)), 0.01, np.zeros(7)
+    result = trajcli(f"integrate {deep}/in.h5 -o out.h5 --mode jerk --scheme zoh")
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert 5 <= len(lines) <= 7
+    assert max(map(len, lines)) < 80
 
 
 def test_everything_is_found_in_a_plain_hdf5_file(trajcli, folder):
@@ -242,7 +434,7 @@ def test_the_bytes_do_not_depend_on_the_block_size(trajcli, folder, memory, dt):
 
 
 @pytest.mark.parametrize("out", ["out.h5", "out.npz", "out"])
-def test_the_same_input_gives_the_same_bytes_wherever_it_lies(trajcli, folder, out):
+def test_the_same_input_beside_it_gives_the_same_bytes_wherever_it_lies(trajcli, folder, out):
     def contents(path: Path) -> dict[str, bytes]:
         parts = sorted(path.glob("*")) if path.is_dir() else [path]
         return {part.name: part.read_bytes() for part in parts}
@@ -250,11 +442,29 @@ def test_the_same_input_gives_the_same_bytes_wherever_it_lies(trajcli, folder, o
     assert trajcli(f"{RUN} -o {out}").code == 0
     first = contents(Path(out))
     os.mkdir("elsewhere")
+    for name in ("actions.npy", "start.npy"):
+        shutil.copy(name, "elsewhere")
     time.sleep(1.1)  # past the resolution of a clock that must not be in there
-    here = folder / "actions.npy"
-    line = f"integrate {here} --start {folder}/start.npy --dt 0.02 -o elsewhere/{out}"
+    there = folder / "elsewhere"
+    line = f"integrate {there}/actions.npy --start {there}/start.npy --dt 0.02 -o elsewhere/{out}"
     assert trajcli(line).code == 0
-    assert contents(Path("elsewhere") / out) == first
+    assert contents(there / out) == first
+
+
+def test_the_request_in_an_output_names_files_as_seen_from_there(trajcli, folder):
+    os.makedirs("runs/first")
+    assert trajcli(f"{RUN} --mode jerk -o runs/first/out.h5").code == 0
+    with h5py.File("runs/first/out.h5") as file:
+        stored, source = file.attrs["request"], file.attrs["source"]
+    assert source == "../../actions.npy"
+    assert json.loads(stored) == {"dt": "0.02", "mode": "jerk", "sources": ["../../actions.npy"],
+                                  "start": "../../start.npy"}  # fmt: skip
+    request = Request.from_json(stored, folder / "runs/first")
+    assert os.path.samefile(request.sources[0], "actions.npy")
+    again = replace(request, out=Path("runs/first/again.h5"))
+    assert again.to_json() == stored
+    run(again)
+    assert Path("runs/first/again.h5").read_bytes() == Path("runs/first/out.h5").read_bytes()
 
 
 def test_only_what_is_asked_for_is_written(trajcli, folder):
@@ -273,7 +483,7 @@ def test_the_output_opens_in_xarray_with_dims_coordinates_and_units(trajcli, fol
         np.testing.assert_allclose(data["time"], 0.02 * np.arange(11), rtol=1e-15)
         assert data.attrs["mode"] == "acceleration"
         assert data.attrs["source"] == "actions.npy"
-    np.save("steps.npy", np.full((5, 10), 0.02))
+    np.save("steps.npy", np.linspace(0.02, 0.03, 50).reshape(5, 10))
     assert trajcli("integrate actions.npy --start zero --dt steps.npy -o two.h5").code == 0
     with xarray.open_dataset("two.h5", engine="h5netcdf") as data:
         assert data["time"].dims == ("trajectory", "row")
@@ -306,28 +516,12 @@ def test_quiet_says_nothing(trajcli, folder):
     assert (result.code, result.out, result.err) == (0, "", "")
 
 
-def test_command_line_wins_over_environment_over_config_over_default(trajcli, folder, monkeypatch):
-    Path("c.toml").write_text('mode = "velocity"\n[integrate]\nframes = "actions"\n')
+def test_the_command_line_wins_over_the_environment_over_the_default(trajcli, folder, monkeypatch):
     line = "integrate actions.npy --start start.npy --dt 0.02 -o out.h5 --overwrite --json"
-
-    def mode(more: str) -> str:
-        return trajcli(f"{line} {more}").document["mode"]
-
-    assert mode("") == "acceleration"
-    assert mode("--config c.toml") == "velocity"
-    assert trajcli(f"{line} --config c.toml").document["options"]["frames"] == "actions"
+    assert trajcli(line).document["mode"] == "acceleration"
     monkeypatch.setenv("TRAJCLI_MODE", "clique")
-    assert mode("--config c.toml") == "clique"
-    assert mode("--config c.toml --mode jerk") == "jerk"
-    Path("c.toml").write_text('modes = "velocity"\n')
-    result = trajcli(f"{line} --config c.toml")
-    assert result.code == 2
-    assert "modes" in result.err
-    tables = "[intregrate]\nmode = 'jerk'\n[check]\ntolerance = 1\n"
-    Path("c.toml").write_text(f"modes = 'velocity'\n{tables}")
-    result = trajcli(f"{line} --config c.toml")
-    places = [fault["where"] for fault in result.document["error"]["faults"]]
-    assert (result.code, places) == (2, ["c.toml: [intregrate]", "c.toml: modes"])
+    assert trajcli(line).document["mode"] == "clique"
+    assert trajcli(f"{line} --mode jerk").document["mode"] == "jerk"
 
 
 def test_nan_is_refused_by_place_and_stays_where_it_is_when_allowed(trajcli, folder):
@@ -470,8 +664,8 @@ def test_the_output_says_all_that_it_was_made_of(trajcli, folder, samples):
     line = f"integrate {samples}/control_points.npz --mode bspline --ends goal -o goal.h5"
     assert trajcli(line).code == 0
     with h5py.File("goal.h5") as file:
-        assert file.attrs["goal"] == "control_points.npz:goal_position"
+        assert file.attrs["goal"].endswith("/control_points.npz:goal_position")
     line = f"integrate {samples}/recorded_faulty.h5:position --start first --mode clique"
     assert trajcli(f"{line} --repeated-times drop -o drop.h5").code == 0
     with h5py.File("drop.h5") as file:
-        assert file.attrs["repeated_times"] == "drop"
+        assert json.loads(file.attrs["request"])["repeated_times"] == "drop"

@@ -66,7 +66,7 @@ def test_a_recording_has_no_start_state(trajcli, folder):
         ("--horizon 0 --dt 0.1", "--horizon"),
         ("--horizon 3", "no time step"),
         ("--horizon 3 --dt 0.1 --start zero", "any start state"),
-        ("--horizon 3 --dt 0.1 --mode snap", "unknown mode"),
+        ("--horizon 3 --dt 0.1 --mode snap", "not a choice"),
         ("--horizon 3 --dt start.npy", "wrong shape"),
         ("--horizon 3 --dt 0.1 --rate 5", "more than one time step"),
         ("--dt 0.1", "--horizon"),

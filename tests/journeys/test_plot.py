@@ -191,7 +191,7 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert {"out.h5", "other.h5", "trajectory 0", "trajectory 1", "trajectory 2"} <= set(legend)
     title = figure.legends[0].get_title().get_text()
-    assert title == "out.h5, other.h5, trajectories 0 to 2"
+    assert title == "out.h5, other.h5, trajectories 0, 1, 2"
 
 
 def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_names(
@@ -234,7 +234,7 @@ def test_the_title_says_which_trajectory_of_which_file(trajcli, folder, figures)
                 file[f"demo_{n}/actions"] = np.random.default_rng(n).standard_normal((4, 2))
     assert trajcli("plot a.h5 b.h5 --index -1 -o fig.png").code == 0
     title = figures[0].legends[0].get_title().get_text()
-    assert title == "a.h5, trajectory demo_2; b.h5, trajectory demo_4"
+    assert title == "a.h5, b.h5, trajectories demo_2, demo_4"
 
 
 def test_plot_draws_the_first_trajectory_or_all_as_its_help_says(trajcli, folder, figures):
@@ -246,6 +246,39 @@ def test_plot_draws_the_first_trajectory_or_all_as_its_help_says(trajcli, folder
         assert len(lines) == count
     text = " ".join(trajcli("plot --help").out.replace("│", " ").split())
     assert "or all. (default: the first; --histogram: all)" in text
+
+
+def test_an_array_of_robot_data_is_drawn_over_the_time_of_its_layout(trajcli, folder, figures):
+    with h5py.File("demos.hdf5", "w") as file:
+        for n in range(3):
+            file[f"data/demo_{n}/actions"] = np.zeros((5 + n, 4))
+            file[f"data/demo_{n}/obs/robot0_joint_pos"] = np.random.default_rng(n).random(
+                (5 + n, 3)
+            )
+            file[f"data/demo_{n}"].attrs["num_samples"] = 5 + n
+        file["data"].attrs["env_args"] = '{"env_kwargs": {"control_freq": 20}}'
+    job = "plot demos.hdf5:obs/robot0_joint_pos[:2] --index 1,2 -o fig.png"
+    assert trajcli(job).code == 0
+    (figure,) = figures
+    assert figure.axes[-1].get_xlabel() == "time (s)"
+    drawn = [one for one in figure.axes[0].get_lines() if (one.get_gid() or "").startswith("robot")]
+    assert [len(one.get_xdata()) for one in drawn] == [6, 6, 7, 7]
+    np.testing.assert_allclose(drawn[-1].get_xdata(), 0.05 * np.arange(7))
+    assert trajcli("plot demos.hdf5:obs/robot0_joint_pos --histogram -o all.png").code == 0
+
+
+@pytest.mark.parametrize(("lines", "label"), [("dt", "time (s)"), ("", "row")])
+def test_the_time_axis_is_in_seconds_where_dt_is_known(trajcli, folder, figures, lines, label):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = np.random.default_rng(0).standard_normal((2, 6, 3))
+        if lines:
+            file["dt"] = np.full((2, 6), 0.1)
+    assert trajcli("plot in.h5 -o fig.png").code == 0
+    axis = figures[0].axes[-1]
+    assert axis.get_xlabel() == label
+    (first,) = [one for one in axis.get_lines() if one.get_gid() == "actions/0"]
+    expected = 0.1 * np.arange(1, 7) if lines else np.arange(6)
+    np.testing.assert_allclose(first.get_xdata(), expected)
 
 
 def test_start_end_and_goal_are_marked(trajcli, folder, figures):
@@ -269,19 +302,20 @@ def test_a_histogram_counts_the_peaks_of_the_whole_batch(trajcli, out, figures, 
     (figure,) = figures
     with h5py.File(out) as file:
         for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
-            peaks = np.abs(file[name][...]).max(1)
-            if name == "position":  # both ends
-                peaks = np.concatenate([file[name][...].min(1), file[name][...].max(1)])
+            ends = np.abs(file[name][...]).max(1)
+            sign = f"peak |{name}|"
+            if name == "position":
+                ends = np.concatenate([file[name][...].min(1), file[name][...].max(1)])
+                sign = "least and largest position"
             panel = figure.axes[axis]
-            sign = "least and largest position" if name == "position" else f"peak |{name}|"
             assert panel.get_xlabel().startswith(sign)
             for dof in range(7):
                 gid = f"{name}/panda_joint{dof + 1}"
                 (bars,) = [p for p in panel.patches if p.get_gid() == gid]
                 values, edges, baseline = bars.get_data()
-                counts = np.histogram(peaks[:, dof], edges)[0]
+                counts = np.histogram(ends[:, dof], edges)[0]
                 heights = values - baseline
-                assert counts.sum() == len(peaks)
+                assert counts.sum() == len(ends)
                 np.testing.assert_allclose(heights / heights.max(), counts / counts.max())
             labels = [label.get_text() for label in panel.get_yticklabels()]
             assert labels == [f"panda_joint{n}" for n in range(1, 8)]
@@ -309,7 +343,7 @@ def offside(folder) -> Path:
 
 def test_a_histogram_shows_which_side_of_a_limit_positions_are_on(trajcli, offside, figures):
     checked = trajcli("check in.h5 --limits limits.toml --json").document["checks"]
-    (count,) = [one["count"] for one in checked if one["passed"] is False]
+    (count,) = [one["failing_values"] for one in checked if one["passed"] is False]
     assert count == 6 * 20 + 1
     result = trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png")
     assert result.out.endswith(", 121 values beyond limits\n")
@@ -320,22 +354,22 @@ def test_a_histogram_shows_which_side_of_a_limit_positions_are_on(trajcli, offsi
     assert not figures[0].axes[1].texts
     drawn = [(one.get_gid(), *one.get_xdata()) for one in panel.get_lines()]
     assert {at for gid, *at in map(tuple, drawn) if gid == "limit" for at in at} == {
-        -3.07, -0.07, -0.8, 0.8
+        -9.0, 9.0, -3.07, -0.07, -0.8, 0.8
     }  # fmt: skip
     worst = {gid: at for gid, at, *_ in drawn if gid.startswith("beyond")}
     with h5py.File("in.h5") as file:
         assert worst == {"beyond/1": file["position"][:, :, 1].max(), "beyond/2": -0.9}
     legend = [text.get_text() for text in figures[0].legends[0].get_texts()]
-    assert legend == ["limit", "limit further that way", "beyond a limit"]
+    assert legend == ["limit", "beyond a limit"]
     bars = next(p for p in panel.patches if p.get_gid() == "position/2")
     assert any(abs(edge + 0.8) < 1e-6 for edge in bars.get_data().edges)  # no bar on both sides
 
 
-def test_limits_far_from_all_values_are_arrows_at_the_edge(trajcli, offside, figures):
+def test_limits_far_from_all_values_do_not_squeeze_the_bars(trajcli, offside, figures):
     assert trajcli("plot in.h5 --histogram --limits limits.toml -o fig.png").code == 0
-    far = [one for one in figures[0].axes[0].get_lines() if one.get_gid() == "far limit"]
-    assert sorted(one.get_marker() for one in far) == ["<", ">"]
-    assert {float(one.get_ydata()[0]) for one in far} == {2.43}  # the row of the first joint
+    left, right = figures[0].axes[0].get_xlim()  # values lie in -0.9 to 0.51, one limit at 9
+    assert -4 < left < -3.07
+    assert 0.8 < right < 4
 
 
 def test_only_the_chosen_trajectories_are_counted(trajcli, offside):
@@ -344,6 +378,15 @@ def test_only_the_chosen_trajectories_are_counted(trajcli, offside):
         assert trajcli(line + words).document["beyond_limits"] == count
     result = trajcli("plot in.h5 --dof 0 --limits limits.toml -o fig.png --overwrite")
     assert result.out.endswith(", no value beyond limits\n")
+
+
+def test_groups_with_fewer_trajectories_are_left_out_of_later_ones(trajcli, folder, figures):
+    with h5py.File("in.h5", "w") as file:
+        file["position"] = np.random.default_rng(0).random((5, 4, 2))
+        file["reference/velocity"] = np.random.default_rng(1).random((2, 4, 2))
+    for words in ("--index 3", "--index 3 --histogram"):
+        assert trajcli(f"plot in.h5 {words} -o fig.png --overwrite").code == 0
+        assert len(figures[-1].axes) == 1
 
 
 def test_padding_and_nan_are_no_peaks(trajcli, folder, figures):
@@ -418,6 +461,7 @@ def test_an_existing_figure_is_kept_unless_told_and_an_input_always(trajcli, out
         ("plot out.h5 --dof 9 -o fig.png", "out of range"),
         ("plot out.h5 --dof elbow -o fig.png", "or a name: panda_joint1"),
         ("plot out.h5 --limits none.toml -o fig.png", "none.toml"),
+        ("plot out.h5 out.h5 --histogram -o fig.png", "a histogram is of one file"),
     ],
 )
 def test_what_cannot_be_drawn_is_exit_2_and_leaves_nothing(trajcli, out, line, message):

@@ -1,4 +1,4 @@
-"""What the README shows is what happens: every example in it runs."""
+"""What the README and the pages in docs show is what happens: every example in them runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXTS = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS["README.md"]
+
+
+def blocks_of(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    return [block for text in TEXTS.values() for block in blocks_of(text, language)]
 
 
 @pytest.fixture
@@ -58,6 +64,16 @@ def test_a_python_example_runs(copy, block):
         assert line in run.stdout
 
 
+def test_the_readme_is_short_and_leads_to_every_page():
+    assert README.count("\n") < 300
+    for page in PAGES[1:]:
+        assert f"docs/{page.name}" in README
+    for name, text in TEXTS.items():
+        folder = ROOT if name == "README.md" else ROOT / "docs"
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+            assert (folder / target).exists(), f"{name} links to {target}"
+
+
 def test_there_are_two_set_up_commands_of_one_line_each():
     commands = "".join(blocks("bash")).strip().split("\n")
     assert len(commands) == 2
@@ -83,15 +99,15 @@ def test_the_transcript_shows_what_the_commands_print(copy):
         assert line.strip() in known, line
 
 
-def test_every_option_of_integrate_named_in_the_readme_exists():
+def test_every_option_named_in_the_pages_exists():
     from typer.main import get_command
 
     from trajcli.cli.app import make_app
 
     commands = get_command(make_app()).commands  # type: ignore[attr-defined]
     flags = {flag for c in commands.values() for p in c.params for flag in p.opts}
-    own = TEXT
+    text = "\n".join(TEXTS.values())
     for block in blocks("slurm"):  # run in tests/cluster
-        own = own.replace(block, "")
-    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own))
-    assert named - flags <= {"--help", "--install-completion"}
+        text = text.replace(block, "")
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
+    assert named - flags <= {"--help", "--install-completion", "--array"}  # the last is sbatch's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import h5py
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 
 from trajcli import integrate
-from trajcli.recordings import TAPS, smooth, unwrap
 
 RANDOM = np.random.default_rng(11)
 TIMES = np.cumsum(RANDOM.uniform(0.01, 0.02, 400))
@@ -42,62 +42,51 @@ def test_angles_that_wrap_are_made_continuous_before_they_are_differenced(
         np.testing.assert_allclose(file["jerk"][0], expected.jerk[0], rtol=0, atol=1e-9 * scale)
         speed = np.abs(file["velocity"][0, 10:-10, 0] - 3).max()
         assert speed < 1e-6
-        assert file.attrs["wrap_dofs"] == "0,2"
+        assert json.loads(file.attrs["request"])["wrap_dofs"] == [0, 2]
     assert trajcli(f"{line} --overwrite").code == 0
     with h5py.File("out.h5") as file:
         assert np.abs(file["velocity"][:]).max() > 100  # a turn within a step
 
 
-def test_unwrapping_is_numpys_and_leaves_nan_where_it_is():
-    steps = RANDOM.uniform(-3.0, 3.0, (2, 500, 3)).astype("f4")
-    wrapped = np.angle(np.exp(1j * np.cumsum(steps, 1))).astype("f8")
-    np.testing.assert_allclose(
-        unwrap(wrapped, [0, 2])[..., [0, 2]], np.unwrap(wrapped, axis=1)[..., [0, 2]], atol=1e-12
-    )
-    wrapped[0, 7, 0] = np.nan
-    found = unwrap(wrapped, [0, 1, 2])
-    assert np.isnan(found).sum() == 1
+@pytest.mark.parametrize("more", ["", "--max-gap 100", "--repeated-times drop"])
+def test_unwrapping_is_numpys_also_for_half_turns_up_and_down(trajcli, folder, more):
+    turns = np.pi * np.array([0, 1, 0, -1, 0, 2, 1, -1, 3, 0.5])
+    np.save("turns.npy", np.stack([turns, turns], 1))
+    np.save("stamps.npy", np.arange(10.0) ** 1.5)
+    line = "integrate turns.npy --start first --mode clique --times stamps.npy --wrap-dofs 0"
+    assert trajcli(f"{line} -o out.h5 {more}").code == 0
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["position"][0, :, 0], np.unwrap(turns))
+        np.testing.assert_array_equal(file["position"][0, :, 1], turns)
 
 
-def by_hand(values: np.ndarray) -> np.ndarray:
-    """The five taps, row by row, over those rows that there are."""
-    found = np.empty_like(values)
-    for t in range(len(values)):
-        inside = [k for k in range(-2, 3) if 0 <= t + k < len(values)]
-        total = sum(TAPS[k + 2] for k in inside)
-        found[t] = sum(TAPS[k + 2] * values[t + k] for k in inside) / total
-    return found
+def test_what_is_not_finite_stays_where_it_is_when_angles_are_unwrapped(trajcli, folder):
+    angles = WRAPPED[:, :1].copy()
+    angles[7] = np.nan
+    np.save("angles.npy", angles)
+    line = "integrate angles.npy --start first --mode clique --dt 0.1 --wrap-dofs 0 -o out.h5"
+    assert trajcli(f"{line} --allow-nonfinite").code == 0
+    with h5py.File("out.h5") as file:
+        found = file["position"][0, :, 0]
+    assert np.flatnonzero(np.isnan(found)).tolist() == [7]
+    kept = np.delete(angles[:, 0], 7)
+    np.testing.assert_allclose(np.delete(found, 7), np.unwrap(kept), atol=1e-12)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 50])
-def test_smoothing_is_five_taps_renormalised_at_the_ends(rows):
-    assert TAPS == (0.06136, 0.24477, 0.38774, 0.24477, 0.06136)
-    values = RANDOM.standard_normal((2, rows, 3))
-    found = smooth(values)
-    for b in range(2):
-        np.testing.assert_allclose(found[b], by_hand(values[b]), rtol=1e-13)
-    np.testing.assert_allclose(smooth(np.ones((rows, 1), "f4")), 1.0, rtol=1e-7)
-    assert smooth(values.astype("f4")).dtype == "f4"
+@pytest.mark.parametrize("gap", ["", "--max-gap 100"])
+def test_repeats_are_dropped_before_angles_are_unwrapped(trajcli, folder, gap):
+    """A repeated row a third of a turn off would shift all behind it, were it unwrapped too."""
+    angles, stamps = [0.0, 2.5, -2.0, -1.0], [0.0, 1.0, 1.0, 3.0]
+    np.save("angles.npy", np.array(angles)[:, None])
+    np.save("stamps.npy", stamps)
+    line = "integrate angles.npy --start first --mode clique --times stamps.npy --wrap-dofs 0"
+    assert trajcli(f"{line} --repeated-times drop {gap} -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        expected = np.unwrap([0.0, 2.5, -1.0])
+        np.testing.assert_allclose(file["position"][0, :, 0], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("memory", ["256MiB", "30kB"])
-@pytest.mark.parametrize("names", ["velocity", "acceleration,jerk"])
-def test_smoothing_changes_what_is_named_and_nothing_else(trajcli, folder, names, memory):
-    record()
-    line = f"integrate in.h5:position --start first --mode clique --memory {memory}"
-    assert trajcli(f"{line} -o rough.h5").code == 0
-    assert trajcli(f"{line} -o smooth.h5 --smooth {names}").code == 0
-    with h5py.File("rough.h5") as rough, h5py.File("smooth.h5") as found:
-        for name in ("position", "velocity", "acceleration", "jerk"):
-            expected = rough[name][0]
-            if name in names.split(","):
-                expected = by_hand(expected)
-            scale = np.abs(expected).max()
-            np.testing.assert_allclose(found[name][0], expected, rtol=0, atol=1e-12 * scale)
-        assert found.attrs["smooth"] == names
-
-
-def test_a_recording_is_split_at_gaps_and_every_piece_is_a_trajectory(trajcli, folder):
+def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli, folder):
     times = TIMES.copy()
     times[100:] += 1.0
     times[103:] += 2.0
@@ -107,24 +96,24 @@ def test_a_recording_is_split_at_gaps_and_every_piece_is_a_trajectory(trajcli, f
     result = trajcli(f"{line} --json")
     assert result.code == 0, result.err
     notes = result.document["notes"]
-    assert any("3 pieces" in note for note in notes)
-    assert any("1 pieces of fewer than 5 rows left out" in note for note in notes)
+    assert any("4 segments" in note for note in notes)
+    assert any("segments of fewer than 5 rows left out: 1" in note for note in notes)
     with h5py.File("out.h5") as file:
         for k, (begin, end) in enumerate([(0, 100), (103, 250), (250, 400)]):
             own = times[begin:end]
             expected = integrate(WRAPPED[begin:end], "first", times=own, mode="central")
             for name in ("position", "velocity", "jerk"):
-                found = file[f"in/piece_{k}/{name}"][:]
+                found = file[f"in/segment_{k}/{name}"][:]
                 np.testing.assert_array_equal(found, getattr(expected, name)[0])
-            np.testing.assert_allclose(file[f"in/piece_{k}/time"][:], own - own[0], atol=1e-12)
+            np.testing.assert_allclose(file[f"in/segment_{k}/time"][:], own - own[0], atol=1e-12)
     with h5py.File("in.h5") as file:
         np.save("p.npy", file["position"])
         np.save("t.npy", file["times"])
     more = "integrate p.npy --times t.npy --start first --mode clique --max-gap 0.1 -o q.h5"
     assert trajcli(more).code == 0
     with h5py.File("q.h5") as file:
-        assert list(file["p"]) == [f"piece_{k}" for k in range(4)]
-        assert len(file["p/piece_1/time"]) == 3
+        assert list(file["p"]) == [f"segment_{k}" for k in range(4)]
+        assert len(file["p/segment_1/time"]) == 3
 
 
 def test_repeats_gaps_and_wraps_are_handled_together(trajcli, folder):
@@ -141,7 +130,7 @@ def test_repeats_gaps_and_wraps_are_handled_together(trajcli, folder):
     with h5py.File("out.h5") as file:
         for k, part in enumerate((slice(0, 150), slice(150, None))):
             expected = np.unwrap(WRAPPED[part][kept[part]], axis=0)
-            np.testing.assert_allclose(file[f"in/piece_{k}/position"][:], expected, atol=1e-12)
+            np.testing.assert_allclose(file[f"in/segment_{k}/position"][:], expected, atol=1e-12)
 
 
 def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
@@ -158,9 +147,7 @@ def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
         ("--wrap-dofs 3", "0 to 2"),
         ("--wrap-dofs a", "like 3,5"),
         ("--max-gap 0", "seconds > 0"),
-        ("--max-gap 0.0001 --mode central", "no piece of 5 rows"),
-        ("--smooth position", "velocity, acceleration, jerk"),
-        ("--smooth velocity --mode teleport", "differences nothing"),
+        ("--max-gap 0.0001 --mode central", "no segment of 5 rows"),
     ],
 )
 def test_what_cannot_be_is_refused(trajcli, folder, options, told):
@@ -179,8 +166,3 @@ def test_plans_are_neither_split_nor_unwrapped(trajcli, folder):
         )
         assert result.code == 2
         assert "recorded positions only" in result.err
-    result = trajcli(
-        "integrate actions.npy --start start.npy --dt 0.1 --mode jerk --smooth jerk -o out.h5"
-    )
-    assert result.code == 2
-    assert "--smooth" in result.err

@@ -55,6 +55,23 @@ def test_actions_keep_what_lies_beside_them_and_can_be_integrated(trajcli, folde
         assert list(file["dof"].asstr()) == ["a", "b", "c"]
 
 
+def test_a_file_stands_for_its_actions_as_in_integrate(trajcli, folder, samples):
+    line = f"resample {samples}/reach.h5 --to 500 --method hold -o out.h5 --json"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    assert result.document["arrays"] == ["actions"]
+    with h5py.File(samples / "reach.h5") as before, h5py.File("out.h5") as after:
+        assert "position" not in after
+        for b in range(64):
+            group = after[f"reach/trajectory_{b}"]
+            times = np.cumsum(before["dt"][b])
+            held = resample(before["actions"][b], "hold", rate=500, times=times)
+            np.testing.assert_array_equal(group["actions"][:], held.values)
+            np.testing.assert_array_equal(group["start/position"], before["start/position"][b])
+    result = trajcli(f"retime {samples}/reach.h5 --limits {samples}/limits.toml -o o.h5")
+    assert "not a trajectory" in result.err
+
+
 def test_demonstrations_are_resampled_each_at_its_own_length(trajcli, folder):
     given = writers.demos()
     writers.robomimic(Path("in.h5"), given)
@@ -72,6 +89,28 @@ def test_demonstrations_are_resampled_each_at_its_own_length(trajcli, folder):
             np.testing.assert_allclose(values[:rows], found, atol=1e-14)
             assert np.isnan(values[rows:]).all()
     assert trajcli("integrate out.h5 --start zero -o again.h5").code == 0
+
+
+def test_a_retimed_output_of_float32_passes_check_and_a_damaged_one_does_not(
+    trajcli, folder, samples
+):
+    line = REACH.format(samples=samples)
+    assert trajcli(f"{line} --dtype float32 --dt 0.02").code == 0
+    assert trajcli(f"retime reach.h5 --limits {samples}/limits.toml -o out.h5").code == 0
+    assert trajcli("check reach.h5").code == 0
+    checked = trajcli("check out.h5")
+    assert checked.code == 0, checked.out
+    with h5py.File("out.h5", "r+") as file:
+        file["velocity"][3, 20, 1] *= 1 + 1e-4
+    assert trajcli("check out.h5").code == 1
+
+
+def test_repeated_stamps_are_an_error_that_names_the_command_with_the_option(
+    trajcli, folder, samples
+):
+    result = trajcli(f"resample {samples}/recorded_faulty.h5 --to 100 -o out.h5")
+    assert result.code == 2
+    assert "integrate --repeated-times drop" in result.err
 
 
 def test_retime_keeps_limits_with_the_smallest_factor_of_each_trajectory(trajcli, folder, samples):
@@ -113,7 +152,7 @@ def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
     assert trajcli("retime reach.h5 --limits slow.toml --slower-only -o slow.h5").code == 0
     result = trajcli("resample slow.h5 --to 100 -o out.h5 --json")
     assert result.code == 0, result.err
-    assert result.document["output"] == "mirrored"
+    assert result.document["output"] == "groups"
     with h5py.File("slow.h5") as slow, h5py.File("out.h5") as out:
         assert (slow["time_scale"][:] >= 1).all()
         for b in (0, 9, 10, 63):
@@ -136,7 +175,7 @@ def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
         ("resample actions.npy --dt 1 --to 10 --method best -o o.h5", "ramp-and-hold"),
         ("resample actions.npy --dt nan --to 10 -o o.h5", "positive"),
         ("resample missing.npy --dt 1 --to 10 -o o.h5", "no such file"),
-        ("resample bad.npy --dt 1 --to 10 -o o.h5", "trajectory 1 actions, step 2, dof 0"),
+        ("resample bad.npy --dt 1 --to 10 -o o.h5", "bad.npy, trajectory 1, step 2, dof 0"),
         ("resample actions.npy --dt 1 --to 10 -o actions.npz", ""),
         ("retime actions.npy --dt 1 --limits limits.toml -o o.h5", "not a trajectory"),
         ("retime short.npz --dt 1 --limits limits.toml -o o.h5", "no such rows"),
@@ -159,3 +198,124 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(trajcli, folder, 
     assert result.code == 2
     assert told in result.err
     assert not Path("o.h5").exists()
+
+
+def test_every_trajectory_has_the_step_of_its_own_row(trajcli, folder):
+    actions = np.load("actions.npy")
+    steps = np.array([[0.1], [0.2], [0.1], [0.05], [0.4]])
+    np.savez("in.npz", actions=actions, dt=steps)
+    assert trajcli("resample in.npz --to 20 -o out.h5").code == 0
+    assert trajcli("resample in.npz --to 20 -o p.h5 --pack").code == 0
+    with h5py.File("out.h5") as file, h5py.File("p.h5") as packed:
+        for b, step in enumerate(steps[:, 0]):
+            expected = resample(actions[b], rate=20, dt=step).values
+            np.testing.assert_array_equal(file[f"in/trajectory_{b}/actions"][:], expected)
+            assert packed["lengths"][b] == len(expected)
+            np.testing.assert_array_equal(packed["actions"][b, : len(expected)], expected)
+    np.savez("moved.npz", velocity=actions, dt=steps)
+    Path("limits.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]\n")
+    assert trajcli("retime moved.npz --limits limits.toml -o slow.h5").code == 0
+    with h5py.File("slow.h5") as file:
+        factor = file["time_scale"][:]
+        expected = steps * np.arange(10) * factor[:, None]
+        np.testing.assert_allclose(file["time"][:], expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("command", ["resample in.npz --to 20", "retime in.npz --limits l.toml"])
+@pytest.mark.parametrize(
+    ("key", "values", "told"),
+    [
+        ("times", [0, 0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], "repeat"),
+        ("times", [0, 0.1, 0.2, 0.1, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], "go back"),
+        ("times", [0, 0.1, 0.2, np.nan, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], "not finite"),
+        ("dt", [0.1] * 17, "wrong number of steps"),
+        ("dt", [[0.1], [0.2], [-0.1], [0.1], [0.1]], "trajectory 2"),
+        ("dt", 0.0, "positive"),
+    ],
+)
+def test_times_that_do_not_go_on_are_refused(trajcli, folder, command, key, values, told):
+    velocity = np.load("actions.npy")
+    np.savez("in.npz", velocity=velocity, **{key: np.array(values)})
+    Path("l.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]\n")
+    result = trajcli(f"{command} -o out.h5")
+    assert result.code == 2
+    assert told in result.err
+    assert "in.npz:" in result.err
+    assert not [path for path in folder.iterdir() if "out" in path.name]
+
+
+def test_unix_stamps_are_resampled_without_losing_a_row(trajcli, folder):
+    stamps = 1.7e9 + np.delete(np.arange(300), [100, 101]) * 0.01
+    position = np.arange(298.0)[None, :, None] * np.ones(2)
+    np.savez("in.npz", position=position, times=stamps)
+    assert trajcli("resample in.npz --to 100 --method hold -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        rows = np.insert(np.arange(298.0), 100, [99, 99])
+        np.testing.assert_array_equal(file["position"][0, :, 0], rows)
+
+
+def test_start_states_go_with_the_actions_whatever_their_lengths(trajcli, folder):
+    random = np.random.default_rng(2)
+    np.savez(
+        "in.npz",
+        actions=random.standard_normal((3, 6, 2)), lengths=[6, 3, 4], dt=0.1,
+        start_position=random.standard_normal((3, 2)),
+    )  # fmt: skip
+    assert trajcli("resample in.npz --to 20 --method hold -o fine.h5").code == 0
+    assert trajcli("integrate fine.h5 --mode velocity -o out.h5").code == 0
+    given = np.load("in.npz")
+    with h5py.File("out.h5") as file:
+        for b, name in enumerate(sorted(file["in"])):
+            rows = resample(given["actions"][b, : given["lengths"][b]], "hold", rate=20, dt=0.1)
+            expected = integrate(rows.values, given["start_position"][b], 1 / 20, "velocity")
+            np.testing.assert_array_equal(file[f"in/{name}/position"][:], expected.position[0])
+
+
+@pytest.mark.parametrize("method", ["linear", "cubic"])
+def test_memory_does_not_grow_with_the_input(trajcli, folder, method):
+    import tracemalloc
+
+    with h5py.File("in.h5", "w") as file:
+        file["dt"] = 0.1
+        file.create_dataset("actions", data=np.ones((60_000, 50, 2), "f4"))
+    trajcli("resample in.h5:actions --to 20 -o warm.h5")
+    tracemalloc.start()
+    assert trajcli(f"resample in.h5 --to 20 --method {method} -o out.h5").code == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 25e6
+
+
+def test_a_tilde_is_the_home_folder_also_behind_an_equals_sign(trajcli, folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    assert trajcli("resample ~/actions.npy --dt 1 --to 10 --out=~/out.h5").code == 0
+    assert (folder / "out.h5").exists()
+    assert not (folder / "~").exists()
+
+
+@pytest.mark.parametrize("name", ["-", "http://host/out.h5", "s3://bucket/out"])
+def test_an_output_is_a_file_or_a_folder(trajcli, folder, name):
+    result = trajcli(f"resample actions.npy --dt 1 --to 10 -o {name}")
+    assert result.code == 2
+    assert "not a file or folder" in result.err
+    assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize("lengths", [[6, 6, 6], [6, 3, 4]])
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"start_position": np.array([0.5, -2.0])},
+        {"start_position": np.arange(8.0).reshape(4, 2), "start_index": np.array([3, 0, 3])},
+        {"start_position": np.arange(6.0).reshape(3, 2), "start_index": np.array([2, 0, 1])},
+    ],
+)
+def test_shared_start_states_stay_those_of_their_trajectories(trajcli, folder, lengths, states):
+    actions = np.random.default_rng(3).standard_normal((3, 6, 2))
+    np.savez("in.npz", actions=actions, lengths=lengths, dt=0.1, **states)
+    assert trajcli("resample in.npz --to 10 -o same.h5").code == 0
+    for name in ("in.npz", "same.h5"):
+        result = trajcli(f"integrate {name} --mode velocity --pack -o {name}.out.npz")
+        assert result.code == 0, result.err
+    first, again = np.load("in.npz.out.npz"), np.load("same.h5.out.npz")
+    np.testing.assert_allclose(again["position"], first["position"], rtol=0, atol=1e-14)

@@ -64,23 +64,31 @@ def version_3(folder: Path) -> None:
     parquet.write_table(table(list(range(8, 12)), True), data / "file-001.parquet")
 
 
+def episode(file: h5py.File, number: int) -> h5py.Group:
+    """The group of an episode: that of its file, or one in it."""
+    for name, group in file.items():
+        if name == f"episode_{number:06d}" or f"episode_{number}" in group:
+            return group.get(f"episode_{number}", group)
+    raise KeyError(number)
+
+
 @pytest.mark.parametrize("write", [version_2, version_3])
 def test_every_episode_is_integrated_at_its_own_length_with_the_rate_of_the_data_set(
     trajcli, folder, write
 ):
     write(Path("set"))
-    line = "integrate set/data/chunk-000/*.parquet --mode acceleration -o out.h5 --json"
+    line = "integrate set --mode acceleration -o out.h5 --json"
     result = trajcli(line)
     assert result.code == 0, result.err
     assert result.document["layout"] == "lerobot"
-    assert result.document["dt_source"].endswith("set/meta/info.json fps = 1/30 Hz")
-    assert "fps = 1/30 Hz" in result.err
+    assert result.document["dt_source"].endswith("set/meta/info.json fps, 30 Hz")
+    assert "fps, 30 Hz" in result.err
     assert result.document["shape"]["trajectories"] == 12
     with h5py.File("out.h5") as file:
         for i, demo in enumerate(GIVEN):
             start = demo["position"][0].astype("f4")
             expected = by_hand(demo["actions"].astype("f4"), 1 / 30, start)
-            same(file[f"episode_{i}"], expected, "f4")
+            same(episode(file, i), expected, "f4")
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -94,16 +102,16 @@ def test_dofs_are_called_as_in_the_info_and_folders_leave_no_trace(trajcli, fold
                             "observation.state": {"names": ["too", "few"]}}  # fmt: skip
         Path(place, "meta/info.json").write_text(json.dumps(told))
         line = f"integrate {place}/data/chunk-000/file-000.parquet"
-        assert trajcli(f"{line} --mode clique -o out.h5 --overwrite").code == 0
-        written.append(Path("out.h5").read_bytes())
+        assert trajcli(f"{line} --mode clique -o {place}/out.h5").code == 0
+        written.append(Path(place, "out.h5").read_bytes())
         result = trajcli(f"{line} --mode clique -o {place}/meta/info.json --overwrite")
         assert result.code == 2
         assert trajcli(f"{line}:observation.state --start first --mode clique -o s.h5 "
                        "--overwrite").code == 0  # fmt: skip
     assert written[0] == written[1]
-    with h5py.File("out.h5") as file:
+    with h5py.File("here/out.h5") as file:
         assert [name.decode() for name in file["dof"]] == motors
-        assert file.attrs["dt_source"] == "1/info.json fps = 1/30 Hz"
+        assert file.attrs["dt_source"] == "meta/info.json fps, 30 Hz"
 
 
 @pytest.mark.parametrize("write", [version_2, version_3])
@@ -116,7 +124,7 @@ def test_recorded_states_are_a_column_by_name(trajcli, folder, write, option):
     with h5py.File("out.h5") as file:
         for i, demo in enumerate(GIVEN):
             expected = differenced(demo["position"][:-1].astype("f4"), 1 / 30)
-            same(file[f"episode_{i}"], expected, "f8")
+            same(episode(file, i), expected, "f8")
 
 
 def test_without_its_info_a_file_asks_for_the_rate(trajcli, folder):
@@ -193,3 +201,17 @@ def test_rlds_is_refused_with_a_way_to_convert_it(trajcli, folder):
         assert result.code == 2
         assert "tfds.builder_from_directory" in result.err
         assert "LeRobot" in result.err
+
+
+@pytest.mark.parametrize("write", [version_2, version_3])
+def test_index_counts_through_the_files_of_a_folder(trajcli, folder, write):
+    write(Path("set"))
+    report = trajcli("inspect set --index 9 --json").document
+    assert report["trajectories"]["shown"] == ["episode_9"]
+    assert len(trajcli("inspect set --index 1,9 --json").document["files"]) == 2
+    checks = trajcli("check set --index 9,10 --json").document["checks"]
+    assert [check["trajectories"] for check in checks if check["check"] == "finite"] == [2]
+    for command in ("inspect", "check"):
+        result = trajcli(f"{command} set --index 12")
+        assert result.code == 2
+        assert "0 to 11" in result.err

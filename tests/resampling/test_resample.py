@@ -122,3 +122,37 @@ def test_what_cannot_be_is_refused_and_says_why(options, word):
     with pytest.raises((UsageError, InputError)) as caught:
         resample(ROWS, **options)
     assert word in str(caught.value)
+
+
+def test_unix_stamps_hold_every_row_once_and_keep_the_last():
+    rows = np.arange(200.0)[:, None]
+    stamps = 1.7e9 + np.arange(200) * 0.01
+    found = resample(rows, "hold", rate=100.0, times=stamps)
+    np.testing.assert_array_equal(found.values, rows)
+    dropped = np.delete(np.arange(200), [50, 51, 120])  # a gap in the recording
+    found = resample(rows[dropped], "hold", rate=100.0, times=stamps[dropped])
+    expected = np.arange(200)
+    expected[[50, 51, 120]] = 49, 49, 119
+    np.testing.assert_array_equal(found.values[:, 0], expected)
+
+
+@pytest.mark.parametrize("method", ["hold", "linear"])
+def test_a_row_that_is_not_finite_does_not_spoil_the_rows_before_it(method):
+    rows = np.arange(6.0)[:, None]
+    rows[3] = np.nan
+    found = resample(rows, method, rate=20.0, dt=0.1).values[:, 0]
+    np.testing.assert_array_equal(np.isnan(found), [i in ((6, 7) if method == "hold" else (5, 6, 7))
+                                                    for i in range(11)])  # fmt: skip
+
+
+def test_trajectories_with_times_of_their_own_are_what_they_are_alone():
+    from trajcli.resampling import make_resampler
+
+    knots = np.cumsum(RANDOM.uniform(0.09, 0.11, (3, 9)), 1)
+    knots = (knots - knots[:, :1]) / (knots[:, -1:] - knots[:, :1])
+    for method in METHODS[:4]:
+        together = make_resampler(method, knots, 37.0, 0.3 if method == "ramp-and-hold" else 0.0)
+        for b in range(3):
+            hold = {"hold": 0.3} if method == "ramp-and-hold" else {}
+            alone = resample(ROWS[b], method, rate=37.0, times=knots[b], **hold)
+            np.testing.assert_allclose(together.apply(ROWS)[b], alone.values, rtol=0, atol=1e-13)

@@ -40,6 +40,13 @@ def test_joints_without_names_are_matched_by_number(samples):
     assert bounds["velocity"].upper.tolist() == [2.175] * 4 + [2.61] * 3
 
 
+def test_data_without_names_may_have_fewer_joints_than_a_urdf(tmp_path):
+    limits = read_limits(write(tmp_path, URDF, "two.urdf"))
+    assert limits.bounds(["0", "1"])["velocity"].upper.tolist() == [3, 4]
+    with pytest.raises(InputError, match="limits of other joints"):
+        limits.bounds(["0", "1", "2", "3"])
+
+
 def test_joints_of_another_robot_are_refused(samples):
     with pytest.raises(InputError, match="limits of other joints"):
         read_limits(samples / "limits.toml").bounds(["left", "right"])
@@ -75,6 +82,11 @@ def test_a_urdf_with_entities_or_references_is_refused_unread(tmp_path, head):
         ("[velocity]\nupper = [1, 2]\n[jerk]\nupper = [1]", "wrong number of limits"),
         ("[velocity]\nupper = ['a']", "not limits"),
         ("velocity = 3", "not limits"),
+        ("[velocity]\nupper = []", "not limits"),
+        ("[velocity]\nupper = [nan]", "not limits"),
+        ("[velocity]\nupper = [true]", "not limits"),
+        (f"[velocity]\nupper = [1{'0' * 400}]", "not limits"),
+        (f"[velocity]\nupper = [1{'0' * 5000}]", "cannot be read"),
         ("joint_names = 3\n[velocity]\nupper = [1]", "not names"),
         ("this is no toml", "cannot be read"),
         ("<robot/>", "no limits in it"),

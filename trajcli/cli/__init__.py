@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import process
+
+if TYPE_CHECKING:
+    from trajcli.errors import UsageError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -21,8 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from trajcli.cli.console import Console
     from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
 
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    as_json = "--json" in given or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
     console = Console(as_json)
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
     if "_TRAJCLI_COMPLETE" in os.environ:
@@ -30,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         completion.prepare(os.environ)
     try:
-        code = make_app(given)(given, prog_name="trajcli", standalone_mode=False)
+        code = make_app(words)(words, prog_name="trajcli", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TrajcliError as error:
         if debug:
@@ -44,17 +48,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value
             if not error.format_message():
-                return 2  # nothing was asked for, and the help has been shown
-            context = getattr(error, "ctx", None)
-            path = context.command_path if context else "trajcli"
-            hint = f"{path} --help"
-            return console.fail(UsageError(Fault(error.format_message(), path, hint=hint)))
+                return 2  # no arguments: the help has been shown
+            return console.fail(_usage_error(error))
         if debug:
             raise
         return console.fail_with_bug(error)
 
 
-@process.roomy
+def _usage_error(error: Any) -> UsageError:
+    """An error of Typer's in the words of all others; of a wrong choice the nearest is named."""
+    import difflib
+
+    from trajcli.errors import Fault, UsageError
+
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "trajcli"
+    parameter: Any = getattr(error, "param", None)
+    choices = [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
+    message = error.format_message()
+    value = message.partition(": '")[2].partition("'")[0]
+    if not choices or not value:
+        return UsageError(Fault(message, command, hint=f"{command} --help"))
+    near = difflib.get_close_matches(value, choices, 1)
+    hint = f"did you mean {near[0]}?" if near else f"{command} --help"
+    return UsageError(Fault("not a choice", parameter.opts[0], ", ".join(choices), value, hint))
+
+
 def run() -> None:
     """The console script."""
     process.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 
 import typer
 
@@ -26,39 +26,52 @@ def register(app: typer.Typer) -> None:
 def check(
     source: options.Sources,
     limits: options.LimitsFile = None,
-    start: options.CheckedStart = None,
     index: options.Index = None,
+    recompute: options.Recompute = False,
+    velocity_of: options.VelocityOf = None,
+    verbose: options.Verbose = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
-    no_progress: options.NoProgress = False,
-    config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Check that an output holds, and keeps limits; exit 1 if not.
+    """Check that a file holds, and keeps limits; exit 1 if not.
 
-    The relation of its mode in every row, NaN and Inf, the start row, time that rises, and limits
-    of the joints.
+    NaN and Inf, time stamps that increase, the start row, limits of the joints; of an output,
+    every row against what its mode makes of its actions.
 
     A limit may be passed by a billionth of its size (float32: a millionth), which is rounding.
     """
-    from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.judgement import judgement
-    from trajcli.views.screen import Screen, within
-    from trajcli.views.verdicts import Asked, check_file
+    from trajcli.files.reader import Files
+    from trajcli.files.source import parse_source
+    from trajcli.views.check import check_source, recompute_finding, report, together
+    from trajcli.views.row_checks import StartRows
 
     console = Console(json, quiet)
-    asked = Asked(limits, start, index, allow_external, untrusted)
-    screen = Screen.of(sys.stderr if json else sys.stdout)
     reports = []
-    for found in [one for text in source for one in expand_files(parse_source(text))]:
-        with Progress(not (no_progress or quiet), "blocks") as progress:
-            verdicts = check_file(found, asked, progress)
-        passed = all(verdict.passed is not False for verdict in verdicts)
-        checks = [verdict.as_dict() for verdict in verdicts]
-        reports.append({"file": str(found), "passed": passed, "checks": checks})
-        if not (json or quiet):
-            for line in within(judgement(str(found), verdicts, screen), screen):
-                console.say(line)
+    for path in [one for origin in map(parse_source, source) for one in together(origin)]:
+        with Progress(not quiet) as progress:
+            with Files(allow_external, untrusted) as files:
+
+                def start_of(files: Files = files, path: Path = path.path) -> StartRows | str:
+                    from trajcli.jobs.recompute import start_rows
+
+                    if untrusted:
+                        return "with --untrusted, what the file names is not opened"
+                    return start_rows(files, path)
+
+                findings = check_source(
+                    files, str(path), start_of, limits, index, velocity_of, progress
+                )
+            if recompute:
+                from trajcli.jobs.recompute import recompute as compare
+
+                again = compare(path.path, allow_external, untrusted, progress)
+                findings += [recompute_finding(**vars(one)) for one in again]
+        passed = all(finding.passed is not False for finding in findings)
+        checks = [finding.as_dict(verbose) for finding in findings]
+        reports.append({"file": str(path), "passed": passed, "checks": checks})
+        for part in report(str(path), findings, verbose) if not (json or quiet) else ():
+            console.show(part)
     console.document(reports[0] if len(reports) == 1 else {"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1

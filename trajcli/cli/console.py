@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trajcli.errors import TrajcliError
 
 SECONDS_BETWEEN_LINES = 30.0
+PIPE_WIDTH = 160
 SECONDS_BEFORE_BAR = 0.5
 """What is over before that needs no bar."""
 
@@ -45,17 +46,27 @@ class Console:
         if self.as_json:
             _print(json.dumps(_plain(value), allow_nan=False), "stdout")
 
-    def table(
-        self, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], title: str = ""
-    ) -> None:
-        """A table for people; a column is a heading and "left" or "right"."""
-        if self.quiet or self.as_json:
-            return
-        from trajcli.views.screen import Screen
-        from trajcli.views.tables import table
+    @cached_property
+    def rich(self) -> Any:
+        """A Rich console on the stream for people. What is piped is not folded at 80 columns."""
+        from rich.console import Console as RichConsole
 
-        for line in table(columns, rows, Screen.of(sys.stdout), title):
-            _print(line, "stdout")
+        stream = sys.stderr if self.as_json else sys.stdout
+        width = None if stream is not None and stream.isatty() else PIPE_WIDTH
+        colours: Any = None if os.environ.get("NO_COLOR") else "auto"  # else Rich writes bold
+        return RichConsole(file=stream, highlight=False, width=width, color_system=colours)
+
+    def show(self, renderable: Any) -> None:
+        """A Rich table, text or figure for people, its text as :func:`visible` has it."""
+        if self.quiet:
+            return
+        from rich.segment import Segment, Segments
+
+        parts = [Segment(visible(s.text), s.style, s.control) for s in self.rich.render(renderable)]
+        with self.rich.capture() as capture:
+            self.rich.print(Segments(parts), end="")
+        lines = [line.rstrip(" ") for line in capture.get().splitlines()]
+        _write("\n".join([*lines, ""]), "stderr" if self.as_json else "stdout")
 
     def fail(self, error: TrajcliError) -> int:
         """Report an error; returns its exit code."""
@@ -135,18 +146,42 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
-def _print(text: str, stream: str) -> None:
-    """Print a line; a reader that has gone, or was never there, is no reason to stop a run.
+_HIDDEN = {
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    for code in (
+        *(code for code in range(32) if code != 10),
+        *range(127, 160),
+        *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029),
+        *range(0x202A, 0x202F),
+        *range(0x2066, 0x206A),
+    )
+}
 
-    What the stream's encoding has no letters for is written as an escape. The end of the line goes
-    with it, as other processes may write to the same file.
+
+def visible(text: str) -> str:
+    """Text with control, escape and bidirectional characters written out; line ends stay.
+
+    Names come from files: what they hold must not steer the terminal.
+    """
+    return text.translate(_HIDDEN)
+
+
+def _print(text: str, stream: str) -> None:
+    """Print a line, and its end with it, as other processes may write to the same file."""
+    _write(visible(text) + "\n", stream)
+
+
+def _write(text: str, stream: str) -> None:
+    """Write text; a reader that has gone, or was never there, is no reason to stop a run.
+
+    What the stream's encoding has no letters for is written as an escape.
     """
     file = getattr(sys, stream)
     if file is None:
         return
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
-        file.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        file.write(text.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
     except (OSError, ValueError):
         setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as we do

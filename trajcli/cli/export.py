@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.cli.console import Console, Progress, bytes_text, counted
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -30,36 +30,29 @@ def export(
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
-    no_progress: options.NoProgress = False,
-    config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), NumPy (.npz, .npy).
+    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz,
+    .npy), or as HDF5 (.h5).
 
-    A .csv has a column t and one for each quantity and joint: position/joint1. In an .rrd each of
-    those is a scalar on the time line "time"; it needs rerun: pip install rerun-sdk.
+    A table has a column t and one for each quantity and joint, as position/joint1; of several
+    trajectories a column trajectory before them. An .rrd has these as scalars on the time line
+    "time". For .rrd: pip install rerun-sdk. For .parquet: pip install pyarrow.
     """
-    from trajcli.files.opening import open_arrays
-    from trajcli.files.placing import refuse_input, refuse_place
-    from trajcli.files.source import parse_source
-    from trajcli.views import exports
-    from trajcli.views.motions import require_trajectories
+    from trajcli.files.atomic_output import refuse_input, refuse_place
+    from trajcli.files.reader import Files, read_sources
+    from trajcli.views.export import require_kind, selection, write
 
     console = Console(json, quiet)
-    exports.require_kind(out)
+    require_kind(out)
     refuse_place(out, overwrite, folder=False)
-    if out.suffix.lower() == ".rrd":
-        exports.require_rerun()
-    found = parse_source(source)
-    refuse_input(out, [found.path])
-    with open_arrays(found.path, allow_external, untrusted) as file:
-        tracks = exports.tracks_of(require_trajectories(file, found), index, dof, rows)
-        with Progress(not (no_progress or quiet), "blocks") as progress:
-            report = exports.write(tracks, out, overwrite, progress)
-    report["bytes"] = out.stat().st_size
-    count = report["trajectories"]
-    which = f"{count} trajectories" if count != 1 else "1 trajectory"
-    names = ", ".join(report["quantities"])
-    console.say(f"{out}: {which}, {names}, {bytes_text(report['bytes'])}")
-    console.document(report)
+    with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
+        chosen = selection(read_sources(files, [source]), index, dof, rows)
+        refuse_input(out, files.paths())
+        write(chosen, out, overwrite, progress)
+        size = out.stat().st_size
+    count = counted(chosen.count, "trajectory", "trajectories")
+    console.say(f"{out}: {count}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
+    report = {"trajectories": chosen.count, "quantities": chosen.arrays, "bytes": size}
+    console.document({"out": str(out), **report})

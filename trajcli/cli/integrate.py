@@ -1,22 +1,25 @@
 """trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
 
 import os
+import re
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from trajcli.cli import options, parsing, process
-from trajcli.cli.console import Console, Progress, bytes_text, counted
+from trajcli.cli import options, process
+from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.errors import Fault, UsageError
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
-    from trajcli.jobs.request import Request
 
 EXAMPLE = """
 Example, on the files in sample_data:
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
 """
+_WIDTH = 79
 
 
 def register(app: typer.Typer) -> None:
@@ -27,180 +30,165 @@ def register(app: typer.Typer) -> None:
 def integrate(
     source: options.Sources,
     out: options.Out,
+    mode: options.Mode = None,
+    scheme: options.Scheme = None,
+    dt: options.Dt = None,
+    rate: options.Rate = None,
+    times: options.Times = None,
+    start: options.Start = None,
+    start_index: options.StartIndex = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     layout: options.Layout = None,
     filter_key: options.FilterKey = None,
-    mode: options.Mode = "acceleration",
-    scheme: options.Scheme = None,
+    write: options.Write = "position,velocity,acceleration,jerk",
+    dtype: options.Dtype = None,
+    overwrite: options.Overwrite = False,
+    resume: options.Resume = False,
+    dry_run: options.DryRun = False,
+    skip_bad: options.SkipBad = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     ends: options.Ends = None,
     degree: options.Degree = None,
     steps: options.Steps = None,
     frames: options.Frames = None,
     convention: options.Convention = None,
-    dt: options.Dt = None,
-    rate: options.Rate = None,
-    times: options.Times = None,
     repeated_times: options.RepeatedTimes = "error",
     max_gap: options.MaxGap = None,
     wrap_dofs: options.WrapDofs = None,
-    smooth: options.Smooth = None,
-    start: options.Start = None,
-    start_position: options.StartPosition = None,
-    start_velocity: options.StartVelocity = None,
-    start_acceleration: options.StartAcceleration = None,
-    start_jerk: options.StartJerk = None,
-    start_index: options.StartIndex = None,
     goal: options.Goal = None,
-    goal_position: options.GoalPosition = None,
-    goal_velocity: options.GoalVelocity = None,
-    goal_acceleration: options.GoalAcceleration = None,
-    goal_jerk: options.GoalJerk = None,
     goal_index: options.GoalIndex = None,
     grad: options.Grad = None,
     cost: options.Cost = None,
     grad_factor: options.GradFactor = None,
     wrt: options.Wrt = None,
-    write: options.Write = "position,velocity,acceleration,jerk",
-    dtype: options.Dtype = None,
     units: options.Units = None,
     pack: options.Pack = False,
-    overwrite: options.Overwrite = False,
     compress: options.Compress = None,
-    resume: options.Resume = False,
     durable: options.Durable = False,
     device: options.Device = "auto",
     backend: options.Backend = "auto",
     memory: options.Memory = "256MiB",
+    shard: options.Shard = None,
     allow_nonfinite: options.AllowNonfinite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
-    shard_index: options.ShardIndex = None,
-    num_shards: options.NumShards = None,
-    shard: options.Shard = None,
-    dry_run: options.DryRun = False,
-    no_progress: options.NoProgress = False,
-    config: options.Config = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
 ) -> int:
     """Integrate actions and a start state into trajectories.
 
     SOURCE holds actions [B, H, D] (or [H, D]): B trajectories of H actions for D dofs. OUT gets
     position, velocity, acceleration and jerk [B, T, D]. `trajcli modes` lists the modes.
     """
+    typed = dict(locals())  # what has the name of a field of Request is that field
     from trajcli.jobs.request import Request
-    from trajcli.jobs.share import find_share
+    from trajcli.jobs.run import run
+    from trajcli.jobs.shards import parse_shard
 
     console = Console(json, quiet)
-    start_parts = (start_position, start_velocity, start_acceleration, start_jerk)
-    goal_parts = (goal_position, goal_velocity, goal_acceleration, goal_jerk)
-    request = Request(
-        sources=source,
-        out=out,
-        layout=layout,
-        filter_key=filter_key,
-        mode=mode,
-        options=parsing.given_options(
-            scheme=scheme,
-            ends=ends,
-            degree=degree,
-            steps=steps,
-            frames=frames,
-            convention=convention,
-        ),
-        dt=dt,
-        rate=rate,
-        times=times,
-        repeated_times=repeated_times,
-        max_gap=max_gap,
-        wrap_dofs=parsing.parse_numbers(wrap_dofs, "--wrap-dofs"),
-        smooth=parsing.split_names(smooth),
-        start=start,
-        start_parts=_given(start_parts),
-        start_index=start_index,
-        goal=goal,
-        goal_parts=_given(goal_parts),
-        goal_index=goal_index,
-        grad=grad,
-        cost=cost,
-        factor=grad_factor,
-        wrt=None if wrt is None else parsing.split_names(wrt),
-        write=parsing.split_names(write),
-        dtype=dtype,
-        units=units,
-        device=device,
-        backend=backend,
-        memory=parsing.parse_size(memory),
-        pack=pack,
-        overwrite=overwrite,
-        compress=compress,
-        resume=resume,
-        durable=durable,
-        allow_nonfinite=allow_nonfinite,
-        allow_external=allow_external,
-        untrusted=untrusted,
-        share=find_share(shard_index, num_shards, parsing.parse_shard(shard), os.environ),
-    )
-    if request.share is not None:
-        from trajcli.cli.share import integrate_share
+    names = ("scheme", "ends", "degree", "steps", "frames", "convention")
+    typed |= {
+        "sources": source,
+        "joints": [] if joints is None else _names(joints, "--joints"),
+        "wrap_dofs": () if wrap_dofs is None else _numbers(wrap_dofs, "--wrap-dofs"),
+        "options": {name: typed[name] for name in names if typed[name] is not None},
+        "factor": grad_factor,
+        "wrt": None if wrt is None else _names(wrt, "--wrt"),
+        "write": _names(write, "--write"),
+        "memory": _size(memory),
+        "shard": None if shard is None else parse_shard(shard, os.environ),
+    }
+    request = Request(**{spec.name: typed[spec.name] for spec in fields(Request)})
 
-        return integrate_share(request, console, not (no_progress or quiet), dry_run)
-    return _integrate_whole(request, console, not (no_progress or quiet), dry_run)
-
-
-def _integrate_whole(request: "Request", console: Console, shown: bool, dry_run: bool) -> int:
-    """The run in one piece."""
-    from trajcli.jobs.run import run
-
-    def planned(plan: "Plan") -> None:
+    def say_plan(plan: "Plan") -> None:
         process.settle()
-        say_plan(console, plan.describe())
+        console.say("\n".join(plan_lines(plan.description)))
 
-    with Progress(shown=shown) as progress:
-        report = run(request, planned, progress, dry_run)
-    for note in report["notes"]:
+    with Progress(shown=not quiet) as progress:
+        report = run(request, say_plan, progress, dry_run)
+    bad = [f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]]
+    for note in [*report["notes"], *bad]:
         console.warn(note)
-    if dry_run:
-        size = bytes_text(report["bytes_written"])
-        console.say(f"dry run: would write {size} to {request.out}; nothing was written")
-    else:
-        console.say(_last_line(report))
+    console.say(_last_line(report))
     console.document(report)
-    return 0
+    return 1 if report["left_out"] else 0
 
 
-def _given(parts: tuple[str | None, ...]) -> dict[str, str]:
-    names = ("position", "velocity", "acceleration", "jerk")
-    return {name: text for name, text in zip(names, parts, strict=True) if text is not None}
-
-
-def say_plan(console: Console, plan: dict[str, Any]) -> None:
-    """The first line of a run."""
+def plan_lines(plan: dict[str, Any]) -> list[str]:
+    """The first lines of a run, each for 80 columns: what was found, what is computed, from which
+    steps and states, and where."""
     shape = plan["shape"]
-    given = " ".join(f"{name}={value}" for name, value in plan["options"].items())
+    shortest, longest = shape["shortest"], shape["horizon"]
+    actions = f"{longest}" if shortest == longest else f"{shortest} to {longest}"
+    count = (
+        "1 trajectory" if shape["trajectories"] == 1 else f"{shape['trajectories']} trajectories"
+    )
+    actions += " action" if longest == 1 else " actions"
+    dofs = "1 dof" if shape["dofs"] == 1 else f"{shape['dofs']} dofs"
+    more = f" and {plan['sources'] - 1} more" if plan["sources"] > 1 else ""
+    layout = f" ({plan['layout']})" if plan["layout"] else ""
+    chosen = " ".join(f"{name}={value}" for name, value in plan["options"].items())
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
-    size = " × ".join(
-        (
-            counted(shape["trajectories"], "trajectory", "trajectories"),
-            _range(shape["shortest"], shape["horizon"]),
-            counted(shape["dofs"], "dof"),
-        )
-    )
-    source = f"{plan['source']} ({plan['layout']})" if plan["layout"] else plan["source"]
-    console.say(
-        f"{source}: {size} · {plan['mode']} ({given}) · dt {dt} ({plan['dt_source']}) · "
-        f"start {plan['start']} · {plan['device']}, {plan['backend']}: {plan['device_reason']}"
-    )
+    stated = _fitted(", as ", plan["mode_source"], " states") if plan["mode_source"] else ""
+    return [
+        _fitted("", plan["source"], f"{more}{layout}: {count} × {actions} × {dofs}"),
+        *_wrapped(f"{plan['mode']} ({chosen})", stated),
+        _fitted(f"dt {dt}, from ", plan["dt_source"], ""),
+        _fitted("start from ", plan["start"], ""),
+        f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}",
+    ]
 
 
-def _range(least: int, most: int) -> str:
-    return counted(most, "action") if least == most else f"{least} to {most} actions"
+def _wrapped(text: str, more: str) -> list[str]:
+    """A line, or two where one would be too long."""
+    return [text + more] if len(text + more) <= _WIDTH else [f"{text},", more.removeprefix(", ")]
+
+
+def _fitted(before: str, path: str, behind: str) -> str:
+    """A line in which a long path loses its beginning."""
+    room = max(_WIDTH - len(before) - len(behind), 20)
+    return before + (path if len(path) <= room else f"…{path[1 - room :]}") + behind
 
 
 def _last_line(report: dict[str, Any]) -> str:
+    """What was written, or would be."""
+    if report.get("already_done"):
+        return f"{report['out']}: shard {report['shard']} is done already"
+    size = bytes_text(report["bytes_written"])
+    if report["dry_run"]:
+        return f"dry run: would write {size} to {report['out']}; nothing was written"
     count = report["shape"]["trajectories"]
     least = "" if report["shape"]["shortest"] == report["shape"]["horizon"] else "up to "
     return (
-        f"{report['out']}: {count} × {least}{report['rows']} rows, "
-        f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, "
-        f"{report['gb_per_s']:.2f} GB/s"
+        f"{report['out']}: {count} × {least}{report['rows']} rows, {size} in "
+        f"{report['seconds']:.2f} s, {report['gb_per_s']:.2f} GB/s"
     )
+
+
+def _size(text: str) -> int:
+    """256MiB, 2GB, 1000000: a number of bytes."""
+    match = re.fullmatch(r"([0-9.]+(?:E[0-9]+)?) *([KMGT]?)(I?)B?", text.strip().upper())
+    try:
+        base = 1024 if match and (match[3] or not text.strip().upper().endswith("B")) else 1000
+        size = int(float(match[1]) * base ** " KMGT".index(match[2] or " ")) if match else 0
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise UsageError(Fault("not a size", "--memory", "like 256MiB or 2GB", repr(text)))
+    return size
+
+
+def _names(text: str, option: str) -> list[str]:
+    """position,velocity → ["position", "velocity"]."""
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise UsageError(Fault("no names", option, "one or more, like a,b", repr(text)))
+    return names
+
+
+def _numbers(text: str, option: str) -> tuple[int, ...]:
+    """3,5 → (3, 5)."""
+    parts = _names(text, option)
+    if not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise UsageError(Fault("not numbers of dofs", option, "like 3,5", repr(text)))
+    return tuple(int(part) for part in parts)

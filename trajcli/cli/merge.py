@@ -1,4 +1,4 @@
-"""trajcli merge: the parts of a run in shares, as one output."""
+"""trajcli merge: the parts of a run in shards, as one output."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted
 
 EXAMPLE = """
-Example, on the files in sample_data (the first does what the second joins):
+Example, on the files in sample_data (the first writes the part that the second merges):
 
-    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh --shard-index 0 --num-shards 1 -o out.h5
+    trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --shard 0/1
 
-    trajcli merge out.h5.parts -o out.h5
-"""  # noqa: E501
+    trajcli merge out.h5
+"""
 
 
 def register(app: typer.Typer) -> None:
@@ -22,40 +22,27 @@ def register(app: typer.Typer) -> None:
 
 
 def merge(
-    part: options.Parts,
-    out: options.Out,
+    out: options.Divided,
     virtual: options.Virtual = False,
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
-    no_progress: options.NoProgress = False,
-    config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Join the parts of a run in shares: OUT is, byte for byte, that of the run in one piece.
+    """Merge the parts of a run in shards into OUT: one behind the other, in their order.
 
-    All parts are checked: of one run, none missing, none twice, none damaged. The parts stay.
+    All parts have to be there, of one command, and as they were written. They stay.
     """
-    from trajcli.jobs.merge import merge as join
+    from trajcli.jobs.merge import merge as merge_parts
 
     console = Console(json, quiet)
-    with Progress(not (no_progress or quiet), "parts") as progress:
-        report = join(part, out, overwrite, durable, virtual, progress)
-    if report["nonfinite"]:
-        results = counted(report["nonfinite"], "result")
-        are = "is" if report["nonfinite"] == 1 else "are"
-        console.warn(f"{results} {are} too large for their type or not finite")
-    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
-    parts = counted(report["parts"], "part")
+    with Progress(not quiet) as progress:
+        report = merge_parts(out, overwrite, durable, virtual, progress)
+    whole = f"{report['out']}: {counted(report['trajectories'], 'trajectory', 'trajectories')} of "
+    whole += counted(report["parts"], "part")
     if virtual:
-        console.say(
-            f"{out}: {trajectories}, virtual, in {parts} that must stay where they are; reading it "
-            "takes --allow-external"
-        )
+        console.say(f"{whole}, which must stay where they are; --allow-external reads them")
     else:
-        console.say(
-            f"{out}: {trajectories} of {parts}, "
-            f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s, "
-            f"{report['gb_per_s']:.2f} GB/s"
-        )
+        size, seconds = bytes_text(report["bytes_written"]), report["seconds"]
+        console.say(f"{whole}, {size} in {seconds:.2f} s, {report['gb_per_s']:.2f} GB/s")
     console.document(report)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import typer
 
-from trajcli.cli import options, parsing
+from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text
 
 EXAMPLE = """
@@ -38,7 +40,6 @@ def operator(
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
-    config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -49,36 +50,19 @@ def operator(
     u [H] are the actions; s and g [4] position, velocity, acceleration and jerk of the start
     and (with --ends goal) of the goal state.
     """
+    typed = dict(locals())  # what has the name of a field is that field
     from trajcli.jobs.operator import OperatorRequest, write_operator
 
     console = Console(json, quiet)
+    names = ("scheme", "ends", "degree", "steps", "frames", "convention")
+    typed["options"] = {name: typed[name] for name in names if typed[name] is not None}
+    typed["mode"] = mode or "acceleration"
     report = write_operator(
-        OperatorRequest(
-            horizon=horizon,
-            out=out,
-            mode=mode,
-            options=parsing.given_options(
-                scheme=scheme,
-                ends=ends,
-                degree=degree,
-                steps=steps,
-                frames=frames,
-                convention=convention,
-            ),
-            dt=dt,
-            rate=rate,
-            times=times,
-            start=start,
-            sparse=sparse,
-            overwrite=overwrite,
-            durable=durable,
-            allow_external=allow_external,
-            untrusted=untrusted,
-        )
+        OperatorRequest(**{field.name: typed[field.name] for field in fields(OperatorRequest)})
     )
-    given = " ".join(f"{name}={value}" for name, value in report["options"].items())
+    chosen = " ".join(f"{name}={value}" for name, value in report["options"].items())
     console.say(
-        f"{report['mode']} ({given}): {horizon} actions, {report['rows']} rows, "
+        f"{report['mode']} ({chosen}): {horizon} actions, {report['rows']} rows, "
         f"dt from {report['dt_source']}"
     )
     for name, (rows, columns) in report["matrices"].items():

@@ -1,19 +1,25 @@
 """Every option that a command takes, once: its name, help and environment variable.
 
-Precedence: command line, then TRAJCLI_* in the environment, then --config, then the default.
+Precedence: command line, then TRAJCLI_* in the environment, then the default. Choices are
+literals, so that they complete and a wrong one is answered with the right ones.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from trajcli.cli.config import load_config
-
-_MODES = "acceleration (acc), jerk, velocity, clique (position), central, bspline or teleport"
+# fmt: off
+ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
+                   "bspline", "teleport"]
+LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
+                     "maniskill", "d4rl", "minari", "lerobot", "plain"]
+# fmt: on
 
 
 def _datasets(incomplete: str) -> list[str]:
@@ -23,13 +29,28 @@ def _datasets(incomplete: str) -> list[str]:
     return completion.datasets(incomplete)
 
 
-def _option(*names: str, help: str, **more: Any) -> Any:
-    """An option that is also an environment variable: --dry-run is TRAJCLI_DRY_RUN."""
-    name = next(name for name in names if name.startswith("--"))
-    variable = "TRAJCLI_" + name.split("/")[0].lstrip("-").replace("-", "_").upper()
-    if "FILE:" in more.get("metavar", "") + help or "FILE[:" in more.get("metavar", "") + help:
+def _option(flag: str, metavar: str, help: str, short: str = "", **more: Any) -> Any:
+    """An option that is also an environment variable: --dry-run is TRAJCLI_DRY_RUN.
+
+    metavar: "" for a switch. Where FILE:DATASET may stand, the names in the file complete.
+    """
+    variable = "TRAJCLI_" + flag.lstrip("-").replace("-", "_").upper()
+    if re.search(r"FILE\[?:", metavar + help):
         more["autocompletion"] = _datasets
-    return typer.Option(*names, help=help, envvar=variable, show_envvar=False, **more)
+    names = [flag, short] if short else [flag]
+    more = {"metavar": metavar or None, "envvar": variable, "show_envvar": False, **more}
+    return typer.Option(*names, help=help, **more)
+
+
+def _argument(metavar: str, help: str, datasets: bool = False) -> Any:
+    """An argument; ``datasets``: the names in a file complete behind FILE: ."""
+    completion = _datasets if datasets else None
+    return typer.Argument(metavar=metavar, help=help, show_default=False, autocompletion=completion)
+
+
+def _out(metavar: str, help: str, **more: Any) -> Any:
+    """-o, of which there is no environment variable."""
+    return typer.Option("-o", "--out", metavar=metavar, help=help, show_default=False, **more)
 
 
 def _panel(title: str) -> Any:
@@ -39,21 +60,19 @@ def _panel(title: str) -> Any:
 
 Sources = Annotated[
     list[str],
-    typer.Argument(
-        metavar="SOURCE...",
-        help="FILE[:DATASET]; DATASET may hold *. .h5, .npy or .npz.",
-        show_default=False,
-        autocompletion=_datasets,
-    ),
+    _argument("SOURCE...", "FILE[:DATASET]; DATASET may hold *. .h5, .npy or .npz.", datasets=True),
 ]
+
+
+def _expanded(path: Path | None) -> Path | None:
+    """A path with ~ for the home folder, which shells do not expand behind ``--out=``."""
+    return None if path is None else Path(os.path.expanduser(path))
+
+
 Out = Annotated[
     Path,
-    typer.Option(
-        "-o",
-        "--out",
-        metavar="OUT",
-        show_default=False,
-        help="OUT.h5, OUT.npz, or OUT without ending: a folder of .npy files.",
+    _out(
+        "OUT", "OUT.h5, OUT.npz, or OUT without ending: a folder of .npy files.", callback=_expanded
     ),
 ]
 
@@ -61,92 +80,86 @@ Out = Annotated[
 _source_option = _panel("What is read")
 
 Layout = Annotated[
-    str | None,
+    LayoutName | None,
     _source_option(
         "--layout",
-        metavar="NAME",
-        help="Read files as robomimic, mimicgen, robosuite, libero, isaaclab, aloha, maniskill, "
-        "d4rl, minari, lerobot, or plain arrays. (default: what they are recognised as)",
+        "NAME",
+        "The family of the files: robomimic, mimicgen, robosuite, libero, isaaclab, aloha, "
+        "maniskill, d4rl, minari, lerobot; or plain arrays. (default: recognised)",
     ),
 ]
 FilterKey = Annotated[
     str | None,
-    _source_option(
-        "--filter-key", metavar="NAME", help="Only the trajectories listed in /mask/NAME."
-    ),
+    _source_option("--filter-key", "NAME", "Only the trajectories listed in /mask/NAME."),
 ]
 
 
 _mode_option = _panel("What is computed")
 
-Mode = Annotated[str, _mode_option("--mode", metavar="MODE", help=f"{_MODES}.")]
+Mode = Annotated[
+    ModeName | None,
+    _mode_option(
+        "--mode",
+        "MODE",
+        "acceleration (acc) | jerk | velocity | clique (position) | central | bspline | "
+        "teleport. (default: what the file says, else acceleration)",
+    ),
+]
 Scheme = Annotated[
-    str | None,
+    Literal["euler", "zoh", "foh"] | None,
     _mode_option(
         "--scheme",
-        metavar="SCHEME",
-        help="How sums treat the action between rows: euler|zoh|foh. (default: euler)",
+        "SCHEME",
+        "How sums treat the action between rows: euler|zoh|foh. (default: euler)",
     ),
 ]
 Ends = Annotated[
-    str | None,
-    _mode_option(
-        "--ends", metavar="ENDS", help="central, bspline: plan|recording|goal. (default: plan)"
-    ),
+    Literal["plan", "recording", "goal"] | None,
+    _mode_option("--ends", "ENDS", "central, bspline: plan|recording|goal. (default: plan)"),
 ]
-Degree = Annotated[
-    int | None, _mode_option("--degree", metavar="N", help="bspline: 3, 4 or 5. (default: 3)")
-]
+Degree = Annotated[int | None, _mode_option("--degree", "N", "bspline: 3, 4 or 5. (default: 3)")]
 Steps = Annotated[
-    int | None,
-    _mode_option("--steps", metavar="N", help="bspline: rows per knot interval. (default: 1)"),
+    int | None, _mode_option("--steps", "N", "bspline: rows per knot interval. (default: 1)")
 ]
 Frames = Annotated[
-    str | None,
+    Literal["full", "actions", "curobo"] | None,
     _mode_option(
-        "--frames",
-        metavar="FRAMES",
-        help="full (rows 0..H) | actions (1..H) | curobo (0..H-1). (default: full)",
+        "--frames", "FRAMES", "full (rows 0..H) | actions (1..H) | curobo (0..H-1). (default: full)"
     ),
 ]
 Convention = Annotated[
-    str | None,
+    Literal["standard", "curobo"] | None,
     _mode_option(
-        "--convention",
-        metavar="NAME",
-        help="standard, or curobo: match cuRobo 0.7. (default: standard)",
+        "--convention", "NAME", "standard, or curobo: match cuRobo 0.7. (default: standard)"
     ),
 ]
 Horizon = Annotated[
-    int,
-    _mode_option("--horizon", metavar="H", help="Actions per trajectory.", show_default=False),
+    int, _mode_option("--horizon", "H", "Actions per trajectory.", show_default=False)
 ]
 
 
 ToRate = Annotated[
-    float, _mode_option("--to", metavar="HZ", help="Rows per second to write.", show_default=False)
+    float, _mode_option("--to", "HZ", "Rows per second to write.", show_default=False)
 ]
 Method = Annotated[
-    str,
-    _mode_option(
-        "--method", metavar="NAME", help="hold | linear | ramp-and-hold | cubic | bspline."
-    ),
+    Literal["hold", "linear", "ramp-and-hold", "cubic", "bspline"],
+    _mode_option("--method", "NAME", "hold | linear | ramp-and-hold | cubic | bspline."),
 ]
 Hold = Annotated[
-    float,
-    _mode_option("--hold", metavar="SHARE", help="ramp-and-hold: share of the step that is held."),
+    float, _mode_option("--hold", "SHARE", "ramp-and-hold: share of the step that is held.")
 ]
-SplineDegree = Annotated[int, _mode_option("--degree", metavar="N", help="bspline: 3, 4 or 5.")]
+SplineDegree = Annotated[int, _mode_option("--degree", "N", "bspline: 3, 4 or 5.")]
 Limits = Annotated[
     Path,
     _mode_option(
         "--limits",
-        metavar="FILE",
-        help="A table per quantity, as in sample_data/limits.toml.",
+        "FILE",
+        "A table per quantity, as in sample_data/limits.toml.",
         show_default=False,
+        callback=_expanded,
     ),
 ]
-SlowerOnly = Annotated[bool, _mode_option("--slower-only", help="Never make a trajectory faster.")]
+SlowerOnly = Annotated[bool, _mode_option("--slower-only", "", "Never make a trajectory faster.")]
 
 
 _step_option = _panel("Time steps")
@@ -154,22 +167,17 @@ _step_option = _panel("Time steps")
 Dt = Annotated[
     str | None,
     _step_option(
-        "--dt",
-        metavar="DT",
-        help="SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file says)",
+        "--dt", "DT", "SECONDS, FILE:DATASET or FILE:DATASET@ATTR. (default: what the file says)"
     ),
 ]
-Rate = Annotated[float | None, _step_option("--rate", metavar="HZ", help="Steps per second.")]
+Rate = Annotated[float | None, _step_option("--rate", "HZ", "Steps per second.")]
 Times = Annotated[
-    str | None,
-    _step_option("--times", metavar="FILE:DATASET", help="Time stamps of the rows, in seconds."),
+    str | None, _step_option("--times", "FILE:DATASET", "Time stamps of the rows, in seconds.")
 ]
 RepeatedTimes = Annotated[
-    str,
+    Literal["error", "drop"],
     _step_option(
-        "--repeated-times",
-        metavar="WHAT",
-        help="Rows whose stamp repeats the one before: error | drop.",
+        "--repeated-times", "WHAT", "Rows whose stamp repeats the one before: error | drop."
     ),
 ]
 
@@ -180,23 +188,13 @@ MaxGap = Annotated[
     float | None,
     _recording_option(
         "--max-gap",
-        metavar="SECONDS",
-        help="Split where stamps are further apart; each piece is a trajectory of its own.",
+        "SECONDS",
+        "Split where stamps are further apart; each piece is a trajectory of its own.",
     ),
 ]
 WrapDofs = Annotated[
     str | None,
-    _recording_option(
-        "--wrap-dofs", metavar="LIST", help="Angles that wrap, like 3,5: made continuous first."
-    ),
-]
-Smooth = Annotated[
-    str | None,
-    _recording_option(
-        "--smooth",
-        metavar="NAMES",
-        help="Any of velocity,acceleration,jerk: five taps over rows, once they are differenced.",
-    ),
+    _recording_option("--wrap-dofs", "LIST", "Angles that wrap, like 3,5: made continuous first."),
 ]
 
 
@@ -206,74 +204,26 @@ Start = Annotated[
     str | None,
     _state_option(
         "--start",
-        metavar="START",
-        help="zero | first (a recording) | FILE:GROUP | FILE:DATASET. (default: in SOURCE)",
+        "START",
+        "zero | first (a recording) | NUMBERS | FILE[:GROUP] | FILE:DATASET. (default: in SOURCE)",
     ),
 ]
 FirstOrNone = Annotated[
-    str | None, _state_option("--start", metavar="first", help="The actions are a recording.")
+    str | None, _state_option("--start", "first", "The actions are a recording.")
 ]
 Goal = Annotated[
     str | None,
     _state_option(
-        "--goal",
-        metavar="GOAL",
-        help="zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)",
+        "--goal", "GOAL", "zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)"
     ),
 ]
 StartIndex = Annotated[
     str | None,
-    _state_option(
-        "--start-index", metavar="FILE:DATASET", help="[B]: which start state each trajectory uses."
-    ),
+    _state_option("--start-index", "FILE:DATASET", "[B]: which start state each trajectory uses."),
 ]
 GoalIndex = Annotated[
     str | None,
-    _state_option(
-        "--goal-index", metavar="FILE:DATASET", help="[B]: which goal state each trajectory uses."
-    ),
-]
-StartPosition = Annotated[
-    str | None,
-    _state_option(
-        "--start-position",
-        metavar="FILE:DATASET",
-        help="The parts of the start state one by one: [B, D] or [D].",
-    ),
-]
-StartVelocity = Annotated[
-    str | None,
-    _state_option("--start-velocity", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
-]
-StartAcceleration = Annotated[
-    str | None,
-    _state_option(
-        "--start-acceleration", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"
-    ),
-]
-StartJerk = Annotated[
-    str | None,
-    _state_option("--start-jerk", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
-]
-GoalPosition = Annotated[
-    str | None,
-    _state_option(
-        "--goal-position", metavar="FILE:DATASET", help="The parts of the goal state one by one."
-    ),
-]
-GoalVelocity = Annotated[
-    str | None,
-    _state_option("--goal-velocity", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
-]
-GoalAcceleration = Annotated[
-    str | None,
-    _state_option(
-        "--goal-acceleration", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"
-    ),
-]
-GoalJerk = Annotated[
-    str | None,
-    _state_option("--goal-jerk", metavar="FILE:DATASET", help="(default: in SOURCE, else 0)"),
+    _state_option("--goal-index", "FILE:DATASET", "[B]: which goal state each trajectory uses."),
 ]
 
 
@@ -283,128 +233,104 @@ Grad = Annotated[
     str | None,
     _gradient_option(
         "--grad",
-        metavar="FILE[:GROUP]",
-        help="Upstream gradients [B, T, D], named like the outputs; any of them.",
+        "FILE[:GROUP]",
+        "Upstream gradients [B, T, D], named like the outputs; any of them.",
     ),
 ]
 Cost = Annotated[
     str | None,
     _gradient_option(
         "--cost",
-        metavar="EXPRESSION",
-        help="Instead: the gradient of a weighted sum of squares, like velocity+0.1*jerk.",
+        "EXPRESSION",
+        "Instead: the gradient of a weighted sum of squares, like velocity+0.1*jerk.",
     ),
 ]
 GradFactor = Annotated[
-    float | None,
-    _gradient_option("--grad-factor", metavar="F", help="Multiply all gradients. (default: 1)"),
+    float | None, _gradient_option("--grad-factor", "F", "Multiply all gradients. (default: 1)")
 ]
 Wrt = Annotated[
     str | None,
-    _gradient_option(
-        "--wrt", metavar="NAMES", help="Any of actions,start,goal,dt. (default: all there are)"
-    ),
+    _gradient_option("--wrt", "NAMES", "Any of actions,start,goal,dt. (default: all there are)"),
 ]
 
 _output_option = _panel("Output")
 
 Write = Annotated[
-    str,
-    _output_option("--write", metavar="NAMES", help="Any of position,velocity,acceleration,jerk."),
+    str, _output_option("--write", "NAMES", "Any of position,velocity,acceleration,jerk.")
 ]
 Dtype = Annotated[
-    str | None,
-    _output_option("--dtype", metavar="TYPE", help="float32 | float64. (default: the input's)"),
+    Literal["float32", "float64"] | None,
+    _output_option("--dtype", "TYPE", "float32 | float64. (default: the input's)"),
 ]
 Units = Annotated[
     str | None,
     _output_option(
-        "--units",
-        metavar="UNIT",
-        help="Unit of the positions, like rad or m. (default: the input's)",
+        "--units", "UNIT", "Unit of the positions, like rad or m. (default: the input's)"
     ),
 ]
 Sparse = Annotated[
     bool,
     _output_option(
-        "--sparse",
-        help="Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape.",
+        "--sparse", "", "Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape."
     ),
 ]
 Pack = Annotated[
     bool,
     _output_option(
         "--pack",
-        help="Trajectories of different length in one array, padded with NaN, and their lengths. "
-        "(default: a group for each, as in the input)",
+        "",
+        "Trajectories of different length in one array, padded with NaN, and their lengths."
+        " (default: a group for each, as in the input)",
     ),
 ]
-Overwrite = Annotated[bool, _output_option("--overwrite", help="Replace OUT if it is there.")]
+Overwrite = Annotated[bool, _output_option("--overwrite", "", "Replace OUT if it is there.")]
 Compress = Annotated[
     int | None,
-    _output_option(
-        "--compress", metavar="LEVEL", help="Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual)."
-    ),
+    _output_option("--compress", "LEVEL", "Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual)."),
 ]
 Resume = Annotated[
     bool,
     _output_option(
-        "--resume", help="Go on where the same command was stopped; from the start if it was not."
+        "--resume", "", "Go on where the same command was stopped; from the start if it was not."
     ),
 ]
 Durable = Annotated[
-    bool, _output_option("--durable", help="Sync OUT to the disk before it appears.")
+    bool, _output_option("--durable", "", "Sync OUT to the disk before it appears.")
 ]
 
 
 _run_option = _panel("How it runs")
 
-Device = Annotated[str, _run_option("--device", metavar="DEVICE", help="auto|cpu|cuda|cuda:N.")]
-Backend = Annotated[str, _run_option("--backend", metavar="NAME", help="auto|native|triton|torch.")]
+Device = Annotated[str, _run_option("--device", "DEVICE", "auto|cpu|cuda|cuda:N.")]
+Backend = Annotated[
+    Literal["auto", "native", "triton", "torch"],
+    _run_option("--backend", "NAME", "auto|native|triton|torch."),
+]
 Memory = Annotated[
-    str,
-    _run_option("--memory", metavar="SIZE", help="Bound on working memory, beyond the libraries."),
+    str, _run_option("--memory", "SIZE", "Bound on working memory, beyond the libraries.")
 ]
 AllowNonfinite = Annotated[
-    bool, _run_option("--allow-nonfinite", help="Compute with NaN and Inf in the input.")
+    bool, _run_option("--allow-nonfinite", "", "Compute with NaN and Inf in the input.")
 ]
 AllowExternal = Annotated[
     bool,
     _run_option(
-        "--allow-external", help="Follow HDF5 links, storage and virtual datasets out of the file."
+        "--allow-external", "", "Follow HDF5 links, storage and virtual datasets out of the file."
     ),
 ]
 Untrusted = Annotated[
     bool,
-    _run_option(
-        "--untrusted", help="Read files in a child process with limits on time and memory."
-    ),
+    _run_option("--untrusted", "", "Read files in a child process with limits on time and memory."),
 ]
-DryRun = Annotated[bool, _run_option("--dry-run", help="Say what would be done, and stop.")]
-NoProgress = Annotated[bool, _run_option("--no-progress", help="No progress bar or lines.")]
-
-_share_option = _panel("Many machines: a share of the run each, into OUT.parts")
-
-ShardIndex = Annotated[
-    int | None,
-    _share_option(
-        "--shard-index",
-        metavar="I",
-        help="Do share I of N, from 0 on; trajcli status and merge go on from there. What is done "
-        "is skipped and what was stopped goes on, --resume or not; --overwrite replaces only parts "
-        "that other options made; --compress is for merge.",
-    ),
-]
-NumShards = Annotated[
-    int | None,
-    _share_option("--num-shards", metavar="N", help="How many shares; may differ next time."),
-]
+DryRun = Annotated[bool, _run_option("--dry-run", "", "Say what would be done, and stop.")]
 Shard = Annotated[
     str | None,
-    _share_option(
+    _run_option(
         "--shard",
-        metavar="auto",
-        help="auto: share and GPU as torchrun, a Slurm array, srun or mpirun number this process.",
+        "I/N",
+        "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from "
+        "there. auto or auto/N: as torchrun, a Slurm array, srun or mpirun number this "
+        "process.",
     ),
 ]
 
@@ -412,157 +338,100 @@ _look_option = _panel("What is looked at")
 
 _WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
 
-Index = Annotated[
-    str | None, _look_option("--index", metavar="WHICH", help=f"{_WHICH} (default: all)")
-]
+Index = Annotated[str | None, _look_option("--index", "WHICH", f"{_WHICH} (default: all)")]
 InspectIndex = Annotated[
-    str | None,
-    _look_option("--index", metavar="WHICH", help=f"{_WHICH} (default: all; --rows: the first)"),
+    str | None, _look_option("--index", "WHICH", f"{_WHICH} (default: all; --rows: the first)")
 ]
 PlotIndex = Annotated[
-    str | None,
-    _look_option(
-        "--index", metavar="WHICH", help=f"{_WHICH} (default: the first; --histogram: all)"
-    ),
+    str | None, _look_option("--index", "WHICH", f"{_WHICH} (default: the first; --histogram: all)")
 ]
 Dof = Annotated[
-    str | None,
-    _look_option("--dof", metavar="WHICH", help="Dofs, by number or name: 2,5. (default: all)"),
+    str | None, _look_option("--dof", "WHICH", "Dofs, by number or name: 2,5. (default: all)")
 ]
 Rows = Annotated[
     str | None,
-    _look_option(
-        "--rows", metavar="[WHICH]", help="List rows, number by number: all, or 17, or 0:10."
-    ),
-]
-Value = Annotated[
-    str | None,
-    _look_option(
-        "--value",
-        metavar="DATASET[I,J,K]",
-        help="Print one number and nothing else: position[3,-1,2]; of a .npy [3,-1,2].",
-    ),
+    _look_option("--rows", "[WHICH]", "List rows, number by number: all, or 17, or 0:10."),
 ]
 LimitsFile = Annotated[
     Path | None,
     _look_option(
         "--limits",
-        metavar="FILE",
-        help="Limits of the joints: .toml as in sample_data, or a URDF.",
-    ),
-]
-CheckedStart = Annotated[
-    str | None,
-    _look_option(
-        "--start",
-        metavar="START",
-        help="zero | FILE[:GROUP]: what row 0 must be. (default: what the file says, if found)",
+        "FILE",
+        "Limits of the joints: .toml as in sample_data, or a URDF.",
+        callback=_expanded,
     ),
 ]
 Full = Annotated[
-    bool, _look_option("--full", help="Look at all values of a large file, not at a sample.")
+    bool, _look_option("--full", "", "Look at all values of a large file, not at a sample.")
 ]
-
-Parts = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="PART...",
-        help="OUT.parts, or part files in it, or several such folders of one run.",
-        show_default=False,
-    ),
-]
-Divided = Annotated[
-    Path,
-    typer.Argument(metavar="OUT", help="OUT of the run, or OUT.parts.", show_default=False),
-]
+Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
 Virtual = Annotated[
     bool,
     _output_option(
         "--virtual",
-        help="OUT.h5 points at the parts, which must stay beside it; a part that is gone reads as "
-        "NaN. Of the parts only the sizes are checked.",
+        "",
+        "OUT.h5 refers to the values in the parts, unchecked; they must stay beside it, and"
+        " one that is gone reads as NaN.",
     ),
 ]
-FirstSource = Annotated[
-    str,
-    typer.Argument(
-        metavar="A",
-        help="FILE[:DATASET or :GROUP].",
-        show_default=False,
-        autocompletion=_datasets,
-    ),
-]
-SecondSource = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[B]",
-        help="The other; with --recompute, what A was computed from.",
-        show_default=False,
-        autocompletion=_datasets,
-    ),
-]
-Figure = Annotated[
-    Path,
-    typer.Option(
-        "-o", "--out", metavar="FIG", show_default=False, help="FIG.png, FIG.svg or FIG.pdf."
-    ),
-]
+FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].", datasets=True)]
+SecondSource = Annotated[str, _argument("B", "The other one.", datasets=True)]
+Figure = Annotated[Path, _out("FIG", "FIG.png, FIG.svg or FIG.pdf.")]
 OneSource = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="FILE[:DATASET or :GROUP]. .h5, .npy, .npz.",
-        show_default=False,
-        autocompletion=_datasets,
-    ),
+    str, _argument("SOURCE", "FILE[:DATASET or :GROUP]. .h5, .npy, .npz.", datasets=True)
 ]
-Export = Annotated[
-    Path,
-    typer.Option(
-        "-o",
-        "--out",
-        metavar="OUT",
-        show_default=False,
-        help="OUT.csv, OUT.rrd, OUT.npz or OUT.npy.",
-    ),
-]
+Export = Annotated[Path, _out("OUT", "OUT.csv, .parquet, .rrd, .npz, .npy or .h5.")]
 ExportRows = Annotated[
-    str | None, _look_option("--rows", metavar="WHICH", help="A run of rows: 0:10. (default: all)")
+    str | None, _look_option("--rows", "WHICH", "A run of rows: 0:10. (default: all)")
 ]
 Histogram = Annotated[
-    bool, _look_option("--histogram", help="The peaks of all trajectories, as a histogram.")
+    bool, _look_option("--histogram", "", "The peaks of all trajectories, as a histogram.")
 ]
 Title = Annotated[
     str | None,
     _output_option(
-        "--title",
-        metavar="TEXT",
-        help="Above the figure; '' for none. (default: files and trajectories)",
+        "--title", "TEXT", "Above the figure; '' for none. (default: files and trajectories)"
     ),
 ]
 _tolerance_option = _panel("What is allowed")
+Rtol = Annotated[float, _tolerance_option("--rtol", "R", "Apart by R times the larger of the two.")]
+Atol = Annotated[float, _tolerance_option("--atol", "A", "Apart by A, beside --rtol.")]
+Ulp = Annotated[float, _tolerance_option("--ulp", "N", "Or apart by N units in the last place.")]
+Json = Annotated[bool, _option("--json", "", "One JSON document on stdout; text on stderr.")]
+Quiet = Annotated[bool, _option("--quiet", "", "Only warnings and errors.", short="-q")]
+
+# inspect and check
+Verbose = Annotated[
+    bool, _look_option("--verbose", "", "List every trajectory that fails or differs.", short="-v")
+]
 Recompute = Annotated[
     bool,
-    _option("--recompute", help="Compare A with its own job done again, in a temporary folder."),
+    _look_option(
+        "--recompute",
+        "",
+        "Is it what its recorded command gives, to the bit? The sources must be where they were.",
+    ),
 ]
-Rtol = Annotated[
-    float, _tolerance_option("--rtol", metavar="R", help="Apart by R times the larger of the two.")
-]
-Atol = Annotated[float, _tolerance_option("--atol", metavar="A", help="Apart by A, beside --rtol.")]
-Ulp = Annotated[
-    float,
-    _tolerance_option("--ulp", metavar="N", help="Or apart by N units in the last place."),
+VelocityOf = Annotated[
+    str | None,
+    _look_option(
+        "--velocity-of",
+        "DATASET",
+        "Is SOURCE the derivative of these positions, of the same file or of FILE:DATASET?",
+    ),
 ]
 
-Json = Annotated[bool, _option("--json", help="One JSON document on stdout; text on stderr.")]
-Quiet = Annotated[bool, _option("--quiet", "-q", help="Only warnings and errors.")]
-Config = Annotated[
-    Path | None,
-    _option(
-        "--config",
-        metavar="FILE.toml",
-        is_eager=True,
-        callback=load_config,
-        help="Defaults for options, as option = value.",
+# integrate
+Dofs = Annotated[
+    str | None,
+    _source_option("--dofs", "WHICH", "Only these: 0:7, or 0,2,5, or names. (default: all)"),
+]
+Joints = Annotated[
+    str | None, _source_option("--joints", "NAMES", "What the dofs are called, in their order.")
+]
+SkipBad = Annotated[
+    bool,
+    _source_option(
+        "--skip-bad", "", "Leave out what cannot be integrated, list it, and exit with 1."
     ),
 ]

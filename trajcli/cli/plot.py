@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import Any
-
 import typer
 
 from trajcli.cli import options
@@ -35,60 +32,46 @@ def plot(
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
-    no_progress: options.NoProgress = False,
-    config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw a figure of trajectories, or of the peaks of a batch.
+    """Draw position, velocity, acceleration and jerk over time, as .png, .svg or .pdf.
 
-    Position, velocity, acceleration and jerk over time, of the first trajectory or those of
-    --index; several files over each other. Limits are bands, and what is beyond them is marked.
-    With --histogram the peaks of all of them, of positions the least and the largest.
-
+    Trajectories, and several files, are drawn over each other; limits are bands, and what is
+    beyond them is marked. With --histogram the peaks of all trajectories of one file, of positions
+    the least and the largest.
     Needs matplotlib: pip install matplotlib.
     """
+    from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
     from trajcli.files.limits import read_limits
-    from trajcli.files.opening import open_arrays
-    from trajcli.files.placing import new_file, refuse_input, refuse_place
-    from trajcli.files.source import expand_files, parse_source
-    from trajcli.views import drawing, figures
-    from trajcli.views.histograms import draw_peaks
-    from trajcli.views.motions import require_trajectories
+    from trajcli.files.reader import Files
+    from trajcli.views import figures
+    from trajcli.views.histogram import draw_peaks
+    from trajcli.views.plot import Line, Peaks, lines, panels, peaks, selections
 
     console = Console(json, quiet)
     figures.require_format(out)
     refuse_place(out, overwrite, folder=False)
-    library = figures.require_matplotlib()
-    sources = [found for text in source for found in expand_files(parse_source(text))]
-    given = [found.path for found in sources] + ([limits] if limits else [])
-    refuse_input(out, given)
+    matplotlib = figures.require_matplotlib()
     table = read_limits(limits) if limits else None
-    drawn: list[Any] = []
-    with ExitStack() as stack:
-        progress = stack.enter_context(Progress(not (no_progress or quiet), "blocks"))
-        for number, found in enumerate(sources):
-            file = stack.enter_context(open_arrays(found.path, allow_external, untrusted))
-            trajectories = require_trajectories(file, found)
+    with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
+        chosen = selections(files, source, index, dof, table)
+        refuse_input(out, [*files.paths(), *([limits] if limits else [])])
+        with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
+            drawn: list[Line] | list[Peaks]
             if histogram:
-                drawn += drawing.peaks_of(trajectories, number, index, dof, table, progress)
+                drawn = [peak for one in chosen for peak in peaks(one, progress)]
+                figure = draw_peaks(drawn, chosen, title)
             else:
-                drawn += drawing.lines_of(trajectories, number, index, dof, table)
-    with figures.settings(library):
-        figure = (draw_peaks if histogram else figures.draw_lines)(drawn, sources, title)
-        with new_file(out, overwrite) as hidden:
+                drawn = [line for one in chosen for line in lines(one)]
+                figure = figures.draw_lines(drawn, chosen, title)
             figures.save(figure, hidden, out.suffix)
-    _tell(console, out, drawn)
-
-
-def _tell(console: Console, out: Any, drawn: Any) -> None:
-    """What was drawn, and where it is."""
-    quantities = list(dict.fromkeys(one.quantity for one in drawn))
-    beyond = sum(one.outside for one in drawn)
-    limited = any(one.bounds is not None for one in drawn)
+    names = list(panels(drawn))
+    beyond = sum(one.beyond for one in drawn)
     size = out.stat().st_size
-    said = f"{out}: {', '.join(quantities)}, {bytes_text(size)}"
-    count = f"{counted(beyond, 'value')} beyond limits" if beyond else "no value beyond limits"
-    console.say(f"{said}, {count}" if limited else said)
-    report = {"out": str(out), "quantities": quantities, "bytes": size}
-    console.document({**report, "beyond_limits": beyond})
+    text = f"{out}: {', '.join(names)}, {bytes_text(size)}"
+    if any(one.bounds is not None for one in drawn):
+        count = f"{counted(beyond, 'value')}" if beyond else "no value"
+        text += f", {count} beyond limits"
+    console.say(text)
+    console.document({"out": str(out), "quantities": names, "bytes": size, "beyond_limits": beyond})

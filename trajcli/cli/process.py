@@ -8,27 +8,10 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn, TypeVar
-
-T = TypeVar("T")
+from typing import NoReturn
 
 _WHILE_LOADING = 100_000
-
-
-_ROOM = 1 << 15
-
-
-def roomy(function: Callable[[], T]) -> Callable[[], T]:
-    """The same function with all calls that it makes, and they make, in one piece of memory.
-
-    Python takes memory for calls in pieces of 16 KiB and gives a piece back as soon as it is left.
-    Imports go deep; where loops call to and fro across the end of a piece, that is most of what
-    they do. A frame as large as this one gets a piece of 512 KiB to itself and all above it.
-    """
-    function.__code__ = function.__code__.replace(co_stacksize=_ROOM)
-    return function
 
 
 def start() -> None:

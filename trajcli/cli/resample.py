@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 import typer
@@ -38,39 +39,22 @@ def resample(
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
-    config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write trajectories or actions at another rate, uniform, from the first row on.
 
-    SOURCE is a named array, or a file: its actions, else its position, velocity, acceleration
-    and jerk, each by itself. hold: each row until the next; linear; ramp-and-hold: the next row
-    is reached early, by --hold of the step; cubic: the spline through the rows; bspline: the rows
-    are control points.
+    SOURCE is a dataset, or a file: its actions, or, of one without any, its position, velocity,
+    acceleration and jerk, each by itself. hold: each row until the next; linear; ramp-and-hold:
+    the next row is reached early, by --hold of the step; cubic: the spline through the rows;
+    bspline: the rows are control points.
     """
+    typed = {**locals(), "sources": source}  # what has the name of a field is that field
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
     console = Console(json, quiet)
     report = run_resample(
-        ResampleRequest(
-            sources=source,
-            out=out,
-            to=to,
-            method=method,
-            hold=hold,
-            degree=degree,
-            layout=layout,
-            filter_key=filter_key,
-            dt=dt,
-            rate=rate,
-            times=times,
-            pack=pack,
-            overwrite=overwrite,
-            durable=durable,
-            allow_external=allow_external,
-            untrusted=untrusted,
-        )
+        ResampleRequest(**{field.name: typed[field.name] for field in fields(ResampleRequest)})
     )
     console.say(
         f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import typer
 
 from trajcli.cli import options
@@ -36,7 +38,6 @@ def retime(
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
-    config: options.Config = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -46,26 +47,12 @@ def retime(
     acceleration to a/s² and jerk to j/s³; positions stay. Below 1 a trajectory becomes faster,
     unless --slower-only.
     """
+    typed = {**locals(), "sources": source}  # what has the name of a field is that field
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
     console = Console(json, quiet)
     report = run_retime(
-        RetimeRequest(
-            sources=source,
-            out=out,
-            limits=limits,
-            slower_only=slower_only,
-            layout=layout,
-            filter_key=filter_key,
-            dt=dt,
-            rate=rate,
-            times=times,
-            pack=pack,
-            overwrite=overwrite,
-            durable=durable,
-            allow_external=allow_external,
-            untrusted=untrusted,
-        )
+        RetimeRequest(**{field.name: typed[field.name] for field in fields(RetimeRequest)})
     )
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")

@@ -4,32 +4,35 @@ from __future__ import annotations
 
 import fnmatch
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.source import natural_key
+
+T = TypeVar("T")
 
 NUMERIC_KINDS = "fiu"
 
 Block = Any
 """numpy.ndarray"""
+Numbers = range | npt.NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class StoredArray:
+class Dataset:
     """An array that lies in a file: its shape and type are known, its values are read on demand.
 
     ``where`` names it for messages ("file.h5:/actions"). ``read_rows(start, stop)`` returns the
-    rows start..stop along the first axis as a NumPy array (all of a scalar); ``read_steps(start,
-    stop, first, last)`` of these only first..last along the second axis, where a file has a way
-    to leave the others alone. ``origin(row)``: of an array put together from others, where a row
-    lies and its number there.
+    rows start..stop along the first axis as a NumPy array, which may be read-only; all of a
+    scalar. ``storage`` says how the values lie there.
     """
 
     where: str
@@ -38,8 +41,6 @@ class StoredArray:
     read_rows: Callable[[int, int], Block]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
-    read_steps: Callable[[int, int, int, int], Block] | None = None
-    origin: Callable[[int], tuple[str, int]] | None = None
 
     @property
     def ndim(self) -> int:
@@ -62,11 +63,25 @@ class StoredArray:
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Block:
         """Rows start..stop, of these first..last along the second axis."""
-        if self.read_steps is None:
-            return self.read_rows(start, stop)[:, first:last]
-        return self.read_steps(start, stop, first, last)
+        return self.read_rows(start, stop)[:, first:last]
 
-    def require_numeric(self) -> StoredArray:
+    def select(self, trajectories: Numbers, rows: Numbers) -> Dataset:
+        """Some trajectories of [B, T, ...], and of these some rows; read when they are needed."""
+        low, high = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
+        within = slice(None) if high - low == len(rows) else np.asarray(rows) - low
+
+        def read_rows(start: int, stop: int) -> Block:
+            chosen = np.asarray(trajectories[start:stop])
+            if not len(chosen):
+                return np.empty((0, len(rows), *self.shape[2:]), self.dtype)
+            runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)  # read at once
+            blocks = [self.read_part(int(run[0]), int(run[-1]) + 1, low, high) for run in runs]
+            return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[:, within]
+
+        shape = (len(trajectories), len(rows), *self.shape[2:])
+        return replace(self, shape=shape, read_rows=read_rows, storage="part of an array")
+
+    def require_numeric(self) -> Dataset:
         """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""
         if self.numeric:
             return self
@@ -89,31 +104,123 @@ def _type_name(dtype: np.dtype[Any]) -> str:
 
 def unreadable(where: object, expected: str, error: Exception) -> Fault:
     """The fault of a file that a library could not read."""
-    return Fault("cannot be read", str(where), expected, str(error) or type(error).__name__)
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return Fault("cannot be read", str(where), expected, reason)
+
+
+class OpenFiles:
+    """Files of which only so many are open at a time: one more closes the one opened first.
+
+    That one is opened again when something of it is read. ``lock`` is held while a file is used,
+    so that no other thread closes it. ``memory``: bytes that arrays which are unpacked as a whole
+    may take in all files, 64 MiB at least.
+    """
+
+    def __init__(self, memory: int = 4 << 30, limit: int = 64) -> None:
+        self._memory, self._limit = max(memory, 64 << 20), limit
+        self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
+        self.lock = threading.RLock()
+
+    def add(self, file: ArrayFile) -> None:
+        """Count a file that has been opened."""
+        self._files[file] = 0
+        while len(self._files) > self._limit:
+            next(iter(self._files)).close()
+
+    def hold(self, file: ArrayFile, size: int, where: str) -> None:
+        """Make room for what a file unpacks; raises InputError where there is not so much."""
+        self._files[file] += size
+        others = (other for other in list(self._files) if other is not file)
+        while sum(self._files.values()) > self._memory:
+            other = next(others, None)
+            if other is None:
+                expected, found = f"at most {self._memory} bytes", f"{self._files[file]} bytes"
+                hint = "a larger --memory, or an archive that is not packed: numpy.savez"
+                raise InputError(Fault("too large to be unpacked", where, expected, found, hint))
+            other.close()
+
+    def remove(self, file: ArrayFile) -> None:
+        """Forget a file that has been closed."""
+        self._files.pop(file, None)
 
 
 class ArrayFile(ABC):
-    """An open file of named arrays. Close it, or use it in a ``with`` statement."""
+    """A file of named arrays. Close it, or use it in a ``with`` statement.
 
-    __slots__ = ("_path", "family", "outside")  # there may be very many
+    Reading from it opens it again. What a reader opens comes from :meth:`begin`. ``failures`` are
+    what its library raises over a damaged file, of which ``expected`` says what it should be;
+    ``slash`` is what names begin with in messages.
+    """
 
-    def __init__(self, path: Path | str, family: str) -> None:
-        self._path = path
+    failures: tuple[type[Exception], ...] = (OSError,)
+    expected = "a readable file"
+    slash = ""
+
+    def __init__(self, path: Path, family: str) -> None:
+        self.path = path
         self.family = family
         self.outside: list[str] = []
         """Other files that reading this one led to."""
+        self._handle: Any = None
+        self._stamp: tuple[int, int] | None = None
+        self.pool = OpenFiles()
+
+    def begin(self) -> Any:
+        """Open the file: an object with a method ``close``."""
+        raise NotImplementedError
+
+    def opened(self) -> Any:
+        """What :meth:`begin` gave, opened again where it was closed.
+
+        Raises InputError where the file is another than it was.
+        """
+        if self._handle is not None:
+            return self._handle
+        with self.lock:
+            try:
+                now = self.path.stat()
+            except OSError as error:
+                raise InputError(unreadable(self.path, "a readable file", error)) from None
+            stamp = now.st_size, now.st_mtime_ns
+            if self._stamp not in (None, stamp):
+                hint = "another program writes it: run again when it is done"
+                raise InputError(Fault("changed while it was read", str(self.path), hint=hint))
+            self._handle, self._stamp = self.safely("", self.begin), stamp
+            self.pool.add(self)
+            return self._handle
+
+    def safely(self, name: str, read: Callable[[], T], expected: str = "") -> T:
+        """What a function reads of the file, or of the dataset or group of this name.
+
+        Raises InputError for what the format's library raises over a damaged file.
+        """
+        with self.lock:
+            try:
+                return read()
+            except InputError:
+                raise
+            except self.failures as error:
+                where = f"{self.path}:{self.slash}{name}" if name else self.path
+                raise InputError(unreadable(where, expected or self.expected, error)) from None
 
     @property
-    def path(self) -> Path:
-        """Where it lies."""
-        return self._path if isinstance(self._path, Path) else Path(self._path)
+    def lock(self) -> threading.RLock:
+        """Held while the open file is used."""
+        return self.pool.lock
+
+    def share(self, pool: OpenFiles) -> None:
+        """Be one of these files, of which only some are open."""
+        self.pool.remove(self)
+        self.pool = pool
+        if self._handle is not None:
+            pool.add(self)
 
     @abstractmethod
     def names(self) -> list[str]:
         """The datasets, in natural order, without a leading slash."""
 
     @abstractmethod
-    def get(self, name: str) -> StoredArray | None:
+    def get(self, name: str) -> Dataset | None:
         """The dataset of this name, None if there is none.
 
         Raises InputError for one that must not or cannot be read.
@@ -129,9 +236,9 @@ class ArrayFile(ABC):
         inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
         return list(dict.fromkeys(name.split("/")[0] for name in inside))
 
-    def places(self) -> Mapping[str, int]:
-        """Of the datasets whose numbers lie in the file as they are, in one piece, where."""
-        return {}
+    def dims(self, name: str) -> tuple[str, ...]:
+        """The names of the dimensions of a dataset; none where the format has no names."""
+        return ()
 
     def dof_names(self) -> list[str] | None:
         """Names of the joints, where the format keeps them apart from its datasets."""
@@ -141,8 +248,13 @@ class ArrayFile(ABC):
         """Whether datasets lie under this name."""
         return any(other.startswith(name.strip("/") + "/") for other in self.names())
 
-    def close(self) -> None:  # noqa: B027
-        """Let go of the file; nothing to do for formats that hold none open."""
+    def close(self) -> None:
+        """Close the file; reading from it opens it again."""
+        with self.lock:
+            handle, self._handle = self._handle, None
+            self.pool.remove(self)
+            if handle is not None:
+                handle.close()
 
     def __enter__(self) -> ArrayFile:
         return self
@@ -150,7 +262,7 @@ class ArrayFile(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def require(self, name: str) -> StoredArray:
+    def require(self, name: str) -> Dataset:
         """The dataset of this name; raises InputError naming the near ones if there is none."""
         found = self.get(name)
         if found is not None:
@@ -162,13 +274,9 @@ class ArrayFile(ABC):
         import difflib
 
         names = self.names()
-        near = difflib.get_close_matches(name.strip("/"), names, 5, 0.4) or names[:8]
-        if not names:
-            found = "a file without datasets"
-        elif len(near) < len(names):
-            found = f"{', '.join(near)} (of {len(names)} datasets)"
-        else:
-            found = ", ".join(near)
+        near = difflib.get_close_matches(name.strip("/"), names[:2000], 5, 0.4) or names[:8]
+        more = f" (of {len(names)} datasets)" if len(near) < len(names) else ""
+        found = ", ".join(near) + more if names else "a file without datasets"
         hint = f"trajcli inspect {self.path} lists them; name one as FILE:DATASET"
         return Fault("no such dataset", f"{self.path}:{name}", "a dataset in the file", found, hint)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.placing import remove
+from trajcli.files.atomic_output import remove
 
 _HEAD = "journal"
 """The array that holds it as text."""

@@ -3,69 +3,77 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files.arrays import unreadable
 from trajcli.files.schema import QUANTITIES
 
-_LARGEST = 32 << 20
-_FORGIVEN = {4: 1e-6, 8: 1e-9}
-"""A share of the limit that rounding may add, by bytes of a value."""
+_LARGEST_BYTES = 4 << 20
+_ROUNDING = {4: 1e-6, 8: 1e-9}
+"""The share of a limit that is forgiven, by bytes of a value."""
+
+Table = tuple[Sequence[float], Sequence[float]]
+"""Lower and upper limits, one per joint."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lower and upper limits of one quantity, one per dof; infinite where there is none.
+    """Lower and upper limits [D] of one quantity; infinite where there is none.
 
     ``slack``: the share of ``size`` that is forgiven, because a motion planned to its limits
     passes them by its rounding.
     """
 
-    lower: Any
-    upper: Any
-    slack: float = _FORGIVEN[8]
+    lower: npt.NDArray[np.float64]
+    upper: npt.NDArray[np.float64]
+    slack: float = _ROUNDING[8]
 
     @property
-    def size(self) -> Any:
+    def size(self) -> npt.NDArray[np.float64]:
         """What an excess is measured by: the larger limit of each dof."""
-        sides = [
-            np.where(np.isfinite(side), np.abs(side), 0.0) for side in (self.lower, self.upper)
-        ]
-        largest = np.maximum(*sides)
+        sides = np.abs(np.stack([self.lower, self.upper]))
+        largest = np.where(np.isfinite(sides), sides, 0.0).max(axis=0)
         return np.where(largest > 0, largest, 1.0)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that a file gives: per quantity, by joint."""
+    """The limits that a file gives: by quantity, for each joint."""
 
     path: Path
     joints: Sequence[str] | None
-    tables: Mapping[str, tuple[Sequence[float], Sequence[float]]]
+    tables: Mapping[str, Table]
 
     def bounds(self, dofs: Sequence[str], itemsize: int = 8) -> dict[str, Bounds]:
-        """Those of some dofs, by name, else by number; raises InputError where neither fits."""
+        """Those of some dofs, by name; data without names has the first joints, in order.
+
+        itemsize: bytes of a stored value. Raises InputError where names or numbers do not fit.
+        """
         order = self._order(dofs)
-        slack = _FORGIVEN.get(itemsize, _FORGIVEN[4])
+        slack = _ROUNDING.get(itemsize, _ROUNDING[4])
         return {
-            name: Bounds(
-                np.array([lower[i] for i in order]), np.array([upper[i] for i in order]), slack
-            )
+            name: Bounds(np.array(lower)[order], np.array(upper)[order], slack)
             for name, (lower, upper) in self.tables.items()
         }
 
     def _order(self, dofs: Sequence[str]) -> list[int]:
+        """The number of the joint of each dof."""
         count = len(next(iter(self.tables.values()))[0]) if self.tables else 0
         if self.joints is not None and set(dofs) <= set(self.joints):
             return [list(self.joints).index(name) for name in dofs]
-        numbered = all(name.isdecimal() for name in dofs)  # no names in the data
-        if count == len(dofs) and (numbered or self.joints is None):
-            return list(range(count))
+        unnamed = all(name.isdecimal() for name in dofs)
+        # a URDF goes on with the joints of a gripper
+        if (unnamed or self.joints is None) and (
+            count == len(dofs) or (count > len(dofs) and self.joints is not None)
+        ):
+            return list(range(len(dofs)))
         raise InputError(
             Fault(
                 "limits of other joints",
@@ -80,37 +88,41 @@ class Limits:
 def read_limits(path: Path) -> Limits:
     """Limits from a .toml or .urdf file; raises InputError for what is neither or not right."""
     try:
-        if path.stat().st_size > _LARGEST:
-            raise InputError(Fault("too large for limits", str(path), f"at most {_LARGEST} bytes"))
-        data = path.read_bytes()
+        if not path.is_file() and path.exists():
+            raise InputError(Fault("not a regular file", str(path), "a file of limits"))
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST_BYTES + 1)
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(Fault("cannot be read", str(path), "a file of limits", reason)) from None
+        raise InputError(unreadable(path, "a file of limits", error)) from None
+    if len(data) > _LARGEST_BYTES:
+        expected = f"at most {_LARGEST_BYTES} bytes"
+        raise InputError(Fault("too large for limits", str(path), expected))
     return _from_urdf(path, data) if data.lstrip()[:1] == b"<" else _from_toml(path, data)
 
 
 def _from_toml(path: Path, data: bytes) -> Limits:
-    from trajcli.files.toml import parse_toml
-
-    table = parse_toml(data, str(path))
+    table = _parse_toml(path, data)
     names = table.get("joint_names")
     faults = []
-    if names is not None and not _texts(names):
+    if names is not None and not _all(names, str):
         faults.append(Fault("not names", f"{path}: joint_names", "a list of strings", repr(names)))
         names = None
-    tables: dict[str, tuple[list[float], list[float]]] = {}
-    for name in QUANTITIES:
-        if name not in table:
-            continue
+    tables: dict[str, Table] = {}
+    for name in (name for name in QUANTITIES if name in table):
+        where = f"{path}: [{name}]"
         sides = _sides(table[name])
         if sides is None:
             expected = "upper (and lower, if it is not its negative): one number per joint"
-            faults.append(
-                Fault("not limits", f"{path}: [{name}]", expected, repr(table[name])[:200])
-            )
+            faults.append(Fault("not limits", where, expected, repr(table[name])[:200]))
             continue
-        counts = [len(names)] if names is not None else [len(v[0]) for v in tables.values()]
-        faults += _table_faults(f"{path}: [{name}]", *sides, *counts[:1])
+        count = len(names) if names is not None else len(next(iter(tables.values()), sides)[1])
+        if len(sides[1]) != count:
+            found = str(len(sides[1]))
+            faults.append(Fault("wrong number of limits", where, f"{count}, one per joint", found))
+        for i, (lower, upper) in enumerate(zip(*sides, strict=True)):
+            if not lower <= upper:
+                what, found = "limits that nothing can keep", f"{lower} and {upper}"
+                faults.append(Fault(what, f"{where}, joint {i}", "lower <= upper", found))
         tables[name] = sides
     if not tables and not faults:
         expected = f"tables {', '.join(f'[{name}]' for name in QUANTITIES)}"
@@ -120,68 +132,70 @@ def _from_toml(path: Path, data: bytes) -> Limits:
     return Limits(path, names, tables)
 
 
-def _sides(own: Any) -> tuple[list[float], list[float]] | None:
+def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        try:
+            import tomli as tomllib
+        except ImportError:
+            hint = "pip install tomli, or use Python 3.11 or later"
+            raise UsageError(Fault("no reader for TOML here", str(path), hint=hint)) from None
+    try:
+        table: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+        return table
+    except (ValueError, RecursionError) as error:
+        raise InputError(unreadable(path, "a TOML file", error)) from None
+
+
+def _sides(table: Any) -> Table | None:
     """Lower and upper of a table; one alone is symmetric. None for what is no such table."""
-    if not isinstance(own, dict) or not {"lower", "upper"} & set(own):
+    if not isinstance(table, dict) or not {"lower", "upper"} & set(table):
         return None
-    given = {side: own[side] for side in ("lower", "upper") if side in own}
-    if not all(_numbers(values) for values in given.values()):
+    stated = {side: table[side] for side in ("lower", "upper") if side in table}
+    if not all(values and _all(values, int, float) for values in stated.values()):
         return None
-    upper = given.get("upper") or [-value for value in given["lower"]]
-    lower = given.get("lower") or [-value for value in given["upper"]]
-    if len(lower) != len(upper):
+    try:
+        numbers = {side: [float(value) for value in values] for side, values in stated.items()}
+    except OverflowError:  # an integer of hundreds of digits
         return None
-    return [float(v) for v in lower], [float(v) for v in upper]
+    upper = numbers["upper"] if "upper" in numbers else [-value for value in numbers["lower"]]
+    lower = numbers["lower"] if "lower" in numbers else [-value for value in numbers["upper"]]
+    fits = len(lower) == len(upper) and not any(map(math.isnan, lower + upper))
+    return (lower, upper) if fits else None
 
 
-def _table_faults(
-    where: str, lower: Sequence[float], upper: Sequence[float], count: int | None = None
-) -> Iterator[Fault]:
-    if count is not None and len(upper) != count:
-        yield Fault("wrong number of limits", where, f"{count}, one per joint", str(len(upper)))
-    for i, (a, b) in enumerate(zip(lower, upper, strict=True)):
-        if not a <= b:
-            what = "limits that nothing can keep"
-            yield Fault(what, f"{where}, joint {i}", "lower <= upper", f"{a} and {b}")
+def _all(values: Any, *kinds: type) -> bool:
+    """Whether this is a list of such values; true and false are no numbers."""
+    return isinstance(values, list) and all(
+        isinstance(value, kinds) and not isinstance(value, bool) for value in values
+    )
 
 
 def _from_urdf(path: Path, data: bytes) -> Limits:
-    from xml.parsers import expat
+    from xml.etree import ElementTree
 
     joints: dict[str, tuple[float, float, float]] = {}
-    inside: list[tuple[str, str]] = []
     faults: list[Fault] = []
-
-    def declared(*_: Any) -> int:
-        raise ValueError("a document type: entities are not read")
-
-    def begun(tag: str, attributes: dict[str, str]) -> None:
-        if tag == "joint" and attributes.get("type") in ("revolute", "prismatic", "continuous"):
-            inside[:] = [(attributes.get("name", ""), attributes["type"])]
-            joints[inside[0][0]] = (-math.inf, math.inf, math.inf)
-        elif tag == "limit" and inside:
-            name, kind = inside[0]
-            try:
-                joints[name] = _urdf_limit(kind, attributes)
-            except ValueError:
-                where = f"{path}: joint {name}, <limit>"
-                faults.append(
-                    Fault("not numbers", where, "lower, upper, velocity", str(attributes))
-                )
-
-    def ended(tag: str) -> None:
-        if tag == "joint":
-            inside.clear()
-
-    parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = declared
-    parser.ExternalEntityRefHandler = declared
-    parser.StartElementHandler, parser.EndElementHandler = begun, ended
     try:
-        parser.Parse(data, True)
-    except (expat.ExpatError, ValueError) as error:
-        raise InputError(Fault("cannot be read", str(path), "a URDF", str(error))) from None
-    if not joints:
+        if b"<!" in data.replace(b"<!--", b""):
+            raise ValueError("a document type: entities are not read")
+        moving = [
+            joint
+            for joint in ElementTree.fromstring(data).iter("joint")
+            if joint.get("type") in ("revolute", "prismatic", "continuous")
+        ]
+    except (ElementTree.ParseError, LookupError, ValueError) as error:
+        raise InputError(unreadable(path, "a URDF", error)) from None
+    for joint in moving:
+        name, limit = joint.get("name", ""), joint.find("limit")
+        try:
+            joints[name] = _urdf_limit(joint.get("type"), {} if limit is None else limit.attrib)
+        except ValueError:
+            where = f"{path}: joint {name}, <limit>"
+            found = str(limit.attrib if limit is not None else "")
+            faults.append(Fault("not numbers", where, "lower, upper, velocity", found))
+    if not moving:
         faults.append(Fault("no limits in it", str(path), "<joint> with <limit>", "none"))
     if faults:
         raise InputError(*faults)
@@ -190,23 +204,12 @@ def _from_urdf(path: Path, data: bytes) -> Limits:
     return Limits(path, list(joints), tables)
 
 
-def _urdf_limit(kind: str, attributes: Mapping[str, str]) -> tuple[float, float, float]:
+def _urdf_limit(kind: str | None, limit: Mapping[str, str]) -> tuple[float, float, float]:
     """Lower, upper, speed; a continuous joint has no ends, an absent one is 0 in a URDF."""
-    speed = float(attributes.get("velocity", "inf"))
-    if kind == "continuous":
+    speed = float(limit.get("velocity", "inf"))
+    if kind == "continuous" or not limit:
         return -math.inf, math.inf, speed
-    lower, upper = float(attributes.get("lower", "0")), float(attributes.get("upper", "0"))
+    lower, upper = float(limit.get("lower", "0")), float(limit.get("upper", "0"))
     if not (lower <= upper and speed >= 0):
-        raise ValueError
+        raise ValueError("limits that nothing can keep")
     return lower, upper, speed
-
-
-def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(item, (int, float)) and not isinstance(item, bool) and item == item
-        for item in value
-    )

@@ -1,61 +1,78 @@
-"""Files as memory: where that is safe, values are read without a copy.
+"""The bytes of a file as arrays: small ones are read, large ones mapped where that is safe.
 
-Only on local file systems that keep the space they have promised: on others a mapped page can
-vanish, which ends a process by a signal. There, plain reads do the work.
+Only local file systems that keep the space they have promised are safe: on others a mapped page
+can vanish, which ends a process by a signal.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import mmap
 import os
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
-_SMALL_BYTES, _FEW_RUNS = 1 << 20, 64
+_SMALL_BYTES = 1 << 20
+"""Less is read: mapping it would bring the megabytes around it into memory."""
 
 
-def map_array(path: Path, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]) -> Any:
-    """Values in a file as a read-only array; None where they cannot be mapped safely."""
-    count = int(np.prod(shape, dtype=object))
-    if not count or not is_safe(path) or os.path.getsize(path) < offset + count * dtype.itemsize:
-        return None
-    try:
-        return np.memmap(path, dtype, "r", offset, shape)
-    except (OSError, ValueError):
-        return None
+class FileBytes:
+    """The bytes of an open file. An array stays valid when it is closed."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_RDONLY)
+        self._map: mmap.mmap | None = None
 
-def part_of(mapped: Any, path: Path, offset: int, part: tuple[int, int, int, int]) -> Any:
-    """Entries start..stop of the first axis, of each first..last of the second.
+    @property
+    def size(self) -> int:
+        """How many there are, now."""
+        return os.fstat(self._descriptor).st_size
 
-    A small part is read, not mapped: a page would bring megabytes around it along, which looks
-    here and there have no use for. Raises InputError where the file has become shorter.
-    """
-    start, stop, first, last = part
-    values = mapped[start:stop, first:last]
-    whole = (first, last) == (0, mapped.shape[1])
-    if values.nbytes > _SMALL_BYTES or (not whole and len(values) > _FEW_RUNS):
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> npt.NDArray[Any]:
+        """Values that lie behind each other from an offset on; mapped ones are read-only.
+
+        Raises InputError where the file ends before them.
+        """
+        size = math.prod(shape) * dtype.itemsize
+        values: npt.NDArray[Any]
+        if size > _SMALL_BYTES and is_safe(self._path):
+            with contextlib.suppress(OSError):  # no room in the address space
+                self._map = self._map or mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+            if self._map is not None and offset + size <= len(self._map):
+                values = np.ndarray(shape, dtype, self._map, offset)
+                return values
+        values = np.empty(shape, dtype)
+        view: Any = memoryview(values.reshape(-1).view(np.uint8)) if size else b""  # type: ignore[arg-type]
+        while len(view):
+            count = os.preadv(self._descriptor, [view], offset)
+            if not count:
+                raise InputError(shortened(str(self._path), offset + len(view), self.size))
+            view, offset = view[count:], offset + count
         return values
-    per_row = mapped.nbytes // max(len(mapped), 1)
-    per_step = per_row // max(mapped.shape[1], 1)
-    read = np.empty(values.shape, values.dtype)
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        for i, run in enumerate([read] if whole else read):
-            view = memoryview(run).cast("B") if run.size else b""
-            _fill(descriptor, view, offset + (start + i) * per_row + first * per_step)
-    except EOFError:
-        size = os.fstat(descriptor).st_size
-        raise InputError(shortened(str(path), offset + mapped.nbytes, size)) from None
-    finally:
-        os.close(descriptor)
-    return read
+
+    def rows(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
+    ) -> npt.NDArray[Any]:
+        """Rows start..stop of an array of this shape; all of one without dimensions."""
+        if not shape:
+            return self.array(dtype, shape, offset)
+        start, stop, _ = slice(start, stop).indices(shape[0])
+        per_row = math.prod(shape[1:]) * dtype.itemsize
+        return self.array(dtype, (max(stop - start, 0), *shape[1:]), offset + start * per_row)
+
+    def close(self) -> None:
+        """Close the file; arrays that are in use keep what they map."""
+        os.close(self._descriptor)
+        self._map = None
 
 
 def shortened(path: str, before: int, now: int) -> Fault:
@@ -65,22 +82,14 @@ def shortened(path: str, before: int, now: int) -> Fault:
     return Fault("became shorter while it was read", path, expected, f"{now} bytes", hint)
 
 
-def _fill(descriptor: int, view: Any, at: int) -> None:
-    while len(view):
-        count = os.preadv(descriptor, [view], at)
-        if not count:
-            raise EOFError
-        view, at = view[count:], at + count
-
-
 def is_safe(path: Path) -> bool:
-    """Whether a file lies on a file system whose pages can be trusted."""
-    return _file_system(os.path.realpath(path.parent if not path.exists() else path)) in _SAFE
+    """Whether a file lies on a file system whose mapped pages can be trusted."""
+    return _file_system(os.path.dirname(os.path.realpath(path))) in _SAFE
 
 
 @cache
-def _file_system(path: str) -> str:
-    """The type of the file system that holds a path; "" where it cannot be known."""
+def _file_system(folder: str) -> str:
+    """The type of the file system that holds a folder; "" where it cannot be known."""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
             lines = [line.split() for line in file]
@@ -89,7 +98,7 @@ def _file_system(path: str) -> str:
     best, kind = "", ""
     for _, place, name, *_ in lines:
         place = place.replace("\\040", " ")
-        inside = path == place or path.startswith(place.rstrip("/") + "/")
+        inside = folder == place or folder.startswith(place.rstrip("/") + "/")
         if inside and len(place) >= len(best):
             best, kind = place, name
     return kind

@@ -8,83 +8,97 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, StoredArray, unreadable
-
-SIGNATURE = b"PAR1"
+from trajcli.files.arrays import ArrayFile, Dataset
 
 
 class ParquetFile(ArrayFile):
     """A Parquet file; its columns are arrays [rows] or [rows, D]. Needs pyarrow.
 
-    A row group is read at a time, and the last one kept.
+    A row group is read at a time, and the last one of every column stays in memory.
     """
+
+    expected = "an intact Parquet file"
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "parquet")
         try:
             import pyarrow as arrow
-            from pyarrow import parquet
         except ImportError:
-            hint = "pip install pyarrow"
             what = "Parquet is read by pyarrow, which is not installed"
-            raise InputError(Fault(what, str(path), hint=hint)) from None
-        self._faults = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
-        try:
-            self._file = parquet.ParquetFile(path, memory_map=False)
-            self._schema = self._file.schema_arrow
-            counts = [
-                self._file.metadata.row_group(k).num_rows for k in range(self._file.num_row_groups)
-            ]
-        except self._faults as error:
-            raise InputError(unreadable(path, "an intact Parquet file", error)) from None
+            raise InputError(Fault(what, str(path), hint="pip install pyarrow")) from None
+        self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
+        self._datasets: dict[str, Dataset] = {}
+        self._columns, counts = self.safely("", self._contents)
         self._edges = np.cumsum([0, *counts])
-        self._last: tuple[str, int, Any] | None = None
+
+    def begin(self) -> _Handle:
+        return _Handle(self.path)
+
+    def _contents(self) -> tuple[list[str], list[int]]:
+        """The columns, and the rows of each row group."""
+        file = self.opened().file
+        groups = (file.metadata.row_group(k) for k in range(file.num_row_groups))
+        return list(file.schema_arrow.names), [group.num_rows for group in groups]
 
     def names(self) -> list[str]:
-        return list(self._schema.names)
+        return list(self._columns)
 
     def children(self, group: str = "") -> list[str]:
         return [] if group.strip("/") else self.names()
 
-    def get(self, name: str) -> StoredArray | None:
-        if name.strip("/") not in self._schema.names:
-            return None
+    def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
+        if name in self._columns and name not in self._datasets:
+            self._datasets[name] = self._described(name)
+        return self._datasets.get(name)
+
+    def _described(self, name: str) -> Dataset:
         where = f"{self.path}:{name}"
         rows = int(self._edges[-1])
         first = self._group(name, 0, where) if rows else np.zeros(0)
+        inner, dtype = first.shape[1:], first.dtype
 
         def read_rows(start: int, stop: int) -> Any:
-            parts = [first[:0]]
+            parts = [np.zeros((0, *inner), dtype)]
             begin = int(np.searchsorted(self._edges, start, "right")) - 1
             for k in range(max(begin, 0), len(self._edges) - 1):
                 if self._edges[k] >= stop:
                     break
                 values = self._group(name, k, where)
-                if values.shape[1:] != first.shape[1:]:
+                if values.shape[1:] != inner:
                     raise InputError(_uneven(where))
                 low = int(self._edges[k])
                 parts.append(values[max(start - low, 0) : stop - low])
             return np.concatenate(parts)
 
-        return StoredArray(
-            where, (rows, *first.shape[1:]), first.dtype, read_rows, storage="columns"
-        )
-
-    def close(self) -> None:
-        self._file.close()
+        return Dataset(where, (rows, *inner), dtype, read_rows, storage="columns")
 
     def _group(self, name: str, number: int, where: str) -> Any:
         """The values of a column in a row group."""
-        if self._last is not None and self._last[:2] == (name, number):
-            return self._last[2]
-        try:
-            column = self._file.read_row_group(number, columns=[name]).column(0)
-            values = _values(column.combine_chunks(), where)
-        except self._faults as error:
-            raise InputError(unreadable(where, "numbers, or lists of them", error)) from None
-        self._last = (name, number, values)
-        return values
+
+        def read() -> Any:
+            handle = self.opened()
+            if handle.last.get(name, (None,))[0] != number:
+                column = handle.file.read_row_group(number, columns=[name]).column(0)
+                handle.last[name] = number, _values(column.combine_chunks(), where)
+            return handle.last[name][1]
+
+        return self.safely(name, read, "numbers, or lists of them")
+
+
+class _Handle:
+    """An open Parquet file, and of each column the row group read last."""
+
+    def __init__(self, path: Path) -> None:
+        from pyarrow import parquet
+
+        self.file = parquet.ParquetFile(path, memory_map=False)
+        self.last: dict[str, tuple[int, Any]] = {}
+
+    def close(self) -> None:
+        """Close it."""
+        self.file.close()
+        self.last.clear()
 
 
 def _values(column: Any, where: str) -> Any:

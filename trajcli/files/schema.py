@@ -14,25 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 _PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}
-_LONG_NAMES = {
-    "position": "joint position",
-    "velocity": "joint velocity",
-    "acceleration": "joint acceleration",
-    "jerk": "joint jerk",
-}
-
-
 RECORDED_START = "the recording's first row"
 """What the attribute ``start`` of an output says where the actions were a recording."""
-
-
 RECORDED_ROW = "first row of each"
 """What it says where the start was looked up in what was recorded beside the actions."""
-
-
 _POSITION_UNITS = ("rad", "deg", "degree", "degrees", "°", "rev", "m", "mm", "cm")
 _DERIVED = r"([A-Za-z°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
 # rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
@@ -62,9 +51,9 @@ def unit_of(quantity: str, positions: str) -> str:
 
 @dataclass(frozen=True)
 class Variable:
-    """An array of an output; ``values`` is None where they are streamed in block by block.
+    """An array of an output; ``values`` is None where they are written block by block.
 
-    Many values may be given as a function of begin and end that makes those rows.
+    Many values may be a function of begin and end that returns those along the first axis.
     """
 
     name: str
@@ -80,48 +69,106 @@ class Variable:
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
-    def summed(self) -> bool:
-        """Whether it is a gradient of what trajectories share, summed over them."""
-        return self.name.startswith("grad/") and self.dims[:1] != ("trajectory",)
+    def row_bytes(self) -> int:
+        """Size of one entry along the first axis in bytes."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
-    def apart(self, batch: int) -> Variable:
-        """Of a summed gradient, what each of so many trajectories adds to it."""
-        per_state = self.dims[-1:] == ("dof",)  # [states, D]: a trajectory adds to one of them
-        dims, shape = (self.dims[1:], self.shape[1:]) if per_state else (self.dims, self.shape)
-        kind = np.dtype("float64")
-        return replace(self, dims=("trajectory", *dims), shape=(batch, *shape), dtype=kind)
+    @property
+    def by_trajectory(self) -> bool:
+        """Whether its first axis is that of the trajectories."""
+        return self.dims[:1] == ("trajectory",)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trajectories of one length: ``rows`` of each, and the ``names`` of their HDF5 groups.
+
+    numbers: which of all trajectories they are, int64 [n].
+    """
+
+    rows: int
+    names: Sequence[str]
+    numbers: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Schema:
     """All of an output: sizes of its dimensions, variables, attributes of the whole.
 
-    groups: of an output that has a group for each trajectory, the names of these; those of one
-    length together, and variables called k/NAME hold what the trajectories groups[k] get.
-    scatter: of a padded output, the numbers of the trajectories of each length.
+    groups: of trajectories of unequal length, those of each length. The variables are then
+    described as for one array of all of them, padded to the longest; ``pack`` says that they are
+    written so, else every trajectory has an HDF5 group of its own. See :func:`unequal_schema`.
+    trajectory_names: of packed trajectories, the coordinate ``trajectory`` in HDF5 files.
     """
 
     dims: Mapping[str, int]
     variables: Sequence[Variable]
     attributes: Mapping[str, Any]
     joint_names: Sequence[str] | None = None
-    groups: Sequence[Sequence[str]] = ()
-    scatter: Sequence[Any] = ()
+    groups: Sequence[Group] = ()
+    pack: bool = False
+    trajectory_names: Sequence[str] | None = None
 
     @property
     def kind(self) -> str:
-        """ "mirrored" (a group for each trajectory), "padded" or "packed"."""
-        return "mirrored" if self.groups else "padded" if self.scatter else "packed"
+        """ "groups" (an HDF5 group for each trajectory), "padded" or "packed"."""
+        return "packed" if not self.groups else "padded" if self.pack else "groups"
 
     @property
     def nbytes(self) -> int:
         """Size of all values in bytes."""
-        return sum(variable.nbytes for variable in self.variables)
+        if self.kind != "groups":
+            return sum(variable.nbytes for variable in self.variables)
+        groups = range(len(self.groups))
+        return sum(self.in_group(v, k).nbytes for k in groups for v in self.variables)
 
     @property
     def streamed(self) -> list[Variable]:
-        """The variables whose values come block by block."""
+        """The variables whose values are written block by block."""
         return [variable for variable in self.variables if variable.values is None]
+
+    def in_group(self, variable: Variable, group: int) -> Variable:
+        """A variable as the trajectories of one length have it, [n, rows, ...]."""
+        part = self.groups[group]
+        if not variable.by_trajectory:
+            return variable
+        shape = (len(part.names), *variable.shape[1:])
+        if variable.dims[1:2] == ("row",):
+            shape = (shape[0], part.rows, *shape[2:])
+        values = variable.values
+        return replace(
+            variable, shape=shape, values=None if values is None else values[part.numbers]
+        )
+
+
+def unequal_schema(longest: Schema, groups: Sequence[Group], pack: bool) -> Schema:
+    """The schema of trajectories of unequal length, from that of all as if they had the longest.
+
+    pack: one padded array of all and their ``lengths``; else a group for every trajectory.
+    """
+    shared = pack and "time" in longest.dims
+    total, rows = longest.dims["trajectory"], max(group.rows for group in groups)
+    variables = []
+    for variable in longest.variables:
+        if callable(variable.values):
+            variable = replace(variable, values=variable.values(0, total))
+        if variable.name == "time":
+            variable = time_variable((rows,) if shared else (total, rows))
+        elif variable.dims[1:2] == ("time",) and not shared:
+            variable = replace(variable, dims=("trajectory", "row", *variable.dims[2:]))
+        elif not variable.dims and not pack:  # one dt of all: every group has it
+            values = np.full(total, variable.values)
+            variable = replace(variable, dims=("trajectory",), shape=(total,), values=values)
+        variables.append(variable)
+    dims = {"row" if n == "time" and not shared else n: size for n, size in longest.dims.items()}
+    if pack:
+        lengths = np.zeros(total, np.int64)
+        for group in groups:
+            lengths[group.numbers] = group.rows
+        label = {"long_name": "rows that are not padding"}
+        axes = ("trajectory",)
+        variables.append(Variable("lengths", axes, (total,), lengths.dtype, label, lengths))
+    return replace(longest, dims=dims, variables=variables, groups=tuple(groups), pack=pack)
 
 
 def time_variable(shape: tuple[int, ...], values: Any = None) -> Variable:
@@ -155,7 +202,7 @@ def packed_schema(
     kind = np.dtype(dtype)
     variables = []
     for name in wanted:
-        labels = {"long_name": _LONG_NAMES[name]}
+        labels = {"long_name": f"joint {name}" if name in QUANTITIES else name}
         if units:
             labels["units"] = unit_of(name, units)
         dims = ("trajectory", along, "dof")
@@ -169,83 +216,3 @@ def packed_schema(
     for variable in more:
         sizes |= dict(zip(variable.dims, variable.shape, strict=True))
     return Schema(sizes, [*variables, *more], attributes, joint_names)
-
-
-def mirrored_schema(
-    members: Sequence[Sequence[str]],
-    rows: Sequence[int],
-    dofs: int,
-    *,
-    wanted: Sequence[str],
-    dtype: str,
-    attributes: Mapping[str, Any],
-    start_index: Sequence[Any] = (),
-    joint_names: Sequence[str] | None = None,
-    units: str | None = None,
-) -> Schema:
-    """The schema of trajectories in groups: members[k] are those of rows[k] rows."""
-    variables = []
-    for k, (names, count) in enumerate(zip(members, rows, strict=True)):
-        packed = packed_schema(
-            len(names),
-            count,
-            dofs,
-            wanted=wanted,
-            dtype=dtype,
-            own_times=True,
-            attributes={},
-            start_index=start_index[k] if start_index else None,
-            units=units,
-        )
-        variables += [replace(v, name=f"{k}/{v.name}") for v in packed.variables]
-    return Schema({"dof": dofs}, variables, attributes, joint_names, members)
-
-
-def rows_schema(
-    names: Sequence[str],
-    dtypes: Mapping[str, np.dtype[Any]],
-    batch: int,
-    rows: int,
-    dofs: int,
-    *,
-    shared_step: float | None,
-    attributes: Mapping[str, Any],
-    joint_names: Sequence[str] | None = None,
-    units: Mapping[str, str] | None = None,
-    more: Mapping[str, Any] | None = None,
-    states: Mapping[str, Any] | None = None,
-) -> Schema:
-    """The schema of rows made from rows: arrays [batch, rows, dofs] and their times.
-
-    shared_step: the time between all rows, where it is one; actions then have it as ``dt`` too.
-    more: values of every trajectory [batch]. states: start and goal states beside actions.
-    """
-    shared = shared_step is not None or batch == 1
-    along = "time" if shared else "row"
-    variables = []
-    for name in names:
-        labels = {"long_name": _LONG_NAMES.get(name, name)}
-        if units and name in units:
-            labels["units"] = units[name]
-        kind = np.dtype("f4" if dtypes[name].kind == "f" and dtypes[name].itemsize <= 4 else "f8")
-        variables.append(
-            Variable(name, ("trajectory", along, "dof"), (batch, rows, dofs), kind, labels)
-        )
-    variables.append(time_variable((rows,) if shared else (batch, rows)))
-    if "actions" in names and shared_step is not None:
-        label = {"long_name": "step of the actions", "units": "s"}
-        step = np.asarray(shared_step)
-        variables.append(Variable("dt", (), (), step.dtype, label, step))
-    variables += [trajectory_values(name, values) for name, values in (more or {}).items()]
-    sizes = {"trajectory": batch, along: rows, "dof": dofs}
-    for name, values in (states or {}).items():
-        dims = ("state", "dof")[-values.ndim :] if not name.endswith("index") else ("trajectory",)
-        variables.append(Variable(name, dims, values.shape, values.dtype, {}, values))
-        sizes |= dict(zip(dims, values.shape, strict=True))
-    return Schema(sizes, variables, attributes, joint_names)
-
-
-def trajectory_values(name: str, values: Any) -> Variable:
-    """A number for every trajectory."""
-    label = {"long_name": name.replace("_", " ")}
-    return Variable(name, ("trajectory",), values.shape, values.dtype, label, values)

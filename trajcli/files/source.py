@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from trajcli.errors import Fault, UsageError
 
 _NAMED = r"(?is)(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz|parquet))(?P<rest>:.*|@.*)?"
 
@@ -18,21 +19,39 @@ class Source(NamedTuple):
     path: Path
     dataset: str | None = None
     attribute: str | None = None
+    dofs: slice | None = None
+    """Which entries of the last axis: FILE:DATASET[:7]."""
 
     def __str__(self) -> str:
         text = str(self.path)
         if self.dataset is not None:
             text += f":{self.dataset}"
+        if self.dofs is not None:
+            begin, end = ("" if n is None else n for n in (self.dofs.start, self.dofs.stop))
+            text += f"[{begin}:{end}]"
         return f"{text}@{self.attribute}" if self.attribute else text
 
 
 def parse_source(text: str, attributes: bool = False) -> Source:
-    """FILE[:DATASET], and @ATTR behind it where ``attributes`` are asked for.
+    """FILE[:DATASET], which may end in a slice of dofs; with ``attributes`` also in @ATTR.
 
-    A file of this very name wins over a reading with a colon.
+    A file of this very name wins over a reading with a colon. Raises UsageError for a URL and
+    for standard input.
     """
+    if text == "-":
+        hint = "write it to a file first: ... > actions.npy"
+        raise UsageError(Fault("standard input is not read", "SOURCE -", "a file", hint=hint))
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
+        hint = "download it first: trajcli opens no network connections"
+        raise UsageError(Fault("a URL, not a file", text, "a file on a disk", hint=hint))
+    text = os.path.expanduser(text)
     if os.path.exists(text):
         return Source(Path(text))
+    sliced = re.fullmatch(r"(?s)(.*)\[(-?[0-9]{0,9}):(-?[0-9]{0,9})\]", text)
+    dofs = None
+    if sliced is not None and ":" in sliced[1]:
+        text = sliced[1]
+        dofs = slice(*(int(bound) if bound.strip("-") else None for bound in sliced.groups()[1:]))
     match = re.fullmatch(_NAMED, text)
     if match:
         path, rest = match["path"], (match["rest"] or "").removeprefix(":")
@@ -42,40 +61,24 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     attribute = ""
     if attributes and "@" in rest:
         rest, _, attribute = rest.rpartition("@")
-    return Source(Path(path), rest or None, attribute or None)
+    return Source(Path(path), rest or None, attribute or None, dofs)
 
 
 def expand_files(source: Source) -> list[Source]:
-    """One source per file where FILE is a glob that the shell did not expand."""
-    return list(each_file(source))
-
-
-def each_file(source: Source) -> Iterator[Source]:
-    """The same one by one: there may be very many."""
+    """One source per file, where FILE is a glob that the shell did not expand or a folder of
+    LeRobot's; in natural order."""
     text = str(source.path)
-    if os.path.exists(source.path) or not set(text) & set("*?["):
-        yield source
-        return
-    import glob
-
+    if os.path.isfile(os.path.join(text, "meta", "info.json")):
+        text = os.path.join(glob.escape(text), "data", "*", "*.parquet")
+    elif os.path.exists(text) or not set(text) & set("*?["):
+        return [source]
     paths = sorted(glob.glob(text), key=natural_key)
-    for path in paths:
-        yield Source(Path(path), source.dataset, source.attribute)
-    if not paths:
-        yield source
+    return [source._replace(path=Path(path)) for path in paths] or [source]
 
 
-def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """Sorts demo_2 before demo_10."""
-    parts = re.split(r"(\d+)", text)
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts]
-
-
-def in_natural_order(names: Sequence[str]) -> list[str]:
-    """Names as :func:`natural_key` sorts them; those of thousands of demos alike at once."""
-    first, last = min(names, default=""), max(names, default="")  # what these share, all do
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    common = len("".join(a for a, _ in same).rstrip("0123456789"))
-    if all(name[common:].isdecimal() for name in names):
-        return sorted(names, key=lambda name: int(name[common:]))
-    return sorted(names, key=natural_key)
+def natural_key(text: str) -> list[Any]:
+    """Sorts demo_2 before demo_10, whole numbers of any number of digits."""
+    parts: list[Any] = re.split(r"(\d+)", text)  # text, digits, text, …
+    significant = [digits.lstrip("0") for digits in parts[1::2]]
+    parts[1::2] = [(len(digits), digits) for digits in significant]
+    return parts

@@ -1,19 +1,19 @@
 """Reading a file in a child process, so that a file that kills its reader is only a bad file.
 
-The child answers one request a line: a JSON object in, a JSON object out, followed by the raw
-bytes of the values where rows were asked for. It runs under limits on memory and, for every
-answer, on time; whatever it dies of becomes an InputError here.
+The child answers one request a line: the name of a method of :class:`ArrayFile` and its arguments
+as JSON, answered by JSON and, where rows are asked for, their bytes. It runs under a limit on
+memory and, for every answer, on time; whatever it dies of becomes an InputError here.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-import select
 import signal
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, StoredArray
+from trajcli.files.arrays import ArrayFile, Dataset
 
 MEMORY_LIMIT = 4 << 30
 """Address space of the child, bytes; its libraries take about a quarter."""
@@ -35,108 +35,127 @@ class UntrustedFile(ArrayFile):
 
     def __init__(self, path: Path, family: str, allow_external: bool) -> None:
         super().__init__(path, family)
+        self._allow_external = allow_external
+        self.opened()
+
+    def begin(self) -> _Child:
+        child = _Child(self.path, self.family, self._allow_external)
+        try:
+            child.ask("has_group", "")  # opens the file
+        except InputError:
+            child.close()
+            raise
+        return child
+
+    def _ask(self, method: str, *arguments: Any, size: int = 0) -> Any:
+        with self.lock:
+            return self.opened().ask(method, *arguments, size=size)
+
+    def names(self) -> list[str]:
+        names: list[str] = self._ask("names")
+        return names
+
+    def get(self, name: str) -> Dataset | None:
+        about = self._ask("get", name)
+        if about is None:
+            return None
+        dtype, shape = np.dtype(about.pop("dtype")), tuple(about.pop("shape"))
+
+        def read_rows(start: int, stop: int) -> Any:
+            part = shape
+            if shape:
+                start, stop, _ = slice(start, stop).indices(shape[0])
+                part = (max(stop - start, 0), *shape[1:])
+            size = math.prod(part) * dtype.itemsize
+            data = self._ask("read_rows", name, start, stop, size=size)
+            return np.frombuffer(data, dtype).reshape(part)
+
+        return Dataset(shape=shape, dtype=dtype, read_rows=read_rows, **about)
+
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        attributes: dict[str, Any] = self._ask("attributes", group)
+        return attributes
+
+    def children(self, group: str = "") -> list[str]:
+        names: list[str] = self._ask("children", group)
+        return names
+
+    def dims(self, name: str) -> tuple[str, ...]:
+        return tuple(self._ask("dims", name))
+
+    def dof_names(self) -> list[str] | None:
+        names: list[str] | None = self._ask("dof_names")
+        return names
+
+    def has_group(self, name: str) -> bool:
+        return bool(self._ask("has_group", name))
+
+
+class _Child:
+    """The process that reads a file."""
+
+    def __init__(self, path: Path, family: str, allow_external: bool) -> None:
+        self._path, self._family = path, family
+        self._absolute = str(path.resolve())
+        self._late = False
         # -m puts the current folder first on the path: let that be where trajcli itself is.
         home = Path(__file__).resolve().parents[2]
-        self._absolute = str(path.resolve())
         options = [self._absolute, family, str(int(allow_external))]
-        command = [sys.executable, "-m", "trajcli.files.untrusted", *options]
-        quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        self._child = subprocess.Popen(
-            command,
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "trajcli.files.untrusted", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=home,
-            env={**os.environ, **quiet},
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
         )
-        try:
-            self._ask({"do": "open"})
-        except InputError:
-            self.close()
-            raise
-
-    def names(self) -> list[str]:
-        names: list[str] = self._ask({"do": "names"})[0]
-        return names
-
-    def get(self, name: str) -> StoredArray | None:
-        answer, _ = self._ask({"do": "get", "name": name})
-        if answer is None:
-            return None
-        dtype = np.dtype(answer["dtype"])
-        shape = tuple(answer["shape"])
-
-        def read(*part: int) -> Any:
-            """start, stop; and first, last along the second axis."""
-            counts = [stop - start for start, stop in zip(part[::2], part[1::2], strict=True)]
-            given = (*counts, *shape[len(counts) :]) if shape else ()
-            size = int(np.prod(given, dtype=object)) * dtype.itemsize
-            _, data = self._ask({"do": "rows", "name": name, "part": part}, size)
-            return np.frombuffer(data, dtype).reshape(given)
-
-        return StoredArray(
-            answer["where"], shape, dtype, read, answer["attributes"], answer["storage"], read
-        )
-
-    def attributes(self, group: str = "") -> Mapping[str, Any]:
-        attributes: dict[str, Any] = self._ask({"do": "attributes", "name": group})[0]
-        return attributes
-
-    def children(self, group: str = "") -> list[str]:
-        names: list[str] = self._ask({"do": "children", "name": group})[0]
-        return names
-
-    def has_group(self, name: str) -> bool:
-        return bool(self._ask({"do": "has_group", "name": name})[0])
 
     def close(self) -> None:
-        self._child.kill()
-        self._child.communicate()
+        """End it."""
+        self.process.kill()
+        self.process.communicate()
 
-    def _ask(self, request: Mapping[str, Any], size: int = 0) -> tuple[Any, bytearray]:
-        """One request and its answer; size: bytes of values that must follow."""
-        deadline = time.monotonic() + SECONDS + size / BYTES_PER_SECOND
-        assert self._child.stdin is not None
+    def ask(self, method: str, *arguments: Any, size: int = 0) -> Any:
+        """The answer to a request; size: bytes of values that must follow, which are then it."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        timer = threading.Timer(SECONDS + size / BYTES_PER_SECOND, self._stop)
+        timer.daemon = True
+        timer.start()
         try:
-            self._child.stdin.write(json.dumps(request).encode() + b"\n")
-            self._child.stdin.flush()
+            self.process.stdin.write(json.dumps([method, *arguments]).encode() + b"\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+            answer = json.loads(self._named(line)) if line.endswith(b"\n") else None
+            data = self.process.stdout.read(size) if size and answer and "value" in answer else b""
         except OSError:
-            raise InputError(self._died()) from None
-        line = self._receive(deadline, None)
-        named = line.decode().replace(
-            json.dumps(self._absolute)[1:-1], json.dumps(str(self.path))[1:-1]
-        )
-        answer = json.loads(named)
-        if "faults" in answer:
+            answer, data = None, b""
+        finally:
+            timer.cancel()
+        if answer is not None and "faults" in answer:
             raise InputError(*(Fault(**fault) for fault in answer["faults"]))
-        return answer["value"], self._receive(deadline, size)
+        if answer is None or len(data) < size:
+            raise InputError(self._ended())
+        return data if method == "read_rows" else answer["value"]
 
-    def _receive(self, deadline: float, size: int | None) -> bytearray:
-        """``size`` bytes, or a line, from the child."""
-        assert self._child.stdout is not None
-        pipe = self._child.stdout.fileno()
-        data = bytearray()
-        while size is None or len(data) < size:
-            left = deadline - time.monotonic()
-            ready, _, _ = select.select([pipe], [], [], max(left, 0))
-            if not ready:
-                raise InputError(self._fault("took too long to read; it was stopped"))
-            piece = os.read(pipe, 1 if size is None else min(size - len(data), 1 << 20))
-            if not piece:
-                raise InputError(self._died())
-            if size is None and piece == b"\n":
-                break
-            data += piece
-        return data
+    def _named(self, line: bytes) -> str:
+        """An answer with the file called as the user called it."""
+        absolute, path = (json.dumps(str(p))[1:-1] for p in (self._absolute, self._path))
+        return line.decode().replace(absolute, path)
 
-    def _died(self) -> Fault:
-        code = self._child.wait()
+    def _stop(self) -> None:
+        self._late = True
+        self.process.kill()
+
+    def _ended(self) -> Fault:
+        """The fault of a child that is no more."""
+        code = self.process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        return self._fault(f"reading it ended the reader ({how})")
-
-    def _fault(self, found: str) -> Fault:
+        dead = f"reading it ended the reader ({how})"
+        found = "took too long to read; it was stopped" if self._late else dead
         hint = "the file is damaged or hostile: do not open it with other programs"
-        return Fault("cannot be read", str(self.path), f"an intact {self.family} file", found, hint)
+        expected = f"an intact {self._family} file"
+        return Fault("cannot be read", str(self._path), expected, found, hint)
 
 
 def _serve(path: str, family: str, allow_external: str) -> None:
@@ -148,65 +167,42 @@ def _serve(path: str, family: str, allow_external: str) -> None:
     out = sys.stdout.buffer
     file: ArrayFile | None = None
     for line in sys.stdin.buffer:
-        request = json.loads(line)
+        method, *arguments = json.loads(line)
         data: bytes = b""
         try:
             if file is None:
                 from trajcli.files.opening import open_family
 
                 file = open_family(Path(path), family, allow_external == "1")
-            value, data = _answer(file, request)
+            if method == "read_rows":
+                rows = file.require(arguments[0]).read_rows(*arguments[1:])
+                value, data = None, np.ascontiguousarray(rows).tobytes()
+            else:
+                value = _plain(getattr(file, method)(*arguments))
             answer = {"value": value}
         except InputError as error:
             answer = {"faults": [fault.as_dict() for fault in error.faults]}
         except MemoryError:
             fault = Fault("cannot be read", path, f"at most {MEMORY_LIMIT >> 30} GiB", "more")
             answer = {"faults": [fault.as_dict()]}
-        out.write(json.dumps(answer).encode() + b"\n")
-        out.write(data)
+        out.write(json.dumps(answer).encode() + b"\n" + data)
         out.flush()
 
 
-def _answer(file: ArrayFile, request: Mapping[str, Any]) -> tuple[Any, bytes]:
-    match request["do"]:
-        case "names":
-            return file.names(), b""
-        case "attributes":
-            return _plain(file.attributes(request["name"])), b""
-        case "children":
-            return file.children(request["name"]), b""
-        case "has_group":
-            return file.has_group(request["name"]), b""
-        case "get":
-            found = file.get(request["name"])
-            return found and _described(found), b""
-        case "rows":
-            stored, part = file.require(request["name"]), request["part"]
-            rows = stored.read_part(*part) if len(part) == 4 else stored.read_rows(*part)
-            return None, np.ascontiguousarray(rows).tobytes()
-    return None, b""
-
-
-def _described(array: StoredArray) -> dict[str, Any]:
-    if array.dtype.names or array.dtype.hasobject:
-        array.require_numeric()
-    return {
-        "where": array.where,
-        "shape": array.shape,
-        "dtype": array.dtype.str,
-        "attributes": _plain(array.attributes),
-        "storage": array.storage,
-    }
-
-
-def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Attributes as JSON has them."""
-    found = {}
-    for name, value in attributes.items():
-        plain = value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
-        if isinstance(plain, (str, int, float, list)):  # JSON has no long double
-            found[name] = plain
-    return found
+def _plain(value: Any) -> Any:
+    """What a method gives, as JSON has it; it has no long double."""
+    if isinstance(value, Dataset):
+        if value.dtype.names or value.dtype.hasobject:
+            value.require_numeric()
+        names = ("where", "shape", "storage", "attributes")
+        return {"dtype": value.dtype.str, **{name: _plain(getattr(value, name)) for name in names}}
+    if isinstance(value, Mapping):
+        found = {
+            name: entry.tolist() if isinstance(entry, (np.ndarray, np.generic)) else entry
+            for name, entry in value.items()
+        }
+        return {n: v for n, v in found.items() if isinstance(v, (str, int, float, list))}
+    return value
 
 
 if __name__ == "__main__":

@@ -2,28 +2,34 @@
 
 Every trajectory gets a gradient of its own, whatever it shares with others; what is shared (a
 start state, a dt) is summed over the trajectories in their order. So the result does not depend
-on how a run is cut into blocks.
+on how a run is divided into blocks.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import StoredArray
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.files.arrays import Dataset
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
-from trajcli.jobs.cost import parse_cost
-from trajcli.jobs.places import Files
-from trajcli.jobs.request import Request
+from trajcli.jobs.request import Request, parse_floats
+from trajcli.jobs.row_selection import rows_by_number
 from trajcli.kernels.choose import Choice
 
+if TYPE_CHECKING:
+    from trajcli.files.reader import Files
+    from trajcli.jobs.resolved import Resolved, ResolvedInputs
+
+_TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
+_PLUS = r"(?<![eE])\+"  # but not that of 1e+3
 WRT = ("actions", "start", "goal", "dt")
 _SUM = "sum/"
 
@@ -34,49 +40,94 @@ class Gradient:
 
     One of ``upstream`` (gradients of the outputs [B, T, D], by name) and ``cost`` (weights of
     sums of squares). ``wrt`` names what gradients are wanted of; ``factor`` multiplies them.
-    ``apart``: what trajectories share is not summed, but given for each of them.
+    ``summed``: of the inputs (start_position, …, dt) that trajectories of the run share the
+    shapes, as their gradients are summed. ``totals``: the sums so far, float64.
     """
 
-    upstream: Mapping[str, StoredArray]
+    upstream: Mapping[str, Dataset]
     cost: Mapping[str, float]
     wrt: Sequence[str]
     factor: float
-    totals: dict[str, Total] = field(default_factory=dict)
-    apart: bool = False
+    summed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    totals: dict[str, Any] = field(default_factory=dict)
+
+    def for_run(self, resolved: Resolved) -> Gradient:
+        """The same for a run: with respect to all it has, where the request does not say, and with
+        what its trajectories share."""
+        inputs = resolved.longest
+        states = {"start": inputs.start, "goal": inputs.goal}
+        steps = _dt_shape(inputs)
+        own_steps = len(steps) == 2 and steps[0] == resolved.count != 1
+        summed = {} if own_steps else {"dt": steps}
+        for role, index in (("start", inputs.start_index), ("goal", inputs.goal_index)):
+            for part, values in states[role].items():
+                if index is not None or values.shape[0] == 1:
+                    summed[f"{role}_{part}"] = (int(values.shape[0]), int(values.shape[1]))
+        wrt = self.wrt or tuple(name for name in WRT if states.get(name, True))
+        return replace(self, wrt=wrt, summed=summed)
+
+    def faults(self, resolved: Resolved) -> list[Fault]:
+        """What does not fit: upstream of another shape, --wrt of something the run has not."""
+        inputs, lengths = resolved.longest, len(resolved.by_length)
+        if lengths > 1:
+            what = "gradients of trajectories of unequal length"
+            return [
+                Fault(what, "--grad, --cost", "one length", str(lengths), "run them one at a time")
+            ]
+        shape = (resolved.run_count, inputs.rows, inputs.actions.shape[2])
+        what = "upstream of another shape"
+        faults = [
+            Fault(what, stored.where, describe(shape), describe(stored.shape))
+            for stored in self.upstream.values()
+            if stored.shape != shape
+        ]
+        if "start" in self.wrt and not inputs.start:
+            faults.append(Fault("a recording has no start state", "--wrt start", "actions, dt"))
+        if "goal" in self.wrt and not inputs.goal:
+            faults.append(Fault("this run has no goal state", "--wrt goal", hint="--ends goal"))
+        return faults
 
     def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
-        """What is written: grad/actions, grad/start_position, …, grad/dt, and cost."""
+        """What is written: grad/actions, grad/start_position, …, grad/dt, and cost.
+
+        What is summed over trajectories is float64, so that the sums of shards can be added.
+        """
         batch, horizon, dofs = inputs.actions.shape
-        kind = np.dtype(dtype)
-        found = []
+        kind, wide = np.dtype(dtype), np.dtype("float64")
+        variables: list[Variable] = []
+
+        def add(
+            name: str, axes: tuple[str, ...], per_trajectory: tuple[int, ...], kind: np.dtype[Any]
+        ) -> None:
+            """Add a gradient of every trajectory, or one that is summed over them."""
+            shape = self.summed.get(name, (batch, *per_trajectory))
+            kind = wide if name in self.summed else kind
+            variables.append(Variable(f"grad/{name}", axes, shape, kind))
+
         if "actions" in self.wrt:
-            axes = ("trajectory", "action", "dof")
-            found.append(Variable("grad/actions", axes, (batch, horizon, dofs), kind))
+            add("actions", ("trajectory", "action", "dof"), (horizon, dofs), kind)
         for role, parts in (("start", inputs.start), ("goal", inputs.goal)):
-            if role in self.wrt:
-                for part, values in parts.items():
-                    count = int(values.shape[0])
-                    own = count == batch and getattr(inputs, f"{role}_index") is None
-                    along = "trajectory" if own else f"{role}_state"
-                    name = f"grad/{role}_{part}"
-                    found.append(Variable(name, (along, "dof"), (count, dofs), kind))
+            for name in (f"{role}_{part}" for part in (parts if role in self.wrt else ())):
+                axis = f"{role}_state" if name in self.summed else "trajectory"
+                add(name, (axis, "dof"), (dofs,), kind)
         if "dt" in self.wrt:
-            shape = _dt_shape(inputs)
-            along = "trajectory" if shape[:1] == (batch,) else "one"
-            names = (along, "step")[2 - len(shape) :]
-            dims = tuple("one" if n == 1 else d for d, n in zip(names, shape, strict=True))
-            found.append(Variable("grad/dt", dims, shape, np.dtype("float64")))
+            shared = tuple("one" if n == 1 else "step" for n in self.summed.get("dt", ()))
+            axes = shared if "dt" in self.summed else ("trajectory", "step")
+            add("dt", axes, _dt_shape(inputs)[1:], wide)
         if self.cost:
-            found.append(Variable("cost", ("trajectory",), (batch,), np.dtype("float64")))
-        return found
+            variables.append(Variable("cost", ("trajectory",), (batch,), wide))
+        return variables
 
     def block(
-        self, inputs: Inputs, whole: Inputs, begin: int, choice: Choice, dtype: str
+        self, inputs: Inputs, part: ResolvedInputs, begin: int, choice: Choice, dtype: str
     ) -> Iterator[tuple[str, int, Any]]:
         """Run a block forward and back; yields name, first row and values of what is ready.
 
         Outputs come under their names; what is shared by trajectories comes from ``finish``.
         """
+        from trajcli.adjoint import pull_back
+
+        numbers = part.numbers[begin : begin + inputs.actions.shape[0]]
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
             if self.cost:
@@ -84,13 +135,10 @@ class Gradient:
                     name: (2.0 * weight * outputs[name].astype(np.float64)).astype(dtype)
                     for name, weight in self.cost.items()
                 }
-            end = begin + inputs.actions.shape[0]
             return {
-                name: np.asarray(stored.read_rows(begin, end), dtype)
+                name: np.asarray(rows_by_number(stored, numbers).read(), dtype)
                 for name, stored in self.upstream.items()
             }
-
-        from trajcli.adjoint import pull_back
 
         outputs, grads = pull_back(inputs, upstream, choice, dtype, self.wrt)
         yield from ((name, begin, values) for name, values in outputs.items())
@@ -98,81 +146,50 @@ class Gradient:
             cost = [weight * _squares(outputs[name]) for name, weight in self.cost.items()]
             yield "cost", begin, sum(cost)
         for name, grad in grads.items():
-            values = self.factor * grad
-            if name == "actions":
-                yield "grad/actions", begin, values
-            elif name == "dt":
-                yield from self._steps(values, whole, begin)
+            if name in self.summed:
+                self._add(name, self.factor * grad, inputs)
             else:
-                yield from self._states(f"grad/{name}", values, inputs, whole, begin)
+                yield f"grad/{name}", begin, self.factor * grad
+
+    def _add(self, name: str, values: Any, inputs: Inputs) -> None:
+        """Add a block's values [n, ...] to the sum, one after the other: however trajectories are
+        divided into blocks, the same."""
+        shape = self.summed[name]
+        total = self.totals.setdefault(f"grad/{name}", np.zeros(shape))
+        places: Any = np.zeros(len(values), np.intp)
+        if name != "dt" and shape[0] > 1:
+            places = getattr(inputs, f"{name.partition('_')[0]}_index")
+        one = shape if name == "dt" else shape[1:]
+        np.add.at(total.reshape(-1, *one), places, values.reshape(-1, *one))
 
     def carried(self) -> dict[str, Any]:
         """The sums so far, to be kept in a file."""
-        return {_SUM + name: total.value for name, total in self.totals.items()}
+        return {_SUM + name: total for name, total in self.totals.items()}
 
     def carry_on(self, carried: Mapping[str, Any]) -> None:
         """Take up the sums of a run that was stopped."""
         for name, values in carried.items():
             if name.startswith(_SUM):
-                total = self.totals[name.removeprefix(_SUM)] = Total(values.shape)
-                total.value += values
+                self.totals[name.removeprefix(_SUM)] = np.array(values)
 
     def finish(self) -> Iterator[tuple[str, int, Any]]:
         """What was summed over all trajectories."""
-        for name, total in self.totals.items():
-            yield name, 0, total.value
-
-    def _steps(self, values: Any, whole: Inputs, begin: int) -> Iterator[tuple[str, int, Any]]:
-        shape = _dt_shape(whole)
-        if len(shape) == 2 and shape[0] == whole.actions.shape[0] and shape[0] != 1:
-            yield "grad/dt", begin, values
-            return
-        values = values.reshape(len(values), *shape)
-        if self.apart:
-            yield "grad/dt", begin, values
-        else:
-            self.totals.setdefault("grad/dt", Total(shape)).add(values)
-
-    def _states(
-        self, name: str, values: Any, inputs: Inputs, whole: Inputs, begin: int
-    ) -> Iterator[tuple[str, int, Any]]:
-        role, _, part = name.removeprefix("grad/").partition("_")
-        count = int(getattr(whole, role)[part].shape[0])
-        index = getattr(inputs, f"{role}_index")
-        own = index is None and count == whole.actions.shape[0] and count != 1
-        if own or self.apart:
-            yield name, begin, values
-            return
-        total = self.totals.setdefault(name, Total((count, values.shape[1])))
-        total.add(values, None if count == 1 else index)
+        yield from ((name, 0, total) for name, total in self.totals.items())
 
 
-class Total:
-    """A sum over trajectories, one after the other: however they are cut into blocks, the same."""
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        self.value = np.zeros(tuple(shape))
-
-    def add(self, values: Any, index: Any = None) -> None:
-        """Add values [n, ...] to the one there is, or each to that of its index [n]."""
-        places = np.zeros(len(values), np.intp) if index is None else np.asarray(index)
-        np.add.at(self.value.reshape(-1, *values.shape[1:]), places, values)
-
-
-def find_gradient(request: Request, files: Files) -> Gradient | None:
-    """What a request asks for; None where it asks for no gradient."""
+def resolve_gradient(request: Request, files: Files) -> Gradient:
+    """What a request asks for, which has --grad, --cost, --wrt or --grad-factor."""
     if request.grad is None and request.cost is None:
-        extra = [o for o, v in (("--wrt", request.wrt), ("--grad-factor", request.factor)) if v]
-        if extra:
-            hint = "--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated"
-            raise UsageError(Fault("nothing to differentiate", ", ".join(extra), hint=hint))
-        return None
+        options = (("--wrt", request.wrt), ("--grad-factor", request.factor))
+        names = ", ".join(name for name, value in options if value is not None)
+        hint = "--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated"
+        raise UsageError(Fault("nothing to differentiate", names, hint=hint))
     if request.grad is not None and request.cost is not None:
         raise UsageError(Fault("two upstream gradients", "--grad and --cost", "one of them"))
     unknown = [name for name in request.wrt or () if name not in WRT]
     if unknown:
-        found = ", ".join(unknown)
-        raise UsageError(Fault("unknown input", "--wrt", ", ".join(WRT), found))
+        names = ", ".join(unknown)
+        raise UsageError(Fault("unknown input", "--wrt", ", ".join(WRT), names))
     factor = 1.0 if request.factor is None else request.factor
     if not np.isfinite(factor):
         raise UsageError(Fault("not a factor", "--grad-factor", "a finite number", str(factor)))
@@ -181,41 +198,41 @@ def find_gradient(request: Request, files: Files) -> Gradient | None:
     return Gradient(upstream, cost, request.wrt or (), factor)
 
 
-def _upstream(files: Files, text: str) -> dict[str, StoredArray]:
+def parse_cost(text: str) -> dict[str, float]:
+    """``velocity + 0.1*jerk`` → {"velocity": 1.0, "jerk": 0.1}.
+
+    The cost of a trajectory is Σ weight · Σ x², over its rows and dofs. Raises UsageError for an
+    empty cost, an unknown quantity, one that comes twice, or anything but NUMBER*NAME terms.
+    """
+    weights: dict[str, float] = {}
+    faults = []
+    expected = "terms NAME or NUMBER*NAME joined by +, of " + ", ".join(QUANTITIES)
+    for part in re.split(_PLUS, text):
+        match = re.fullmatch(_TERM, part.strip())
+        name = match["name"].strip() if match else part.strip()
+        weight = parse_floats(match["weight"]) if match and match["weight"] else [1.0]
+        if not match or name not in QUANTITIES or weight is None or len(weight) > 1:
+            found = f"{part.strip()!r} in {text!r}" if part.strip() else repr(text)
+            faults.append(Fault("not a cost", "--cost", expected, found))
+        elif name in weights:
+            faults.append(Fault(f"{name} comes twice", "--cost", "each once", repr(text)))
+        else:
+            weights[name] = weight[0]
+    raise_if_any(faults, UsageError)
+    return weights
+
+
+def _upstream(files: Files, text: str) -> dict[str, Dataset]:
     source = parse_source(text)
-    file = files.open(source)
+    file = files.open(source.path)
     prefix = f"{source.dataset.strip('/')}/" if source.dataset else ""
-    found = {name: file.get(prefix + name) for name in QUANTITIES}
-    given = {name: stored.require_numeric() for name, stored in found.items() if stored}
-    if given:
-        return given
+    datasets = {name: file.get(prefix + name) for name in QUANTITIES}
+    stored = {name: values.require_numeric() for name, values in datasets.items() if values}
+    if stored:
+        return stored
     names = ", ".join(file.names()[:8]) or "a file without datasets"
     expected = f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}"
     raise InputError(Fault("no upstream gradients", text, expected, names))
-
-
-def gradient_faults(gradient: Gradient, inputs: Inputs) -> list[Fault]:
-    """What does not fit: upstream of another shape, --wrt of something the run has not."""
-    batch, horizon, dofs = inputs.actions.shape
-    shape = (batch, inputs.mode.rows(horizon, inputs.recorded), dofs)
-    faults = [
-        Fault("upstream of another shape", stored.where, describe(shape), describe(stored.shape))
-        for stored in gradient.upstream.values()
-        if stored.shape != shape
-    ]
-    if "start" in gradient.wrt and not inputs.start:
-        faults.append(Fault("a recording has no start state", "--wrt start", "actions, dt"))
-    if "goal" in gradient.wrt and not inputs.goal:
-        faults.append(Fault("this run has no goal state", "--wrt goal", hint="--ends goal"))
-    return faults
-
-
-def with_defaults(gradient: Gradient, inputs: Inputs) -> Gradient:
-    """The same with respect to all the run has, where the request does not say."""
-    if gradient.wrt:
-        return gradient
-    having = {"actions": True, "start": bool(inputs.start), "goal": bool(inputs.goal), "dt": True}
-    return replace(gradient, wrt=tuple(name for name in WRT if having[name]))
 
 
 def _dt_shape(inputs: Inputs) -> tuple[int, ...]:
@@ -223,11 +240,11 @@ def _dt_shape(inputs: Inputs) -> tuple[int, ...]:
     if inputs.times is None:
         assert inputs.dt is not None
         return tuple(int(n) for n in inputs.dt.shape)
-    *some, rows = (int(n) for n in inputs.times.shape)
-    return (*some, rows - 1)
+    *first, rows = (int(n) for n in inputs.times.shape)
+    return (*first, rows - 1)
 
 
 def _squares(values: Any) -> Any:
     """The sum of squares of each trajectory's rows and dofs."""
-    wide = values.astype(np.float64).reshape(len(values), -1)
+    wide = values.astype(np.float64).reshape(len(values), values.shape[1] * values.shape[2])
     return (wide * wide).sum(1)

@@ -1,197 +1,254 @@
-"""Joining the parts of a divided run, in order, into what a run in one piece writes."""
+"""Merging: the parts of a run in shards, one behind the other, as one output.
+
+Parts of one length give packed trajectories, parts of several lengths a group for every
+trajectory, or with --pack a padded array. Gradients of what trajectories share are sums, and are
+added. Memory is that of a block, and of the names of the trajectories.
+"""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Stopped, UsageError
-from trajcli.files.arrays import ArrayFile, StoredArray
-from trajcli.files.hdf5 import Hdf5File
+from trajcli.errors import Fault, InputError, Stopped, UsageError, raise_if_any
+from trajcli.files.atomic_output import output_family, refuse_output
+from trajcli.files.hdf5_output import Hdf5Output
 from trajcli.files.outputs import Output, discarding, open_output
-from trajcli.files.padded import Padded
-from trajcli.files.placing import output_family, refuse_input, refuse_output
-from trajcli.files.schema import Schema
-from trajcli.files.sink import Sink
-from trajcli.files.virtual import Pointed, VirtualOutput
-from trajcli.jobs.gradient import Total
-from trajcli.jobs.outline import variable_of
-from trajcli.jobs.pieces import Piece, Pieces, gather
-from trajcli.jobs.run import signals
-from trajcli.jobs.shrinking import guarded
-from trajcli.jobs.units import Unit
+from trajcli.files.reader import Files
+from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable
+from trajcli.jobs.interruptions import signals
+from trajcli.jobs.part_contents import PartContents
+from trajcli.jobs.shards import PART_ATTRIBUTES, Part, find_run, ranges
 
-_BLOCK_BYTES = 16 << 20
+_LONGEST_TEXT = 30_000
+"""Characters; an attribute holds 64 KiB."""
 
-Progress = Callable[[float, int], None]
+Progress = Callable[[int, int], None]
+"""Called with the trajectories that are copied, and all of them."""
 
 
 def merge(
-    parts: Sequence[Path],
     out: Path,
     overwrite: bool = False,
     durable: bool = False,
     virtual: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
-    """Join parts into OUT and return a report of plain values.
+    """Join the parts of OUT and return a report of plain values. The parts stay.
 
-    Raises InputError for what is missing, comes twice, is damaged or belongs to another run; OUT
-    is then as it was before.
+    virtual: OUT.h5 refers to the values in the parts. Raises InputError for parts that are
+    missing, damaged or of another command; OUT is then as it was before.
     """
     began = time.perf_counter()
+    out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
-    pieces = gather(parts)
-    schema = pieces.schema()
-    if schema.groups and output_family(out) != "hdf5":
-        what = "trajectories of different length go to groups of an HDF5 file"
-        raise UsageError(Fault(what, str(out), "OUT.h5", out.suffix, "integrate with --pack"))
-    refuse_input(out, [piece.path for piece in pieces.each[:1]])
-    output = _open(pieces, schema, out, overwrite, durable, virtual)
-    with signals() as stop, discarding(output):
+    parts = _require_all(out)
+    with Files() as files, signals() as stop:
+        contents = [PartContents(part.path, files.open(part.path)) for part in parts]
+        contents = [part for part in contents if part.count] or contents[:1]
+        request = parts[0].request
+        schema = _merged_schema(contents, bool(request.get("pack")))
         if virtual:
-            _copy_times(pieces, output)
-            _write_sums(pieces, output)
+            _require_array(schema, out)
+            output: Output = VirtualOutput(out, schema, overwrite, durable, contents)
+            schema = replace(schema, variables=[v for v in schema.variables if not _is_virtual(v)])
         else:
-            _copy(pieces, output, stop, on_progress)
-        output.finish()
+            level = None if schema.pack else request.get("compress")  # padding is not compressed
+            output = open_output(out, schema, overwrite, durable, compress=level)
+        total = sum(part.count for part in contents)
+        with discarding(output):
+            for done in _copy(contents, schema, output):
+                on_progress(done, total)
+                signal = stop()
+                if signal is not None:
+                    output.discard()
+                    hint = "run the same command again"
+                    raise Stopped(Fault(f"stopped by {signal}", str(out), hint=hint))
+            output.finish()
     seconds = time.perf_counter() - began
     return {
         "out": str(out),
         "virtual": virtual,
-        "parts": len(pieces.each),
-        "trajectories": sum(len(range(*piece.unit.trajectories)) for piece in pieces.each),
-        "bytes_written": out.stat().st_size if virtual else schema.nbytes,
-        "nonfinite": sum(int(piece.record["bad"]) for piece in pieces.each),
+        "parts": len(parts),
+        "trajectories": total,
+        "bytes_written": schema.nbytes,
         "seconds": seconds,
-        "gb_per_s": (0 if virtual else 2 * schema.nbytes) / seconds / 1e9,
+        "gb_per_s": 2 * schema.nbytes / seconds / 1e9,
     }
 
 
-def _open(
-    pieces: Pieces, schema: Schema, out: Path, overwrite: bool, durable: bool, virtual: bool
-) -> Output:
-    """OUT, to be filled."""
-    if not virtual:
-        return open_output(out, schema, overwrite, durable, compress=pieces.compress)
-    if output_family(out) != "hdf5":
-        raise UsageError(Fault("not an HDF5 file", str(out), "OUT.h5 with --virtual", out.suffix))
-    if schema.groups:
-        what = "a group for every trajectory is not made virtual"
-        hint = "integrate with --pack, or merge without --virtual"
-        raise UsageError(Fault(what, "--virtual", hint=hint))
-    parts = [
-        Pointed(
-            piece.path,
-            piece.record.get("numbers") or range(*piece.unit.trajectories),
-            pieces.rows[piece.unit.length],
-        )
-        for piece in pieces.each
-    ]
-    return VirtualOutput(out, schema, overwrite, durable, parts=parts)
+def _require_all(out: Path) -> list[Part]:
+    """All parts of a run in their order; raises InputError with everything that is amiss."""
+    run = find_run(out, checked=True)
+    faults = list(run.faults.values())
+    if run.missing:
+        expected, there = f"shards 0 to {run.count - 1}", f"{ranges(run.missing)} missing"
+        hint = f"trajcli status {out} says what to run"
+        faults.append(Fault("the run is not complete", str(run.folder), expected, there, hint))
+    raise_if_any(faults)
+    return [run.done[index] for index in range(run.count)]
 
 
-def _copy_times(pieces: Pieces, output: Output) -> None:
-    """The time that all trajectories share, where they do."""
-    if any(variable.name == "time" and variable.dims == ("time",) for variable in
-           output.schema.variables):  # fmt: skip
-        longest = max(range(len(pieces.rows)), key=pieces.rows.__getitem__)
-        piece = next(piece for piece in pieces.each if piece.unit.length == longest)
-        times = piece.read("time")
-        output.write("time", 0, times[0] if times.ndim == 2 else times)
+def _require_array(schema: Schema, out: Path) -> None:
+    """Raise UsageError for what cannot refer to parts."""
+    if schema.kind == "groups" or output_family(out) != "hdf5":
+        there = "a group for every trajectory" if schema.kind == "groups" else out.name
+        expected, hint = "one array for all, in an HDF5 file", "merge without --virtual"
+        raise UsageError(Fault("cannot be virtual", "--virtual", expected, there, hint))
 
 
-def _copy(
-    pieces: Pieces, output: Output, stop: Callable[[], str | None], on_progress: Progress
-) -> None:
-    """Every part into its place."""
-    sink = Padded(output) if output.schema.scatter else output
-    for number, piece in enumerate(pieces.each, 1):
-        came = stop()
-        if came is not None:
-            output.discard()
-            hint = "run the same command again"
-            raise Stopped(Fault(f"stopped by {came}", found="OUT is as it was before", hint=hint))
-        piece.require_intact()
-        with guarded([str(piece.path)]) as sizes, Hdf5File(piece.path) as file:
-            _copy_part(_Part(pieces, piece, file), sink)
-            sizes.require_pages()
-            sizes.require_all()
-        on_progress(number, len(pieces.each))
-    _write_sums(pieces, output)
+def _merged_schema(parts: Sequence[PartContents], pack: bool) -> Schema:
+    """What the whole holds; raises InputError where parts hold different things."""
+    lengths = {rows for part in parts for rows in part.names}
+    padded = pack and (len(lengths) > 1 or any("lengths" in part.variables for part in parts))
+    grouped = len(lengths) > 1 and not padded
+    every = [name for part in parts for names in part.names.values() for name in names]
+    count, rows = sum(part.count for part in parts), max(lengths)
+    shared = None if grouped else _shared_time(parts)
+    time = time_variable((rows,) if shared is not None else (count, rows), shared)
+    variables = {
+        name: _merged_variable(name, parts, count, time.dims[-1])
+        for name in parts[0].variables.keys() - {"time", "lengths"}
+    }
+    variables["time"] = time
+    if padded:
+        values = np.concatenate([part.lengths() for part in parts])
+        label = {"long_name": "rows that are not padding"}
+        axes = ("trajectory",)
+        variables["lengths"] = Variable("lengths", axes, (count,), values.dtype, label, values)
+    order = (*QUANTITIES, "time", "start_index", *sorted(variables.keys() - {"lengths"}), "lengths")
+    ordered = [variables[name] for name in dict.fromkeys(order) if name in variables]
+    return Schema(
+        dims=dict(pair for v in ordered for pair in zip(v.dims, v.shape, strict=True)),
+        variables=ordered,
+        attributes=_merged_attributes([part.attributes for part in parts]),
+        joint_names=parts[0].joint_names,
+        groups=_groups(parts) if grouped or padded else (),
+        pack=padded,
+        trajectory_names=None if grouped or not every else every,
+    )
 
 
-def _write_sums(pieces: Pieces, output: Output) -> None:
-    """Gradients of what trajectories share, from those of each, as a run adds them up."""
-    for variable in output.schema.streamed:
-        if not variable.summed:
-            continue
-        total = Total(variable.shape)
-        indexed = any(each.name == "start_index" for each in output.schema.variables)
-        for piece in pieces.each:
-            values = piece.read(variable.name)
-            if indexed and variable.name.startswith("grad/start") and variable.shape[0] > 1:
-                total.add(values, piece.read("start_index"))
-            else:
-                total.add(values)
-        output.write(variable.name, 0, total.value)
+def _groups(parts: Sequence[PartContents]) -> list[Group]:
+    """The trajectories of each length, those of a padded part by its own."""
+    names: dict[int, list[str]] = {}
+    numbers: dict[int, list[Any]] = {}
+    first = 0
+    for part in parts:
+        for rows, members in part.names.items():
+            count = len(members) if part.grouped else part.count
+            names.setdefault(rows, []).extend(members or [""] * count)
+            numbers.setdefault(rows, []).append(np.arange(first, first + count))
+            first += count
+    return [Group(rows, names[rows], np.concatenate(numbers[rows])) for rows in names]
 
 
-class _Part:
-    """An open part: its variables as the run calls them."""
-
-    def __init__(self, pieces: Pieces, piece: Piece, file: ArrayFile) -> None:
-        self.begin, self.end = piece.unit.begin, piece.unit.end
-        self.first = piece.unit.number == 0
-        self.prefix = pieces.prefix(piece.unit)
-        self.arrays: dict[str, StoredArray] = {}
-        for name, dtype, shape in _variables(pieces, piece.unit):
-            array = file.require(name)
-            if array.shape != shape or array.dtype != dtype:
-                expected, found = f"{dtype} {list(shape)}", f"{array.dtype} {list(array.shape)}"
-                raise InputError(Fault("not the part of this run", array.where, expected, found))
-            self.arrays[name] = array
-
-    def spans(self) -> Iterator[tuple[int, int]]:
-        """Trajectories that are copied at once."""
-        count = self.end - self.begin
-        size = sum(array.nbytes for array in self.arrays.values() if array.ndim > 1)
-        step = max(1, _BLOCK_BYTES * count // max(size, 1))
-        for begin in range(0, count, step) if count else (0,):
-            yield begin, min(begin + step, count)
+def _shared_time(parts: Sequence[PartContents]) -> Any:
+    """The longest time of the parts, where those of the others are its beginning; else None."""
+    if any(part.variables["time"].by_trajectory for part in parts):
+        return None
+    longest = max(parts, key=lambda part: max(part.names)).read("time")
+    times = (part.read("time") for part in parts)
+    return longest if all(np.array_equal(t, longest[: len(t)]) for t in times) else None
 
 
-def _variables(pieces: Pieces, unit: Unit) -> Iterator[tuple[str, np.dtype[Any], tuple[int, ...]]]:
-    """What a part must hold of what is copied: name, type and shape."""
-    prefix, rows = pieces.prefix(unit), pieces.rows[unit.length]
-    for each in pieces.variables(unit.length):
-        variable = variable_of(each)
-        if each["given"] or variable.summed:
-            continue
-        name = each["name"].removeprefix(prefix)
-        dims, shape = each["dims"], each["shape"]
-        if prefix and name == "time":
-            dims, shape = ["trajectory", "row"], [0, rows]
-        if dims[:1] == ["trajectory"]:
-            own = [
-                rows if dim in ("time", "row") else n for dim, n in zip(dims, shape, strict=True)
-            ]
-            shape = [unit.end - unit.begin, *own[1:]]
-        yield name, np.dtype(each["dtype"]), tuple(shape)
+def _merged_variable(name: str, parts: Sequence[PartContents], count: int, along: str) -> Variable:
+    """A variable of the whole, but for time and lengths. along: its dimension of the rows."""
+    first = parts[0].variables[name]
+    for part in parts:
+        there = part.variables.get(name)
+        if there is None or there.shape[2:] != first.shape[2:]:
+            what, where = "a part that does not go with the others", f"{part.path}:/{name}"
+            expected = f"as in {parts[0].path.name}: {list(first.shape)}"
+            hint = "the inputs differ in their dofs, or in what they hold"
+            stored = "nothing" if there is None else str(list(there.shape))
+            raise InputError(Fault(what, where, expected, stored, hint))
+    versions = [part.variables[name] for part in parts]
+    dims = tuple(along if dim in ("time", "row") else dim for dim in first.dims)
+    shape = np.max([version.shape for version in versions], axis=0).astype(int).tolist()
+    if first.by_trajectory:
+        shape[0] = count
+    dtype = np.result_type(*(version.dtype for version in versions))
+    return replace(first, dims=dims, shape=tuple(shape), dtype=dtype)
 
 
-def _copy_part(part: _Part, sink: Sink) -> None:
-    """A part, block by block, as a run writes them."""
-    for begin, end in part.spans():
-        for name, array in part.arrays.items():
-            if array.ndim == 1 and name == "time":  # of all trajectories: it comes with the first
-                if part.first and begin == 0:
-                    sink.write("time", 0, array.read())
-            elif begin < end:
-                values = array.read_rows(begin, end)
-                sink.write(part.prefix + name, part.begin + begin, values)
-        sink.settle()
+def _copy(parts: Sequence[PartContents], schema: Schema, output: Output) -> Iterator[int]:
+    """Copy the variables of a schema, a block at a time; yields how many trajectories are done."""
+    names = [v.name for v in schema.streamed if v.by_trajectory and v.name != "time"]
+    done = 0
+    for k, rows in enumerate([group.rows for group in schema.groups] or parts[0].names):
+        row = 0
+        for part in parts:
+            for count, times, values in part.blocks(rows, names):
+                for name, block in values.items():
+                    output.write(name, row, block, k)
+                output.write_time(row, count, times, k)
+                row, done = row + count, done + count
+                yield done
+    for variable in schema.streamed:
+        if not variable.by_trajectory:  # a gradient of what trajectories share
+            total = sum((part.read(variable.name) for part in parts), np.zeros(variable.shape))
+            output.write(variable.name, 0, np.atleast_1d(total))
+
+
+class VirtualOutput(Hdf5Output):
+    """An HDF5 file that refers to the values in packed parts; what is gone reads as NaN."""
+
+    copies = 0
+
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema,
+        overwrite: bool,
+        durable: bool,
+        parts: Sequence[PartContents],
+    ) -> None:
+        self._parts = parts
+        super().__init__(path, schema, overwrite, durable)
+
+    def _make_datasets(
+        self,
+        h5py: Any,
+        file: Any,
+        variable: Variable,
+        shape: tuple[int, ...],
+        group: int = 0,
+        prefixes: Sequence[str] = ("",),
+    ) -> list[Any]:
+        if not _is_virtual(variable):
+            return super()._make_datasets(h5py, file, variable, shape, group, prefixes)
+        layout, row = h5py.VirtualLayout(variable.shape, variable.dtype), 0
+        for part in self._parts:
+            source = part.variables[variable.name]
+            # % begins a pattern of names in HDF5
+            name = os.path.join(part.path.parent.name, part.path.name).replace("%", "%%")
+            place = (slice(row, row + part.count), *map(slice, source.shape[1:]))
+            layout[place] = h5py.VirtualSource(name, source.name, source.shape, source.dtype)
+            row += part.count
+        return [file.create_virtual_dataset(variable.name, layout, fillvalue=np.nan).id]
+
+
+def _is_virtual(variable: Variable) -> bool:
+    """Whether a variable can stay in the parts: integers have no NaN for what is gone, and time is
+    in some parts that of all trajectories."""
+    return variable.by_trajectory and variable.dtype.kind == "f" and variable.name != "time"
+
+
+def _merged_attributes(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The attributes of the whole: where parts differ, dt "varies" and texts are listed."""
+    merged: dict[str, Any] = {}
+    for name in set(parts[0]) - set(PART_ATTRIBUTES):
+        values = list({str(part[name]): part[name] for part in parts if name in part}.values())
+        merged[name] = values[0] if len(values) == 1 else "varies"
+        if len(values) > 1 and all(isinstance(value, str) for value in values):
+            text = "\n".join(values)
+            short = f"{values[0]}\nand those of {len(values) - 1} more parts"
+            merged[name] = text if len(text) < _LONGEST_TEXT else short
+    return merged

@@ -11,22 +11,24 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.checks import require_counts
-from trajcli.errors import Fault, Gathering, UsageError
+from trajcli.errors import Fault, FaultCollector, UsageError
+from trajcli.files.arrays import Dataset
+from trajcli.files.atomic_output import refuse_input, refuse_output
 from trajcli.files.outputs import discarding, open_output
-from trajcli.files.placing import refuse_input, refuse_output
+from trajcli.files.reader import Files
 from trajcli.files.schema import Schema, Variable, time_variable
-from trajcli.jobs.lookup import find_dt
-from trajcli.jobs.names import without_folders
-from trajcli.jobs.places import Files
+from trajcli.files.stored_time import time_from_options
+from trajcli.files.time import Time
+from trajcli.jobs.request import relative_texts
 from trajcli.modes import PARTS, make_mode
 from trajcli.operators import Csr, Operator, operator_of
 
-_LONG_NAMES = {
-    "A": "actions to position, velocity, acceleration, jerk of all rows",
-    "C": "start state to position, velocity, acceleration, jerk of all rows",
-    "G": "goal state to position, velocity, acceleration, jerk of all rows",
+_COLUMNS = {
+    "A": ("action", "actions"),
+    "C": ("start_part", "start state"),
+    "G": ("goal_part", "goal state"),
 }
-_COLUMNS = {"A": "action", "C": "start_part", "G": "goal_part"}
+"""Of each matrix, the dimension of its columns, and what it multiplies."""
 
 
 @dataclass(frozen=True)
@@ -53,93 +55,91 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
 
     Raises TrajcliError with every fault found; OUT is then as it was before.
     """
-    files = Files(request.allow_external, request.untrusted)
-    check = Gathering()
-    try:
+    check = FaultCollector()
+    with Files(request.allow_external, request.untrusted) as files:
         mode = check.attempt(lambda: make_mode(request.mode, **request.options))
         check.attempt(lambda: refuse_output(request.out, request.overwrite))
         check.attempt(lambda: _require_start(request.start))
         check.attempt(lambda: require_counts(horizon=request.horizon))
-        steps = check.attempt(lambda: find_dt(files, request.dt, request.rate, request.times, ()))
+        time = check.attempt(lambda: _require_time(files, request))
         check.attempt(lambda: refuse_input(request.out, files.paths()))
         check.raise_if_any()
         assert mode is not None
-        assert steps is not None
-        dt, times, source, names = steps
-        found = operator_of(
+        assert time is not None
+        operator = operator_of(
             mode,
             request.horizon,
-            dt,
-            times,
+            *map(_loaded, (time.dt, time.stamps)),
             recorded=request.start == "first",
             sparse=request.sparse,
-            names={"actions": "--horizon", **names},
+            names={"actions": "--horizon", "dt": time.where, "times": time.where},
         )
-        dt_source = without_folders(source, files.paths())
-    finally:
-        files.close()
+        paths = files.paths()
     attributes = {
-        "mode": found.mode,
-        **found.options,
-        "dt_source": dt_source,
+        "mode": operator.mode,
+        **operator.options,
+        "dt_source": time.source,
         "row_order": ",".join(PARTS),
         "trajcli_version": __version__,
     }
-    schema = _schema(found, attributes)
-    output = open_output(request.out, schema, request.overwrite, request.durable)
-    with discarding(output):
+    schema = _schema(operator, relative_texts(attributes, paths, request.out))
+    with discarding(open_output(request.out, schema, request.overwrite, request.durable)) as output:
         output.finish()
+    matrices = operator.matrices()
     return {
         "out": str(request.out),
-        "mode": found.mode,
-        "options": found.options,
+        "mode": operator.mode,
+        "options": operator.options,
         "horizon": request.horizon,
-        "rows": len(found.time),
-        "dt_source": source,
+        "rows": len(operator.time),
+        "dt_source": time.source,
         "sparse": request.sparse,
-        "matrices": {name: list(matrix.shape) for name, matrix in found.matrices().items()},
-        "nonzero": {name: _nonzero(matrix) for name, matrix in found.matrices().items()},
+        "matrices": {name: list(matrix.shape) for name, matrix in matrices.items()},
+        "nonzero": {
+            name: len(matrix.data) if isinstance(matrix, Csr) else int(np.count_nonzero(matrix))
+            for name, matrix in matrices.items()
+        },
         "bytes_written": schema.nbytes,
     }
 
 
-def _schema(found: Operator, attributes: Mapping[str, Any]) -> Schema:
-    """The matrices and the time of the rows; a sparse one is the four arrays that SciPy stores."""
-    variables = [time_variable(found.time.shape, found.time)]
-    for name, matrix in found.matrices().items():
-        label = {"long_name": _LONG_NAMES[name]}
-        if not isinstance(matrix, Csr):
-            variables.append(_variable(name, ("output", _COLUMNS[name]), matrix, label))
-            continue
-        label["format"] = "csr"
-        for part, dim, values in (
-            ("data", f"{name}_entry", matrix.data),
-            ("indices", f"{name}_entry", matrix.indices),
-            ("indptr", f"{name}_row", matrix.indptr),
-            ("shape", "matrix_axis", np.asarray(matrix.shape)),
-        ):
-            variables.append(_variable(f"{name}_{part}", (dim,), values, label))
-    sizes: dict[str, int] = {}
-    for variable in variables:
-        sizes |= dict(zip(variable.dims, variable.shape, strict=True))
-    return Schema(sizes, variables, attributes)
-
-
-def _variable(name: str, dims: tuple[str, ...], values: Any, label: Mapping[str, Any]) -> Variable:
-    return Variable(name, dims, values.shape, values.dtype, label, values)
-
-
-def _nonzero(matrix: Any) -> int:
-    return len(matrix.data) if isinstance(matrix, Csr) else int(np.count_nonzero(matrix))
-
-
 def _require_start(start: str | None) -> None:
     if start not in (None, "first"):
-        raise UsageError(
-            Fault(
-                "a matrix multiplies any start state",
-                "--start",
-                "first (the actions are a recording), or nothing",
-                repr(start),
-            )
-        )
+        what, expected = "a matrix multiplies any start state", "first (a recording), or nothing"
+        raise UsageError(Fault(what, "--start", expected, repr(start)))
+
+
+def _require_time(files: Files, request: OperatorRequest) -> Time:
+    time = time_from_options(files, request.dt, request.rate, request.times)
+    if time is None:
+        hint = "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+        raise UsageError(Fault("no time step", "dt", "a step, a rate, or time stamps", hint=hint))
+    return time
+
+
+def _loaded(values: Any) -> Any:
+    if values is None:
+        return None
+    return values.read() if isinstance(values, Dataset) else np.asarray(values)
+
+
+def _schema(operator: Operator, attributes: Mapping[str, Any]) -> Schema:
+    """The matrices and the time of the rows; a sparse one is the four arrays that SciPy stores."""
+    variables = [time_variable(operator.time.shape, operator.time)]
+
+    def add(name: str, dims: tuple[str, ...], values: Any, label: Mapping[str, Any]) -> None:
+        variables.append(Variable(name, dims, values.shape, values.dtype, label, values))
+
+    for name, matrix in operator.matrices().items():
+        columns, role = _COLUMNS[name]
+        label = {"long_name": f"{role} to position, velocity, acceleration, jerk of all rows"}
+        if not isinstance(matrix, Csr):
+            add(name, ("output", columns), matrix, label)
+            continue
+        label["format"] = "csr"
+        add(f"{name}_data", (f"{name}_entry",), matrix.data, label)
+        add(f"{name}_indices", (f"{name}_entry",), matrix.indices, label)
+        add(f"{name}_indptr", (f"{name}_row",), matrix.indptr, label)
+        add(f"{name}_shape", ("matrix_axis",), np.asarray(matrix.shape), label)
+    dims = dict(pair for v in variables for pair in zip(v.dims, v.shape, strict=True))
+    return Schema(dims, variables, attributes)

@@ -10,11 +10,12 @@ import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
-from trajcli.jobs.job import Job
+from trajcli.jobs.block import Block
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.device import Device, Lost, NoRoom
 from trajcli.kernels.program import Operands
@@ -36,44 +37,40 @@ def device_of(choice: Choice) -> Device:
     return Cuda(choice.device)
 
 
-class Pipeline:
-    """Blocks in, results out, in order."""
+def pipelined(
+    device: Device, choice: Choice, blocks: Iterator[Block]
+) -> Iterator[tuple[Block, int]]:
+    """The blocks, done, in their order, and how many of their results are not finite."""
+    slots = [Slot(device, choice) for _ in range(SLOTS)]
+    free, busy = deque(slots), deque[tuple[Slot, Block]]()
 
-    def __init__(self, device: Device, choice: Choice) -> None:
-        self._device, self._choice = device, choice
+    def finished() -> tuple[Block, int]:
+        slot, block = busy.popleft()
+        bad = slot.finish(block)
+        free.append(slot)
+        return block, bad
 
-    def run(self, jobs: Iterator[Job]) -> Iterator[tuple[Job, int]]:
-        """The jobs, done, and how many of their results are not finite."""
-        slots = [Slot(self._device, self._choice) for _ in range(SLOTS)]
-        free, busy = deque(slots), deque[tuple[Slot, Job]]()
-
-        def finished() -> tuple[Job, int]:
-            slot, job = busy.popleft()
-            bad = slot.finish(job)
-            free.append(slot)
-            return job, bad
-
-        try:
-            for job in jobs:
-                slot = free.popleft()
-                slot.begin(job)
-                busy.append((slot, job))
-                if not free:
-                    yield finished()
-            while busy:
+    try:
+        for block in blocks:
+            slot = free.popleft()
+            slot.begin(block)
+            busy.append((slot, block))
+            if not free:
                 yield finished()
-        except Lost:
-            _lost.extend(slots)
-            raise
-        finally:  # memory that is in use must not go to anybody else
-            for slot in slots:
-                with suppress(NoRoom, Lost):
-                    slot.stream.wait()
-            slots.clear()
-            free.clear()
-            busy.clear()
+        while busy:
+            yield finished()
+    except Lost:
+        _lost.extend(slots)
+        raise
+    finally:  # memory that is in use must not go to anybody else
+        for slot in slots:
             with suppress(NoRoom, Lost):
-                self._device.release()
+                slot.stream.wait()
+        slots.clear()
+        free.clear()
+        busy.clear()
+        with suppress(NoRoom, Lost):
+            device.release()
 
 
 class Slot:
@@ -82,44 +79,44 @@ class Slot:
     def __init__(self, device: Device, choice: Choice) -> None:
         self.stream = device.stream()
         self._choice = choice
-        self._given = _Memory(device)
-        self._made = _Memory(device)
+        self._operands = _Memory(device)
+        self._outputs = _Memory(device)
         self._results: dict[str, Any] = {}
 
-    def begin(self, job: Job) -> None:
+    def begin(self, block: Block) -> None:
         """Check a block and have it brought to the device, computed and copied back."""
-        job.check()
-        plan, inputs = job.plan, job.inputs
-        given = inputs.operands()
-        flat = _flat(given)
+        block.check()
+        plan, inputs = block.plan, block.inputs
+        host = inputs.operands()
+        flat = [host.actions, host.dt, *host.start, *host.goal, host.start_index, host.goal_index]
         places = [k for k, array in enumerate(flat) if array is not None]
         kinds = [(flat[k].shape, flat[k].dtype.name) for k in places]
-        kinds[0] = (given.actions.shape, _transported(given.actions.dtype))
-        here, there = self._given.arrays(kinds)
-        for k, pinned, brought in zip(places, here, there, strict=True):
-            np.copyto(pinned.numpy(), flat[k], casting="unsafe")
-            flat[k] = brought
-        operands = _like(flat)
-        shape = (int(given.actions.shape[0]), inputs.rows, int(given.actions.shape[2]))
-        results, made = self._made.arrays([(shape, plan.dtype)] * len(plan.wanted))
-        out = dict(zip(plan.wanted, made, strict=True))
+        kinds[0] = (host.actions.shape, _transported(host.actions.dtype))
+        pinned, device = self._operands.arrays(kinds)
+        for k, here, there in zip(places, pinned, device, strict=True):
+            np.copyto(here.numpy(), flat[k], casting="unsafe")
+            flat[k] = there
+        operands = Operands(flat[0], flat[1], flat[2:6], flat[6:10], *flat[10:])
+        batch, _, dofs = host.actions.shape
+        shape = (int(batch), inputs.rows, int(dofs))
+        results, device = self._outputs.arrays([(shape, plan.dtype)] * len(plan.quantities))
+        out = dict(zip(plan.quantities, device, strict=True))
 
         def work() -> None:
-            self._given.bring()
+            self._operands.bring()
             parts = [out.get(name) for name in PARTS]
             self._choice.kernels.forward(inputs.program(), operands, parts)
-            self._made.fetch()
+            self._outputs.fetch()
 
         self.stream.do(work)
-        self._results = {
-            name: values.numpy() for name, values in zip(plan.wanted, results, strict=True)
-        }
+        pairs = zip(plan.quantities, results, strict=True)
+        self._results = {name: values.numpy() for name, values in pairs}
 
-    def finish(self, job: Job) -> int:
+    def finish(self, block: Block) -> int:
         """Wait for a block's results and write them; how many are not finite."""
         self.stream.wait()
-        begin = job.block.begin
-        return job.write((name, begin, values) for name, values in self._results.items())
+        begin = block.at.begin
+        return block.write((name, begin, values) for name, values in self._results.items())
 
 
 class _Memory:
@@ -136,22 +133,20 @@ class _Memory:
         import torch
 
         sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in kinds]
-        begins = [0]
-        for size in sizes:
-            begins.append(begins[-1] + -(-size // _ALIGNED) * _ALIGNED)
+        begins = [0, *accumulate(-(-size // _ALIGNED) * _ALIGNED for size in sizes)]
         self._size = begins[-1]
         if self._pinned is None or len(self._pinned) < self._size:
             self._pinned = self._there = None  # before there is more
             self._pinned = self._device.pinned(self._size)
             self._there = self._device.memory(self._size)
-        both: list[list[Any]] = [
-            [
+
+        def parts(whole: Any) -> list[Any]:
+            return [
                 whole[begin : begin + size].view(getattr(torch, dtype)).view(tuple(shape))
                 for (shape, dtype), begin, size in zip(kinds, begins, sizes, strict=False)
             ]
-            for whole in (self._pinned, self._there)
-        ]
-        return both[0], both[1]
+
+        return parts(self._pinned), parts(self._there)
 
     def bring(self) -> None:
         """Copy to the device."""
@@ -160,18 +155,6 @@ class _Memory:
     def fetch(self) -> None:
         """Copy back."""
         self._pinned[: self._size].copy_(self._there[: self._size], non_blocking=True)
-
-
-def _flat(operands: Operands) -> list[Any]:
-    """Their arrays, in their order; None where there is none."""
-    actions, dt, start, goal, *indices = operands
-    return [actions, dt, *start, *goal, *indices]
-
-
-def _like(arrays: Sequence[Any]) -> Operands:
-    """Operands from arrays in this order."""
-    actions, dt, *states, start_index, goal_index = arrays
-    return Operands(actions, dt, states[:4], states[4:], start_index, goal_index)
 
 
 def _transported(dtype: np.dtype[Any]) -> str:

@@ -1,35 +1,33 @@
-"""What a request means: which data, which steps, what will be written, where it runs."""
+"""What a run is going to do: its inputs, what it writes, on which device, in which blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from trajcli import __version__
-from trajcli.errors import Fault, Gathering, UsageError
-from trajcli.files.arrays import StoredArray
-from trajcli.files.placing import refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, Schema, derived_unit, packed_schema
-from trajcli.input_checks import shape_faults
+from trajcli.arrays import output_dtype
+from trajcli.errors import Fault, FaultCollector, UsageError
+from trajcli.files.atomic_output import refuse_input, refuse_output
+from trajcli.files.outputs import refuse_form
+from trajcli.files.reader import Files
+from trajcli.files.schema import QUANTITIES, Schema
 from trajcli.inputs import Inputs
-from trajcli.jobs.batch import Batch
-from trajcli.jobs.doubts import doubts
-from trajcli.jobs.found import Found
-from trajcli.jobs.gradient import Gradient, find_gradient, gradient_faults, with_defaults
-from trajcli.jobs.lengths import find_all
-from trajcli.jobs.lookup import joint_names
-from trajcli.jobs.names import without_folders
-from trajcli.jobs.parts import listed, parts_schema, refuse_unequal, shortly
-from trajcli.jobs.places import Files, Place, find_actions
-from trajcli.jobs.recorded import prepared
+from trajcli.jobs.output_schema import make_schema
 from trajcli.jobs.request import Request
+from trajcli.jobs.resolve import counted_faults, resolve
+from trajcli.jobs.resolved import Resolved
+from trajcli.jobs.statements import input_warnings, recorded_positions
 from trajcli.kernels.choose import Choice, Work, choose
 from trajcli.kernels.cuda import free_bytes
-from trajcli.modes import PARTS, Mode, make_mode
-from trajcli.trajectory import DTYPES, output_dtype
+from trajcli.modes import PARTS
+
+if TYPE_CHECKING:
+    from trajcli.jobs.gradient import Gradient
 
 _BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 192, "torch on a device": 512}
 """Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
@@ -44,96 +42,99 @@ _BYTES_PER_STEP = 64
 """For each row of trajectories with steps of their own: the step and the sum that is its time."""
 
 
-@dataclass
-class Peak:
-    """The largest magnitude among actions, as far as they have been read."""
+class BlockRange(NamedTuple):
+    """What is read, computed and written at once: trajectories begin..end of one length.
 
-    value: float | None = None
+    ``done``: how many trajectories of the run are done when this block is.
+    """
+
+    group: int
+    begin: int
+    end: int
+    done: int
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A job ready to run: its inputs (not yet read), its schema and everything said about it.
+    """A run that is ready to start: its inputs, whose actions are not yet read, and its schema.
 
-    Trajectories of different length are several plans in one: ``parts`` has one for each length,
-    ``prefix`` what its variables are called, ``first`` how many trajectories come before it. The
-    batch, inputs and size of the whole are then those of the longest.
+    sizes: how many trajectories of each length are computed at once. positions: where actions may
+    be normalised commands, what to read instead.
     """
 
-    batch: Batch
-    inputs: Inputs
+    request: Request
+    resolved: Resolved
     schema: Schema
     choice: Choice
-    wanted: Sequence[str]
+    quantities: Sequence[str]
     dtype: str
     gradient: Gradient | None
-    size: int
-    """How many trajectories are done at once."""
-    layout: str | None
-    dt_source: str
-    start_source: str
+    sizes: Sequence[int]
     notes: Sequence[str]
-    parts: Sequence[Plan] = ()
-    prefix: str = ""
-    first: int = 0
-    total: int = 0
-    begin: int = 0
-    end: int | None = None
-    """Which of its trajectories are done, where not all are."""
-    source: str = ""
-    """What the data are called, where the batch is only a share of them."""
-    smooth: Sequence[str] = ()
-    better: str | None = None
-    """Where the actions may be normalised commands: what to read in their place."""
-    peak: Peak = field(default_factory=Peak)
+    positions: str | None = None
 
-    def each(self) -> Sequence[Plan]:
-        """The plan itself, or the plans for each length."""
-        return self.parts or (self,)
-
-    @property
+    @cached_property
     def bytes_read(self) -> int:
-        """Bytes of values in the files."""
-        return sum(part.batch.nbytes for part in self.each())
+        """Bytes of actions in the files."""
+        return sum(part.inputs.actions.nbytes for part in self.resolved.by_length)
 
     def halved(self) -> Plan | None:
-        """The same work in blocks of half the size; None where they cannot be smaller."""
-        if all(part.size == 1 for part in self.each()):
+        """The same run in blocks of half the size; None where all are single trajectories."""
+        if all(size == 1 for size in self.sizes):
             return None
-        parts = [replace(part, size=max(1, part.size // 2)) for part in self.parts]
-        return replace(self, size=max(1, self.size // 2), parts=parts)
+        return replace(self, sizes=[max(1, size // 2) for size in self.sizes])
 
-    def describe(self) -> dict[str, Any]:
+    def blocks(self, done: int) -> Iterator[BlockRange]:
+        """The blocks of the trajectories that are not done, length by length."""
+        total = 0
+        for group, (part, size) in enumerate(zip(self.resolved.by_length, self.sizes, strict=True)):
+            count = len(part.numbers)
+            for begin in range(max(done - total, 0), count, size):
+                end = min(begin + size, count)
+                yield BlockRange(group, begin, end, total + end)
+            total += count
+        if not total:  # no trajectories: their rows have times all the same
+            yield BlockRange(0, 0, 0, 0)
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
         """The plan as plain values, for people and JSON."""
-        _, horizon, dofs = self.batch.shape
-        mode = self.inputs.mode
-        shortest = min(part.batch.shape[1] for part in self.each())
+        resolved, schema = self.resolved, self.schema
+        inputs = resolved.longest
+        layout = resolved.sets[0].layout
         return {
-            "source": self.source or self.batch.name,
-            "layout": self.layout,
-            "mode": mode.name,
-            "options": mode.options(self.inputs.recorded),
+            "source": resolved.source_names[0],
+            "sources": len(resolved.sets),
+            "layout": None if layout is None else layout.name,
+            "mode": resolved.mode.name,
+            "mode_source": resolved.mode_source,
+            "options": resolved.mode.options(self.request.recorded),
             "shape": {
-                "trajectories": self.total,
-                "horizon": horizon,
-                "shortest": shortest,
-                "dofs": dofs,
+                "trajectories": resolved.count,
+                "horizon": inputs.horizon,
+                "shortest": min(part.inputs.horizon for part in resolved.by_length),
+                "dofs": int(inputs.actions.shape[2]),
             },
-            "output": self.schema.kind,
-            "rows": mode.rows(horizon, self.inputs.recorded),
-            "dt": _dt_value(self.inputs),
-            "dt_source": self.dt_source,
-            "start": self.start_source,
+            "output": schema.kind,
+            "rows": inputs.rows,
+            "dt": resolved.dt,
+            "dt_source": resolved.dt_source,
+            "start": resolved.start_source,
             "dtype": self.dtype,
-            "write": list(self.wanted),
+            "write": list(self.quantities),
             "device": self.choice.device,
             "backend": self.choice.backend,
             "device_reason": self.choice.reason,
             "bytes_read": self.bytes_read,
-            "bytes_written": self.schema.nbytes,
-            "block": {"trajectories": self.size},
+            "bytes_written": schema.nbytes,
+            "block": {"trajectories": self.sizes[0]},
             "notes": list(self.notes),
-        }
+            "left_out": [
+                {"name": bad.name, "reason": "; ".join(fault.what for fault in bad.faults),
+                 "faults": [fault.as_dict() for fault in bad.faults]}
+                for bad in resolved.left_out
+            ],
+        }  # fmt: skip
 
 
 def make_plan(request: Request, files: Files) -> Plan:
@@ -141,72 +142,91 @@ def make_plan(request: Request, files: Files) -> Plan:
 
     Raises every fault that can be found without reading all values.
     """
-    check = Gathering()
-    local = 0 if request.share is None else request.share.local
-    mode = check.attempt(lambda: make_mode(request.mode, **request.options))
-    wanted = check.attempt(lambda: _wanted(request.write))
-    choice = check.attempt(lambda: choose(request.device, request.backend, Work(0, 0), local))
-    check.attempt(lambda: _require_choice("--dtype", request.dtype or "float64", DTYPES))
-    check.attempt(
-        lambda: _require_choice("--repeated-times", request.repeated_times, ("error", "drop"))
-    )
-    gradient = check.attempt(lambda: find_gradient(request, files))
-    may_be_there = request.overwrite or request.share is not None  # shares leave OUT to merge
-    check.attempt(lambda: refuse_output(request.out, may_be_there))
-    given = check.attempt(
-        lambda: find_actions(files, request.sources, request.layout, request.filter_key)
-    )
-    ready = check.attempt(lambda: prepared(request, files, given or ())) if given and mode else None
-    left, places, preparing = ready or (request, [], [])
-    founds = check.attempt(lambda: find_all(left, files, places, check)) if places else None
-    check.attempt(lambda: refuse_input(request.out, files.paths()))
-    if founds is None or mode is None or wanted is None or choice is None:
-        check.raise_if_any()
-        raise AssertionError("a step failed without a fault")
-    all_inputs = [found.inputs(mode) for _, found in founds]
-    check.faults += [fault for inputs in all_inputs for fault in shape_faults(inputs)]
-    check.attempt(lambda: refuse_unequal(request, len(founds)))
-    if gradient is not None and not check.faults:
-        gradient = with_defaults(gradient, all_inputs[0])
-        check.faults += gradient_faults(gradient, all_inputs[0])
+    check = FaultCollector()
+    quantities = check.attempt(lambda: _quantities(request.write))
+    choice = check.attempt(lambda: _choice(request, Work(0, 0)))
+    gradient = check.attempt(lambda: _gradient(request, files))
+    # whether a part is replaced is said by part_is_done, and by merge of OUT
+    overwrite = request.overwrite or request.shard is not None
+    check.attempt(lambda: refuse_output(request.out, overwrite))
+    reading = own_files(request)
+    resolved = check.attempt(lambda: resolve(reading or request, files))
+    paths = files.paths()
+    check.attempt(lambda: refuse_input(request.out, paths))
+    if resolved is not None:
+        check.attempt(resolved.require_shapes)
+        check.faults = counted_faults(check.faults)
+    if resolved is not None and gradient is not None and not check.faults:
+        gradient = gradient.for_run(resolved)
+        check.faults += gradient.faults(resolved)
     check.raise_if_any()
-    longest = max(range(len(founds)), key=lambda k: all_inputs[k].horizon)
-    found, inputs = founds[longest][1], all_inputs[longest]
-    dtype = request.dtype or output_dtype(_widest([each.batch for _, each in founds]))
+    assert resolved is not None
+    assert quantities is not None
+    assert choice is not None
+    own_times = resolved.has_own_times
+    if request.shard is not None and reading is None:
+        from trajcli.jobs.shards import shard_range
+
+        chosen = shard_range(resolved.count, request.shard)
+        resolved = resolved.take(lambda n: (n >= chosen.start) & (n < chosen.stop))
+    if request.skip_bad:
+        resolved = resolved.without_bad_values()
+    shapes = [part.inputs.actions for part in resolved.by_length]
     if request.device == "auto":
-        work = Work.of(each.actions.shape for each in all_inputs)
-        choice = choose(request.device, request.backend, work, local)
-    kind, memory = _room(choice, gradient, request.memory)
-    size = _size(inputs, kind, memory)
-    needed = inputs.rows * inputs.actions.shape[2] * _BYTES_PER_ELEMENT[kind]
-    plan = Plan(
-        batch=found.batch,
-        inputs=inputs,
-        schema=_schema(request, inputs, wanted, dtype, found, places[0], gradient, files.paths()),
-        gradient=gradient,
+        choice = _choice(request, Work.of(actions.shape for actions in shapes))
+    stored = np.result_type(*(actions.dtype for actions in shapes))
+    dtype = request.dtype or output_dtype(np.empty(0, stored))
+    schema = make_schema(request, paths, resolved, quantities, dtype, gradient, own_times)
+    refuse_form(request.out, schema, request.compress)
+    kind, memory = _memory(choice, gradient, request.memory)
+    return Plan(
+        request=request,
+        resolved=resolved,
+        schema=schema,
         choice=choice,
-        wanted=wanted,
+        quantities=quantities,
         dtype=dtype,
-        size=size,
-        layout=places[0].layout.name if places[0].layout is not None else None,
-        dt_source=found.dt_source,
-        start_source=found.start_source,
-        notes=[
-            *preparing,
-            *dict.fromkeys(note for _, each in founds for note in each.notes),
-            *_notes(found.batch, dtype, needed, request.memory),
-            *doubts(request.sources, places, inputs),
-        ],
-        total=sum(len(numbers) for numbers, _ in founds),
-        smooth=tuple(request.smooth),
-        better=_better_than_commands(places[0], mode),
+        gradient=gradient,
+        sizes=[_block_size(part.inputs, kind, memory) for part in resolved.by_length],
+        notes=[*resolved.notes, *_notes(resolved, dtype, kind), *input_warnings(resolved)],
+        positions=recorded_positions(resolved),
     )
-    if len(founds) == 1:
-        return plan
-    return _in_parts(plan, request, places, founds, (kind, memory), files.paths())
 
 
-def _room(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str, int]:
+def _choice(request: Request, work: Work) -> Choice:
+    """Where and by what a run is computed; each shard of a machine takes a device of its own."""
+    local = 0 if request.shard is None else request.shard.local
+    return choose(request.device, request.backend, work, local)
+
+
+def _gradient(request: Request, files: Files) -> Gradient | None:
+    """What a request asks for; None where it asks for no gradient."""
+    if (request.grad, request.cost, request.wrt, request.factor) == (None, None, None, None):
+        return None
+    from trajcli.jobs.gradient import resolve_gradient
+
+    return resolve_gradient(request, files)
+
+
+def own_files(request: Request) -> Request | None:
+    """The request of a shard that reads files of its own: of at least as many files as shards, and
+    options that are the same for all trajectories. None where shards divide trajectories."""
+    if request.shard is None or not request.shares_all:
+        return None
+    sources = request.expanded()
+    if len(sources) < request.shard.count:
+        return None
+    try:
+        sizes = [os.stat(source.path).st_size for source in sources]
+    except OSError:
+        return None  # what cannot be read is said when it is opened
+    from trajcli.jobs.shards import shard_sources
+
+    chosen = shard_sources(sizes, request.shard)
+    return replace(request, sources=[str(sources[k]) for k in chosen])
+
+
+def _memory(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str, int]:
     """What a block's memory is counted for, and how much there is: on a device no more than most
     of what is free there."""
     kind = "torch" if gradient is not None else choice.backend
@@ -216,160 +236,35 @@ def _room(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str, 
     return kind, min(memory, int(_SHARE_OF_FREE * free_bytes(choice.device)))
 
 
-def _better_than_commands(place: Place, mode: Mode) -> str | None:
-    """What to read instead, where a robot's commands would be taken for physical quantities."""
-    layout, member = place.layout, place.member
-    if layout is None or member is None or not place.commands:
-        return None
-    if layout.commands_positions and mode.derivatives_of == 0:
-        return None  # positions to go to, in rad or m
-    names = layout.recorded(member)
-    if not names:
-        return f"layout {layout.name} has no recorded positions here"
-    listed = ", ".join(f"{place.file.path}:{name}" for name in names)
-    return f"the recorded positions are {listed} (--start first --mode central or clique)"
-
-
-def _widest(batches: Sequence[Batch]) -> Any:
-    """The batch, of several, whose type holds all."""
-    kind = np.result_type(*(batch.dtype for batch in batches))
-    return next((batch for batch in batches if batch.dtype == kind), batches[0])
-
-
-def _in_parts(
-    plan: Plan,
-    request: Request,
-    places: Sequence[Place],
-    founds: Sequence[tuple[Any, Found]],
-    room: tuple[str, int],
-    paths: Sequence[str],
-) -> Plan:
-    """The plan for each length, and the schema that all of them fill."""
-    mode, first, parts = plan.inputs.mode, 0, []
-    for k, (numbers, found) in enumerate(founds):
-        inputs = found.inputs(mode)
-        size = _size(inputs, *room)
-        parts.append(
-            replace(plan, batch=found.batch, inputs=inputs, size=size, prefix=f"{k}/", first=first)
-        )
-        first += len(numbers)
-    units = request.units or _units(request, places[0], mode)
-    whole = parts_schema(request, plan.schema, places, [n for n, _ in founds], parts, units, paths)
-    parts = [replace(part, schema=whole) for part in parts]
-    return replace(plan, schema=whole, parts=parts, source=shortly([p.name for p in places]))
-
-
-def _size(inputs: Inputs, kind: str, memory: int) -> int:
-    """How many trajectories are done at once within so much working memory."""
+def _block_size(inputs: Inputs, kind: str, memory: int) -> int:
+    """How many trajectories are computed at once."""
     batch, horizon, dofs = inputs.actions.shape
     steps: Any = inputs.dt if inputs.times is None else inputs.times
-    own = inputs.uneven and steps.ndim == 2 and steps.shape[0] > 1
-    each = _BYTES_PER_ELEMENT[kind]
-    per_row = dofs * each + (_BYTES_PER_STEP if own else 0)
-    budget = min(_BLOCK_ELEMENTS[kind] * each, memory)
-    together = budget // (max(horizon, inputs.rows) * per_row)
-    return int(max(1, min(together, batch)))
+    own_steps = inputs.uneven and steps.ndim == 2 and steps.shape[0] > 1
+    per_element = _BYTES_PER_ELEMENT[kind]
+    per_row = dofs * per_element + (_BYTES_PER_STEP if own_steps else 0)
+    room = min(_BLOCK_ELEMENTS[kind] * per_element, memory)
+    return int(max(1, min(room // (max(horizon, inputs.rows) * per_row), batch)))
 
 
-def _notes(batch: Batch, dtype: str, needed: int, memory: int) -> list[str]:
-    notes = [
-        f"{part.where}: {part.dtype} converted to {dtype}"
-        for part in batch.parts[:3]
-        if part.dtype.kind in "iu" or part.dtype.itemsize not in (4, 8)
-    ]
-    if needed > memory:
-        notes.append(
-            f"one trajectory takes about {needed >> 20} MiB of working memory, more than --memory"
-        )
-    return notes
+def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
+    """Which types are converted, of many inputs the first; and what takes more than --memory."""
+    kinds: dict[Any, str] = {}
+    for one in resolved.sets:
+        stored = one.input.dtype
+        if stored.kind in "iu" or stored.itemsize not in (4, 8):
+            kinds.setdefault(stored, one.input.where)
+    yield from (f"{where}: {stored} converted to {dtype}" for stored, where in kinds.items())
+    inputs = resolved.longest
+    needed = inputs.rows * inputs.actions.shape[2] * _BYTES_PER_ELEMENT[kind]
+    if needed > resolved.request.memory:
+        size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
+        yield f"one trajectory takes about {size} of working memory, more than --memory"
 
 
-def _wanted(write: Sequence[str]) -> list[str]:
+def _quantities(write: Sequence[str]) -> list[str]:
     unknown = [name for name in write if name not in QUANTITIES]
     if unknown or not write:
-        found = ", ".join(unknown) or "nothing"
-        raise UsageError(Fault("unknown output", "--write", ", ".join(QUANTITIES), found))
+        names = ", ".join(unknown) or "nothing"
+        raise UsageError(Fault("unknown output", "--write", ", ".join(QUANTITIES), names))
     return [name for name in PARTS if name in write]
-
-
-def _require_choice(option: str, value: str, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise UsageError(Fault("unknown value", option, " or ".join(choices), repr(value)))
-
-
-def _schema(
-    request: Request,
-    inputs: Inputs,
-    wanted: Sequence[str],
-    dtype: str,
-    found: Found,
-    place: Place,
-    gradient: Gradient | None,
-    paths: Sequence[str],
-) -> Schema:
-    batch, _, dofs = inputs.actions.shape
-    steps: Any = inputs.dt if inputs.times is None else inputs.times
-    attributes = {
-        "mode": inputs.mode.name,
-        **inputs.mode.options(inputs.recorded),
-        "dt": _dt_value(inputs),
-        "dt_source": without_folders(found.dt_source, paths),
-        "source": without_folders(listed(found.batch.sources()), paths),
-        "start": without_folders(found.start_source, paths),
-        "trajcli_version": __version__,
-    }
-    if request.smooth:
-        attributes["smooth"] = ",".join(request.smooth)
-    if request.wrap_dofs:
-        attributes["wrap_dofs"] = ",".join(map(str, request.wrap_dofs))
-    if request.max_gap is not None:
-        attributes["max_gap"] = request.max_gap
-    if inputs.goal:
-        attributes["goal"] = without_folders(found.goal_source, paths)
-    if inputs.times is not None:
-        attributes["repeated_times"] = request.repeated_times
-    if gradient is not None:
-        attributes |= {
-            "wrt": ",".join(gradient.wrt),
-            "gradient_factor": gradient.factor,
-            "gradient_of": request.cost or without_folders(request.grad or "", paths),
-        }
-    return packed_schema(
-        batch,
-        inputs.rows,
-        dofs,
-        wanted=wanted,
-        dtype=dtype,
-        own_times=steps.ndim == 2 and steps.shape[0] != 1,
-        attributes=attributes,
-        start_index=_indices(inputs.start_index),
-        joint_names=joint_names(place),
-        units=request.units or _units(request, place, inputs.mode),
-        more=gradient.variables(inputs, dtype) if gradient is not None else (),
-    )
-
-
-def _indices(stored: Any) -> Any:
-    return stored.read_rows if isinstance(stored, StoredArray) else stored
-
-
-def _units(request: Request, place: Place, mode: Mode) -> str | None:
-    """Units that the file gives for its positions, or those that its actions are derived from."""
-    if mode.derivatives_of == 0 and "units" in place.array.attributes:
-        return str(place.array.attributes["units"])
-    beside = request.start is None and "position" not in request.start_parts
-    for name in ("start/position", "start_position") if beside else ():
-        stored = place.find(name)
-        if stored is not None and "units" in stored.attributes:
-            return str(stored.attributes["units"])
-    found = place.attribute("position_units")
-    if found is None:
-        derived = derived_unit(place.array.attributes.get("units"))
-        return derived[0] if derived and derived[1] == mode.derivatives_of else None
-    return str(found[1])
-
-
-def _dt_value(inputs: Inputs) -> float | str:
-    if inputs.dt is not None and inputs.dt.ndim == 0:
-        return float(inputs.dt)
-    return "varies"

@@ -1,290 +1,253 @@
-"""An output computed once more: from the sources that it names, or from what it holds itself."""
+"""An output computed again from its recorded request, and the start states that it names."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, StoredArray
-from trajcli.files.opening import open_arrays
-from trajcli.files.schema import QUANTITIES, RECORDED_ROW, RECORDED_START
-from trajcli.files.source import parse_source
+from trajcli.errors import Fault, InputError, TrajcliError
+from trajcli.files.arrays import ArrayFile
+from trajcli.files.outputs import Output
+from trajcli.files.reader import Files
+from trajcli.files.schema import QUANTITIES, Variable
+from trajcli.files.time import positive
+from trajcli.jobs.interruptions import guarded, signals
+from trajcli.jobs.output_schema import trajectory_names
+from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
-from trajcli.jobs.run import run
+from trajcli.jobs.row_selection import in_memory, rows_by_number
+from trajcli.jobs.run import Execution, Progress
 
-_OPTIONS = ("scheme", "ends", "frames", "convention", "degree", "steps")
-_SHARE = re.compile(r" \((\S+: )?rows \d+ to \d+\)$", re.MULTILINE)
-"""Behind a source, which of its rows are one trajectory: all of them are computed again."""
-_ORDERS = {"clique": 0, "velocity": 1, "acceleration": 2, "jerk": 3, "central": 0, "teleport": 0}
+Array = Any
+"""numpy.ndarray"""
+StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
+"""The start states [b, D] by part, of trajectories by number [b] and by the names of their groups
+(none where they are packed)."""
+
+_SUMS = 1e-9
+"""Costs and gradients of different backends differ by less, as a share of the largest of them."""
+_COPYING = ("clique", "central", "teleport", *QUANTITIES[1:])
+"""Modes whose actions are rows."""
 
 
-@dataclass(frozen=True)
-class Recomputed:
-    """The arrays of a re-computation by name, and what they were computed from, a line each."""
+def stored_request(file: ArrayFile) -> Request:
+    """The request that an output records; its paths lead on from where the output lies.
 
-    arrays: Mapping[str, StoredArray]
-    origin: str
-
-
-@contextmanager
-def recomputed(
-    file: ArrayFile, sources: Sequence[str], allow_external: bool, untrusted: bool
-) -> Iterator[Recomputed]:
-    """An output once more. From ``sources`` where given; else from those it names, where they
-    lie beside it or in the current folder; else from its own actions and start row.
-
-    The first two are written into a temporary folder. Raises InputError where neither can be.
+    Raises InputError for a file without one.
     """
-    attributes = dict(file.attributes())
-    if "mode" not in attributes or "dt" not in attributes:
-        expected = "an output of trajcli integrate: mode, options and dt as attributes"
-        raise InputError(Fault("cannot be computed again", str(file.path), expected))
-    found, why = (list(sources), "") if sources else _recorded(file, attributes)
-    if not found:
-        arrays = _from_itself(file, attributes, why)
-        yield Recomputed(
-            arrays, f"its own actions and start row, as far as they are not rounded ({why})"
-        )
-        return
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="trajcli-")))
-        out = folder / "again.h5"
-        request = _request(file, attributes, found, out, bool(sources))
-        run(_with(request, allow_external=allow_external, untrusted=untrusted))
-        again = stack.enter_context(open_arrays(out))
-        names = [name for name in again.names() if again.require(name).numeric]
-        yield Recomputed({name: again.require(name) for name in names}, "\n".join(found))
+    text = str(file.attributes().get("request", ""))
+    try:
+        request = Request.from_json(text, file.path.parent)
+    except (ValueError, TypeError, RecursionError):
+        request = None
+    if request is None or "\\u0000" in text or not _well_typed(request):
+        expected = "an output of trajcli integrate: its command, in the attribute request"
+        raise InputError(Fault("no recorded command", str(file.path), expected))
+    return request
 
 
-def _with(request: Request, **values: Any) -> Request:
-    from dataclasses import replace
-
-    return replace(request, **values)
-
-
-def _recorded(file: ArrayFile, attributes: Mapping[str, Any]) -> tuple[list[str], str]:
-    """The sources that an output names, a line each, or why there are none."""
-    told = _SHARE.sub("", str(attributes.get("source", "")))
-    if not told:
-        return [], "it names no source"
-    found = {source: _located(file, source) for source in told.split("\n")}
-    lacking = next((source for source, place in found.items() if place is None), None)
-    if lacking is not None:
-        return [], f"{lacking} is neither beside it nor in this folder"
-    return [place for place in found.values() if place], ""
+def _well_typed(request: Request) -> bool:
+    """Whether the fields have their types: the text is a file's, which may hold anything."""
+    kinds: dict[str, Any] = {"str": str, "bool": bool, "float": (int, float), "Mapping": dict}
+    for field in fields(request):
+        value, kind = getattr(request, field.name), str(field.type)
+        if kind.startswith("Sequence"):
+            item = int if "int" in kind else str
+            good = isinstance(value, (list, tuple)) and all(isinstance(v, item) for v in value)
+        else:
+            good = isinstance(value, kinds.get(kind.split("[")[0].split(" ")[0], object))
+        if not good and not (value is None and kind.endswith("None")):
+            return False
+    return True
 
 
-def _located(file: ArrayFile, told: str) -> str | None:
-    """A FILE[:DATASET] without its folder, with the folder where it is found."""
-    source = parse_source(told)
-    for folder in (file.path.parent, Path()):
-        path = folder / source.path.name
-        if os.path.isfile(path) and not os.path.samefile(path, file.path):
-            return f"{path}:{source.dataset}" if source.dataset else str(path)
-    return None
+def _plan_again(file: ArrayFile, files: Files) -> Plan:
+    """The plan of an output's recorded request, on the CPU; nothing is going to be written."""
+    out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
+    request = replace(stored_request(file), out=out, overwrite=True, device="cpu")
+    return make_plan(request, files)
 
 
-def _request(
-    file: ArrayFile, attributes: Mapping[str, Any], sources: list[str], out: Path, given: bool
-) -> Request:
-    """The job whose output the file is."""
-    arrays = {name.rpartition("/")[2]: name for name in file.names()}
-    wanted = [name for name in QUANTITIES if name in arrays]
-    if not wanted:
-        expected = f"any of {', '.join(QUANTITIES)}"
-        raise InputError(Fault("nothing to compare", str(file.path), expected))
-    options = {name: _plain(attributes[name]) for name in _OPTIONS if name in attributes}
-    if str(attributes["mode"]) == "central" and attributes.get("start") != RECORDED_START:
-        options["ends"] = options.get("ends") or "plan"
-    dt, times = _steps(file, attributes, given)
-    index = file.get("start_index")
-    start = _start(file, attributes, given)
-    return Request(
-        sources=sources,
-        out=out,
-        mode=str(attributes["mode"]),
-        options=options,
-        dt=dt,
-        times=times,
-        repeated_times=str(attributes.get("repeated_times", "error")),
-        start=start,
-        start_index=f"{file.path}:start_index" if index is not None and start else None,
-        goal=_goal(file, attributes, sources, given),
-        write=wanted,
-        wrap_dofs=tuple(int(d) for d in str(attributes.get("wrap_dofs", "")).split(",") if d),
-        max_gap=_plain(attributes.get("max_gap")),
-        smooth=tuple(name for name in str(attributes.get("smooth", "")).split(",") if name),
-        pack="lengths" in arrays,
-        dtype=str(file.require(arrays[wanted[0]]).dtype.newbyteorder("=")),
-        device="cpu",
-        allow_nonfinite=True,
-    )
+@dataclass
+class Comparison:
+    """A variable of an output beside what its request gives.
 
+    differing: values that are not equal to the bit; beyond: those that rounding does not explain,
+    in so many ``trajectories``; the worst is off by ``excess`` × rounding, at trajectory, row, dof.
+    """
 
-def _steps(
-    file: ArrayFile, attributes: Mapping[str, Any], given: bool
-) -> tuple[str | None, str | None]:
-    """--dt and --times as they must have been; neither where the source itself says them."""
-    dt = attributes["dt"]
-    if not isinstance(dt, str):
-        return repr(float(dt)), None
-    told = str(attributes.get("dt_source", ""))
-    if told.startswith("the inputs"):
-        return None, None
-    stamps = told.removeprefix("time stamps ")
-    where = _located(file, stamps)
-    if given or where is None:
-        return None, None
-    return (None, where) if stamps != told else (where, None)
+    name: str
+    values: int = 0
+    differing: int = 0
+    beyond: int = 0
+    excess: float = 0.0
+    at: tuple[int, ...] = ()
 
-
-def _start(file: ArrayFile, attributes: Mapping[str, Any], given: bool) -> str | None:
-    told = str(attributes.get("start", "none"))
-    if told == "zero":
-        return "zero"
-    if told == RECORDED_START:
-        return "first"
-    _require_one("start", file, told)
-    beside = told in ("none", "each input's own") or RECORDED_ROW in told or given
-    if beside and not _is_file(told):
-        return None
-    found = _located(file, told)
-    if found is None and not given:
-        raise InputError(_missing("start", file, told))
-    return found
-
-
-def _goal(
-    file: ArrayFile, attributes: Mapping[str, Any], sources: Sequence[str], given: bool
-) -> str | None:
-    """--goal as it must have been; None where there is none, or it lies beside the actions."""
-    told = str(attributes.get("goal", "none"))
-    if told in ("none", "zero", "each input's own"):
-        return "zero" if told == "zero" else None
-    _require_one("goal", file, told)
-    if given and not _is_file(told):
-        return None
-    found = _located(file, told)
-    if found is None and not given:
-        raise InputError(_missing("goal", file, told))
-    goal = parse_source(found or told)
-    name = (goal.dataset or "").rpartition("/")[2]
-    beside = any(parse_source(source).path == goal.path for source in sources)
-    return None if beside and name.startswith("goal") else found
-
-
-def _require_one(role: str, file: ArrayFile, told: str) -> None:
-    """Raise InputError for a state whose parts came from several datasets."""
-    if ", " not in told or RECORDED_ROW in told or _is_file(told):
-        return
-    hint = "integrate the source again, and diff the two outputs"
-    raise InputError(Fault(f"a {role} state of several places", str(file.path), "one", told, hint))
-
-
-def _missing(role: str, file: ArrayFile, told: str) -> Fault:
-    hint = "trajcli diff OUT SOURCE --recompute names the source"
-    return Fault(f"the {role} state is not found", str(file.path), told, hint=hint)
-
-
-def _is_file(told: str) -> bool:
-    """Whether a start is a file of its own: an .npy holds nothing else."""
-    return parse_source(told).path.suffix == ".npy"
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _from_itself(
-    file: ArrayFile, attributes: Mapping[str, Any], why: str
-) -> dict[str, StoredArray]:
-    """The arrays of an output as functions of its own actions, start row and steps."""
-    mode = str(attributes["mode"])
-    reasons = {
-        mode not in _ORDERS: f"mode {mode} does not keep its actions",
-        attributes.get("frames") == "actions": "it has no start row (frames = actions)",
-        mode == "central" and attributes.get("convention") == "curobo": "its start is not a row",
-    }
-    names = [name for name in QUANTITIES if file.get(name) is not None]
-    own = QUANTITIES[_ORDERS.get(mode, 0)]
-    reasons[own not in names or "position" not in names] = f"it lacks {own} or position"
-    reasons[not names] = "it has a group for each trajectory"
-    reason = next((text for applies, text in reasons.items() if applies), "")
-    stored = {name: file.require(name) for name in names}
-    if not reason and any(array.ndim != 3 for array in stored.values()):
-        reason = "its trajectories are not packed"
-    if reason:
-        hint = "trajcli diff OUT SOURCE --recompute names the source"
-        found = f"{why}; and from the file alone it cannot be: {reason}"
-        raise InputError(
-            Fault("cannot be computed again", str(file.path), "its source", found, hint)
-        )
-    again = _Again(file, attributes, stored)
-    return {name: again.array(name) for name in names}
-
-
-class _Again:
-    """Blocks of trajectories computed from a file's own rows; the last one is at hand."""
-
-    def __init__(
-        self, file: ArrayFile, attributes: Mapping[str, Any], stored: Mapping[str, StoredArray]
+    def add(
+        self, stored: Array, again: Array, numbers: Array | None, share: float, least: Array | float
     ) -> None:
-        self._attributes, self._stored = attributes, stored
-        self._time = file.get("time")
-        self._span: tuple[int, int] | None = None
-        self._values: dict[str, Any] = {}
+        """Compare entries [n, ...]; numbers [n]: of the trajectories, where entries are theirs.
 
-    def array(self, name: str) -> StoredArray:
-        """A quantity, computed as it is read."""
-        from dataclasses import replace
+        share: what rounding comes to, of the largest value along a trajectory and dof or of
+        ``least`` where that is more; 0 for copies, which must be equal to the bit.
+        """
+        if stored.shape != again.shape:
+            self.values, self.differing, self.beyond = again.size, again.size, again.size
+            self.excess = np.inf
+            return
+        self.values += again.size
+        again = again.astype(stored.dtype)
+        if np.array_equal(stored, again):
+            return
+        both = np.isnan(stored) & np.isnan(again)
+        differs = (stored != again) & ~both
+        wide, exact = stored.astype(np.float64), again.astype(np.float64)
+        size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
+        axis = 1 if size.ndim > 2 else 0
+        unit = np.spacing(size.astype(stored.dtype) if stored.dtype.kind == "f" else size)
+        largest = np.maximum(size.max(axis, keepdims=True, initial=0.0), least)
+        allowed = unit + share * largest if share else unit / 4  # no value is so near another
+        with np.errstate(all="ignore"):
+            excess = np.where(differs, np.abs(wide - exact) / allowed, 0.0)
+        excess[differs & ~np.isfinite(excess)] = np.inf
+        self.differing += int(differs.sum())
+        self.beyond += int((excess > 1.0).sum())
+        worst = np.unravel_index(int(excess.argmax()), excess.shape)
+        if excess[worst] > self.excess:
+            first = int(worst[0]) if numbers is None else int(numbers[worst[0]])
+            self.excess, self.at = float(excess[worst]), (first, *map(int, worst[1:]))
 
-        def read_rows(begin: int, end: int) -> Any:
-            if self._span != (begin, end):
-                self._values, self._span = self._compute(begin, end), (begin, end)
-            return self._values[name]
 
-        return replace(self._stored[name], read_rows=read_rows, read_steps=None)
+class _StoredOutput(Output):
+    """An output that is there: what a run writes is compared with what it holds."""
 
-    def _compute(self, begin: int, end: int) -> dict[str, Any]:
-        from trajcli.trajectory import State, integrate
+    def __init__(self, file: ArrayFile, plan: Plan) -> None:
+        self.schema, self.path = plan.schema, file.path
+        self.done, self.carried = 0, {}
+        self._variables = {variable.name: variable for variable in plan.schema.variables}
+        self._file, self._mode = file, plan.resolved.longest.mode
+        self._actions = QUANTITIES[self._mode.derivatives_of]
+        self.compared = {v.name: Comparison(v.name) for v in plan.schema.streamed}
 
-        about = self._attributes
-        mode = str(about["mode"])
-        recorded = about.get("start") == RECORDED_START
-        rows = {name: np.asarray(s.read_rows(begin, end)) for name, s in self._stored.items()}
-        if begin == end:
-            return rows
-        actions = rows[QUANTITIES[_ORDERS[mode]]]
-        ends = str(about["ends"]) if mode == "central" else None
-        found = integrate(
-            actions if recorded else actions[:, 1:],
-            "first" if recorded else State(**{name: values[:, 0] for name, values in rows.items()}),
-            self._steps(begin, end),
-            mode,
-            scheme=about.get("scheme") if mode not in ("central", "teleport") else None,
-            ends="plan" if ends == "goal" else ends,  # the goal is the last row of positions
-            dtype=str(actions.dtype.newbyteorder("=")),
-            write=list(rows),
-            allow_nonfinite=True,
-            backend="auto",
-        )
-        return {name: getattr(found, name) for name in rows}
+    def place(self, name: str, row: int, group: int = 0) -> None:
+        """Nowhere: results are handed to ``write``."""
 
-    def _steps(self, begin: int, end: int) -> Any:
-        dt = self._attributes["dt"]
-        if not isinstance(dt, str):
-            return float(dt)
-        if self._time is None:
-            expected = "the dataset time, as dt varies"
-            raise InputError(Fault("cannot be computed again", "its steps", expected))
-        times = self._time.read() if self._time.ndim == 1 else self._time.read_rows(begin, end)
-        return np.diff(times)
+    def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
+        """Compare entries row, row + 1, … of a variable."""
+        variable = self._variables[name]
+        again = np.asarray(block, variable.dtype)
+        stored, numbers = self._stored(variable, row, again, group)
+        share, least = self._share(name, again), 0.0
+        same = np.shape(stored) != np.shape(again) or np.array_equal(stored, again)
+        if share and name in QUANTITIES and not same:
+            least = self._subtracted(name, row, again, group)
+        self.compared[name].add(np.atleast_1d(stored), np.atleast_1d(again), numbers, share, least)
+
+    def _share(self, name: str, again: Array) -> float:
+        """What rounding comes to in a variable, as a share of the largest values: two backends
+        may each be off by what the kernels promise; 0 for copies."""
+        if name not in QUANTITIES:
+            return 0.0 if name == "time" else _SUMS
+        past = self._mode.name == "central" and self.schema.attributes.get("convention") == "curobo"
+        if name == self._actions and self._mode.name in _COPYING and not past:
+            return 0.0
+        return 2 * max(1e-12, 1.2e-16 * int(again.shape[1]))
+
+    def _subtracted(self, name: str, row: int, again: Array, group: int) -> Any:
+        """The largest magnitudes [b, 1, D], over dt to their power, whose differences a quantity
+        is; 0 where none of them is in the file."""
+        first, last = QUANTITIES.index(self._actions), QUANTITIES.index(name)
+        lower = [m for m in range(first, last) if QUANTITIES[m] in self._variables]
+        if not lower:
+            return 0.0
+        step = positive(self.schema.attributes.get("dt"))
+        if step is None:
+            stamps = self._stored(self._variables["time"], row, again, group)[0]
+            gaps = np.diff(np.asarray(stamps, np.float64))
+            step = float(gaps.min(initial=np.inf, where=gaps > 0))
+        sizes = []
+        for m in lower:
+            values = self._stored(self._variables[QUANTITIES[m]], row, again, group)[0]
+            if values.shape != again.shape:
+                continue
+            size = np.where(np.isfinite(values), np.abs(values, dtype=np.float64), 0.0)
+            sizes.append(size.max(1, keepdims=True) * (2 / step) ** (last - m))
+        return np.max(sizes, axis=0, initial=0.0) if sizes else 0.0
+
+    def _stored(
+        self, variable: Variable, row: int, again: Array, group: int
+    ) -> tuple[Array, Array | None]:
+        """The entries as the file has them, and the numbers of their trajectories."""
+        name, rows = variable.name, slice(row, row + len(np.atleast_1d(again)))
+        if not variable.by_trajectory or not self.schema.groups:
+            stored = self._file.require(name)
+            values = stored.read_rows(rows.start, rows.stop) if stored.shape else stored.read()
+            numbers = np.arange(rows.start, rows.stop) if variable.by_trajectory else None
+            return values, numbers
+        part = self.schema.groups[group]
+        numbers = part.numbers[rows]
+        if self.schema.pack:
+            first = int(numbers[0])
+            values = self._file.require(name).read_rows(first, int(numbers[-1]) + 1)
+            return values[numbers - first][:, : again.shape[1]], numbers
+        values = [self._file.require(f"{one}/{name}").read() for one in part.names[rows]]
+        return np.stack(values), numbers
+
+    def _prepare(self) -> None:
+        raise NotImplementedError
+
+    _open_files = _prepare
+
+
+def recompute(
+    path: Path,
+    allow_external: bool = False,
+    untrusted: bool = False,
+    on_progress: Progress = lambda done, total: None,
+) -> list[Comparison]:
+    """Every variable of an output beside what its recorded request gives; nothing is written.
+
+    Raises InputError for a file without a request or where a source is not there any more, and
+    Stopped where a signal came.
+    """
+    with Files(allow_external, untrusted) as files, signals() as stop:
+        file = files.open(path)
+        plan = _plan_again(file, files)
+        output = _StoredOutput(file, plan)
+        with guarded(files.paths()) as sizes:
+            Execution(plan, output, sizes, stop, on_progress).compute()
+        return list(output.compared.values())
+
+
+def start_rows(files: Files, path: Path) -> StartRows | str:
+    """The start state of every trajectory of an output, or why it is not known."""
+    try:
+        plan = _plan_again(files.open(path), files)
+    except TrajcliError as error:
+        fault = error.faults[0]
+        return f"{fault.where}: {fault.what}"
+    resolved = plan.resolved
+    names = trajectory_names(resolved, resolved.request.source_paths())
+    number_of = {name: number for number, name in names.items()}
+    packed = np.sort(list(names))
+
+    def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
+        in_groups = plan.schema.kind == "groups"
+        try:
+            wanted = np.array([number_of[g] for g in groups]) if in_groups else packed[numbers]
+        except LookupError:
+            what = "the recorded sources have other trajectories now"
+            raise InputError(Fault(what, str(path))) from None
+        states = resolved.start.of(wanted)
+        parts = states.parts
+        if states.index is not None:
+            index = in_memory(states.index)
+            parts = {part: rows_by_number(values, index) for part, values in parts.items()}
+        return {part: in_memory(values) for part, values in parts.items()}
+
+    return rows

@@ -3,39 +3,56 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from trajcli import __version__
 from trajcli.files.schema import QUANTITIES
-from trajcli.jobs.share import Share
+from trajcli.files.source import Source, expand_files, parse_source
+
+if TYPE_CHECKING:
+    from trajcli.jobs.shards import Shard
+
+_NOT_STORED = {
+    *("out", "overwrite", "resume", "durable", "memory", "device", "backend", "shard"),
+    *("allow_external", "untrusted"),
+}
+"""Fields that do not shape the result, and those that say what is trusted."""
+_PATHS = ("dt", "times", "start", "start_index", "goal", "goal_index", "grad")
+"""Fields that may name a file, besides ``sources``."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """An integrate job. ``start`` and ``goal`` are as typed; ``*_parts`` name single parts."""
+    """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
+
+    mode: None takes the one that the file states, else acceleration. wrt: None takes all there
+    are. dtype: None takes that of the input.
+    """
 
     sources: Sequence[str]
     out: Path
     layout: str | None = None
     filter_key: str | None = None
+    dofs: str | None = None
+    joints: Sequence[str] = ()
     wrap_dofs: Sequence[int] = ()
     max_gap: float | None = None
-    smooth: Sequence[str] = ()
     pack: bool = False
-    mode: str = "acceleration"
+    mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     dt: str | None = None
     rate: float | None = None
     times: str | None = None
     repeated_times: str = "error"
     start: str | None = None
-    start_parts: Mapping[str, str] = field(default_factory=dict)
     start_index: str | None = None
     goal: str | None = None
-    goal_parts: Mapping[str, str] = field(default_factory=dict)
     goal_index: str | None = None
     grad: str | None = None
     cost: str | None = None
@@ -54,11 +71,148 @@ class Request:
     allow_nonfinite: bool = False
     allow_external: bool = False
     untrusted: bool = False
-    share: Share | None = None
+    skip_bad: bool = False
+    shard: Shard | None = None
 
-    def identity(self, files: Sequence[str]) -> str:
-        """All that decides what is computed: the options, and the inputs as they are now."""
-        free = ("out", "overwrite", "resume", "durable", "memory", "device", "backend", "share")
-        options = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in free}
-        inputs = [(os.path.realpath(p), os.stat(p).st_size, os.stat(p).st_mtime_ns) for p in files]
-        return json.dumps([options, sorted(inputs)], default=str, sort_keys=True)
+    def to_json(self) -> str:
+        """What shapes the result, as one JSON text; paths are relative to OUT's folder."""
+        return request_json(self)
+
+    @staticmethod
+    def from_json(text: str, folder: Path) -> Request:
+        """The request of an output in this folder. Raises ValueError for what is none."""
+        values = json.loads(text)
+        known = {f.name for f in fields(Request)} - _NOT_STORED
+        if not isinstance(values, dict) or not set(values) <= known or "sources" not in values:
+            raise ValueError("not a request of this version")
+        moved = _with_paths(values, lambda text: os.path.join(folder, text))
+        return Request(out=Path(folder), **moved)
+
+    def paths(self) -> list[str]:
+        """The files it names, known without opening any; patterns are expanded."""
+        named = [parse_source(text, attributes=True) for text in self._named_files]
+        more = [os.fspath(source.path) for source in named]
+        return list(dict.fromkeys([*self.source_paths(), *more]))
+
+    def source_paths(self) -> list[str]:
+        """The files that the sources name, in their order; patterns are expanded."""
+        return list(dict.fromkeys(os.fspath(source.path) for source in self.expanded()))
+
+    def expanded(self) -> list[Source]:
+        """The sources, one for each file."""
+        return [source for text in self.sources for source in expand_files(parse_source(text))]
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the actions are recorded positions, with no start state of their own."""
+        return self.start == "first" or (self.options.get("ends") == "recording" and not self.start)
+
+    @property
+    def path(self) -> Path:
+        """What this process writes: OUT, or the part of a shard."""
+        if self.shard is None:
+            return self.out
+        from trajcli.jobs.shards import part_path
+
+        return part_path(self.out, self.shard)
+
+    @property
+    def selects_rows(self) -> bool:
+        """Whether rows of recordings are left out, or recordings split."""
+        return self.max_gap is not None or self.repeated_times == "drop"
+
+    @property
+    def shares_all(self) -> bool:
+        """Whether no option gives trajectories, by their number, values of their own, and nothing
+        is summed over all of them."""
+        return self.cost is None and not self._named_files
+
+    @property
+    def _named_files(self) -> list[str]:
+        """The options that name a file, as typed."""
+        texts = [getattr(self, name) for name in _PATHS]
+        return [text for text in texts if text is not None and not is_value(text)]
+
+
+def request_json(request: Any, **more: str) -> str:
+    """What shapes the result of a request, a dataclass with ``sources`` and ``out``, as JSON."""
+    folder, defaults = os.path.realpath(request.out.parent), vars(type(request)([], Path()))
+    chosen = {
+        name: relative_path(str(value), folder) if isinstance(value, Path) else value
+        for name, value in vars(request).items()
+        if name not in _NOT_STORED and _plain(value) != _plain(defaults[name])
+    }
+    moved = _with_paths(chosen, lambda text: relative_path(text, folder))
+    return json.dumps({**moved, **more}, sort_keys=True, ensure_ascii=False)
+
+
+def fingerprint(request: Request, paths: Iterable[str]) -> str:
+    """The hash of :func:`identity`."""
+    import hashlib  # which loads OpenSSL: a plain run does without
+
+    return hashlib.sha256(identity(request, paths).encode()).hexdigest()
+
+
+def identity(request: Request, paths: Iterable[str]) -> str:
+    """The same text, in ASCII, for two runs that give the same output: of the request, this
+    version and name, size and time of change of each input."""
+    folder = os.path.realpath(request.out.parent)
+    inputs = []
+    for path in paths:
+        try:
+            status = os.stat(path)
+        except OSError:
+            continue  # what is not there is said when it is read
+        inputs.append((relative_path(path, folder), status.st_size, status.st_mtime_ns))
+    return json.dumps([request.to_json(), __version__, sorted(inputs)])
+
+
+def is_value(text: str) -> bool:
+    """Whether a start, goal or dt is a word or numbers, not a file."""
+    return text in ("zero", "first") or parse_floats(text) is not None
+
+
+def parse_floats(text: str) -> list[float] | None:
+    """``0,0.1,-2`` → [0.0, 0.1, -2.0]; None for what is not finite numbers."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        return None
+    return values if all(map(math.isfinite, values)) else None
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str, Any]:
+    """The same with the paths among the values moved."""
+    moved = dict(values, sources=[move(text) for text in values["sources"]])
+    for name in _PATHS:
+        text = moved.get(name)
+        if isinstance(text, str) and not is_value(text):
+            moved[name] = move(text)
+    return moved
+
+
+def relative_path(text: str, folder: str) -> str:
+    """FILE[:DATASET] as it is seen from a folder. Links among the folders are followed first, as
+    ``..`` leads out of where a link leads to."""
+    head, tail = os.path.split(os.path.expanduser(text))
+    return os.path.join(_relative_folder(head, folder), tail).removeprefix("./")
+
+
+@lru_cache(maxsize=256)
+def _relative_folder(path: str, folder: str) -> str:
+    return os.path.relpath(os.path.realpath(path), folder)
+
+
+def relative_texts(texts: Mapping[str, Any], paths: Iterable[str], out: Path) -> dict[str, Any]:
+    """Attributes of an output with the paths in their texts as they are seen from its folder."""
+    folder, moved = os.path.realpath(out.parent), dict(texts)
+    whole = "\n".join(value for value in texts.values() if isinstance(value, str))
+    for path in sorted({path for path in paths if path in whole}, key=len, reverse=True):
+        for name, value in moved.items():
+            if isinstance(value, str):
+                moved[name] = value.replace(path, relative_path(path, folder))
+    return moved

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, UsageError
-from trajcli.files.placing import refuse_output
-from trajcli.jobs.names import without_folders
-from trajcli.jobs.places import Files
-from trajcli.jobs.tracks import RowsRequest, checked, find_tracks, write_tracks
-from trajcli.resampling import Plan, make_plan
+from trajcli.files.atomic_output import refuse_output
+from trajcli.files.reader import Files
+from trajcli.jobs.rows import Arrays, Floats, Numbers, Rows, RowsRequest, write_rows
+from trajcli.resampling import Resampler, make_resampler
 
 
 @dataclass(frozen=True)
@@ -34,62 +33,42 @@ def run_resample(request: ResampleRequest) -> dict[str, Any]:
     refuse_output(request.out, request.overwrite)
     if not (np.isfinite(request.to) and request.to > 0):
         raise UsageError(Fault("a rate that is not positive", "--to", "Hz > 0", str(request.to)))
-    files = Files(request.allow_external, request.untrusted)
-    try:
-        tracks = find_tracks(request, files)
-        plans = _Plans(request)
-        lengths = [len(plans.of(track.knots).time) for track in tracks.each]
+    stated: dict[str, Any] = {"method": request.method, "rate": request.to}
+    if request.method == "ramp-and-hold":
+        stated["hold"] = request.hold
+    if request.method == "bspline":
+        stated["degree"] = request.degree
 
-        def compute(i: int) -> tuple[Any, dict[str, Any]]:
-            track = tracks.each[i]
-            plan = plans.of(track.knots)
-            arrays = {name: plan.apply(checked(track, name)[None])[0] for name in tracks.names}
-            return plan.time, arrays
+    make = partial(
+        make_resampler, request.method, rate=request.to, hold=request.hold, degree=request.degree
+    )
 
-        options = {"hold": request.hold} if request.method == "ramp-and-hold" else {}
-        options |= {"degree": request.degree} if request.method == "bspline" else {}
-        attributes = {
-            "method": request.method,
-            **options,
-            "rate": request.to,
-            "dt": 1.0 / request.to,
-            "source": without_folders(tracks.source, files.paths()),
-            "source_dt": without_folders(tracks.dt_source, files.paths()),
-        }
-        schema = write_tracks(
-            request, files, tracks, lengths, attributes, {}, compute, 1.0 / request.to
-        )
-    finally:
-        files.close()
-    rows = [len(track.knots) for track in tracks.each]
+    @lru_cache(64)  # most trajectories of one length have the same times
+    def resampler_of(knots: bytes, rounding: float) -> Resampler:
+        return make(np.frombuffer(knots), rounding=rounding)
+
+    with Files(request.allow_external, request.untrusted) as files:
+        rows = Rows(request, files, actions=True)
+        counts = np.empty(len(rows.lengths), np.int64)
+        for _, block in rows.blocks(np.arange(len(counts))):
+            knots, rounding = rows.times(block)
+            new = [len(resampler_of(line.tobytes(), rounding).time) for line in knots]
+            counts[block] = new
+
+        def compute(block: Numbers) -> tuple[Floats, Arrays]:
+            knots, rounding = rows.times(block)
+            same = len(knots) == 1
+            resampler = (resampler_of(knots.tobytes(), rounding) if same
+                         else make(knots, rounding=rounding))  # fmt: skip
+            arrays = {name: resampler.apply(rows.read(name, block)) for name in rows.names}
+            return resampler.time[None], arrays
+
+        step = 1.0 / request.to
+        report = write_rows(request, files, rows, counts, compute, {**stated, "dt": step}, (), step)
     return {
-        "out": str(request.out),
-        "source": tracks.source,
-        "arrays": list(tracks.names),
-        "method": request.method,
-        **options,
-        "rate": request.to,
-        "dt_source": tracks.dt_source,
-        "trajectories": len(tracks.each),
-        "rows_before": {"least": min(rows), "most": max(rows)},
-        "rows": {"least": min(lengths), "most": max(lengths)},
-        "output": schema.kind,
-        "bytes_written": schema.nbytes,
+        **report,
+        **stated,
+        "arrays": list(rows.names),
+        "rows_before": {"least": int(rows.lengths.min()), "most": int(rows.lengths.max())},
+        "rows": {"least": int(counts.min()), "most": int(counts.max())},
     }
-
-
-class _Plans:
-    """Plans, made once for all trajectories with the same times."""
-
-    def __init__(self, request: ResampleRequest) -> None:
-        self._request = request
-        self._made = lru_cache(64)(self._make)
-
-    def of(self, knots: Any) -> Plan:
-        """The plan for rows at these times."""
-        return self._made(knots.tobytes())
-
-    def _make(self, raw: bytes) -> Plan:
-        asked = self._request
-        knots = np.frombuffer(raw, np.float64)
-        return make_plan(asked.method, knots, asked.to, asked.hold, asked.degree)

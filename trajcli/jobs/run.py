@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from trajcli.checks import largest
 from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
-from trajcli.files.outputs import discarding, open_output
-from trajcli.files.padded import Padded
-from trajcli.files.sink import Sink
-from trajcli.jobs.batch import Block
-from trajcli.jobs.job import Job
-from trajcli.jobs.pipeline import Pipeline, device_of
-from trajcli.jobs.places import Files
+from trajcli.files.checksums import append_checksum
+from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.files.reader import Files
+from trajcli.jobs.block import Block
+from trajcli.jobs.interruptions import Sizes, guarded, signals
+from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan
-from trajcli.jobs.request import Request
-from trajcli.jobs.shrinking import Sizes, guarded
+from trajcli.jobs.request import Request, fingerprint, identity
 from trajcli.kernels.device import Lost, NoRoom
 from trajcli.modes import PARTS
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 Progress = Callable[[int, int], None]
 """Called with trajectories done, and all of them."""
@@ -41,203 +35,156 @@ def run(
 ) -> dict[str, Any]:
     """Run a request and return a report of plain values; ``dry``: plan it and stop.
 
-    Raises TrajcliError with every fault found; OUT is then as it was before.
+    With a shard, OUT is a part; where that is there already, nothing is done. Raises TrajcliError
+    with every fault found; OUT is then as it was before.
     """
     began = time.perf_counter()
-    files = Files(request.allow_external, request.untrusted)
-    try:
-        with signals() as stop:
-            plan = make_plan(request, files)
-            on_plan(plan)
-            report = {**plan.describe(), "out": str(request.out), "dry_run": dry}
-            if dry:
-                return report
-            identity = f"{request.identity(files.paths())}{plan.choice.backend}"
-            output = open_output(
-                request.out,
-                plan.schema,
-                request.overwrite,
-                request.durable,
-                identity,
-                request.resume,
-                request.compress,
-            )
-            report["resumed_after"] = output.done
-            sink = Padded(output) if plan.schema.scatter else output
-            with discarding(output), guarded(files.paths()) as sizes:
-                allow = request.allow_nonfinite
-                reached = compute(plan, sink, sizes, allow, stop, on_progress)
-                sizes.require_all()
-                output.finish()
-    finally:
-        files.close()
+    shard, again = request.shard, request.resume or request.shard is not None
+    part_fingerprint = "" if shard is None else fingerprint(request, request.paths())
+    report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
+    if shard is not None and not dry:
+        from trajcli.jobs.shards import part_is_done
+
+        if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
+            done = {"already_done": True, "notes": [], "left_out": []}
+            return report | {"shard": str(shard), **done}
+    files = Files(request.allow_external, request.untrusted, request.memory)
+    with files, signals() as stop:
+        plan = make_plan(request, files)
+        on_plan(plan)
+        report = plan.description | report
+        if dry:
+            return report
+        schema, paths = plan.schema, files.paths()
+        if shard is not None:
+            labels = {"fingerprint": part_fingerprint, **shard.attributes()}
+            schema = replace(schema, attributes={**schema.attributes, **labels})
+        output = open_output(
+            request.path,
+            schema,
+            request.overwrite or shard is not None,
+            request.durable,
+            f"{part_fingerprint or identity(request, paths)} {plan.choice.backend}",
+            again,
+            request.compress,
+        )
+        report["resumed_after"] = output.done
+        with discarding(output), guarded(paths) as sizes:
+            execution = Execution(plan, output, sizes, stop, on_progress)
+            execution.compute()
+            sizes.require_all()
+            output.finish(None if shard is None else append_checksum)
     seconds = time.perf_counter() - began
-    moved = plan.bytes_read + plan.schema.nbytes
-    report["notes"] = [
-        *report["notes"],
-        *([_BEGUN_ANEW] if output.begun_anew else []),
-        *halving_notes(plan, reached.halved),
-    ]
-    if reached.bad:
-        report["notes"] = [
-            *report["notes"],
-            f"{reached.bad} results are too large for {plan.dtype} or not finite",
-        ]
-    if plan.better is not None and plan.peak.value is not None and plan.peak.value <= 1.0:
-        quantity = PARTS[plan.inputs.mode.derivatives_of]
-        report["notes"] = [
-            *report["notes"],
-            f"all actions lie within [-1, 1], as normalised commands do; they were read as "
-            f"{quantity} in physical units; {plan.better}",
-        ]
-    return {**report, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
-
-
-_BEGUN_ANEW = "begun anew: the stopped run that lies there was another command, or of other inputs"
+    moved = plan.bytes_read + report["bytes_written"]
+    notes = [*report["notes"], *execution.notes()]
+    return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
 @dataclass
-class Reached:
-    """How far a run is: results that are not finite, trajectories that are done, how often
-    blocks had to be halved, and the plan with those."""
+class Execution:
+    """Every block of a run, from file to file.
 
-    bad: int
-    done: int
+    ``done``: trajectories so far. ``bad``: results that are not finite. ``largest``: of the
+    actions, where they may be normalised. ``halved``: how often blocks were made smaller.
+    """
+
     plan: Plan
+    output: Output
+    sizes: Sizes
+    stop: Callable[[], str | None]
+    on_progress: Progress
+    done: int = 0
+    bad: int = 0
+    largest: float = 0.0
     halved: int = 0
 
+    def compute(self) -> None:
+        """Compute what is not done, in smaller blocks where a device has no room for whole ones.
 
-def halving_notes(plan: Plan, halved: int) -> list[str]:
-    """What a report says of blocks that had to be halved so often."""
-    times = f"halved {halved} times" if halved > 1 else "halved"
-    return [f"blocks were {times}: memory on {plan.choice.device} was short"] if halved else []
+        Raises Stopped where a signal came, or a device was lost; what is done is then kept.
+        """
+        output, gradient = self.output, self.plan.gradient
+        self.done, self.bad = output.done, int(output.carried.get("bad", 0))
+        if gradient is not None:
+            gradient.carry_on(output.carried)
+        while True:
+            try:
+                self._compute_blocks()
+                break
+            except NoRoom as short:
+                smaller = self.plan.halved()
+                if smaller is None:
+                    raise self._no_room(short) from None
+                self.plan, self.halved = smaller, self.halved + 1
+            except Lost as lost:
+                reason = f"the loss of {self.plan.choice.device} ({lost})"
+                raise self._stopped(reason) from None
+        for name, row, array in gradient.finish() if gradient else ():
+            output.write(name, row, array)
 
+    def _compute_blocks(self) -> None:
+        total = self.plan.resolved.count
+        for block, bad in self._computed():
+            self.sizes.require_pages()
+            self.bad += bad
+            if self.plan.positions is not None:
+                self.largest = max(self.largest, largest(block.inputs.actions))
+            self.done = block.at.done
+            self.on_progress(self.done, total)
 
-def compute(
-    plan: Plan,
-    output: Sink,
-    sizes: Sizes,
-    allow_nonfinite: bool,
-    stop: Callable[[], str | None],
-    on_progress: Progress,
-) -> Reached:
-    """Every block from file to file, in smaller ones where a device has no room for whole ones."""
-    reached = Reached(int(output.carried.get("bad", 0)), output.done, plan)
-    if plan.gradient is not None:
-        plan.gradient.carry_on(output.carried)
-    while True:
-        try:
-            _compute_blocks(output, sizes, allow_nonfinite, stop, on_progress, reached)
-            break
-        except NoRoom as short:
-            smaller = reached.plan.halved()
-            if smaller is None:
-                raise _no_room(output, short, reached) from None
-            reached.plan = smaller
-            reached.halved += 1
-        except Lost as lost:
-            came = f"the loss of {plan.choice.device} ({lost})"
-            raise _stopped(output, came, reached) from None
-    for name, row, array in plan.gradient.finish() if plan.gradient else ():
-        output.write(name, row, array)
-    return reached
+    def _read(self) -> Iterator[Block]:
+        for at in self.plan.blocks(self.done):
+            signal_name = self.stop()
+            if signal_name is not None:
+                raise self._stopped(signal_name)
+            yield Block.read(self.plan, self.output, at)
 
+    def _computed(self) -> Iterator[tuple[Block, int]]:
+        """The blocks, done, and how many of their results are not finite.
 
-def _compute_blocks(
-    output: Sink,
-    sizes: Sizes,
-    allow_nonfinite: bool,
-    stop: Callable[[], str | None],
-    on_progress: Progress,
-    reached: Reached,
-) -> None:
-    """The blocks that are left."""
+        Gradients go to a device and back on their own.
+        """
+        choice, on_cpu = self.plan.choice, self.plan.choice.device == "cpu"
+        device = None if on_cpu else device_of(choice)
+        if device is not None and self.plan.gradient is None:
+            yield from pipelined(device, choice, self._read())
+            return
+        for block in self._read():
+            with nullcontext() if device is None else device.errors():
+                bad = block.run()
+            yield block, bad
 
-    def jobs() -> Iterator[Job]:
-        for plan, block in _blocks(reached.plan, reached.done):
-            came = stop()
-            if came is not None:
-                raise _stopped(output, came, reached)
-            inputs = plan.inputs.block(
-                plan.batch.read(block),
-                block.begin,
-                block.end,
-                block.begin - block.local,
-                {"actions": block.part.where},
+    def _stopped(self, reason: str) -> Stopped:
+        """The end of a run that a signal or a lost device stopped; what is done is kept, and what
+        to go on from."""
+        plan = self.plan
+        sums = {} if plan.gradient is None else plan.gradient.carried()
+        self.output.keep(self.done, {"bad": np.array(self.bad), **sums})
+        found = f"{self.done} of {plan.resolved.count} trajectories done; they are kept"
+        hint = "run the same command again" + ("" if plan.request.shard else " with --resume")
+        return Stopped(Fault(f"stopped by {reason}", found=found, hint=hint))
+
+    def _no_room(self, short: NoRoom) -> TrajcliError:
+        """The end of a run whose smallest blocks do not fit a device."""
+        device = self.plan.choice.device
+        if self.done:
+            return self._stopped(f"a lack of memory on {device}")
+        hint = "--device cpu, or wait until others have left the device"
+        what = "no room for the smallest block"
+        return UsageError(Fault(what, f"--device {device}", "", str(short), hint))
+
+    def notes(self) -> Iterator[str]:
+        """What there is to say when it is done."""
+        plan = self.plan
+        if self.output.begun_anew:
+            yield "begun anew: the stopped run there was of another command, or of other inputs"
+        if self.halved:
+            times = f"halved {self.halved} times" if self.halved > 1 else "halved"
+            yield f"blocks were {times}: memory on {plan.choice.device} was short"
+        if self.bad:
+            yield f"{self.bad} results are too large for {plan.dtype} or not finite"
+        if plan.positions is not None and plan.bytes_read and self.largest <= 1.0:
+            yield (
+                "all actions lie within [-1, 1], as normalised commands do; they were read as "
+                f"{PARTS[plan.resolved.mode.derivatives_of]} in physical units; {plan.positions}"
             )
-            yield Job(plan, output, block, inputs, allow_nonfinite)
-
-    for job, bad in _computed(reached.plan, output, jobs()):
-        sizes.require_pages()
-        output.settle()
-        reached.bad += bad
-        reached.done = job.plan.first + job.block.end
-        on_progress(reached.done, reached.plan.total)
-
-
-def _computed(plan: Plan, output: Sink, jobs: Iterator[Job]) -> Iterator[tuple[Job, int]]:
-    """The jobs, done, and how many of their results are not finite.
-
-    Gradients go to a device and back on their own; and an output that keeps what it is given
-    cannot be lent the memory of a pipeline.
-    """
-    if plan.choice.device == "cpu":
-        yield from ((job, job.run()) for job in jobs)
-        return
-    device = device_of(plan.choice)
-    if plan.gradient is None and not output.keeps:
-        yield from Pipeline(device, plan.choice).run(jobs)
-        return
-    for job in jobs:
-        with device.errors():
-            bad = job.run()
-        yield job, bad
-
-
-def _blocks(plan: Plan, done: int) -> Iterator[tuple[Plan, Block]]:
-    """Every block of every length, but of the trajectories that are done."""
-    for part in plan.each():
-        left = max(0, done - part.first)
-        if left < part.batch.shape[0] or not part.batch.shape[0]:
-            for block in part.batch.blocks(part.size, left, part.end):
-                yield part, block
-
-
-def _stopped(output: Sink, came: str, reached: Reached) -> Stopped:
-    """The end of a run that a signal or a lost device stopped; what is done is kept, and what to
-    go on from."""
-    plan = reached.plan
-    sums = {} if plan.gradient is None else plan.gradient.carried()
-    output.keep(reached.done, {"bad": np.array(reached.bad), **sums})
-    found = f"{reached.done} of {plan.total} trajectories done; they are kept"
-    hint = "run the same command again with --resume"
-    return Stopped(Fault(f"stopped by {came}", found=found, hint=hint))
-
-
-def _no_room(output: Sink, short: NoRoom, reached: Reached) -> TrajcliError:
-    """The end of a run whose smallest blocks do not fit a device."""
-    device = reached.plan.choice.device
-    if reached.done:
-        return _stopped(output, f"a lack of memory on {device}", reached)
-    hint = "--device cpu, or wait until others have left the device"
-    what = "no room for the smallest block"
-    return UsageError(Fault(what, f"--device {device}", "", str(short), hint))
-
-
-@contextmanager
-def signals() -> Iterator[Callable[[], str | None]]:
-    """Turn signals into an answer to ask for between blocks: the name of one that came."""
-    came: list[str] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
-        yield lambda: came[0] if came else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,279 +1,183 @@
-"""What is in the datasets of a file, as plain values: shapes, types, ranges and peaks per dof."""
+"""What is in the datasets of a file, as plain values: shapes, types, ranges, peaks and when."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.arrays import ArrayFile, StoredArray
-from trajcli.files.schema import QUANTITIES
-from trajcli.files.source import Source
-from trajcli.files.steps import STAMPS
-from trajcli.views.motions import Motions, Trajectories
-from trajcli.views.scan import SAMPLE_BYTES, Extent, Progress, Relation, Scan, scan
+from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.views.selection import select
+from trajcli.views.statistics import Progress, Statistics
+from trajcli.views.trajectories import Batch, Block, known_times
 
-_ALIKE = 4
-"""So many datasets with names that differ in numbers alone are shown as one."""
+SAMPLE_BYTES = 24 << 20
+"""Of larger files so many bytes are looked at."""
+LEAST_BYTES = 1 << 20
+"""But of each dataset at least so many."""
 _MOST_SHAPES = 2000
-"""So many of them are asked for their shapes."""
-TIMES = ("dt", *STAMPS)
-"""Datasets whose last axis is that of the rows."""
-_LEAST_BYTES = 1 << 20
-"""Of each dataset at least so much is looked at."""
+"""Of more datasets of one pattern not all are asked for their shapes."""
+_AXES = ("trajectory", "row", "dof")
 
 
-@dataclass(frozen=True)
-class Wish:
-    """What of a file is looked at: trajectories, dofs, rows to list, all of it or a sample."""
-
-    index: str | None = None
-    dof: str | None = None
-    rows: str | None = None
-    full: bool = False
-    allow_external: bool = False
-    untrusted: bool = False
+def file_bytes(path: Path) -> int:
+    """The size of a file, or of all files in a folder."""
+    if path.is_dir():
+        return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
+    return path.stat().st_size
 
 
-class Scans:
-    """Passes over the sets of a file, made once, when a dataset of theirs is asked for."""
+class Datasets:
+    """Reports of the datasets of a file; the arrays of a batch are read together, once."""
 
     def __init__(
         self,
         file: ArrayFile,
-        found: Trajectories,
-        wish: Wish,
-        chosen: Sequence[int],
+        trajectories: Sequence[Batch],
+        index: str | None,
+        dof: str | None,
+        full: bool,
         on_progress: Progress,
     ) -> None:
-        self._file, self.wish, self._progress = file, wish, on_progress
-        self._members = _members(found, chosen if wish.index else None)
-        self._done: dict[int, Scan] = {}
-        self._widths = {motions.shape[2:] for motions, _, _ in self._members.values()}
+        self._file, self._index, self._dof, self._full = file, index, dof, full
+        self._small = file_bytes(file.path) <= SAMPLE_BYTES  # as it is stored, maybe packed
+        self._progress = on_progress
+        self._arrays = {b.label(name): (b, name) for b in trajectories for name in b.first.arrays}
+        self._labels = {
+            path: label for label, (b, name) in self._arrays.items() for path in b.paths(name)
+        }
+        self._seen: dict[int, dict[str, Statistics]] = {}
+        self._budget = SAMPLE_BYTES
         self.sampled = False
 
-    def of(self, name: str, stored: StoredArray, budget: int) -> tuple[Extent, Motions, str]:
-        """What was seen of a dataset; the motions it is in; what it is called there."""
-        key = name.strip("/")
-        motions, inner, numbers = self._members.get(key) or _alone(self._file, name, stored)
-        known = self._done.get(id(motions)) if key in self._members else None
-        if known is None:
-            known = scan(motions, self.wish.full, numbers, None, self._progress, budget)
-            self.sampled |= known.sampled
-            if key in self._members:
-                self._done[id(motions)] = known
-        return known.extents[inner], motions, inner
+    def reports(self, names: Sequence[str], named: bool) -> list[dict[str, Any]]:
+        """One for each dataset; for those whose groups differ in numbers alone, one in all.
 
-    def has_dofs(self, name: str, stored: StoredArray) -> bool:
-        """Whether the last axis of a dataset is that of the dofs, as far as can be told."""
-        key = name.strip("/")
-        last = key.rpartition("/")[2]
-        if key in self._members:
-            return True
-        likely = last in QUANTITIES or stored.shape[-1:] in self._widths
-        return stored.ndim > 1 and last not in TIMES and likely
-
-    def relation(self) -> dict[str, Any] | None:
-        """The worst relation of the sets looked at."""
-        found = [one.relation for one in self._done.values() if one.relation is not None]
-        if not found:
-            return None
-        return relation_report(max(found, key=lambda one: one.ratio))
-
-
-def relation_report(relation: Relation) -> dict[str, Any]:
-    """A relation as plain values."""
-    place = relation.place
-    named = dict(zip(("trajectory", "row", "dof"), place, strict=True)) if place else None
-    return {
-        "mode": relation.law.name,
-        "holds": relation.holds,
-        "residual": relation.residual,
-        "times_rounding": relation.ratio,
-        "failing": relation.failing,
-        "numbers": relation.numbers,
-        "dataset": relation.dataset if place else None,
-        "at": named,
-    }
-
-
-_Member = tuple[Motions, str, Sequence[int] | None]
-
-
-def _members(found: Trajectories, chosen: Sequence[int] | None) -> dict[str, _Member]:
-    """Which set a dataset belongs to, and the numbers in it that are looked at."""
-    members: dict[str, _Member] = {}
-    for sets in found.aspects:
-        first = 0
-        for motions in sets:
-            numbers: Sequence[int] | None = None
-            if chosen is not None:
-                numbers = [n - first for n in chosen if first <= n < first + motions.shape[0]]
-            first += motions.shape[0]
-            for inner in motions.arrays:
-                name = "" if inner == "values" else inner
-                members[f"{motions.group}{name}".strip("/")] = (motions, inner, numbers)
-    return members
-
-
-def _alone(file: ArrayFile, name: str, stored: StoredArray) -> _Member:
-    """A dataset by itself as [B, T, D], whatever its shape."""
-    key = name or "values"
-    shape = stored.shape
-    if len(shape) == 3:
-        return Motions(file, "", {f"/{key}": stored}), f"/{key}", None
-    size = int(np.prod(shape[1:], dtype=object)) if len(shape) > 1 else 1
-    columns = shape[1] if len(shape) == 2 else 1
-    rows = shape[0] if shape else 1
-    per_row = size // columns if columns else 0
-
-    def read(begin: int, end: int) -> Any:
-        values = np.asarray(stored.read_rows(begin, end) if shape else stored.read())
-        return values.reshape(end - begin, per_row, columns)
-
-    flat = replace(stored, shape=(rows, per_row, columns), read_rows=read, read_steps=None)
-    return Motions(file, "", {f"/{key}": flat}), f"/{key}", None
-
-
-def describe_datasets(
-    file: ArrayFile, names: Sequence[str], source: Source, scans: Scans
-) -> list[dict[str, Any]]:
-    groups = _patterns(names)
-    budget = max(SAMPLE_BYTES // max(len(groups), 1), _LEAST_BYTES)
-    reports = []
-    for pattern, members in groups.items():
-        looked = members if scans.wish.full else _spread(members)
-        found: list[dict[str, Any]] = []
-        for name in looked:
+        What cannot be read is listed with the reason. named: the user named the dataset; raises
+        InputError where it cannot be read.
+        """
+        groups: dict[str, list[str]] = {}
+        for name in names:
+            pattern = self._labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
+            groups.setdefault(pattern, []).append(name)
+        self._budget = max(SAMPLE_BYTES // max(len(groups), 1), LEAST_BYTES)
+        reports = []
+        for pattern, members in groups.items():
+            alone = len(members) == 1 and pattern not in self._arrays
+            name = (members[0] if alone else pattern) or self._file.path.name
             try:
-                found.append(_dataset(file.require(name), name, scans, budget // len(looked)))
+                known = self._arrays.get(name)
+                about = self._of_batch(*known) if known is not None else self._other(members)
+                if len(members) > 1:
+                    about |= self._shapes(members)
             except InputError as error:
-                if source.dataset is not None and len(members) == 1:
+                if named and len(groups) == 1:
                     raise
-                reports.append({"name": name, "unreadable": str(error.faults[0])})
-        if found:
-            alone = len(members) == 1
-            joined = found[0] if alone else _joined(found, _shapes(file, members), members, scans)
-            reports.append({"name": pattern or source.path.name, **joined})
-    return reports
+                about = {"unreadable": str(error.faults[0])}
+            reports.append({"name": name, **about})
+        return reports
+
+    def _of_batch(self, batch: Batch, name: str) -> dict[str, Any]:
+        """An array of trajectories."""
+        first, stored = batch.first, batch.first.arrays[name]
+        dofs = select(self._dof, first.shape[2], "--dof", batch.dofs)
+        if id(batch) not in self._seen:
+            self._seen[id(batch)] = self._statistics(batch)
+        seen = self._seen[id(batch)][name]
+        places = [(failure.trajectory, failure.row, failure.dof) for failure in seen.nonfinite[:5]]
+        about = _about(stored, seen, stored.shape[1:] if first.single else stored.shape)
+        about["units"] = first.unit(name)
+        about["trajectories"] = self._index or "all"
+        about["nonfinite_at"] = [dict(zip(_AXES, place, strict=True)) for place in places]
+        about["dofs"] = [batch.dofs[i] for i in dofs]
+        if stored.dtype.kind == "f":
+            about["per_dof"] = [_per_dof(seen, i, batch) for i in dofs]
+        return about
+
+    def _statistics(self, batch: Batch) -> dict[str, Statistics]:
+        numbers = select(self._index, batch.count, "--index")
+        seen = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
+        budget = SAMPLE_BYTES if self._small else self._budget * len(seen)
+        whole = self._full or batch.nbytes(numbers) <= budget
+        self.sampled |= not whole
+        done = 0
+        for block in batch.blocks(numbers) if whole else batch.sample(numbers, budget):
+            for name, statistics in seen.items():
+                statistics.add(block.read(name), block)
+            done += len(block.numbers)
+            self._progress(done, len(numbers))
+        return seen
+
+    def _other(self, members: Sequence[str]) -> dict[str, Any]:
+        """A dataset that is no trajectory; of many of one pattern in a large file, the first,
+        middle and last."""
+        spread = sorted({0, len(members) // 2, len(members) - 1})
+        chosen = members if self._full or self._small else [members[i] for i in spread]
+        self.sampled |= len(chosen) < len(members)
+        stored = [self._file.require(name) for name in chosen]
+        seen, budget = Statistics(1), self._budget // len(chosen)
+        if self._small and sum(one.nbytes for one in stored) <= SAMPLE_BYTES:
+            budget = SAMPLE_BYTES
+        for one in stored:
+            for values in self._parts(one, budget) if one.numeric else ():
+                seen.add(values.reshape(1, -1, 1), Block(np.zeros(1, np.int64), (), values.size))
+        return _about(stored[0], seen, stored[0].shape) | {"trajectories": "all"}
+
+    def _parts(self, stored: Dataset, budget: int) -> Iterator[Any]:
+        """All of a dataset, or four runs of it along its first axis."""
+        count = stored.shape[0] if stored.shape else 1
+        step = max(1, budget // 4 * count // max(stored.nbytes, 1))
+        begins: Sequence[int] = range(0, count, step)
+        if not self._full and stored.nbytes > budget:
+            self.sampled = True
+            begins = sorted(set(np.linspace(0, count - step, 4).astype(int).tolist()))
+        for begin in begins:
+            yield np.asarray(stored.read_rows(begin, min(begin + step, count)))
+
+    def _shapes(self, members: Sequence[str]) -> dict[str, Any]:
+        """How many datasets there are of a pattern, and the range of their shapes."""
+        shapes = []
+        for name in members[:: 1 + len(members) // _MOST_SHAPES]:
+            with contextlib.suppress(InputError):
+                shapes.append(self._file.require(name).shape)
+        sizes = np.array([shape for shape in shapes if len(shape) == len(shapes[0])])
+        low, high = sizes.min(0).tolist(), sizes.max(0).tolist()
+        shape = [a if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)]
+        return {"count": len(members), "shape": shape}
 
 
-def _patterns(names: Sequence[str]) -> dict[str, list[str]]:
-    """Names, those together that differ in numbers alone: data/demo_*/actions."""
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(re.sub(r"\d+(?=[^/]*/)", "*", name), []).append(name)
-    found: dict[str, list[str]] = {}
-    for pattern, members in groups.items():
-        if len(members) >= _ALIKE:
-            found[pattern] = members
-        else:
-            found |= {name: [name] for name in members}
-    return found
-
-
-def _spread(members: Sequence[str]) -> list[str]:
-    places = {0, len(members) // 2, len(members) - 1}
-    return [members[i] for i in sorted(places)]
-
-
-def _dataset(stored: StoredArray, name: str, scans: Scans, budget: int) -> dict[str, Any]:
+def _about(stored: Dataset, seen: Statistics, shape: Sequence[int]) -> dict[str, Any]:
+    units = stored.attributes.get("units")
     about: dict[str, Any] = {
-        "shape": list(stored.shape),
+        "shape": list(shape),
         "dtype": "text" if stored.dtype.kind in "SUO" else str(stored.dtype),
         "storage": stored.storage,
-        "units": str(stored.attributes["units"]) if "units" in stored.attributes else None,
+        "units": None if units is None else str(units),
     }
     if stored.numeric:
-        extent, motions, inner = scans.of(name, stored, budget)
-        about |= _extent(extent, motions, inner, stored, scans.wish)
-        if scans.has_dofs(name, stored) and stored.dtype.kind == "f":
-            own = motions if "dofs" in about else None
-            dofs = dofs_of(motions, scans.wish) if own else range(len(extent.low))
-            about["per_dof"] = [_dof(extent, dof, own) for dof in dofs]
-        about["trajectories"] = (scans.wish.index or "all") if "dofs" in about else "all"
+        about |= {"nan": seen.nan, "inf": seen.inf}
+        about["min"] = float(seen.low.min()) if seen.known else None
+        about["max"] = float(seen.high.max()) if seen.known else None
     return about
 
 
-def _extent(
-    extent: Extent, motions: Motions, inner: str, stored: StoredArray, wish: Wish
-) -> dict[str, Any]:
-    known = np.isfinite(extent.low)
-    found: dict[str, Any] = {
-        "nan": extent.nan,
-        "inf": extent.inf,
-        "min": float(extent.low.min()) if known.any() else None,
-        "max": float(extent.high.max()) if known.any() else None,
-    }
-    own = inner in motions.arrays and not inner.startswith("/")
-    if extent.places:
-        axes = ("trajectory", "row", "dof")
-        found["nonfinite_at"] = (
-            [dict(zip(axes, p, strict=True)) for p in extent.places] if own else []
-        )
-    if own:
-        found["dofs"] = [motions.dofs[i] for i in dofs_of(motions, wish)]
-    return found
-
-
-def _dof(extent: Extent, dof: int, motions: Motions | None) -> dict[str, Any]:
-    at = extent.peak_at[dof]
-    if at is None:
-        return {"min": None, "max": None, "peak": None}
-    found = {
-        "min": float(extent.low[dof]),
-        "max": float(extent.high[dof]),
-        "peak": float(extent.peak[dof]),
-    }
-    if motions is None:
-        return found
-    when = float(motions.steps.times(at[0], at[1], at[1] + 1)[0]) if motions.steps else None
-    return {**found, "at": {"trajectory": at[0], "row": at[1], "time": when}}
-
-
-def _shapes(file: ArrayFile, members: Sequence[str]) -> list[tuple[int, ...]]:
-    """The shapes of datasets; of very many, of some."""
-    shapes = []
-    for name in members[:: 1 + len(members) // _MOST_SHAPES]:
-        with contextlib.suppress(InputError):
-            shapes.append(file.require(name).shape)
-    return shapes
-
-
-def _joined(
-    found: Sequence[Mapping[str, Any]],
-    shapes: Sequence[tuple[int, ...]],
-    members: Sequence[str],
-    scans: Scans,
-) -> dict[str, Any]:
-    """Datasets alike as one: how many, their shapes, the range of those looked at."""
-    scans.sampled |= len(found) < len(members)
-    lows = [one["min"] for one in found if one.get("min") is not None]
-    highs = [one["max"] for one in found if one.get("max") is not None]
-    first = found[0]["shape"]
-    sizes = np.array([first, *(shape for shape in shapes if len(shape) == len(first))])
-    low, high = sizes.min(0).tolist(), sizes.max(0).tolist()
+def _per_dof(seen: Statistics, dof: int, batch: Batch) -> dict[str, Any]:
+    """The range and the peak of a dof, and when that is."""
+    place = seen.peak_at[dof]
+    if place is None:
+        return {"min": None, "max": None, "peak": None, "at": None}
+    trajectory, row = place
+    times = known_times(replace(batch.block(trajectory), first=row, rows=1))
+    when = None if times is None else float(times[0, 0])
     return {
-        "count": len(members),
-        "looked_at": len(found),
-        "shape": [a if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)],
-        "dtype": found[0]["dtype"],
-        "storage": found[0]["storage"],
-        "units": found[0]["units"],
-        "trajectories": found[0].get("trajectories", "all"),
-        "nan": sum(one.get("nan", 0) for one in found),
-        "inf": sum(one.get("inf", 0) for one in found),
-        "min": min(lows, default=None),
-        "max": max(highs, default=None),
+        "min": float(seen.low[dof]),
+        "max": float(seen.high[dof]),
+        "peak": float(seen.peak[dof]),
+        "at": {"trajectory": trajectory, "row": row, "time": when},
     }
-
-
-def dofs_of(motions: Motions, wish: Wish) -> Sequence[int]:
-    """The dofs that are looked at."""
-    return select(wish.dof, motions.shape[2], "--dof", motions.dofs)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, StoredArray, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.time import Time, positive
 
 Names = Sequence[str]
 Pairs = Sequence[tuple[str, str]]
 
 _LARGEST_JSON = 256 << 20
-_UNKNOWN = object()
 
 
 class Member(NamedTuple):
@@ -32,140 +30,128 @@ class Member(NamedTuple):
     begin: int = 0
     end: int | None = None
 
-    def rows_of(self, array: StoredArray) -> StoredArray:
-        """Its part of an array; all of one that is its own."""
+    def path(self, name: str) -> str:
+        """The path of one of its arrays."""
+        return f"{self.group}/{name}" if self.group else name
+
+    def rows_of(self, array: Dataset) -> Dataset:
+        """Its part of an array that holds many trajectories; else the array."""
         if self.end is None:
             return array
         begin, read = self.begin, array.read_rows
-
-        def read_rows(start: int, stop: int) -> Any:
-            return read(begin + start, begin + stop)
-
         return replace(
             array,
             where=f"{array.where} ({self.name}: rows {begin} to {self.end - 1})",
             shape=(self.end - begin, *array.shape[1:]),
-            read_rows=read_rows,
+            read_rows=lambda start, stop: read(begin + start, begin + stop),
             storage="part of an array",
         )
 
 
-class Step(NamedTuple):
-    """A time step in seconds, and where it comes from."""
+class Layout:
+    """How a family of projects lays its trajectories out. One object per file.
 
-    seconds: float
-    source: str
-
-
-class Layout(ABC):
-    """How a family of projects lays its trajectories out. One object per open file.
-
-    ``actions`` and ``positions`` name arrays of a trajectory, the most usual first; positions
-    are recorded ones. ``start`` pairs arrays whose first row is the state before the first
-    action. ``commands_positions``: whether the actions are positions to go to, in rad or m.
+    ``name`` is what --layout takes, ``of`` who writes it. ``groups``: trajectories are the groups
+    of this name and a number; where it is empty, the file is one. ``holds``: what the first of
+    them has, else its first ``actions``; ``marks``: what it, the group above or the environment
+    has one of. ``actions`` and ``positions`` name arrays of a trajectory, the most usual first;
+    positions are recorded ones. ``start`` pairs arrays whose first row is the state before the
+    first action. ``rates``: where the facts of a recording have its steps per second; ``dt_hint``
+    says where to get dt where they do not. ``commands_positions``: the actions are positions to
+    go to, in rad or m. ``rows``: of arrays that hold all trajectories one after the other, else 0.
     """
 
     name: ClassVar[str]
-    """As --layout takes it."""
     of: ClassVar[str]
-    """Who writes it, for people."""
+    groups: ClassVar[str] = ""
+    holds: ClassVar[Names] = ()
+    marks: ClassVar[Names] = ()
     actions: ClassVar[Names] = ("actions",)
     positions: ClassVar[Names] = ()
     start: ClassVar[Pairs] = ()
+    rates: ClassVar[Sequence[Names]] = ()
     dt_hint: ClassVar[str] = ""
-    """Where dt is to be had from when the file does not say it."""
     commands_positions: bool = False
+    rows: int = 0
 
     def __init__(self, file: ArrayFile) -> None:
         self.file = file
-        self._step: Any = _UNKNOWN
 
     @classmethod
-    @abstractmethod
     def fits(cls, file: ArrayFile) -> bool:
         """Whether this file is of the family."""
+        first = next(cls.numbered(file), "") if cls.groups else ""
+        if cls.groups and not first:
+            return False
+        for name in cls.holds or cls.actions[:1]:
+            group, _, last = f"{first}/{name}".strip("/").rpartition("/")
+            if last not in file.children(group):
+                return False
+        return not cls.marks or any(
+            mark in there
+            for there in (file.attributes("data"), file.children(first), environment(file))
+            for mark in cls.marks
+        )
 
-    @abstractmethod
+    @classmethod
+    def numbered(cls, file: ArrayFile) -> Iterator[str]:
+        """The groups with a number, in natural order."""
+        parent, slash, prefix = cls.groups.rpartition("/")
+        if parent and parent not in file.children():
+            return
+        for child in file.children(parent):
+            if child.startswith(prefix) and child[len(prefix) :].isdecimal():
+                yield parent + slash + child
+
     def members(self) -> list[Member]:
         """The trajectories, in natural order."""
+        if not self.groups:
+            return [Member(self.file.path.stem)]
+        return [Member(group, group) for group in self.numbered(self.file)]
 
-    def step(self) -> Step | None:
-        """dt, where the file or what belongs to it says so; found once."""
-        if self._step is _UNKNOWN:
-            self._step = self.find_step()
-        found: Step | None = self._step
-        return found
+    def facts(self) -> tuple[str, Mapping[str, Any]]:
+        """Where the family describes its recordings, and what it says there."""
+        return f"{self.file.path}:/data@env_args", environment(self.file)
 
-    def find_step(self) -> Step | None:
-        """Look dt up."""
-        return None
+    def find_step(self) -> Time | None:
+        """dt, where the file or what belongs to it says so."""
+        where, facts = self.facts() if self.rates else ("", {})
+        steps = (from_rate(facts, path, where) for path in self.rates)
+        return next((step for step in steps if step is not None), None)
+
+    @cached_property
+    def step(self) -> Time | None:
+        """The same, looked up once."""
+        return self.find_step()
 
     def dof_names(self, name: str) -> list[str] | None:
         """What the dofs of an array are called, where the family says so outside of it."""
         return None
 
-    @cached_property
-    def names_in_first(self) -> list[str]:
-        """What lies in the first trajectory; the others are taken to have the same."""
-        members = self.members()
-        return self.file.children(members[0].group) if members else []
-
     def chosen(self, key: str) -> list[Member]:
         """The trajectories that a filter key lists; raises InputError where there are none."""
-        where = f"{self.file.path}"
         hint = "filter keys are robomimic's: datasets in the group mask"
-        what = f"layout {self.name} has no filter keys"
-        raise InputError(Fault(what, where, found=f"--filter-key {key}", hint=hint))
+        what, found = f"layout {self.name} has no filter keys", f"--filter-key {key}"
+        raise InputError(Fault(what, str(self.file.path), found=found, hint=hint))
 
-    def array(self, member: Member, names: Sequence[str]) -> StoredArray | None:
+    def array(self, member: Member, names: Names) -> Dataset | None:
         """The first of these arrays that a trajectory has."""
-        for name in names:
-            found = self.file.get(f"{member.group}/{name}" if member.group else name)
-            if found is not None:
-                return member.rows_of(found)
-        return None
+        stored = (self.file.get(member.path(name)) for name in names)
+        return next((member.rows_of(found) for found in stored if found is not None), None)
 
-    def require_actions(self, member: Member) -> StoredArray:
-        """What is read of a trajectory where nothing is named."""
-        found = self.array(member, self.actions)
-        if found is None:
-            raise InputError(
-                self.file.missing(f"/{member.group}/{self.actions[0]}".replace("//", "/"))
-            )
-        return found
+    def actions_of(self, member: Member) -> tuple[str, Dataset]:
+        """The path and the rows of what is integrated where nothing is named."""
+        path = member.path(self.actions[0])
+        return path, member.rows_of(self.file.require(path))
 
     def recorded(self, member: Member) -> list[str]:
         """The recorded positions there are, as they are named behind FILE: ."""
         return [name for name in self.positions if self.array(member, [name]) is not None]
 
 
-class GroupLayout(Layout):
-    """A layout with a group for each trajectory, called PREFIX and a number."""
-
-    prefix: ClassVar[str]
-    parent: ClassVar[str] = ""
-
-    @classmethod
-    def fits(cls, file: ArrayFile) -> bool:
-        first = next(cls.numbered(file), None)
-        return first is not None and cls.actions[0] in file.children(first)
-
-    @classmethod
-    def numbered(cls, file: ArrayFile) -> Iterator[str]:
-        """The groups with a number, in natural order."""
-        if cls.parent and cls.parent not in file.children():
-            return
-        before = f"{cls.parent}/" if cls.parent else ""
-        for child in file.children(cls.parent):
-            if child.startswith(cls.prefix) and child[len(cls.prefix) :].isdecimal():
-                yield before + child
-
-    def members(self) -> list[Member]:
-        return self._members
-
-    @cached_property
-    def _members(self) -> list[Member]:
-        return [Member(group, group) for group in self.numbered(self.file)]
+def environment(file: ArrayFile) -> Mapping[str, Any]:
+    """What a file like robomimic's says of the environment it was recorded in."""
+    return read_json(file.attributes("data").get("env_args"))
 
 
 def read_json(text: object) -> dict[str, Any]:
@@ -177,31 +163,28 @@ def read_json(text: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def read_json_file(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty where there is none."""
+def read_json_file(path: Path, file: ArrayFile) -> dict[str, Any]:
+    """The JSON object in a file that belongs to ``file``; empty where there is none."""
     try:
         if not path.is_file() or path.stat().st_size > _LARGEST_JSON:
             return {}
-        return read_json(path.read_bytes())
+        found = read_json(path.read_bytes())
     except OSError:
         return {}
+    if str(path) not in file.outside:
+        file.outside.append(str(path))
+    return found
 
 
-def found_at(table: Any, *path: str) -> Any:
+def entry(table: Any, path: Names) -> Any:
     """What lies at a path of keys in nested tables; None where it ends."""
     for key in path:
         table = table.get(key) if isinstance(table, dict) else None
     return table
 
 
-def positive(value: Any) -> float | None:
-    """A number above zero; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if math.isfinite(value) and value > 0 else None
-
-
-def from_rate(value: Any, where: str) -> Step | None:
-    """The step of so many per second."""
-    rate = positive(value)
-    return None if rate is None else Step(1.0 / rate, f"1/{where} = 1/{rate:g} Hz")
+def from_rate(table: Any, path: Names, where: str) -> Time | None:
+    """The time of so many steps per second as a table has at a path of keys."""
+    rate = positive(entry(table, path))
+    source = f"{where} {'.'.join(path)}"
+    return None if rate is None else Time.of(f"{source}, {rate:g} Hz", 1.0 / rate)

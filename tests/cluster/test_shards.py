@@ -1,0 +1,217 @@
+"""A run in shards, merged, is the run in one piece."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from cluster.runs import BATCH, OUT, demonstrations, lengths, many_files, one_array, run_shards
+
+from trajcli.errors import InputError, OutputError
+from trajcli.jobs.merge import merge
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
+from trajcli.jobs.shards import Shard, shard_range, shard_sources
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+RUNS: dict[str, Callable[[], Request]] = {
+    "an array": one_array,
+    "with steps of every row": lambda: one_array(dt="steps.npy"),
+    "with a step for each trajectory": lambda: one_array(dt="one_each.npy"),
+    "float64": lambda: one_array(write=("position",), dtype="float64"),
+    "compressed": lambda: one_array(compress=3),
+    "npz": lambda: one_array(out=Path("out.npz")),
+    "a folder": lambda: one_array(out=Path("out")),
+    "files": many_files,
+    "files with steps of their own": lambda: many_files(steps=0.01),
+    "files of several lengths": lambda: many_files(rows=3),
+    "files of several lengths, padded": lambda: many_files(rows=3, pack=True),
+    "demonstrations in groups": demonstrations,
+    "demonstrations in groups, compressed": lambda: demonstrations(compress=1),
+    "demonstrations, padded": lambda: demonstrations(pack=True),
+    "an array with lengths": lengths,
+    "an array with lengths, padded": lambda: lengths(pack=True),
+    "padded npz": lambda: lengths(pack=True, out=Path("out.npz")),
+    "gradients": lambda: one_array(cost="jerk+velocity", wrt=("actions",), factor=2.0),
+    "gradients of shared dt and states": lambda: one_array(cost="jerk"),
+    "gradients of one start": lambda: one_array(cost="jerk", start="zero"),
+    "gradients of files": lambda: many_files(cost="jerk", start="zero"),
+}
+
+SAME_BYTES = ("an array", "compressed", "demonstrations in groups", "an array with lengths, padded")
+
+
+def read_all(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Every array of an output, and the attributes of the whole."""
+    if path.suffix == ".npz":
+        with np.load(path) as file:
+            return {name: file[name] for name in file.files if name != "trajcli.json"}, {}
+    if path.is_dir():
+        files = sorted(path.rglob("*.npy"))
+        return {str(file.relative_to(path)): np.load(file) for file in files}, {}
+    with h5py.File(path) as file:
+        names: list[str] = []
+        file.visititems(
+            lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None
+        )
+        return {name: file[name][()] for name in names}, dict(file.attrs)
+
+
+def require_same(one: Path, other: Path) -> None:
+    (arrays, attributes), (expected, wanted) = read_all(one), read_all(other)
+    assert arrays.keys() == expected.keys()
+    for name, values in expected.items():
+        summed = name.startswith("grad/") and values.shape[:1] != (BATCH,)
+        assert arrays[name].dtype == values.dtype
+        if summed:
+            np.testing.assert_allclose(arrays[name], values, rtol=1e-12)
+        else:
+            np.testing.assert_array_equal(arrays[name], values, err_msg=name)
+    for name in ("start", "dt_source"):  # "in_0.h5:/dt and 8 more": of each part its own
+        attributes.pop(name, None), wanted.pop(name, None)
+    assert attributes == wanted
+
+
+MORE_THAN_TRAJECTORIES = (
+    "an array", "compressed", "an array with lengths", "gradients", "gradients of one start"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [*((n, 3) for n in RUNS), *((n, 30) for n in MORE_THAN_TRAJECTORIES)]
+)
+def test_shards_merged_are_the_run_in_one_piece(name, count):
+    request = RUNS[name]()
+    run(request)
+    whole = request.out.rename(f"whole{request.out.suffix}")
+    run_shards(request, count, reversed(range(count)))
+    merge(request.out)
+    require_same(request.out, whole)
+    if name in SAME_BYTES:
+        assert OUT.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["an array", "with steps of every row", "files",
+                                  "an array with lengths, padded", "gradients"])  # fmt: skip
+def test_a_virtual_output_reads_as_the_whole(name, trajcli):
+    request = RUNS[name]()
+    run(request)
+    OUT.rename("whole.h5")
+    run_shards(request, 2)
+    merge(OUT, virtual=True)
+    require_same(OUT, Path("whole.h5"))
+    refused = trajcli("inspect out.h5")
+    assert "--allow-external" in refused.err + refused.out
+
+
+def test_a_shard_opens_its_own_files_only(monkeypatch):
+    request = many_files()
+    run_shards(request, 3, [0])
+    for k in range(3):
+        stat = os.stat(f"in_{k}.h5")
+        Path(f"in_{k}.h5").write_bytes(bytes(stat.st_size))
+        os.utime(f"in_{k}.h5", ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    run_shards(request, 3, [1, 2])
+    assert merge(OUT)["trajectories"] == 63
+
+
+@pytest.mark.parametrize("sizes", [[1] * 10, [100, 1, 1, 1], [1, 1, 1, 100], [0, 0, 0, 0],
+                                   list(range(1, 60)), [7, 7, 7]])  # fmt: skip
+def test_files_are_divided_by_their_sizes_and_no_shard_is_empty(sizes):
+    for count in range(1, len(sizes) + 1):
+        chosen = [list(shard_sources(sizes, Shard(k, count))) for k in range(count)]
+        assert [n for members in chosen for n in members] == list(range(len(sizes)))
+        assert all(chosen)
+        largest = max(sum(sizes[n] for n in members) for members in chosen)
+        assert largest <= sum(sizes) / count + max(sizes)
+
+
+def test_trajectories_are_divided_evenly():
+    for total in (0, 1, 7, 1000):
+        for count in (1, 3, 8, 1200):
+            chosen = [shard_range(total, Shard(k, count)) for k in range(count)]
+            assert [n for members in chosen for n in members] == list(range(total))
+            assert max(map(len, chosen)) - min(map(len, chosen)) <= 1
+
+
+def test_the_same_command_again_does_what_is_missing(trajcli):
+    one_array()
+    line = "integrate in.npz -o out.h5 --shard"
+    for shard in ("0/3", "2/3"):
+        assert trajcli(f"{line} {shard}").code == 0
+    parts = sorted(Path("out.h5.parts").iterdir())
+    before = [path.stat().st_mtime_ns for path in parts]
+    again = trajcli(f"{line} 0/3")
+    assert again.code == 0
+    assert "shard 0/3 is done already" in again.out
+    assert [path.stat().st_mtime_ns for path in parts] == before
+    assert trajcli(f"{line} 1/3").code == 0
+    assert trajcli("merge out.h5").code == 0
+
+
+def test_a_part_of_another_command_is_refused_by_what_differs_and_replaced_when_asked():
+    request = one_array(dt="0.02")
+    run_shards(request, 2, [0])
+    other = replace(request, dt="0.05", mode="jerk")
+    with pytest.raises(OutputError, match=r"dt 0\.02 there, 0\.05 here") as failed:
+        run_shards(other, 2, [0])
+    assert "mode not given there, jerk here" in str(failed.value)
+    run_shards(replace(other, overwrite=True), 2)
+    merge(OUT)
+    OUT.rename("merged.h5")
+    run(other)
+    require_same(Path("merged.h5"), OUT)
+
+
+def test_an_input_that_changed_between_shards_is_found():
+    request = one_array()
+    run_shards(request, 2, [0])
+    os.utime("in.npz", ns=(5, 5))
+    run_shards(request, 2, [1])
+    with pytest.raises(InputError, match="another input file"):
+        merge(OUT)
+    with pytest.raises(OutputError, match="another input file"):
+        run_shards(request, 2, [0])
+
+
+def test_another_number_of_shards_is_refused():
+    request = one_array()
+    run_shards(request, 2, [0])
+    with pytest.raises(OutputError, match="2 shards and 3 shards"):
+        run_shards(request, 3, [1])
+
+
+def test_a_dry_run_writes_nothing(trajcli):
+    one_array()
+    before = sorted(os.listdir())
+    result = trajcli("integrate in.npz -o out.h5 --shard 1/2 --dry-run")
+    assert result.code == 0, result.err
+    assert sorted(os.listdir()) == before
+
+
+def test_reports_are_one_json_document(trajcli):
+    one_array()
+    for index in range(2):
+        report = trajcli(f"integrate in.npz -o out.h5 --shard {index}/2 --json").document
+        assert report["out"] == f"out.h5.parts/0000{index}-of-00002.h5"
+        status = trajcli("status out.h5 --json")
+        assert status.code == 1 - index
+        assert status.document["complete"] == bool(index)
+    assert trajcli("merge out.h5 --json").document["trajectories"] == BATCH
+
+
+def test_a_part_is_an_output_like_any_other(trajcli):
+    run_shards(one_array(), 2, [1])
+    assert trajcli("check out.h5.parts/00001-of-00002.h5").code == 0
+    assert trajcli("inspect out.h5.parts/00001-of-00002.h5").code == 0

@@ -1,0 +1,249 @@
+"""What a SOURCE names is the same trajectories, names and times for every command."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from layouts import writers
+
+from trajcli.errors import InputError, UsageError
+from trajcli.files.reader import Files, TrajectorySet, read_sources, require_inputs
+
+RANDOM = np.random.default_rng(0)
+GIVEN = writers.demos()
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """read_sources in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    with Files() as files:
+        yield lambda *sources, **options: read_sources(files, sources, **options)
+
+
+def write(path: str, **arrays: object) -> None:
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file[name.replace("__", "/")] = values
+
+
+def only(sets: list[TrajectorySet]) -> TrajectorySet:
+    (one,) = sets
+    return one
+
+
+def test_arrays_of_one_group_and_shape_are_one_set_and_states_are_none(read):
+    rows = RANDOM.standard_normal((4, 9, 2))
+    write("in.h5", position=rows, velocity=rows, actions=rows[:, 1:], start__position=rows[:, 0],
+          reference__position=rows, grad__actions=rows, images=np.zeros((4, 9, 2, 2)))  # fmt: skip
+    sets = read("in.h5")
+    assert [(one.group, sorted(one.arrays), one.shape) for one in sets] == [
+        ("", ["actions"], (4, 8, 2)),
+        ("", ["position", "velocity"], (4, 9, 2)),
+        ("reference", ["position"], (4, 9, 2)),
+    ]
+    assert require_inputs(sets) == sets[:1]
+    assert sets[0].input.where == "in.h5:/actions"
+    start = sets[0].companion("start/position", "start_position")
+    assert start is not None
+    np.testing.assert_array_equal(start.read(), rows[:, 0])
+    with pytest.raises(InputError, match=r"in\.h5:position integrates it"):
+        _ = sets[1].input
+
+
+def test_a_named_array_goes_by_the_last_part_of_its_name(read):
+    rows = RANDOM.standard_normal((9, 8))
+    write("in.h5", obs__joint_pos=rows, joint_names=[f"j{i}" for i in range(8)])
+    one = only(read("in.h5:obs/joint_pos[:7]"))
+    assert (one.single, one.shape, one.named) == (True, (1, 9, 7), True)
+    assert one.joint_names == [f"j{i}" for i in range(7)]
+    np.testing.assert_array_equal(one.input.read()[0], rows[:, :7])
+    np.testing.assert_array_equal(one.arrays["joint_pos"].read_rows(0, 1)[0], rows[:, :7])
+    assert only(read("in.h5:obs/joint_pos[5:]")).joint_names == ["j5", "j6", "j7"]
+    with pytest.raises(InputError, match="no such dofs"):
+        read("in.h5:obs/joint_pos[:9]")
+
+
+def test_a_group_is_the_trajectories_below_it(read):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    assert [one.name for one in read("in.h5:data/demo_2")] == ["data/demo_2"]
+    for text in ("in.h5:data/demo_2", "in.h5:/data/demo_2/"):
+        one = only(read(text))
+        np.testing.assert_array_equal(one.input.read()[0], GIVEN[2]["actions"])
+    assert len(read("in.h5:data")) == 12
+    with pytest.raises(InputError, match="no such dataset"):
+        read("in.h5:data/demo_2/obs")
+
+
+def test_a_name_that_only_groups_have_is_that_array_of_every_trajectory(read):
+    names = ["run/demo_0", "run/demo_2", "run/demo_10"]
+    with h5py.File("in.h5", "w") as file:
+        for rows, name in enumerate(names, 5):
+            file[f"{name}/position"] = np.zeros((rows, 2))
+            file[f"{name}/obs/torque"] = np.full((rows, 2), rows)
+    for dataset in ("position", "obs/torque"):
+        sets = read(f"in.h5:{dataset}")
+        assert [one.shape for one in sets] == [(1, 5, 2), (1, 6, 2), (1, 7, 2)]
+        assert [one.input.where for one in sets] == [f"in.h5:/{n}/{dataset}" for n in names]
+    with h5py.File("without.h5", "w") as file:
+        for name in names:
+            file[f"{name}/position"] = np.zeros((5, 2))
+        file["run/demo_0/obs/torque"] = np.zeros((5, 2))
+    with pytest.raises(InputError, match=r"run/demo_2/obs/torque: no such dataset"):
+        read("without.h5:obs/torque")
+    with pytest.raises(InputError, match=r"in\.h5:obs/force: no such dataset"):
+        read("in.h5:obs/force")
+
+
+def test_episodes_are_found_with_the_rows_of_their_companions(read):
+    writers.d4rl(Path("in.h5"), GIVEN)
+    count = sum(writers.LENGTHS)
+    with h5py.File("in.h5", "r+") as file:
+        file["times"] = np.arange(count) * 0.1
+    sets = read("in.h5")
+    assert [one.name for one in sets] == [f"trajectory_{i}" for i in range(12)]
+    first = 0
+    for one, demo in zip(sets, GIVEN, strict=True):
+        assert one.shape == (1, len(demo["actions"]), 7)
+        assert one.commands
+        np.testing.assert_array_equal(one.input.read()[0], demo["actions"].astype("f4"))
+        assert one.time is not None
+        assert one.time.uniform == 0.1
+        observed = one.companion("observations")
+        assert observed is not None
+        np.testing.assert_array_equal(observed.read(), demo["position"][:-1].astype("f4"))
+        first += len(demo["actions"])
+    assert len(read("in.h5", layout="plain")) == 1
+
+
+def test_demonstrations_have_the_time_of_their_file_unless_they_have_their_own(read):
+    writers.robomimic(Path("in.h5"), GIVEN)
+    with h5py.File("in.h5", "r+") as file:
+        file["data/demo_3/dt"] = 0.125
+    sets = read("in.h5")
+    assert [one.group for one in sets] == [f"data/demo_{i}" for i in range(12)]
+    steps = [one.time.uniform for one in sets if one.time is not None]
+    assert steps == [0.125 if i == 3 else 0.05 for i in range(12)]
+    named = read("in.h5:obs/robot0_joint_pos")
+    assert [one.shape[1] for one in named] == writers.LENGTHS
+    assert not named[0].commands
+
+
+def test_padded_arrays_have_lengths_and_wrong_ones_are_refused(read):
+    values = np.zeros((3, 6, 1))
+    write("in.h5", actions=values, lengths=[6, 2, 4])
+    found = only(read("in.h5")).lengths
+    assert found is not None
+    assert found.tolist() == [6, 2, 4]
+    write("full.h5", actions=values, lengths=[6, 6, 6])
+    assert only(read("full.h5")).lengths is None
+    for name, lengths in (("many", [6, 7, 1]), ("none", [6, 0, 1]), ("odd", [6.0, 2.0, 1.0])):
+        write(f"{name}.h5", actions=values, lengths=np.array(lengths))
+        with pytest.raises(InputError, match="length"):
+            _ = only(read(f"{name}.h5")).lengths
+
+
+def test_units_are_those_stated_or_those_that_the_position_implies(read):
+    rows = RANDOM.standard_normal((4, 9, 2))
+    write("in.h5", position=rows, velocity=rows, jerk=rows)
+    with h5py.File("in.h5", "r+") as file:
+        file["position"].attrs["units"] = "rad"
+        file["jerk"].attrs["units"] = b"deg/s^3"
+    one = only(read("in.h5"))
+    assert [one.unit(name) for name in one.arrays] == ["rad", "rad/s", "deg/s^3"]
+
+
+def test_sources_that_are_no_files_say_what_to_do(read):
+    for source, words in (
+        ("-", "standard input"),
+        ("http://example.org/in.h5", "a URL"),
+        ("s3://bucket/in.h5", "a URL"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read(source)
+    with pytest.raises(UsageError, match="no SOURCE"):
+        read()
+    write("in.h5", other=np.zeros((3, 2)))
+    with pytest.raises(InputError, match="no trajectories found"):
+        read("in.h5")
+
+
+def test_a_home_folder_is_expanded(read, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.save("in.npy", np.zeros((3, 2)))
+    assert only(read("~/in.npy")).shape == (1, 3, 2)
+
+
+@pytest.mark.parametrize("ending", ["h5", "npy", "npz"])
+def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
+    monkeypatch.chdir(tmp_path)
+    values = RANDOM.standard_normal((300, 5, 3))
+    for k, rows in enumerate(values):
+        if ending == "h5":
+            write(f"in_{k}.h5", actions=rows, dt=1.0 + k)
+        elif ending == "npy":
+            np.save(f"in_{k}.npy", rows)
+        else:
+            np.savez(f"in_{k}.npz", actions=rows)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        with Files() as files:
+            sets = read_sources(files, [f"in_*.{ending}"])
+            for k, one in enumerate(sets):
+                np.testing.assert_array_equal(one.input.read()[0], values[k])
+                if ending == "h5":
+                    assert one.time is not None
+                    assert one.time.uniform == 1.0 + k
+            assert len(files.paths()) == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_missing_or_empty_file_among_many_is_named(read):
+    for k in range(3):
+        np.save(f"in_{k}.npy", np.zeros((3, 2)))
+    with pytest.raises(InputError, match=r"in_3\.npy"):
+        read("in_0.npy", "in_3.npy")
+    Path("in_3.npy").touch()
+    with pytest.raises(InputError, match=r"in_3\.npy"):
+        read("in_*.npy")
+
+
+def test_a_state_given_for_one_command_is_the_only_dataset_or_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write("in.h5", a=np.ones(3), b=np.zeros((2, 4)))
+    with Files() as files:
+        assert files.dataset("in.h5:a").shape == (3,)
+        assert files.dataset("in.h5:b[1:3]").shape == (2, 2)
+        with pytest.raises(InputError, match="no such dataset"):
+            files.dataset("in.h5")
+
+
+def test_packed_archives_are_kept_within_the_memory_and_larger_ones_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, mebibytes in (("a", 40), ("b", 40), ("c", 70)):
+        np.savez_compressed(f"{name}.npz", actions=np.zeros((mebibytes, 1 << 17, 1)))
+    with Files(memory=1 << 20) as files:
+        sets = read_sources(files, ["a.npz", "b.npz", "c.npz"])
+        for one in (*sets[:2], sets[0]):
+            assert not one.input.read_rows(38, 40).any()
+            closed = [other.file for other in sets[:2] if other is not one]
+            assert all(not file.opened().unpacked for file in closed)
+        with pytest.raises(InputError, match="too large to be unpacked"):
+            sets[2].input.read_rows(0, 1)
+
+
+def test_a_changed_byte_of_a_stored_array_is_noticed_when_it_is_read_to_its_end(read):
+    np.savez("in.npz", actions=RANDOM.standard_normal((90, 40, 2)))
+    data = bytearray(Path("in.npz").read_bytes())
+    data[30_000] ^= 1
+    Path("in.npz").write_bytes(data)
+    actions = only(read("in.npz")).input
+    actions.read_rows(0, 50)
+    with pytest.raises(InputError, match="CRC"):
+        actions.read_rows(50, 90)

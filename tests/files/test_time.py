@@ -1,0 +1,249 @@
+"""The times of rows: one order for all commands, checked in one place."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from trajcli.errors import InputError, UsageError
+from trajcli.files.reader import Files, TrajectorySet, read_sources
+from trajcli.files.stored_time import equal_step, time_from_options
+from trajcli.files.time import Time
+
+ROWS = 6
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    """The only set of a file with position [2, ROWS, 1] and what else is said."""
+    monkeypatch.chdir(tmp_path)
+    numbers = iter(range(100))
+    with Files() as files:
+
+        def written(attributes: dict[str, object] | None = None, **arrays: object) -> TrajectorySet:
+            path = f"in_{next(numbers)}.h5"
+            with h5py.File(path, "w") as file:
+                if "actions" not in arrays:
+                    file["position"] = np.zeros((2, ROWS, 1))
+                for name, values in arrays.items():
+                    file[name] = values
+                file.attrs.update(attributes or {})
+            (one,) = read_sources(files, [path])
+            return one
+
+        yield written
+
+
+def require(one: TrajectorySet) -> Time:
+    assert one.time is not None
+    return one.time
+
+
+def test_stored_steps_and_stamps_that_contradict_each_other_name_both(read):
+    for stamps in (np.arange(ROWS) * 0.01, np.cumsum([0.1, 0.3, 0.1, 0.1, 0.3, 0.1])):
+        with pytest.raises(InputError, match=r"in_\d+\.h5:/dt and in_\d+\.h5:/times") as error:
+            _ = read(dt=0.02, times=stamps).time
+        assert "contradict" in str(error.value)
+    with pytest.raises(InputError, match="contradict"):
+        _ = read(dt=[0.01, 0.01, 0.01, 0.01, 0.02], times=np.arange(ROWS) * 0.01).time
+    with pytest.raises(InputError, match=r"@dt and in_\d+\.h5:/time"):
+        _ = read({"dt": 0.02}, time=np.arange(ROWS) * 0.01).time
+
+
+def test_stored_steps_and_stamps_that_agree_are_one(read):
+    stamps = 5.0 + np.arange(ROWS) * 0.02
+    assert require(read(dt=0.02, times=stamps)).uniform == 0.02
+    assert require(read({"dt": 1 / 30}, time=np.arange(ROWS) / 30)).uniform == 1 / 30
+    steps = np.array([0.1, 0.2, 0.1, 0.3, 0.1])
+    found = require(read(dt=steps, times=np.cumsum([0.0, *steps])))
+    np.testing.assert_allclose(found.row_times(), [np.cumsum([0.0, *steps])], rtol=1e-15)
+
+
+def test_stamps_that_wander_about_the_dt_of_an_attribute_are_what_counts(read):
+    stamps = np.arange(ROWS) * 0.02 + np.array([0, 1, -1, 1, 0, 0]) * 1e-4
+    found = require(read({"dt": 0.02}, times=stamps))
+    assert found.uniform is None
+    np.testing.assert_array_equal(found.row_times()[0], stamps)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "step"),
+    [
+        (np.arange(50) * 0.02, 0.02),
+        (1.7e9 + np.arange(50) * 0.01, 0.01),
+        (np.cumsum(np.full(50, 0.1)), 0.1),
+        ((np.arange(50) / 30).astype("f4"), 1 / 30),
+        (np.arange(50) * 0.1 * (1 + 1e-10 * np.arange(50)), None),
+        (np.arange(50), 1.0),
+        (np.arange(50) * 3, 3.0),
+        (np.cumsum(np.linspace(0.01, 0.011, 50)), None),
+        (np.array([0.0, 1.0, np.nan, 3.0]), None),
+        (np.zeros(4), None),
+        (np.arange(4)[::-1], None),
+        (np.arange(1.0), None),
+    ],
+)
+def test_stamps_at_equal_distances_are_one_step(stamps, step):
+    assert equal_step(stamps) == step
+
+
+@pytest.mark.parametrize("step", [1 / 29.97, 1001 / 30000, 0.1 + 1e-11])
+def test_one_step_gives_every_stamp_to_its_rounding(read, step):
+    stamps = np.arange(200) * step
+    found = equal_step(stamps)
+    assert found is not None
+    np.testing.assert_allclose(np.arange(200) * found, stamps, rtol=1e-15)
+    short = np.arange(ROWS) * step
+    found = require(read({"dt": round(step, 8)}, time=short)).uniform
+    assert found is not None
+    np.testing.assert_allclose(np.arange(ROWS) * found, short, rtol=1e-15)
+
+
+def test_padding_does_not_hide_equal_steps():
+    stamps = np.array([[0, 0.1, 0.2, np.nan], [0, 0.1, np.nan, np.nan]])
+    assert equal_step(stamps) is None
+    assert equal_step(stamps, np.array([3, 2])) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("dt", "expected"),
+    [
+        (0.5, np.arange(ROWS) * 0.5),
+        (np.array([0.5]), np.arange(ROWS) * 0.5),
+        (np.array([1.0, 2, 3, 4, 5]), [0, 1, 3, 6, 10, 15]),
+        (np.array([9.0, 1, 2, 3, 4, 5]), [0, 1, 3, 6, 10, 15]),
+        (np.array([[1.0], [2.0]]), [np.arange(ROWS), 2 * np.arange(ROWS)]),
+    ],
+)
+def test_steps_of_every_shape_give_the_times_of_the_rows(read, dt, expected):
+    found = require(read(dt=dt)).row_times()
+    np.testing.assert_array_equal(found, np.atleast_2d(expected))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("dt", np.ones(17), "wrong number of steps"),
+        ("dt", np.ones((3, 5)), "wrong number of steps"),
+        ("times", np.arange(17.0), "wrong number of time stamps"),
+        ("times", np.arange(12.0).reshape(3, 4), "wrong number of time stamps"),
+    ],
+)
+def test_too_many_or_too_few_steps_are_refused(read, name, values, words):
+    with pytest.raises(InputError, match=words):
+        _ = read(**{name: values + np.random.default_rng(0).random(values.shape)}).time
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([0, 1, 1, 3, 4, 5], "repeat"),
+        ([0, 1, 0.5, 3, 4, 5], "go back"),
+        ([0, 1, np.nan, 3, 4, 5], "not finite"),
+    ],
+)
+def test_stamps_that_are_not_strictly_increasing_are_refused_where_they_are_used(
+    read, values, words
+):
+    found = require(read(times=np.array(values, float)))
+    assert [fault for fault in found.faults() if words in fault.what]
+    with pytest.raises(InputError, match=words):
+        found.row_times()
+    np.testing.assert_array_equal(found.rows(0, 0, ROWS), values)  # to be looked at
+
+
+@pytest.mark.parametrize("dt", [-0.1, 0.0, np.inf, [0.1, 0.1, -0.1, 0.1, 0.1]])
+def test_steps_that_are_not_positive_are_refused_where_they_are_used(read, dt):
+    with pytest.raises(InputError, match="not positive and finite"):
+        require(read(dt=dt)).row_times()
+
+
+def test_times_further_away_are_used_where_those_beside_do_not_exist(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["run/position"] = np.zeros((ROWS, 1))
+        file["run/deep/position"] = np.zeros((ROWS, 1))
+        file["times"] = np.arange(ROWS) * 0.5
+        file["run/dt"] = 0.25
+        file["run/other/position"] = np.zeros((9, 1))
+        file["run/other/times"] = np.arange(9) * 0.1
+        file["far/position"] = np.zeros((ROWS, 1))
+        file.attrs["rate"] = 8
+    with Files() as files:
+        found = [one.time for one in read_sources(files, [f"{tmp_path}/in.h5"])]
+    steps = [one.uniform for one in found if one is not None]
+    assert steps == [0.5, 0.25, 0.1, 0.25]
+
+
+def test_rates_of_attributes_come_last(read):
+    found = require(read({"fps": 25}))
+    assert found.uniform == 0.04
+    assert found.source.endswith("@fps, 25 Hz")
+    assert read({"fps": -1, "dt": "fast"}).time is None
+
+
+def test_actions_lead_to_times_a_step_later(read):
+    found = require(read(actions=np.zeros((3, 4, 1)), dt=0.5))
+    np.testing.assert_array_equal(found.rows(1, 0, 4), [0.5, 1.0, 1.5, 2.0])
+    np.testing.assert_array_equal(found.row_times(), [[0.0, 0.5, 1.0, 1.5]])
+    stamps = np.array([0.0, 1, 3, 6, 10])
+    found = require(read(actions=np.zeros((3, 4, 1)), times=stamps))
+    np.testing.assert_array_equal(found.rows(1, 0, 4), stamps[1:])
+
+
+def test_steps_in_another_unit_are_refused(tmp_path):
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["position"] = np.zeros((ROWS, 1))
+        file["times"] = np.arange(ROWS) * 20
+        file["times"].attrs["units"] = "ms"
+    with Files() as files, pytest.raises(InputError, match="steps in another unit"):
+        _ = read_sources(files, [f"{tmp_path}/in.h5"])[0].time
+
+
+def test_padding_is_not_checked(read):
+    stamps = np.array([[0.0, 1, 3, 4, np.nan, np.nan], [0.0, 2, 3, 4, 5, 9]])
+    assert not require(read(times=stamps, lengths=[4, 6])).faults()
+    assert require(read(times=stamps, lengths=[5, 6])).faults()
+    assert require(read(times=stamps, lengths=[4, 5])).faults(1) == []
+    steps = np.array([[0.1, 0.2, 0.3, np.nan, np.nan], [0.1, 0.2, 0.3, 0.4, 0.5]])
+    assert not require(read(dt=steps, lengths=[4, 6])).faults()
+    assert require(read(dt=steps, lengths=[5, 6])).faults()
+
+
+def test_parts_of_padded_trajectories_have_their_part_of_the_times(read):
+    steps = np.array([[1.0, 2, 3, 4, 5], [6.0, 7, 8, 9, 10]])
+    found = require(read(dt=steps)).select(np.array([1]), 3)
+    np.testing.assert_array_equal(found.row_times(), [[0, 6, 13]])
+
+
+def test_options_name_a_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("in.h5", "w") as file:
+        file["t"] = np.arange(4) * 0.5
+        file["step"] = [0.1, 0.2]
+        file["step"].attrs["nominal"] = 0.15
+        file.attrs["text"] = "no"
+    with Files() as files:
+        assert time_from_options(files) is None
+        for options, step in (
+            ({"dt": "0.25"}, 0.25),
+            ({"rate": 50.0}, 0.02),
+            ({"times": "in.h5:t"}, 0.5),
+            ({"dt": "in.h5:step@nominal"}, 0.15),
+        ):
+            found = time_from_options(files, **options)
+            assert found is not None
+            assert found.uniform == step
+        found = time_from_options(files, dt="in.h5:step")
+        assert found is not None
+        np.testing.assert_array_equal(found.fitted(1, 3).row_times(), [[0, 0.1, 0.1 + 0.2]])
+        for options, kind in (
+            ({"dt": "0.1", "rate": 3.0}, UsageError),
+            ({"rate": -3.0}, UsageError),
+            ({"rate": float("nan")}, UsageError),
+            ({"dt": "fast"}, UsageError),
+            ({"dt": "in.h5@text"}, InputError),
+            ({"dt": "in.h5@none"}, InputError),
+        ):
+            with pytest.raises(kind):
+                time_from_options(files, **options)

@@ -1,0 +1,187 @@
+"""HDF5 outputs: h5py lays the file out, the values are written in place.
+
+One packed dataset for each variable, with dimension scales; or, where trajectories are of unequal
+length, a group for each of them. The datasets of the trajectories of one length lie one after the
+other in the file, so that a block of them is one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, OutputError
+from trajcli.files.arrays import text_of
+from trajcli.files.atomic_output import reserve
+from trajcli.files.outputs import Output
+from trajcli.files.schema import Variable
+
+_GROUP_BYTES = 4096
+"""About what HDF5 itself needs for a group of five datasets."""
+_LARGEST_META_BLOCK = 1 << 20
+
+
+class Hdf5Output(Output):
+    """Contiguous datasets at known places."""
+
+    def _prepare(self) -> None:
+        import h5py
+
+        schema = self.schema
+        grouped = schema.kind == "groups"
+        count = sum(len(group.names) for group in schema.groups)
+        # values between which no description lies can be written at once
+        room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if grouped else 2048
+        with h5py.File(self._hidden, "w", locking=False, meta_block_size=room) as file:
+            for name, value in sorted(schema.attributes.items()):
+                # names of files may hold bytes that are no text
+                file.attrs[name] = text_of(value) if isinstance(value, str) else value
+            packed = [v for v in schema.variables if not (grouped and v.by_trajectory)]
+            made = {}
+            for variable in packed:
+                (dataset,) = self._make_datasets(h5py, file, variable, variable.shape)
+                made[variable.name] = h5py.Dataset(dataset)
+                made[variable.name].attrs.update(variable.attributes)
+            dof = self._make_scales(h5py, file, packed, made)
+            if grouped:
+                self._make_groups(h5py, file, dof)
+        reserve(self._hidden, self._hidden.stat().st_size)
+
+    def _open_files(self) -> None:
+        descriptor = self._open_at(self._hidden)
+        self._descriptors = {name: descriptor for name, _ in self._addresses}
+
+    def _make_datasets(
+        self,
+        h5py: Any,
+        file: Any,
+        variable: Variable,
+        shape: tuple[int, ...],
+        group: int = 0,
+        prefixes: Sequence[str] = ("",),
+    ) -> list[Any]:
+        """A dataset for a variable, or one in the group of each trajectory of a length.
+
+        Notes where their values lie; nothing of datasets in chunks, which have no place.
+        """
+        space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
+        kind = h5py.h5t.py_create(variable.dtype, logical=True)
+        properties, links = self._properties(h5py, variable), h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        links.set_create_intermediate_group(True)
+        datasets = [
+            h5py.h5d.create(
+                file.id, f"{prefix}{variable.name}".encode(), kind, space, properties, links
+            )
+            for prefix in prefixes
+        ]
+        addresses = [dataset.get_offset() for dataset in datasets]
+        if variable.nbytes == 0:
+            addresses = [0] * len(addresses)
+        if None not in addresses:
+            self._addresses[variable.name, group] = np.array(addresses, np.int64)
+        return datasets
+
+    def _properties(self, h5py: Any, variable: Variable) -> Any:
+        """How a variable's dataset is made, or each of those in groups: its place in the file is
+        fixed now and filled later."""
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_layout(h5py.h5d.CONTIGUOUS)
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        properties.set_obj_track_times(False)
+        return properties
+
+    def _make_scales(
+        self, h5py: Any, file: Any, variables: Sequence[Variable], made: Mapping[str, Any]
+    ) -> Any:
+        """A scale for every dimension of datasets, attached to them; returns that of the dofs."""
+        labels = {"dof": self.schema.joint_names, "trajectory": self.schema.trajectory_names}
+        used, dof = {"dof", *(dim for variable in variables for dim in variable.dims)}, None
+        for dim in (dim for dim in self.schema.dims if dim in used):
+            size, label = self.schema.dims[dim], dim
+            if dim == "time":
+                scale = made["time"]
+            elif names := labels.get(dim):
+                scale = file.create_dataset(dim, data=list(names), dtype=h5py.string_dtype())
+            else:
+                # netCDF's mark of a dimension without coordinates; no values are stored
+                scale = file.create_dataset(dim, shape=(size,), dtype=">f4")
+                label = f"This is a netCDF dimension but not a netCDF variable.{size:10d}"
+            scale.make_scale(label)
+            dof = scale if dim == "dof" else dof
+            for variable in variables:
+                for axis, name in enumerate(variable.dims):
+                    if name == dim and variable.name != dim:
+                        h5py.h5ds.attach_scale(made[variable.name].id, scale.id, axis)
+        return dof
+
+    def _make_groups(self, h5py: Any, file: Any, dof: Any) -> None:
+        """A group for every trajectory, with datasets and the scales of their dimensions.
+
+        By HDF5's own functions: h5py's need three times as long, and there may be thousands.
+        """
+        names = [name for group in self.schema.groups for name in group.names]
+        _require_names(names)
+        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        links.set_create_intermediate_group(True)
+        for name in names:
+            try:
+                made = h5py.h5g.create(file.id, name.encode(), links)
+            except ValueError as error:
+                what, hint = "a group that cannot be made", "--pack writes all into one array"
+                raise OutputError(Fault(what, name, found=str(error), hint=hint)) from None
+            if dof is not None:
+                made.links.create_hard(b"dof", file.id, b"dof")
+        variables = [v for v in self.schema.variables if v.by_trajectory]
+        variables.sort(key=lambda variable: variable.name != "time")  # the scale of the others
+        for k, group in enumerate(self.schema.groups):
+            scales = {} if dof is None else {"dof": [np.array([dof.ref], h5py.ref_dtype)]}
+            for variable in (self.schema.in_group(variable, k) for variable in variables):
+                datasets = self._make_datasets(
+                    h5py, file, variable, variable.shape[1:], k, [f"{n}/" for n in group.names]
+                )
+                _label_datasets(h5py, variable, datasets, scales)
+                if variable.name == "time":
+                    references = (
+                        h5py.h5r.create(dataset, b".", h5py.h5r.OBJECT) for dataset in datasets
+                    )
+                    scales["row"] = scales["time"] = [
+                        np.array([reference], h5py.ref_dtype) for reference in references
+                    ]
+
+
+def _label_datasets(
+    h5py: Any, variable: Variable, datasets: Sequence[Any], scales: Mapping[str, Sequence[Any]]
+) -> None:
+    """The units of the datasets of a variable, and which datasets are the scales of their axes.
+
+    scales: by dimension, references [1] to one for all, or to one for each. h5ds.attach_scale would
+    also list every dataset at the scale of the dofs, which takes longer with each of them; readers
+    need only this direction.
+    """
+    scalar, axes = h5py.h5s.create(h5py.h5s.SCALAR), variable.dims[1:]
+    text = h5py.h5t.py_create(h5py.string_dtype(), logical=True)
+    units = np.array(str(variable.attributes.get("units")), h5py.string_dtype())
+    references = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
+    space = h5py.h5s.create_simple((max(len(axes), 1),))
+    lists = np.empty(len(axes), h5py.vlen_dtype(h5py.ref_dtype))
+    for i, dataset in enumerate(datasets):
+        if "units" in variable.attributes:
+            h5py.h5a.create(dataset, b"units", text, scalar).write(units)
+        if variable.name == "time":
+            h5py.h5ds.set_scale(dataset, b"time")
+        elif axes and "row" in scales:
+            for axis, dim in enumerate(axes):
+                lists[axis] = scales[dim][i % len(scales[dim])]
+            h5py.h5a.create(dataset, b"DIMENSION_LIST", references, space).write(lists)
+
+
+def _require_names(names: Sequence[str]) -> None:
+    """Raise OutputError where a trajectory would lie within another, or has no name."""
+    known = set(names)
+    for name in names:
+        if name.rpartition("/")[0] in known or name == "dof" or not name:
+            what = "a trajectory within another, or without a name"
+            raise OutputError(Fault(what, name, hint="--pack writes all into one array"))

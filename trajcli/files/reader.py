@@ -1,0 +1,265 @@
+"""The trajectories that a SOURCE names: found by one function that every command calls.
+
+:func:`read_sources` gives a :class:`TrajectorySet` for every group of arrays: what they are
+called, how long, at which times, and what lies beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.layouts import Layout, Member, layout_of
+from trajcli.files.opening import open_arrays
+from trajcli.files.schema import QUANTITIES
+from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.trajectory_set import TrajectorySet, as_batch, pick_dofs, without_actions
+
+__all__ = ["Files", "TrajectorySet", "pick_dofs", "read_sources", "require_inputs"]
+
+_ACTIONS = ("actions", "action")
+_STATES = ("start", "goal", "grad")
+"""Groups that hold states or gradients, not trajectories."""
+
+
+class Files:
+    """The files of a command, few of them open at a time. Close it, or use ``with``.
+
+    allow_external: links, external storage and virtual datasets may lead to other files.
+    untrusted: files are read by a child process. See :func:`trajcli.files.opening.open_arrays`.
+    memory: bytes that packed archives may unpack to.
+    """
+
+    def __init__(
+        self, allow_external: bool = False, untrusted: bool = False, memory: int = 4 << 30
+    ) -> None:
+        self._options = (allow_external, untrusted)
+        self._files: dict[str, ArrayFile] = {}
+        self._open = OpenFiles(memory)
+        self._layouts: dict[tuple[str, str | None], Layout | None] = {}
+
+    def open(self, path: Path | str) -> ArrayFile:
+        """The file at a path, opened once. Raises InputError where it cannot be read."""
+        key = str(path)
+        if key not in self._files:
+            self._files[key] = open_arrays(Path(path), *self._options)
+            self._files[key].share(self._open)
+        return self._files[key]
+
+    def layout(self, file: ArrayFile, name: str | None = None) -> Layout | None:
+        """The layout of a file, recognised once; that of this name where one is named."""
+        key = str(file.path), name
+        if key not in self._layouts:
+            self._layouts[key] = layout_of(file, name)
+        return self._layouts[key]
+
+    def dataset(self, text: str) -> Dataset:
+        """The numbers that FILE[:DATASET] names; without DATASET, the only ones of the file."""
+        source = parse_source(text)
+        file = self.open(source.path)
+        name = source.dataset
+        if name is None:
+            names = file.names()
+            if len(names) != 1:
+                raise InputError(file.missing(""))
+            name = names[0]
+        return pick_dofs(file.require(name).require_numeric(), source.dofs)
+
+    def paths(self) -> list[str]:
+        """Every file that was read, also those that a file led to."""
+        return [*self._files, *(path for file in self._files.values() for path in file.outside)]
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read_sources(
+    files: Files,
+    sources: Sequence[str],
+    layout: str | None = None,
+    filter_key: str | None = None,
+) -> list[TrajectorySet]:
+    """The trajectories that SOURCEs name, in their order.
+
+    SOURCE is FILE[:DATASET]; FILE may be a glob or a folder that trajcli wrote, DATASET may hold
+    * and end in a slice of dofs, [:7]. Without DATASET it is every group with actions or position,
+    velocity, acceleration or jerk; a group as DATASET is those below it, and a name that the file
+    itself does not have is looked for in the group of every trajectory. layout: the family to
+    read files as, in place of the one they are recognised to be of. filter_key: only the
+    trajectories that a layout lists by this name.
+
+    Raises InputError where a file cannot be read or holds no trajectories, UsageError for options
+    that do not fit.
+    """
+    if not sources:
+        raise UsageError(Fault("no SOURCE", "SOURCE", "one or more of FILE[:DATASET]", "none"))
+    found: list[TrajectorySet] = []
+    for text in sources:
+        for source in expand_files(parse_source(text)):
+            file = files.open(source.path)
+            family = files.layout(file, layout)
+            if family is not None:
+                found += _laid_out(file, family, source, filter_key)
+                continue
+            if filter_key is not None:
+                what, where = "a filter key needs a layout", f"{file.path}: robomimic"
+                raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
+            found += _plain(file, source)
+    return found
+
+
+def require_inputs(sets: Sequence[TrajectorySet]) -> list[TrajectorySet]:
+    """The sets that hold something to integrate; raises InputError where none does."""
+    found = [one for one in sets if one.named or "actions" in one.arrays]
+    if not found:
+        raise InputError(without_actions(sets))
+    return found
+
+
+def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:
+    """The sets of a file without a layout."""
+    name, dofs = source.dataset, source.dofs
+    if file.family == "npy" and name is None:
+        return [TrajectorySet(file, "", {"actions": file.require("")}, dofs=dofs)]
+    if name is not None and not file.has_group(name):
+        return [
+            TrajectorySet(file, path, {_called(path): file.require(path)}, dofs=dofs, named=True)
+            for path in _paths(file, name)
+        ]
+    found = list(_recognised(file, f"{name.strip('/')}/" if name else "", dofs))
+    if not found:
+        raise InputError(_no_trajectories(file))
+    return found
+
+
+def _paths(file: ArrayFile, name: str) -> list[str]:
+    """The datasets of a name or pattern; of a name that only groups have, that of every group.
+
+    Raises InputError where there is none, or a group of trajectories is without it.
+    """
+    if "*" in name or file.get(name) is not None:
+        return file.match(name)
+    groups = dict.fromkeys(one.group for one in _recognised(file, "", None) if one.group)
+    paths = [f"{group}/{name.strip('/')}" for group in groups]
+    if all(file.get(path) is None for path in paths):
+        raise InputError(file.missing(name))
+    return paths
+
+
+def _recognised(file: ArrayFile, prefix: str, dofs: slice | None) -> Iterator[TrajectorySet]:
+    """A set for the arrays of one shape in one group, recognised by their names."""
+    groups: dict[str, dict[str, str]] = {}
+    direct = (prefix + name for name in file.children(prefix))  # names() follows no links
+    for path in dict.fromkeys((*direct, *file.names())):
+        group, _, last = path.rpartition("/")
+        if not path.startswith(prefix) or group.rpartition("/")[2] in _STATES:
+            continue
+        if last in QUANTITIES or last in _ACTIONS:
+            groups.setdefault(group, {})[last] = path
+    for paths in groups.values():
+        by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
+        for path in (paths[last] for last in (*_ACTIONS, *QUANTITIES) if last in paths):
+            stored = file.get(path)
+            if stored is not None and stored.numeric and stored.ndim in (2, 3):
+                by_shape.setdefault(stored.shape, {})[path] = stored
+        for datasets in by_shape.values():
+            named = {_called(path): stored for path, stored in datasets.items()}
+            yield TrajectorySet(file, next(iter(datasets)), named, dofs=dofs)
+
+
+def _laid_out(
+    file: ArrayFile, layout: Layout, source: Source, filter_key: str | None
+) -> list[TrajectorySet]:
+    """A set for every trajectory of a layout; DATASET names an array in each, or in the file."""
+    members = layout.members() if filter_key is None else layout.chosen(filter_key)
+    if not members:
+        what = f"no trajectories of layout {layout.name}"
+        raise InputError(Fault(what, str(file.path), hint="--layout plain reads named arrays"))
+    name = (source.dataset or "").strip("/")
+    below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
+    named = not below
+    arrays: Iterable[tuple[Member, str, Dataset]]
+    if not named:
+        arrays = ((member, *layout.actions_of(member)) for member in below)
+    else:
+        arrays = _named_arrays(file, layout, members, name)
+    return [
+        TrajectorySet(
+            file,
+            path,
+            {_called(path) if named else "actions": stored},
+            layout,
+            member,
+            source.dofs,
+            named,
+        )
+        for member, path, stored in arrays
+    ]
+
+
+def _named_arrays(
+    file: ArrayFile, layout: Layout, members: Sequence[Member], dataset: str
+) -> Iterator[tuple[Member, str, Dataset]]:
+    """The arrays that FILE:DATASET names, with their trajectories and paths."""
+    name = dataset.strip("/")
+    groups = {member.group: member for member in members if member.group}
+    inside = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
+    if inside and "*" not in name:
+        for member in members:
+            yield member, member.path(name), file.require(member.path(name))
+        return
+    paths = [path for path in file.match(dataset) if not groups or _owner(path, groups)]
+    if not paths:
+        raise InputError(file.missing(dataset))
+    for path in paths:
+        stored, owner = file.require(path), _owner(path, groups)
+        if owner is not None:
+            yield owner, path, stored
+            continue
+        rows = max(member.end or 0 for member in members)  # flat arrays: each has its rows
+        if rows and stored.shape[:1] < (rows,):
+            expected = f"at least {rows} rows, those of the trajectories"
+            raise InputError(Fault("too few rows", stored.where, expected, describe(stored.shape)))
+        for member in members:
+            yield member, path, member.rows_of(stored)
+
+
+def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
+    """The trajectory in whose group a dataset lies."""
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        if path in groups:
+            return groups[path]
+    return None
+
+
+def _called(path: str) -> str:
+    """What a named array is called: the last part of its name; actions stay actions."""
+    last = path.strip("/").rpartition("/")[2]
+    return "actions" if last in ("", *_ACTIONS) else last
+
+
+def _no_trajectories(file: ArrayFile) -> Fault:
+    names = file.names()
+    for path in names:
+        group, _, last = path.rpartition("/")
+        if last in (*QUANTITIES, *_ACTIONS, "") and group.rpartition("/")[2] not in _STATES:
+            as_batch(file.require(path))  # raises why it is no trajectory
+    return Fault(
+        "no trajectories found",
+        str(file.path),
+        f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
+        ", ".join(names[:8]) or "no datasets",
+        f"name one as {file.path}:DATASET",
+    )

@@ -1,0 +1,210 @@
+"""What files and options say of times. The one place that reads it.
+
+Every command takes the first of: an option; stamps or steps beside the arrays; what the layout
+says; an attribute ``dt`` or a rate. Steps and stamps that contradict each other are an error.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files.arrays import Dataset, text_of
+from trajcli.files.source import parse_source
+from trajcli.files.time import EAGER_BYTES, Floats, Lengths, Time, Values, positive
+
+if TYPE_CHECKING:
+    from trajcli.files.reader import Files
+
+STAMPS = ("times", "time")
+RATES = ("control_freq", "rate", "frequency", "fps", "hz")
+"""Attributes in which files give steps per second."""
+_OTHER_UNITS = {
+    *("n", "nsec", "nanosec", "nanosecond", "u", "µ", "μ", "usec", "microsec", "microsecond"),
+    *("m", "msec", "millisec", "millisecond", "min", "minute", "h", "hr", "hour", "d", "day"),
+}
+"""How files say that steps and stamps are not in seconds: lower case, without a final s."""
+_SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
+"""How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it."""
+
+
+def from_steps(stored: Dataset) -> Time:
+    """The time that a dataset of steps gives; raises InputError for another unit than seconds."""
+    values = _loaded(stored)
+    if isinstance(values, Dataset):
+        return Time(stored.where, stored.where, dt=values, shape=stored.shape)
+    if values.size and (values == values.flat[0]).all():
+        return Time(stored.where, stored.where, dt=float(values.flat[0]), shape=stored.shape)
+    return Time(stored.where, stored.where, dt=values, shape=stored.shape)
+
+
+def from_stamps(
+    stored: Dataset, lengths: Lengths | None = None, nominal: float | None = None
+) -> Time:
+    """The time that a dataset of stamps gives; raises InputError for another unit than seconds.
+
+    lengths [B]: how many stamps each trajectory has where the others are padding. nominal: the
+    step that is said elsewhere, used where it fits the stamps.
+    """
+    values = _loaded(stored)
+    source = f"time stamps {stored.where}"
+    step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal)
+    if step is not None:
+        return Time(source, stored.where, dt=step, shape=stored.shape, stamped=True)
+    return Time(source, stored.where, stamps=values, shape=stored.shape, stamped=True)
+
+
+def _loaded(stored: Dataset) -> Values:
+    """Numbers in seconds; many with values for every trajectory stay where they are."""
+    said = stored.attributes.get("units", "")
+    unit = text_of(said) if isinstance(said, (str, bytes)) else ""
+    if unit.strip().rstrip("s").lower() in _OTHER_UNITS:
+        hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
+        raise InputError(Fault("steps in another unit", stored.where, "s", unit, hint))
+    stored.require_numeric()
+    if stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1:
+        return stored
+    values: npt.NDArray[Any] = np.asarray(stored.read())
+    return values
+
+
+def equal_step(
+    stamps: npt.NDArray[Any], lengths: Lengths | None = None, nominal: float | None = None
+) -> float | None:
+    """The step of stamps [T] or [B, T] that are equally spaced up to their rounding, else None.
+
+    A step fits where it gives every stamp within four spacings of the largest. Of those that
+    fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
+    lengths, nominal: as for :func:`from_stamps`.
+    """
+    if stamps.ndim not in (1, 2) or stamps.shape[-1] < 2 or not stamps.size:
+        return None
+    wide = np.atleast_2d(stamps).astype(np.float64)
+    padding = np.zeros(wide.shape, bool)
+    if lengths is not None and len(lengths) == len(wide):
+        padding = np.arange(wide.shape[1]) >= lengths[:, None]
+    last = int(np.argmin(padding[0][::-1])) if padding[0].any() else 0
+    rows = np.arange(wide.shape[1])
+    with np.errstate(invalid="ignore", over="ignore"):
+        elapsed = wide - wide[:, :1]
+        mean = float(elapsed[0, -1 - last]) / max(len(rows) - 1 - last, 1)
+        if not (math.isfinite(mean) and mean > 0):
+            return None
+        rounding = 4 * float(_spacing(stamps))
+
+        def fits(step: float) -> bool:
+            return bool((padding | (np.abs(elapsed - step * rows) <= rounding)).all())
+
+        if not fits(mean):
+            return None
+    rate = round(1.0 / mean) if mean > 1e-9 else 0
+    candidates = [] if nominal is None else [nominal]
+    candidates += [1.0 / rate] if rate else []
+    candidates += [float(f"{mean:.{digits}g}") for digits in range(1, 17)]
+    return next((step for step in candidates if fits(step)), mean)
+
+
+def _spacing(stamps: npt.NDArray[Any]) -> Any:
+    """The rounding of the largest stamp; integers above 2^53 are rounded when they are read."""
+    largest = np.nanmax(np.abs(stamps.astype(np.float64)))
+    kind = stamps.dtype if stamps.dtype.kind == "f" and stamps.dtype.itemsize < 8 else np.float64
+    return np.spacing(np.asarray(largest, kind))
+
+
+def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
+    """The one of steps and stamps of one group to use; InputError where they contradict each other.
+
+    Where they agree, steps if they are one number, else the stamps.
+    """
+    if steps is None or stamps is None:
+        return steps or stamps
+    gaps = _gaps(stamps)
+    if gaps is None or isinstance(steps.dt, Dataset):
+        return stamps
+    stored = steps.steps(0, steps.batch)
+    if stored.shape[1] > gaps.shape[1] > 1:
+        stored = stored[:, -gaps.shape[1] :]  # the first of T steps leads into row 0
+    elif 1 < stored.shape[1] < gaps.shape[1]:
+        raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
+    slack = 0.0 if stamps.stamps is None else 4 * float(_spacing(np.asarray(stamps.stamps)))
+    same = np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack
+    if (same | np.isnan(gaps)).all():  # where stamps are padding
+        return steps if steps.uniform is not None else stamps
+    raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
+
+
+def require_nominal(time: Time, where: str, dt: float) -> None:
+    """Raise InputError where stamps have another step on average than an attribute dt says."""
+    gaps = _gaps(time)
+    if gaps is not None and gaps.size and abs(float(gaps.mean()) - dt) > _NOMINAL_STEP * dt:
+        raise InputError(_contradiction(where, dt, time, gaps))
+
+
+def _gaps(time: Time) -> Floats | None:
+    """Steps [b or 1, n] of a time at hand; None of stamps that are read block by block."""
+    if time.uniform is not None:
+        return np.full((1, 1), time.uniform)
+    if time.stamps is None or isinstance(time.stamps, Dataset) or time.stamps.ndim == 0:
+        return None
+    return np.diff(np.atleast_2d(time.stamps).astype(np.float64), axis=1)
+
+
+def _contradiction(where: str, dt: float, stamps: Time, gaps: Floats) -> Fault:
+    return Fault(
+        "dt and time stamps that contradict each other",
+        f"{where} and {stamps.where}",
+        "equal steps in both",
+        f"dt {dt:g} s, and stamps {float(gaps.mean()):g} s apart on average",
+        "--dt or --times says which to use",
+    )
+
+
+def time_from_options(
+    files: Files, dt: str | None = None, rate: float | None = None, times: str | None = None
+) -> Time | None:
+    """The time that --dt, --rate or --times names; None without any of them.
+
+    dt: seconds, FILE:DATASET or FILE:DATASET@ATTR. Raises UsageError for more than one option or
+    a value that is none, InputError for a file that cannot be read.
+    """
+    options = (("--dt", dt), ("--rate", rate), ("--times", times))
+    present = [name for name, value in options if value is not None]
+    if len(present) > 1:
+        raise UsageError(Fault("more than one time step", " and ".join(present), "one of them"))
+    if times is not None:
+        return from_stamps(files.dataset(times))
+    if rate is not None:
+        if not (math.isfinite(rate) and rate > 0):
+            raise UsageError(Fault("a rate that is not positive", "--rate", "Hz > 0", f"{rate:g}"))
+        return Time(f"--rate {rate:g}", "--rate", dt=1.0 / rate)
+    return None if dt is None else _from_dt(files, dt)
+
+
+def _from_dt(files: Files, text: str) -> Time:
+    try:
+        return Time("--dt", "--dt", dt=float(text))
+    except ValueError:
+        pass
+    if not set(".:/") & set(text) and not os.path.exists(text):
+        expected = "SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR"
+        raise UsageError(Fault("neither a value nor a file", "--dt", expected, text))
+    source = parse_source(text, attributes=True)
+    if source.attribute is None:
+        return from_steps(files.dataset(text))
+    file = files.open(source.path)
+    holder = source.dataset or ""
+    dataset = file.get(holder) if holder else None
+    attributes = dataset.attributes if dataset is not None else file.attributes(holder)
+    value = attributes.get(source.attribute)
+    if value is None:
+        found = ", ".join(attributes) or "no attributes"
+        raise InputError(Fault("no such attribute", text, "an attribute of this name", found))
+    step = positive(value)
+    if step is None:
+        raise InputError(Fault("not a step", text, "one number > 0", repr(value)))
+    return Time(text, text, dt=step)

@@ -1,0 +1,281 @@
+"""What a request means: the trajectories its sources name, with their times, states and dofs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from trajcli.checks import describe
+from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
+from trajcli.files.reader import Files, TrajectorySet, read_sources, require_inputs
+from trajcli.files.source import expand_files, parse_source
+from trajcli.files.stored_time import time_from_options
+from trajcli.files.time import Time
+from trajcli.jobs.request import Request
+from trajcli.jobs.resolved import LeftOut, Resolved
+from trajcli.jobs.row_selection import Segment
+from trajcli.jobs.statements import resolve_mode
+from trajcli.jobs.states import (
+    NO_STATE,
+    StateValues,
+    joined_states,
+    state_from_option,
+    stored_state,
+)
+from trajcli.modes import Mode, make_mode
+
+
+class _SetInputs(NamedTuple):
+    """A set, its times and states, and the dofs that are picked of it."""
+
+    source: TrajectorySet
+    time: Time
+    start: StateValues
+    goal: StateValues
+    dofs: list[int] | None
+
+    @property
+    def dof_count(self) -> int:
+        return self.source.shape[2] if self.dofs is None else len(self.dofs)
+
+
+def resolve(request: Request, files: Files) -> Resolved:
+    """Look up everything that a request names; no values of actions are read.
+
+    Raises InputError or UsageError with all that is missing or does not fit. With ``skip_bad``
+    what is wrong with one file or trajectory alone leaves that out.
+    """
+    check = FaultCollector()
+    if request.selects_rows or request.wrap_dofs:
+        from trajcli.jobs.recordings import refuse_recording_options
+
+        check.attempt(lambda: refuse_recording_options(request))
+    if request.mode is not None:
+        check.attempt(lambda: make_mode(request.mode or "", **request.options))
+    left_out: list[LeftOut] = []
+    sets = check.attempt(lambda: _read_sets(request, files, left_out)) or []
+    time = check.attempt(lambda: time_from_options(files, request.dt, request.rate, request.times))
+    states: dict[str, StateValues | None] = {}
+    for role in ("start", "goal") if sets else ():
+        states[role] = check.attempt(lambda role=role: _option_state(request, files, role, sets[0]))  # type: ignore[misc]
+    inputs: list[_SetInputs] = []
+    for one in sets:
+        try:
+            inputs.append(_look_up(request, one, time, states, inputs[0] if inputs else None))
+        except TrajcliError as error:
+            if not request.skip_bad:
+                check.faults += error.faults
+            left_out.append(LeftOut(one.name, error.faults))
+    if not inputs:
+        check.faults += [fault for bad in left_out for fault in bad.faults]
+    check.faults = counted_faults(check.faults)
+    check.raise_if_any()
+    return _resolved(request, files, inputs, time, left_out)
+
+
+def _resolved(
+    request: Request,
+    files: Files,
+    inputs: Sequence[_SetInputs],
+    time: Time | None,
+    left_out: Sequence[LeftOut],
+) -> Resolved:
+    """All sets as one: their states, times and the mode that they state."""
+    sets = [one.source for one in inputs]
+    batches = [one.shape[0] for one in sets]
+    start = joined_states("start", [one.start for one in inputs], batches)
+    goal = joined_states("goal", [one.goal for one in inputs], batches)
+    if request.start_index is not None:
+        start = start.with_index("start", files.dataset(request.start_index))
+    if request.goal_index is not None:
+        goal = goal.with_index("goal", files.dataset(request.goal_index))
+    mode, mode_source, notes = resolve_mode(request, sets)
+    times = [one.time for one in inputs] if time is None else _divided(time, sets)
+    segments, more = _segments(request, mode, sets, times)
+    count = sum(len(segment.trajectories) for segment in segments)
+    raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
+    return Resolved(
+        request=request,
+        mode=mode,
+        mode_source=mode_source,
+        sets=sets,
+        times=times,
+        dofs=[one.dofs for one in inputs],
+        start=start,
+        goal=goal,
+        segments=segments,
+        run_count=count,
+        joint_names=_joint_names(request, inputs[0]),
+        notes=[*notes, *more],
+        left_out=left_out,
+    )
+
+
+def _read_sets(request: Request, files: Files, left_out: list[LeftOut]) -> list[TrajectorySet]:
+    """The sets that the sources name; with skip_bad those of the files that can be read."""
+    layout, key = request.layout, request.filter_key
+    if not request.skip_bad:
+        return require_inputs(read_sources(files, request.sources, layout, key))
+    sets: list[TrajectorySet] = []
+    for source in (s for text in request.sources for s in expand_files(parse_source(text))):
+        try:
+            sets += require_inputs(read_sources(files, [str(source)], layout, key))
+        except InputError as error:
+            left_out.append(LeftOut(str(source), error.faults))
+    return sets
+
+
+def _look_up(
+    request: Request,
+    one: TrajectorySet,
+    time: Time | None,
+    states: Mapping[str, StateValues | None],
+    first: _SetInputs | None,
+) -> _SetInputs:
+    """A set with all that belongs to it; time, states: those that options name.
+
+    Raises InputError for what is missing, or unlike the first set.
+    """
+    dofs, where = picked_dofs(request, one), one.input.where
+    if dofs is None and first is not None and one.shape[2] != first.dof_count:
+        expected = f"D = {first.dof_count}, as in {first.source.input.where}"
+        hint = "--dofs picks the same of each, or run them one at a time"
+        what, number = "trajectories of different dofs in one run", f"D = {one.shape[2]}"
+        raise InputError(Fault(what, where, expected, number, hint))
+    stored_time = time or one.time
+    if stored_time is None:
+        raise InputError(_no_step(one))
+    if time is None:
+        _require_rows(stored_time, one.shape[0])
+    start, goal = states["start"], states["goal"]
+    if start is None:
+        start = NO_STATE if request.recorded else stored_state("start", one).with_dofs(one, dofs)
+    if goal is None:
+        ends_there = request.options.get("ends") == "goal"
+        goal = stored_state("goal", one).with_dofs(one, dofs) if ends_there else NO_STATE
+    if request.skip_bad and first is not None and start.parts.keys() != first.start.parts.keys():
+        raise InputError(Fault("another start state than the others", one.name))
+    inputs = _SetInputs(one, stored_time, start, goal, dofs)
+    bad = [str(dof) for dof in request.wrap_dofs if dof >= inputs.dof_count]
+    if bad:
+        expected = f"0 to {inputs.dof_count - 1}"
+        raise UsageError(Fault("no such dof", "--wrap-dofs", expected, ", ".join(bad)))
+    return inputs
+
+
+def _option_state(
+    request: Request, files: Files, role: str, first: TrajectorySet
+) -> StateValues | None:
+    """The states that an option names; None without one."""
+    text = getattr(request, role)
+    if text is None or text == "first":
+        return None
+    dofs = picked_dofs(request, first)
+    state = state_from_option(files, role, text, first.shape[2] if dofs is None else len(dofs))
+    return state.with_dofs(first, dofs)
+
+
+def picked_dofs(request: Request, one: TrajectorySet) -> list[int] | None:
+    """The dofs that --dofs picks, by number, range or name; None for all.
+
+    Raises UsageError for one that the trajectories do not have.
+    """
+    if request.dofs is None:
+        return None
+    count, names = one.shape[2], one.joint_names or []
+    begin, colon, end = (part.strip() for part in request.dofs.partition(":"))
+    if colon and (begin + end).isdecimal() and len(begin + end) < 9:
+        picked = list(range(count))[int(begin or 0) : int(end or count)]
+        if picked and int(end or count) <= count:
+            return picked
+    parts = [part.strip() for part in request.dofs.split(",")]
+    if all(part.isdecimal() and len(part) < 9 and int(part) < count for part in parts):
+        return [int(part) for part in parts]
+    if all(part in names for part in parts):
+        return [names.index(part) for part in parts]
+    expected = f"a range like 0:{count}, numbers from 0 to {count - 1}"
+    expected += f", or names: {', '.join(names)}" if names else f" ({one.name} has no joint names)"
+    raise UsageError(Fault("no such dofs", "--dofs", expected, request.dofs))
+
+
+def _joint_names(request: Request, first: _SetInputs) -> Sequence[str] | None:
+    """The names of the dofs: those of --joints, else those of the first input."""
+    count = first.dof_count
+    if not request.joints:
+        names = first.source.joint_names
+        return names if names is None or first.dofs is None else [names[k] for k in first.dofs]
+    if len(request.joints) != count or len(set(request.joints)) != count:
+        what, expected = "names that do not fit the dofs", f"{count} different names, one per dof"
+        raise UsageError(Fault(what, "--joints", expected, ",".join(request.joints)))
+    return request.joints
+
+
+def _divided(time: Time, sets: Sequence[TrajectorySet]) -> list[Time]:
+    """The time that an option names for all trajectories, as that of each set."""
+    if not time.shape:
+        return [time] * len(sets)
+    count, longest = sum(one.shape[0] for one in sets), max(one.shape[1] for one in sets)
+    _require_rows(time, count)
+    whole, times, first = time.fitted(count, longest), [], 0
+    for one in sets:
+        batch, rows, _ = one.shape
+        times.append(whole.select(range(first, first + batch), rows))
+        first += batch
+    return times
+
+
+def _segments(
+    request: Request, mode: Mode, sets: Sequence[TrajectorySet], times: Sequence[Time]
+) -> tuple[list[Segment], Sequence[str]]:
+    """Every set, by the lengths of its trajectories; of recordings, between their gaps. And what
+    there is to say of that."""
+    if request.selects_rows:
+        from trajcli.jobs.recordings import split_recordings
+
+        return split_recordings(request, mode, sets, times)
+    segments: list[Segment] = []
+    first = 0
+    for k, one in enumerate(sets):
+        batch, rows, _ = one.shape
+        lengths = one.lengths
+        if lengths is None:
+            numbers = range(first, first + batch)
+            segments.append(Segment(one, k, range(batch), numbers, range(rows)))
+        for length in () if lengths is None else np.unique(lengths).tolist():
+            chosen = np.flatnonzero(lengths == length)
+            segments.append(Segment(one, k, chosen, first + chosen, range(length)))
+        first += batch
+    return segments, ()
+
+
+def _require_rows(time: Time, count: int) -> None:
+    """Raise InputError for steps or stamps of another number of trajectories."""
+    if time.shape[:-1] not in ((), (1,), (count,)):
+        what, expected = "steps and trajectories differ in number", "one per trajectory, or one"
+        found = describe(time.shape)
+        raise InputError(Fault(what, time.where, f"{count}, {expected} for all", found))
+
+
+def _no_step(one: TrajectorySet) -> Fault:
+    layout = one.layout
+    return Fault(
+        "no time step",
+        one.input.where,
+        "a step in seconds, a rate, or time stamps",
+        "none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
+        (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET",
+    )
+
+
+def counted_faults(faults: Sequence[Fault]) -> list[Fault]:
+    """Faults that differ in their place alone, as one with their number."""
+    places: dict[Fault, list[str]] = {}
+    for fault in dict.fromkeys(faults):
+        places.setdefault(replace(fault, where=""), []).append(fault.where)
+    return [
+        replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
+        for fault, where in places.items()
+    ]

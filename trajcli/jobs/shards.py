@@ -1,0 +1,271 @@
+"""Shards: a run divided among processes, each of which writes an ordinary output.
+
+    OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file is there
+
+A part has attributes that other outputs do not have, :data:`PART_ATTRIBUTES`, and a checksum
+behind its end. ``fingerprint`` is that of the request and its inputs, the same in all parts.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from trajcli.errors import Fault, InputError, OutputError, UsageError
+from trajcli.files.atomic_output import os_fault
+from trajcli.files.checksums import require_intact
+from trajcli.files.hdf5 import Hdf5File
+from trajcli.jobs.launcher import find_array_task, find_rank, no_launcher
+
+PART_ATTRIBUTES = ("shard", "fingerprint", "shards_per_array_task")
+"""What a part says of itself, and a merged output does not."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Shard ``index``, from 0, of ``count``.
+
+    ``local`` counts the shards on this machine, so that each takes a GPU of its own.
+    ``per_array_task``: how many shards one task of a Slurm array holds.
+    """
+
+    index: int
+    count: int
+    local: int = 0
+    per_array_task: int = 1
+
+    def attributes(self) -> dict[str, Any]:
+        """The attributes by which a part says which shard it is."""
+        return {"shard": str(self), "shards_per_array_task": self.per_array_task}
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+
+def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
+    """``I/N``, or ``auto`` and ``auto/N``: what the launcher's variables in ``environ`` say."""
+    match = re.fullmatch(r"auto(?:/([0-9]{1,9}))?|([0-9]{1,9})/([0-9]{1,9})", text.strip())
+    count = int(match[1] or match[3] or 0) if match else 0
+    if match is None or (count == 0 and text.strip() != "auto"):
+        expected = "I/N, auto or auto/N; I counts from 0"
+        raise UsageError(Fault("not a shard", "--shard", expected, repr(text)))
+    if match[2] is None:
+        return _launched_shard(text, count or None, environ)
+    index = int(match[2])
+    if index >= count:
+        raise UsageError(
+            Fault("no such shard", "--shard", f"0/{count} to {count - 1}/{count}", text)
+        )
+    return Shard(index, count, index)
+
+
+def _launched_shard(text: str, count: int | None, environ: Mapping[str, str]) -> Shard:
+    """The shard of this process among all that a launcher, or a Slurm array of them, starts."""
+    rank = find_rank(environ)
+    ranks, what = rank.count if rank else 1, "not the number of processes started"
+    if count is not None and count % ranks:
+        raise UsageError(Fault(what, "--shard", f"a multiple of {ranks}", text))
+    task = find_array_task(environ, None if count is None else count // ranks)
+    if task is None and rank is None:
+        raise UsageError(no_launcher(environ))
+    if task is None and count not in (None, ranks):
+        expected = f"auto/{ranks}, the processes of {rank.launcher if rank else ''}"
+        raise UsageError(Fault(what, "--shard", expected, text))
+    index, local = (rank.index, rank.local) if rank else (0, task or 0)
+    if task is None:
+        return Shard(index, ranks, local)
+    return Shard(task * ranks + index, count or ranks, local, ranks)
+
+
+def shard_sources(sizes: Sequence[int], shard: Shard) -> range:
+    """The files that a shard reads, of at least as many files as shards.
+
+    Shards follow each other in the order of the files, have about the same number of bytes, and
+    none is empty.
+    """
+    ends = list(itertools.accumulate(sizes))
+    bounds = [0]
+    for index in range(1, shard.count):
+        middle = bisect.bisect_left(ends, ends[-1] * index / shard.count) + 1
+        last = len(sizes) - (shard.count - index)
+        bounds.append(min(max(middle, bounds[-1] + 1), last))
+    bounds.append(len(sizes))
+    return range(bounds[shard.index], bounds[shard.index + 1])
+
+
+def shard_range(count: int, shard: Shard) -> range:
+    """The trajectories of a shard, of so many; none where there are fewer than shards."""
+    first, last = shard.index * count, (shard.index + 1) * count
+    return range(first // shard.count, last // shard.count)
+
+
+def parts_folder(out: Path) -> Path:
+    """Where the parts of OUT are; OUT.parts stands for itself."""
+    return out if out.name.endswith(".parts") else out.parent / f"{out.name}.parts"
+
+
+def part_path(out: Path, shard: Shard) -> Path:
+    """The output of a shard."""
+    return parts_folder(out) / f"{shard.index:05}-of-{shard.count:05}.h5"
+
+
+@dataclass(frozen=True)
+class Part:
+    """The output of a shard that is done, and what it says of its run."""
+
+    path: Path
+    fingerprint: str
+    request: Mapping[str, Any]
+    shards_per_array_task: int
+
+    def difference(self, fingerprint: str, request: Mapping[str, Any], hint: str) -> Fault | None:
+        """The fault of a part of another command than this request."""
+        if self.fingerprint == fingerprint:
+            return None
+        there, absent = self.request, "not given"
+        keys = sorted(k for k in {**there, **request} if there.get(k) != request.get(k))
+        texts = [f"{k} {there.get(k, absent)} there, {request.get(k, absent)} here" for k in keys]
+        same = "the same options, but another input file or version of trajcli"
+        what, expected = "a part of another command", "parts of one command"
+        return Fault(what, str(self.path), expected, "; ".join(texts) or same, hint)
+
+
+def read_part(path: Path, checked: bool = True) -> Part:
+    """A part; raises InputError for a file that is damaged or something else.
+
+    checked: all its bytes are read first, and compared with the checksum.
+    """
+    index, count = _numbers_of(path.name)
+    if checked:
+        require_intact(path)
+    elif not path.is_file():
+        raise InputError(Fault("cannot be read", str(path), "a file", "something else"))
+    with Hdf5File(path) as file:
+        stated = dict(file.attributes())
+    try:
+        request, tasks = json.loads(stated["request"]), int(stated["shards_per_array_task"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        request, tasks = None, 0
+    shard, fingerprint = stated.get("shard"), stated.get("fingerprint")
+    named = isinstance(fingerprint, str) and isinstance(request, dict) and tasks > 0
+    if not named or shard != f"{index}/{count}":
+        expected = f"shard {index}/{count} of a run"
+        raise InputError(Fault("not a part", str(path), expected, f"shard {shard}"))
+    return Part(path, str(fingerprint), request, tasks)
+
+
+def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
+    """Whether a part is there, intact and of this run; makes the folder of parts.
+
+    A part that cannot be read is not done, but to be replaced. Raises OutputError for a part of
+    another run unless ``overwrite``, and where there are parts of another number of shards.
+    """
+    try:
+        path.parent.mkdir(exist_ok=True)
+        names = [*_part_names(path.parent), path.name]
+    except OSError as error:
+        raise OutputError(os_fault(path.parent, error)) from None
+    if fault := _count_fault(path.parent, names):
+        raise OutputError(fault)
+    try:
+        part = read_part(path)
+    except InputError:
+        return False
+    hint = "another OUT, or --overwrite"
+    fault = part.difference(fingerprint, json.loads(request), hint)
+    if fault and not overwrite:
+        raise OutputError(fault)
+    return fault is None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is there of a run in shards, by the index of the shard.
+
+    faults: of parts that cannot be read or are of another command.
+    """
+
+    folder: Path
+    count: int
+    done: Mapping[int, Part]
+    faults: Mapping[int, Fault]
+
+    @property
+    def missing(self) -> Sequence[int]:
+        """The shards without a part."""
+        return [k for k in range(self.count) if k not in self.done and k not in self.faults]
+
+    @property
+    def array(self) -> str:
+        """What has to run again, as ``sbatch --array=`` takes it: 3,7-9."""
+        per_task = max((part.shards_per_array_task for part in self.done.values()), default=1)
+        return ranges(index // per_task for index in (*self.missing, *self.faults))
+
+
+def find_run(out: Path, checked: bool = False) -> Run:
+    """The parts of OUT; raises InputError where there are none, or those of two runs.
+
+    checked: see :func:`read_part`.
+    """
+    folder = parts_folder(out)
+    try:
+        names, reason = _part_names(folder), "no parts in it"
+    except OSError as error:
+        names, reason = [], error.strerror or str(error)
+    if not names:
+        hint = f"trajcli integrate … -o {out} --shard I/N writes parts"
+        raise InputError(Fault("no run in shards", str(folder), "a folder of parts", reason, hint))
+    if fault := _count_fault(folder, names):
+        raise InputError(fault)
+    done: dict[int, Part] = {}
+    faults: dict[int, Fault] = {}
+    for name in names:
+        try:
+            done[_numbers_of(name)[0]] = read_part(folder / name, checked)
+        except InputError as error:
+            faults[_numbers_of(name)[0]] = replace(error.faults[0], hint="run this shard again")
+    if done:
+        usual = Counter(part.fingerprint for part in done.values()).most_common(1)[0][0]
+        like = next(part for part in done.values() if part.fingerprint == usual)
+        for index, part in list(done.items()):
+            if fault := part.difference(usual, like.request, "run this shard again"):
+                faults[index] = fault
+                del done[index]
+    return Run(folder, _numbers_of(names[0])[1], done, dict(sorted(faults.items())))
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0,3-5: numbers in their order, those that follow each other as one."""
+    pairs = ((number - k, number) for k, number in enumerate(sorted(set(numbers))))
+    spans = [[n for _, n in span] for _, span in itertools.groupby(pairs, key=itemgetter(0))]
+    return ",".join(f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans)
+
+
+def _part_names(folder: Path) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if _numbers_of(name)[0] >= 0)
+
+
+def _numbers_of(name: str) -> tuple[int, int]:
+    """00003-of-00064.h5: 3 and 64; -1 and 0 for what is no name of a part."""
+    match = re.fullmatch(r"([0-9]{5,9})-of-([0-9]{5,9})\.h5", name)
+    index, count = (int(match[1]), int(match[2])) if match else (0, 0)
+    return (index, count) if index < count else (-1, 0)
+
+
+def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
+    """The fault of parts of different numbers of shards."""
+    counts = sorted({_numbers_of(name)[1] for name in names})
+    if len(counts) == 1:
+        return None
+    there = " and ".join(f"{count} shards" for count in counts)
+    hint = f"rm {folder}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}"
+    return Fault("parts of different numbers of shards", str(folder), "one number", there, hint)

@@ -1,0 +1,173 @@
+"""What files state of themselves: the mode is taken, and what does not fit is pointed out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import text_of
+from trajcli.files.schema import QUANTITIES, derived_unit
+from trajcli.files.source import natural_key
+from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_mode
+from trajcli.modes.cascade import SCHEMES
+
+if TYPE_CHECKING:
+    from trajcli.files.reader import TrajectorySet
+    from trajcli.inputs import Inputs
+    from trajcli.jobs.request import Request
+    from trajcli.jobs.resolved import Resolved
+
+_Stated = tuple[str, str | None]
+"""Mode and scheme."""
+_DEFAULT = "acceleration"
+_FIRST = 32
+"""Inputs whose attributes are read; the others are as a rule like them."""
+_LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
+"""Seconds; no robot takes longer or shorter steps. Stamps in ns, µs or ms are far beyond."""
+
+
+def resolve_mode(
+    request: Request, sets: Sequence[TrajectorySet]
+) -> tuple[Mode, str | None, list[str]]:
+    """The mode of a run, which file states it, if one does, and what others state.
+
+    Raises InputError where files state different modes and the user names none.
+    """
+    stated: dict[_Stated, str] = {}
+    for one in sets[:_FIRST]:
+        _add_stated(one, stated)
+    name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
+    if name is None and len(stated) > 1:
+        places = "; ".join(f"{where} {_described(said)}" for said, where in stated.items())
+        hint = "--mode and --scheme say which"
+        raise InputError(Fault("inputs that state different modes", found=places, hint=hint))
+    options, notes, source = dict(request.options), list[str](), None
+    for said, where in stated.items():
+        mode, scheme = said
+        takes_mode, name = name is None, name or mode
+        takes_scheme = mode == name and scheme is not None and "scheme" not in options
+        if takes_scheme:
+            options["scheme"] = scheme
+        used = make_mode(name, **options)
+        if mode == used.name and scheme in (None, used.options().get("scheme")):
+            source = where if takes_mode or takes_scheme else source
+        else:
+            typed = f"--mode {mode}" + (f" --scheme {scheme}" if scheme else "")
+            notes.append(f"{where} states {_described(said)}, which this run is not ({typed})")
+    return make_mode(name or _DEFAULT, **options), source, notes
+
+
+def _add_stated(one: TrajectorySet, stated: dict[_Stated, str]) -> None:
+    """Add mode and scheme that an input states, with where; not those of an output, which say how
+    it was made."""
+    if one.input.where.rpartition("/")[2] in QUANTITIES:
+        return
+    named = one.attribute("mode")
+    mode = None if named is None else ALIASES.get(text_of(named[1]), text_of(named[1]))
+    if named is None or mode not in MODES:
+        return
+    stored = one.attribute("scheme") if "scheme" in MODES[mode].option_names() else None
+    scheme = None if stored is None else text_of(stored[1])
+    said = mode, scheme if scheme in SCHEMES else None
+    stated.setdefault(said, named[0].rpartition("@")[0])
+
+
+def _described(stated: _Stated) -> str:
+    mode, scheme = stated
+    return f"mode {mode}" + (f" with scheme {scheme}" if scheme else "")
+
+
+def input_warnings(resolved: Resolved) -> Iterator[str]:
+    """Notes on the order of files, on what the actions are, on units and on steps."""
+    yield from _order(resolved.request.sources)
+    first, mode = resolved.sets[0], resolved.mode
+    layout = first.layout
+    if layout is not None and layout.commands_positions and first.commands and mode.derivatives_of:
+        yield (
+            f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "
+            f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
+        )
+    for one in resolved.sets[:_FIRST]:
+        yield from _units(one, resolved.longest)
+    yield from _steps(resolved.longest)
+
+
+def recorded_positions(resolved: Resolved) -> str | None:
+    """What to read instead, where a robot's commands would be taken for physical quantities."""
+    one = resolved.sets[0]
+    layout, member = one.layout, one.member
+    if layout is None or member is None or not one.commands:
+        return None
+    if layout.commands_positions and resolved.mode.derivatives_of == 0:
+        return None  # positions to go to, in rad or m
+    listed = ", ".join(f"{one.file.path}:{name}" for name in layout.recorded(member))
+    if not listed:
+        return f"layout {layout.name} has no recorded positions here"
+    return f"the recorded positions are {listed} (--start first --mode central or clique)"
+
+
+def position_unit(request: Request, resolved: Resolved) -> str | None:
+    """The unit of positions that the first input states, or that its actions are derived from."""
+    one, order = resolved.sets[0], resolved.mode.derivatives_of
+    stated = one.input.attributes.get("units")
+    if order == 0 and stated is not None:
+        return text_of(stated)
+    if request.start is None:
+        start = one.companion("start/position", "start_position")
+        if start is not None and "units" in start.attributes:
+            return text_of(start.attributes["units"])
+    named = one.attribute("position_units")
+    if named is not None:
+        return text_of(named[1])
+    derived = derived_unit(stated)
+    return derived[0] if derived and derived[1] == order else None
+
+
+def _units(one: TrajectorySet, inputs: Inputs) -> Iterator[str]:
+    """The unit of the actions says what they are, and that of the start what they lead to."""
+    stated, where = one.input.attributes.get("units"), one.input.where
+    derived = derived_unit(stated)
+    if derived is None:
+        return
+    order = inputs.mode.derivatives_of
+    if derived[1] != order:
+        mode = inputs.mode.name
+        yield f"{where} is in {text_of(stated)}, which mode {mode} reads as {PARTS[order]}"
+        return
+    start = one.companion("start/position", "start_position") if inputs.start else None
+    if start is not None and start.where == inputs.names.get("start/position"):
+        other = derived_unit(start.attributes.get("units"))
+        if other is not None and other[0] != derived[0]:
+            yield f"{where} is in {text_of(stated)}, but {start.where} in {other[0]}"
+
+
+def _order(sources: Sequence[str]) -> Iterator[str]:
+    """A shell puts episode_10 before episode_2."""
+    names = list(sources)
+    if len(names) > 1 and names == sorted(names) != sorted(names, key=natural_key):
+        pairs = itertools.pairwise(names)
+        first, second = next((a, b) for a, b in pairs if natural_key(a) > natural_key(b))
+        yield (
+            f"files are taken in the order given, {first} before {second}; "
+            "a pattern in quotes is taken in natural order"
+        )
+
+
+def _steps(inputs: Inputs) -> Iterator[str]:
+    """Steps that no robot takes are in another unit."""
+    values: Any = inputs.dt if inputs.times is None else inputs.times
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or not values.size:
+        return
+    wide = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
+    steps = wide if inputs.times is None else np.diff(wide)
+    step = float(np.sort(steps, axis=None)[steps.size // 2]) if steps.size else _LONGEST_STEP
+    if step > _LONGEST_STEP or step < _SHORTEST_STEP:
+        where = inputs.name("dt" if inputs.times is None else "times")
+        yield (
+            f"{where}: steps of {step:g}, taken as seconds; if these are milliseconds, "
+            "nanoseconds or the like, convert them first"
+        )

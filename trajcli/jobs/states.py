@@ -1,0 +1,195 @@
+"""Start and goal states, and which of them each trajectory uses: from an option or the input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.files.arrays import Dataset
+from trajcli.files.reader import Files, TrajectorySet
+from trajcli.files.schema import QUANTITIES, RECORDED_ROW
+from trajcli.files.source import parse_source
+from trajcli.files.time import EAGER_BYTES
+from trajcli.jobs.request import parse_floats
+from trajcli.jobs.row_selection import Values, in_memory, pick_dofs, rows_by_number, stacked
+
+_MOST_FAULTS = 5
+
+
+@dataclass(frozen=True)
+class StateValues:
+    """The parts of start or goal states [S, D] by name, and the index [B] that says which state
+    each trajectory uses. Without an index S is B, or 1: shared by all.
+
+    names: where each is from, for messages. source: where the states come from, in a word.
+    """
+
+    parts: Mapping[str, Values]
+    names: Mapping[str, str]
+    source: str
+    index: Values | None = None
+
+    def of(self, numbers: Any) -> StateValues:
+        """Those of the trajectories with these numbers [n]."""
+        if self.index is not None:
+            return replace(self, index=rows_by_number(self.index, numbers))
+        parts = {
+            part: values if values.shape[0] == 1 else rows_by_number(values, numbers)
+            for part, values in self.parts.items()
+        }
+        return replace(self, parts=parts)
+
+    def faults(self, role: str, count: int) -> list[Fault]:
+        """What does not fit so many trajectories."""
+        if self.index is not None:
+            where, shape = self.names[f"{role}_index"], self.index.shape
+            found = f"{self.index.dtype} {describe(shape)}"
+            what = "wrong shape or type"
+            return [] if shape == (count,) else [Fault(what, where, f"integers [{count}]", found)]
+        what, expected = f"{role} states and trajectories differ in number (B)", "or one for all"
+        hint = f"a {role} index [B] says which of the states each trajectory uses"
+        return [
+            Fault(what, self.names[f"{role}/{part}"], f"[{count}, {values.shape[1]}], {expected}",
+                  describe(values.shape), hint)
+            for part, values in self.parts.items()
+            if values.shape[0] not in (1, count)
+        ]  # fmt: skip
+
+    def with_dofs(self, one: TrajectorySet, dofs: Sequence[int] | None) -> StateValues:
+        """States of all the dofs of a file, as those that a SOURCE and --dofs pick."""
+        parts = dict(self.parts)
+        for part, values in parts.items():
+            if one.dofs is not None and values.shape[-1] > one.shape[2]:
+                values = pick_dofs(values, range(*one.dofs.indices(values.shape[-1])))
+            if dofs is not None and values.shape[-1] == one.shape[2]:
+                values = pick_dofs(values, dofs)
+            parts[part] = values
+        return replace(self, parts=parts)
+
+    def with_index(self, role: str, index: Dataset) -> StateValues:
+        """The same with an index."""
+        values = index if index.nbytes > EAGER_BYTES else index.read()
+        return replace(self, index=values, names={**self.names, f"{role}_index": index.where})
+
+
+NO_STATE = StateValues({}, {}, "none")
+
+
+def state_from_option(files: Files, role: str, text: str, dofs: int) -> StateValues:
+    """The state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
+
+    Raises UsageError for a word that is none of these, InputError for a file without states.
+    """
+    option, numbers = f"--{role}", parse_floats(text)
+    if text == "zero" or numbers is not None:
+        values = np.zeros((1, dofs)) if numbers is None else np.array([numbers])
+        return StateValues({"position": values}, {f"{role}/position": option}, text)
+    if not set(".:/") & set(text) and not os.path.exists(text):
+        words = "zero, first (a recording)" if role == "start" else "zero"
+        expected = f"{words}, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET"
+        raise UsageError(Fault("neither a value nor a file", option, expected, text))
+    source = parse_source(text)
+    file = files.open(source.path)
+    name = (source.dataset or "").strip("/")
+    if file.family == "npy" or (name and file.get(name) is not None):
+        return _state(role, {"position": files.dataset(text)}, text)
+    prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
+    for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
+        parts = {part: file.get(prefix + part) for part in QUANTITIES}
+        if parts["position"] is not None:
+            return _state(role, parts, text)
+    raise InputError(file.missing(name or f"{role}/position"))
+
+
+def stored_state(role: str, one: TrajectorySet) -> StateValues:
+    """The state beside the trajectories of a set, and its index; else the one that a layout
+    recorded."""
+    position = one.companion(f"{role}/position", f"{role}_position")
+    if position is None:
+        return _recorded_state(one) if role == "start" else NO_STATE
+    more = {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
+    source = position.where.removesuffix("/position")
+    state = _state(role, {"position": position, **more}, source)
+    index = one.companion(f"{role}_index")
+    return state if index is None else state.with_index(role, index)
+
+
+def _state(role: str, stored: Mapping[str, Dataset | None], source: str) -> StateValues:
+    """The state that is stored so; raises InputError for what is not [D] or [S, D]."""
+    present = {part: values for part, values in stored.items() if values is not None}
+    for values in present.values():
+        if values.ndim not in (1, 2):
+            what, found = "wrong number of dimensions", describe(values.shape)
+            raise InputError(Fault(what, values.where, "[B, D] or [D]", found))
+    parts = {part: _loaded(values.require_numeric()) for part, values in present.items()}
+    names = {f"{role}/{part}": values.where for part, values in present.items()}
+    return StateValues(parts, names, source)
+
+
+def _loaded(stored: Dataset) -> Values:
+    """The values, a state [D] as [1, D]; of many for each trajectory the dataset itself."""
+    return (
+        stored if stored.ndim > 1 and stored.nbytes > EAGER_BYTES else np.atleast_2d(stored.read())
+    )
+
+
+def _recorded_state(one: TrajectorySet) -> StateValues:
+    """Where a layout's trajectory began, of commands with as many dofs as were recorded."""
+    if one.layout is None or one.member is None or not one.commands:
+        return NO_STATE
+    for pair in one.layout.start:
+        parts: dict[str, Values] = {}
+        names: dict[str, str] = {}
+        for part, name in zip(("position", "velocity"), pair, strict=True):
+            stored = one.layout.array(one.member, [name])
+            if stored is None or stored.shape[1:] != (one.shape[2],) or not stored.shape[0]:
+                break
+            parts[part] = stored.require_numeric().read_rows(0, 1)
+            names[f"start/{part}"] = stored.where
+        if parts:
+            read = ", ".join(pair[: len(parts)])
+            return StateValues(parts, names, f"{one.file.path}: {RECORDED_ROW} {read}")
+    return NO_STATE
+
+
+def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[int]) -> StateValues:
+    """The states of all sets as those of one, whose sets have so many trajectories.
+
+    Raises InputError where some sets lack what others have.
+    """
+    first = states[0]
+    if all(state is first for state in states):
+        return first
+    indexed = next((state for state in states if state.index is not None), None)
+    if indexed is not None:
+        what, where = "several inputs, of which some have an index of states", indexed.source
+        raise InputError(Fault(what, where, hint="run them one at a time"))
+    full = max(states, key=lambda state: len(state.parts))
+    for state in states:
+        missing = [part for part in full.parts if part not in state.parts]
+        if missing:
+            what = f"{role} {', '.join(missing)} in some of the inputs only"
+            raise InputError(Fault(what, state.source, f"as in {full.source}"))
+    pairs = list(zip(states, batches, strict=True))
+    faults = [fault for state, batch in pairs for fault in state.faults(role, batch)]
+    raise_if_any(faults[:_MOST_FAULTS])
+    parts = {
+        part: _loaded(stacked([_repeated(state.parts[part], batch) for state, batch in pairs]))
+        for part in first.parts
+    }
+    names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
+    others = len({state.source for state in states}) - 1
+    return StateValues(parts, names, first.source + (f" and {others} more" if others else ""))
+
+
+def _repeated(values: Values, batch: int) -> Values:
+    """States [1 or batch, D] as one for each trajectory."""
+    if values.shape[0] == batch:
+        return values
+    return np.broadcast_to(in_memory(values), (batch, values.shape[1]))

@@ -1,0 +1,287 @@
+"""Datasets of two sources side by side: how far they are apart, and where the most."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.checks import describe
+from trajcli.errors import InputError
+from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, text_of
+from trajcli.files.reader import Files, read_sources
+from trajcli.files.source import expand_files, parse_source
+from trajcli.files.time import Time
+from trajcli.files.trajectory_set import pick_dofs
+
+_BLOCK_BYTES = 8 << 20
+_SAME_TIME = 1e-9
+"""Rows are at the same time where their stamps differ by less than this share of a step."""
+Array = npt.NDArray[Any]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A dataset to compare; ``time`` is called, and may be None, where another has other rows."""
+
+    dataset: Dataset
+    time: Callable[[], Time | None]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A pair passes within atol + rtol · the larger magnitude, or within ulp last places."""
+
+    rtol: float = 0.0
+    atol: float = 0.0
+    ulp: float = 0.0
+
+
+@dataclass
+class Difference:
+    """How one dataset differs; ``why`` says why it cannot be compared as a whole.
+
+    ``relative`` is a share of the larger magnitude, ``ulp`` counts last places of the coarser
+    type, ``square`` sums the squares of all differences. The values furthest apart are ``a`` and
+    ``b``, at ``at``.
+    """
+
+    dataset: str
+    why: str = ""
+    note: str = ""
+    shape: tuple[int, ...] = ()
+    types: str = ""
+    values: int = 0
+    differing: int = 0
+    beyond: int = 0
+    absolute: float = 0.0
+    relative: float = 0.0
+    ulp: float = 0.0
+    square: float = 0.0
+    at: tuple[int, ...] | None = None
+    a: float | str | None = None
+    b: float | str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing is beyond the tolerance."""
+        return not self.why and self.beyond == 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same for JSON, with the root of the mean square."""
+        numbers = {name: value for name, value in vars(self).items() if name != "square"}
+        rms = float(np.sqrt(self.square / max(self.values, 1)))
+        return {**numbers, "rms": rms, "passed": self.passed}
+
+    def add(self, a: Array, b: Array, begin: int, tolerance: Tolerance) -> None:
+        """Take in a block of a pair, which begins at row ``begin`` of the first axis."""
+        self.values += a.size
+        numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
+        if not numeric:  # strings and booleans are equal or not, without a distance
+            a, b = (np.vectorize(text_of, otypes=["U"])(one) if one.size else one for one in (a, b))
+        same = np.asarray(a == b)
+        if a.dtype.kind == b.dtype.kind == "f":
+            same |= np.isnan(a) & np.isnan(b)
+        if same.all():
+            return
+        gap = share = ulp = np.where(same, 0.0, np.inf)
+        beyond = ~same
+        if numeric:
+            x, y = a.astype(np.float64), b.astype(np.float64)
+            with np.errstate(all="ignore"):
+                gap = np.where(same, 0.0, np.abs(x - y))
+                gap = np.where(np.isnan(gap), np.inf, gap)
+                size = np.maximum(np.abs(x), np.abs(y))
+                share = np.where(same, 0.0, np.where(np.isfinite(gap), gap / size, np.inf))
+                ulp = np.where(same, 0.0, last_places(a, b))
+                allowed = np.where(np.isfinite(size), tolerance.atol + tolerance.rtol * size, 0.0)
+                beyond &= (gap > allowed) & ~(ulp <= tolerance.ulp)
+        self.differing += int((~same).sum())
+        self.beyond += int(beyond.sum())
+        self.relative = max(self.relative, float(share.max()))
+        self.ulp = max(self.ulp, float(ulp.max()))
+        with np.errstate(over="ignore"):
+            self.square += float(np.square(gap).sum())
+        worst = np.unravel_index(int(gap.argmax()), gap.shape)
+        if self.at is None or gap[worst] > self.absolute:
+            self.absolute = float(gap[worst])
+            self.at = tuple(int(n) + begin * (axis == 0) for axis, n in enumerate(worst))
+            self.a, self.b = ((float if numeric else str)(one[worst]) for one in (a, b))
+
+
+def last_places(a: Array, b: Array) -> npt.NDArray[np.float64]:
+    """How many numbers of the coarser type lie between two; infinite at a NaN."""
+    size = min([8, *(one.dtype.itemsize for one in (a, b) if one.dtype.kind == "f")])
+    x, y = (_ordered(one.astype(f"f{size}"), size) for one in (a, b))
+    with np.errstate(over="ignore"):  # modulo 2^64 the difference is right
+        gap = (np.maximum(x, y) - np.minimum(x, y)).view(np.uint64).astype(np.float64)
+    return np.where(np.isnan(a) | np.isnan(b), np.inf, gap)
+
+
+def _ordered(values: Array, size: int) -> npt.NDArray[np.int64]:
+    """Floats as integers in the same order, neighbours one apart, both zeros 0."""
+    bits = np.ascontiguousarray(values).view(f"i{size}").astype(np.int64)
+    lowest = np.int64(-(2 ** (8 * size - 1)))
+    return np.where(bits < 0, lowest - bits, bits)
+
+
+def datasets(files: Files, text: str) -> dict[str, Compared]:
+    """The datasets that a source names, by what they are called below it.
+
+    A single dataset that is named is called "": it is compared whatever the other is called.
+    """
+    source = parse_source(text)
+    paths = [one.path for one in expand_files(source)]
+    file = files.open(paths[0])
+    if source.dataset is None and paths != [source.path]:
+        stored_by_name = {
+            f"{os.path.relpath(path, source.path)}/{name}": files.open(path).require(name)
+            for path in paths
+            for name in files.open(path).names()
+        }
+    elif source.dataset is None or file.has_group(source.dataset):
+        prefix = "" if source.dataset is None else f"{source.dataset.strip('/')}/"
+        names = [name for name in file.names() if name.startswith(prefix)]
+        stored_by_name = {name.removeprefix(prefix): file.require(name) for name in names}
+    elif len(paths) == 1 and (named := file.get(source.dataset)) is not None:
+        stored_by_name = {"": pick_dofs(named, source.dofs)}
+    else:
+        stored_by_name = {
+            f"{one.group if one.member is None else one.name}/{one.array_name}".strip("/"): stored
+            for one in read_sources(files, [text])
+            for stored in one.arrays.values()
+        }
+    return {
+        name: Compared(stored, partial(_time_of, files, text, stored.where))
+        for name, stored in stored_by_name.items()
+        if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb"
+    }
+
+
+def _time_of(files: Files, text: str, where: str) -> Time | None:
+    """The times of the rows of a dataset; None where it is no trajectory or has no times."""
+    try:
+        sets = read_sources(files, [text])
+    except InputError:
+        return None
+    holds = (one for one in sets if any(stored.where == where for stored in one.arrays.values()))
+    return next((one.time for one in holds), None)
+
+
+def compare(
+    first: Mapping[str, Compared],
+    second: Mapping[str, Compared],
+    tolerance: Tolerance,
+    on_progress: Progress = lambda done, total: None,
+) -> Iterator[Difference]:
+    """Every dataset of either by its name, in the order of the first; one of each by any name."""
+    if len(first) == len(second) == 1:
+        (name, a), (other_name, b) = next(iter(first.items())), next(iter(second.items()))
+        first, second = {name or other_name: a}, {name or other_name: b}
+    names = list(dict.fromkeys([*first, *second]))
+    for done, name in enumerate(names):
+        if name not in first or name not in second:
+            yield Difference(name, f"only in {'a' if name in first else 'b'}")
+        else:
+            yield _difference(name, first[name], second[name], tolerance)
+        on_progress(done + 1, len(names))
+
+
+def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
+    axes = max(a.dataset.ndim, b.dataset.ndim)
+    one, two = _with_axes(a.dataset, axes), _with_axes(b.dataset, axes)
+    types = " and ".join(dict.fromkeys((str(one.dtype), str(two.dtype))))
+    difference = Difference(name, shape=one.shape, types=types)
+    rows = one.shape[-2:-1] + two.shape[-2:-1]
+    if one.shape == two.shape:
+        count = max(1, one.shape[0] * _BLOCK_BYTES // max(1, one.nbytes)) if one.shape else 1
+        for begin in range(0, one.shape[0] if one.shape else 1, count):
+            end = min(begin + count, one.shape[0]) if one.shape else 1
+            blocks = [np.asarray(stored.read_rows(begin, end)) for stored in (one, two)]
+            difference.add(blocks[0], blocks[1], begin, tolerance)
+        return difference
+    difference.why = f"shapes differ: {describe(a.dataset.shape)} and {describe(b.dataset.shape)}"
+    if len(rows) == 2 and min(rows) and two.shape == (*one.shape[:-2], rows[1], one.shape[-1]):
+        times = a.time(), b.time()
+        if times[0] is not None and times[1] is not None:
+            pair = _with_axes(a.dataset, 3), _with_axes(b.dataset, 3)
+            difference.why = _compare_by_time(difference, pair, (times[0], times[1]), tolerance)
+    return difference
+
+
+def _with_axes(stored: Dataset, axes: int) -> Dataset:
+    """A dataset with so many axes, the first of length 1: [T, D] as [1, T, D]."""
+    new = axes - stored.ndim
+    if new <= 0:
+        return stored
+    return replace(stored, shape=(1,) * new + stored.shape,
+                   read_rows=lambda begin, end: stored.read()[(None,) * new])  # fmt: skip
+
+
+def _compare_by_time(
+    difference: Difference,
+    pair: tuple[Dataset, Dataset],
+    times: tuple[Time, Time],
+    tolerance: Tolerance,
+) -> str:
+    """Compare [B, T, D] at the times of the one with fewer rows, the other linear between its.
+
+    Both must begin and end at the same times, up to one step of the one with fewer rows: else
+    returns how they differ.
+    """
+    rows = [stored.shape[1] for stored in pair]
+    coarse, fine = (0, 1) if rows[0] < rows[1] else (1, 0)
+    for number in range(pair[0].shape[0]):
+        clocks = [time.rows(number, 0, count) for time, count in zip(times, rows, strict=True)]
+        at, stamps = clocks[coarse], clocks[fine]
+        step = float(np.diff(at if len(at) > 1 else stamps).max())
+        if max(abs(at[0] - stamps[0]), abs(at[-1] - stamps[-1])) > step * (1 + _SAME_TIME):
+            spans = (f"{clock[0]:g} to {clock[-1]:g} s" for clock in clocks)
+            return f"times differ: {' and '.join(spans)}"
+        values = [np.asarray(stored.read_rows(number, number + 1))[0] for stored in pair]
+        slack = step * _SAME_TIME
+        shared = (at >= stamps[0] - slack) & (at <= stamps[-1] + slack)
+        between = _between(at, stamps, values[fine])
+        values[fine] = np.where(shared[:, None], between, values[coarse])
+        difference.add(values[0][None], values[1][None], number, tolerance)
+    difference.note = f"{rows[0]} and {rows[1]} rows, aligned by time; {'ab'[fine]} interpolated"
+    return ""
+
+
+def _between(at: Array, stamps: Array, values: Array) -> Array:
+    """Values [T, D] at other times; where a row has this time, that row exactly."""
+    right = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
+    left = right - 1
+    share = np.clip((at - stamps[left]) / (stamps[right] - stamps[left]), 0.0, 1.0)[:, None]
+    low, high = values[left], values[right]
+    with np.errstate(invalid="ignore"):
+        between = low + share * (high - low)
+    exact = np.where(share < _SAME_TIME, low, np.where(share > 1 - _SAME_TIME, high, between))
+    return exact.astype(values.dtype) if values.dtype.kind == "f" else exact
+
+
+def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any, Any]]:
+    """Attributes of the files that differ, and options of their requests: name, both values."""
+    a, b = _attributes(first), _attributes(second)
+    return [
+        (name, a.get(name), b.get(name))
+        for name in sorted({*a, *b})
+        if not np.array_equal(np.asarray(a.get(name)), np.asarray(b.get(name)))
+    ]
+
+
+def _attributes(file: ArrayFile) -> dict[str, Any]:
+    attributes = dict(file.attributes())
+    try:
+        request = dict(json.loads(text_of(attributes.get("request", ""))))
+    except (ValueError, TypeError):
+        return attributes
+    del attributes["request"]
+    return attributes | {f"request.{key}": value for key, value in request.items()}

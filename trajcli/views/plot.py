@@ -1,0 +1,262 @@
+"""What a figure shows: quantities over time, and the peaks of a batch, with their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError
+from trajcli.files.limits import Bounds, Limits
+from trajcli.files.reader import Files, read_sources
+from trajcli.files.schema import QUANTITIES
+from trajcli.files.source import Source, parse_source
+from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.views.selection import select
+from trajcli.views.statistics import Progress
+from trajcli.views.terminal_plot import LARGEST
+from trajcli.views.trajectories import (
+    Array,
+    Batch,
+    Block,
+    Floats,
+    batches,
+    dof_names,
+    main_batch,
+    quantity_of,
+)
+
+_POINTS = 4000
+"""Longer lines are drawn by the least and the largest value of each run of rows."""
+_CLOCK = 1e6
+"""Times beyond so many seconds are those of a clock, and are drawn from the first row on."""
+_MOST = 100
+"""More trajectories are not drawn in one figure."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A quantity of a source, of some dofs: by column, their numbers and names.
+
+    beyond: how many values are beyond limits, also of those that are not drawn.
+    """
+
+    source: int
+    quantity: str
+    unit: str
+    dofs: Sequence[tuple[int, str]]
+    bounds: Bounds | None
+    beyond: int
+
+
+@dataclass(frozen=True)
+class Line(Drawn):
+    """A quantity of a trajectory: times [n], or row numbers, and values [n, dofs].
+
+    goal [dofs]. held: whether a value holds over the step "into" its row or "out of" it; "" where
+    a line leads from row to row.
+    """
+
+    trajectory: str
+    time: Floats
+    timed: bool
+    values: Array
+    goal: Array | None
+    held: str
+
+
+@dataclass(frozen=True)
+class Peaks(Drawn):
+    """The least and the largest finite value of a quantity in each trajectory [B, dofs], or NaN."""
+
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The trajectories of one file that are drawn, and their dofs and limits."""
+
+    source: int
+    origin: Source
+    batches: Sequence[Batch]
+    index: str | None
+    dof: str | None
+    limits: Limits | None
+
+    @property
+    def main(self) -> Batch:
+        """The batch whose trajectories are numbered."""
+        main = main_batch(self.batches)
+        assert main is not None
+        return main
+
+    def drawn(self, one: TrajectorySet, name: str) -> tuple[list[int], dict[str, Any]]:
+        """The dofs of an array of a set, and the fields of Drawn, all but ``beyond``."""
+        names = dof_names(one)
+        numbers = list(select(self.dof, len(names), "--dof", names))
+        quantity, bounds = quantity_of(one, name), None
+        if self.limits is not None and quantity in self.limits.tables:
+            whole = self.limits.bounds(names, one.arrays[name].dtype.itemsize)[quantity]
+            bounds = Bounds(whole.lower[numbers], whole.upper[numbers], whole.slack)
+        return numbers, {
+            "source": self.source,
+            "quantity": quantity,
+            "unit": one.unit(name) or "",
+            "dofs": [(number, names[number]) for number in numbers],
+            "bounds": bounds,
+        }
+
+
+def selections(
+    files: Files,
+    sources: Sequence[str],
+    index: str | None = None,
+    dof: str | None = None,
+    limits: Limits | None = None,
+) -> list[Selection]:
+    """The trajectories of every file of every source; raises InputError where one has no rows."""
+    chosen: list[Selection] = []
+    for text in sources:
+        sets = read_sources(files, [text])
+        for path, members in groupby(sets, key=lambda one: one.file.path):
+            origin = parse_source(text)._replace(path=path)
+            groups = batches(members)
+            if not any(0 not in one.shape for batch in groups for one in batch.sets):
+                shape = describe(groups[0].first.shape)
+                expected = "trajectories with rows and dofs"
+                raise InputError(Fault("nothing to draw", str(origin), expected, shape))
+            chosen.append(Selection(len(chosen), origin, groups, index, dof, limits))
+    return chosen
+
+
+def lines(selection: Selection) -> list[Line]:
+    """The lines of the chosen trajectories, of the first where none are chosen."""
+    main = selection.main
+    chosen = select(selection.index or "0", main.count, "--index")
+    if len(chosen) > _MOST:
+        hint = "--histogram shows all of them"
+        expected = f"at most {_MOST} trajectories"
+        fault = Fault("too many for one figure", "--index", expected, str(len(chosen)), hint)
+        raise InputError(fault)
+    drawn = [
+        _line(selection, batch.block(number), name, main.name(number))
+        for number in chosen
+        for batch in selection.batches
+        if number < batch.count and batch.rows(number)
+        for name in batch.first.arrays
+    ]
+    if not drawn:
+        where = f"{selection.origin}, trajectory {main.name(chosen[0])}"
+        raise InputError(Fault("nothing to draw", where, "a trajectory with rows", "no rows"))
+    return drawn
+
+
+def _line(selection: Selection, block: Block, name: str, trajectory: str) -> Line:
+    one, number, _ = block.parts[0]
+    numbers, drawn = selection.drawn(one, name)
+    values = block.read(name)[0][:, numbers]
+    outside = int(beyond(values, drawn["bounds"]).sum())
+    times = block.times()
+    time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
+    time = time - time[0] if times is not None and abs(time[0]) > _CLOCK else time
+    finite = np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
+    goal = _goal(one, number, drawn["quantity"], numbers)
+    held = _held(one, drawn["quantity"])
+    time, values = thinned(time, finite)
+    return Line(**drawn, beyond=outside, trajectory=trajectory, time=time, timed=times is not None,
+                values=values, goal=goal, held=held)  # fmt: skip
+
+
+def thinned(time: Floats, values: Array, points: int = _POINTS) -> tuple[Floats, Array]:
+    """A line [n, D] of at most so many points, or runs of rows by their extremes: peaks stay."""
+    rows = len(time)
+    if rows <= points:
+        return time, values
+    starts = np.arange(0, rows, -(-rows // (points // 2)))
+    ends = np.append(starts[1:], rows) - 1
+    extremes = [function.reduceat(values, starts, axis=0) for function in (np.fmin, np.fmax)]
+    merged = np.stack(extremes, 1).reshape(-1, values.shape[1])
+    return np.stack([time[starts], time[ends]], 1).reshape(-1), merged
+
+
+def _held(one: TrajectorySet, quantity: str) -> str:
+    """How long a value of a quantity holds in the mode that made it.
+
+    From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
+    an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
+    next, which begins with the row at the knot.
+    """
+    stated = [one.attribute(name) for name in ("mode", "scheme", "degree")]
+    mode, scheme, degree = (str(value[1]) if value else "" for value in stated)
+    if mode == "bspline":
+        return "out of" if quantity == "jerk" and degree == "3" else ""
+    if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
+        return ""
+    if quantity == "jerk" and mode != "jerk":
+        return "into"
+    return "into" if quantity == mode and scheme != "foh" else ""
+
+
+def _goal(one: TrajectorySet, number: int, quantity: str, numbers: list[int]) -> Array | None:
+    """The goal state that the file has beside the trajectories, [dofs]."""
+    try:
+        stored = one.companion(f"goal/{quantity}", f"goal_{quantity}")
+    except InputError:
+        return None
+    if stored is None or stored.shape not in {(one.shape[0], one.shape[2]), (one.shape[2],)}:
+        return None
+    values = stored.read() if stored.ndim == 1 else stored.read_rows(number, number + 1)[0]
+    return np.asarray(values)[numbers]
+
+
+def beyond(values: Array, bounds: Bounds | None) -> Array:
+    """Where finite values [..., dofs] are beyond their limits by more than rounding."""
+    if bounds is None:
+        return np.zeros(values.shape, dtype=bool)
+    room = bounds.slack * bounds.size
+    with np.errstate(invalid="ignore"):
+        outside = (values > bounds.upper + room) | (values < bounds.lower - room)
+    return np.asarray(outside & np.isfinite(values))
+
+
+def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
+    """The peaks of all trajectories, or of the chosen ones."""
+    chosen = sorted(select(selection.index, selection.main.count, "--index"))
+    for batch in selection.batches:
+        numbers = [number for number in chosen if number < batch.count]
+        drawn = {name: selection.drawn(batch.first, name) for name in batch.first.arrays}
+        ends: dict[str, list[Array]] = {name: [] for name in drawn}
+        outside = dict.fromkeys(drawn, 0)
+        done = 0
+        for block in batch.blocks(numbers):
+            for name, (columns, about) in drawn.items():
+                values = block.read(name)[:, :, columns].astype(np.float64)
+                outside[name] += int(beyond(values, about["bounds"]).sum())
+                known = np.abs(values) < LARGEST
+                low = np.where(known, values, np.inf).min(axis=1, initial=np.inf)
+                high = np.where(known, values, -np.inf).max(axis=1, initial=-np.inf)
+                ends[name].append(np.where(np.isfinite(low), [low, high], np.nan))
+            done += len(block.numbers)
+            on_progress(done, len(numbers))
+        for name, (_, about) in drawn.items() if numbers else ():
+            low, high = np.concatenate(ends[name], axis=1)
+            yield Peaks(**about, beyond=outside[name], low=low, high=high)
+
+
+def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
+    """What is drawn by its quantity: position to jerk, then what else there is."""
+    quantities = dict.fromkeys([*QUANTITIES, *(one.quantity for one in drawn)])
+    by_quantity = {name: [one for one in drawn if one.quantity == name] for name in quantities}
+    return {name: members for name, members in by_quantity.items() if members}
+
+
+def short_labels(selections: Sequence[Selection]) -> list[str]:
+    """Names of sources without their folders, unless they need them to differ."""
+    names = [str(one.origin._replace(path=Path(one.origin.path.name))) for one in selections]
+    return names if len(set(names)) == len(names) else [str(one.origin) for one in selections]

@@ -1,0 +1,149 @@
+"""Lines over time in a terminal: braille dots in colours, or letters where it has no colours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
+"""Terminal colours (of 256) nearest to Okabe and Ito's, which colour-blind readers tell apart."""
+_MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
+"""The bit of each of a braille letter's 4 × 2 dots."""
+_LABEL = 9
+_HEIGHT = 8
+_TWO_COLUMNS = 100
+LARGEST = 1e300
+"""Larger values are not drawn: their differences are not finite."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One array of one trajectory: time [n], values [n, D]; ``dofs`` [D] number the colours."""
+
+    title: str
+    time: Floats
+    time_unit: str
+    values: Floats
+    dofs: Sequence[int]
+
+
+def figure(
+    curves: Sequence[Curves], names: Sequence[str], console: Console, height: int = _HEIGHT
+) -> RenderableType:
+    """A plot per entry, two beside each other where the terminal is wide, under one legend.
+
+    names: what dof i is called, for every i in ``Curves.dofs``.
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    braille = console.color_system is not None and not console.options.ascii_only
+    across = 2 if console.width >= _TWO_COLUMNS and len(curves) > 1 else 1
+    width = (console.width - 2 * (across - 1)) // across
+    dofs = sorted({dof for one in curves for dof in one.dofs})
+    marks = [Text(f"{'━' if braille else _mark(d)} {names[d]}", _style(d)) for d in dofs]
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    plots = [Group(*plot(one, width, height, braille), "") for one in curves]
+    for first in range(0, len(plots), across):
+        grid.add_row(*plots[first : first + across])
+    return Group(Text("  ").join(marks), "", grid)
+
+
+def plot(curves: Curves, width: int, height: int, braille: bool) -> list[Text]:
+    """A title, ``height`` lines of plot ``width`` columns wide, and the time axis."""
+    from rich.text import Text
+
+    across = max(width - _LABEL - 2, 8)
+    low, high = value_range(curves.values)
+    tick, bar, corner, rule = ("┤", "│", "└", "─") if braille else ("|", "|", "+", "-")
+    labels = {0: high, height - 1: low}
+    zero = round((height - 1) * high / (high - low))
+    if 0 < zero < height - 1:
+        labels[zero] = 0.0
+    lines = [Text(curves.title, "bold")]
+    for row, cells in enumerate(_canvas(curves, low, high, across, height, braille)):
+        label = f"{labels[row]:.3g}" if row in labels else ""
+        axis = Text.styled(f"{label:>{_LABEL}} {tick if row in labels else bar}", "dim")
+        lines.append(axis.append_text(cells))
+    ends = [f"{t:.4g}{curves.time_unit}" for t in curves.time[[0, -1]]] if len(curves.time) else []
+    gap = " " * max(across - len("".join(ends)), 1)
+    lines.append(Text(" " * (_LABEL + 1) + corner + rule * across, "dim"))
+    lines.append(Text(" " * (_LABEL + 2) + gap.join(ends), "dim"))
+    return lines
+
+
+def value_range(values: Floats) -> tuple[float, float]:
+    """The least and the largest finite value, apart by something even where all are equal."""
+    finite = values[np.abs(values, dtype=np.float64) < LARGEST]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    if high - low <= 1e-12 * max(abs(low), abs(high)):
+        room = 0.5 * abs(high) or 1.0
+        return low - room, high + room
+    return low, high
+
+
+def _canvas(
+    curves: Curves, low: float, high: float, across: int, height: int, braille: bool
+) -> Iterator[Text]:
+    """The rows of cells, coloured by the line that was drawn last in each."""
+    from rich.text import Text
+
+    tall, wide = (4, 2) if braille else (1, 1)
+    bits = np.zeros((height, across), dtype=np.int64)
+    owner = np.full((height, across), -1)
+    for dof, values in zip(curves.dofs, curves.values.T, strict=True):
+        dots = _dots(curves.time, values, low, high, across * wide, height * tall)
+        blocks = dots.reshape(height, tall, across, wide).swapaxes(1, 2)
+        bits |= (blocks * _DOTS[:tall, :wide]).sum(axis=(2, 3))
+        owner[blocks.any(axis=(2, 3))] = dof
+    for row_bits, row_owners in zip(bits.tolist(), owner.tolist(), strict=True):
+        row = Text()
+        for cell, dof in zip(row_bits, row_owners, strict=True):
+            letter = chr(0x2800 + cell) if braille else _mark(dof)
+            row.append(letter if dof >= 0 else " ", _style(dof) if dof >= 0 else "")
+        yield row
+
+
+def _dots(
+    time: Floats, values: Floats, low: float, high: float, wide: int, tall: int
+) -> npt.NDArray[np.bool_]:
+    """Which dots [tall, wide] a line covers: in each column all between its ends, and its peaks."""
+    good = (np.abs(values, dtype=np.float64) < LARGEST) & np.isfinite(time)
+    least, most = np.full(wide, np.inf), np.full(wide, -np.inf)
+    if good.any():
+        x, y = time[good], values[good]
+        edges = np.linspace(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0, wide + 1)
+        column = np.clip(np.searchsorted(edges, x, "right") - 1, 0, wide - 1)
+        np.minimum.at(least, column, y)
+        np.maximum.at(most, column, y)
+        if len(x) > 1:  # between rows a line is straight; where a row is NaN it is interrupted
+            at = np.interp(edges, time, np.where(good, values, np.nan))
+            least = np.fmin(least, np.fmin(at[:-1], at[1:]))
+            most = np.fmax(most, np.fmax(at[:-1], at[1:]))
+    drawn = np.isfinite(least) & np.isfinite(most)
+    scale = (tall - 1) / (high - low)
+    top = np.rint(np.where(drawn, high - most, 0.0) * scale)
+    bottom = np.rint(np.where(drawn, high - least, -1.0) * scale)
+    rows = np.arange(tall)[:, None]
+    covered: npt.NDArray[np.bool_] = (rows >= top) & (rows <= bottom) & drawn
+    return covered
+
+
+def _style(dof: int) -> str:
+    return f"color({COLOURS[dof % len(COLOURS)]})"
+
+
+def _mark(dof: int) -> str:
+    return _MARKS[dof % len(_MARKS)]
