@@ -1,12 +1,13 @@
-"""Planning for very many files, and two shares on two cores against one on one.
+"""Planning for very many files; two shards on two cores against one on one; and their merge.
 
     python benchmarks/cluster.py [--files 100000] [--gigabytes 2] [--folder DIR]
 
-Planning: a dry run of a share of so many files of 20 actions × 3 dofs, .npy and HDF5 (with a
-start and a dt each); seconds of the whole command, of its processor time, and its peak memory.
+Planning: a dry run of one of 1000 shards, and of all, of so many files of 20 actions × 3 dofs, .npy
+and HDF5 (with a start and a dt each); seconds of the whole command, of its processor time, and its
+peak memory.
 
-Shares: the actions of a run that writes so many gigabytes; one share bound to one core, then two
-shares bound to a core each, in turns; seconds until all are done. The target is 0.6.
+Shards: a run that writes so many gigabytes; as one shard bound to one core, then as two bound
+to a core each, in turns; seconds until all are done. The target is 0.6. Then their merge.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import h5py
 import numpy as np
 
 ROUNDS = 3
+TRAJCLI = [sys.executable, "-m", "trajcli"]
 
 
 def main() -> None:
@@ -32,31 +34,31 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--folder", type=Path, default=None)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         os.chdir(folder)
         for kind in ("npy", "h5"):
-            plan(kind, asked.files)
-        shares(asked.gigabytes)
+            write_many(kind, options.files)
+            for shard in ("0/1000", "0/1"):
+                plan(kind, options.files, shard)
+            shutil.rmtree(kind)
+        shards(options.gigabytes)
 
 
-def plan(kind: str, count: int) -> None:
+def plan(kind: str, count: int, shard: str) -> None:
     """A dry run over very many files."""
-    write_many(kind, count)
-    given = ["--dt", "0.02", "--start", "zero"] if kind == "npy" else []
-    line = [f"{kind}/*.{kind}", "-o", "out.h5", *given, "--dry-run"]
+    time_and_start = ["--dt", "0.02", "--start", "zero"] if kind == "npy" else []
     began = time.perf_counter()
-    process = start(line, 0, 1000)
-    _, status, used = os.wait4(process.pid, 0)
+    process = start([f"{kind}/*.{kind}", "-o", "out.h5", *time_and_start, "--dry-run"], shard)
+    _, status, usage = os.wait4(process.pid, 0)
     assert status == 0
     seconds = time.perf_counter() - began
-    busy = used.ru_utime + used.ru_stime
+    busy = usage.ru_utime + usage.ru_stime
     print(
-        f"{count} {kind} files planned in {seconds:.1f} s ({busy:.1f} s of a processor), "
-        f"{used.ru_maxrss / 1024:.0f} MB",
+        f"shard {shard} of {count} {kind} files planned in {seconds:.1f} s "
+        f"({busy:.1f} s of a processor), {usage.ru_maxrss / 1024:.0f} MB",
         flush=True,
     )
-    shutil.rmtree(kind)
 
 
 def write_many(kind: str, count: int) -> None:
@@ -83,39 +85,36 @@ def write_many(kind: str, count: int) -> None:
         Path(kind, f"a_{number}.{kind}").write_bytes(data)
 
 
-def shares(gigabytes: float) -> None:
-    """One share on one core, and two on two."""
+def shards(gigabytes: float) -> None:
+    """One shard on one core, and two on two; then the merge of the two."""
     batch = int(gigabytes * 1e9 / (4 * 4 * 101 * 7))
     random = np.random.default_rng(0)
     np.save("in.npy", random.standard_normal((batch, 100, 7), "f4"))
     first, second = sorted(os.sched_getaffinity(0))[:2]
-    found = []
+    rounds = []
     for _ in range(ROUNDS):
-        found.append((timed(1, [first]), timed(2, [first, second])))
-        print("one share {:.2f} s, two {:.2f} s".format(*found[-1]), flush=True)
-    one, two = (statistics.median(each) for each in zip(*found, strict=True))
-    print(f"medians: one share on one core {one:.2f} s, two on two {two:.2f} s: {two / one:.2f}")
+        rounds.append((timed([first]), timed([first, second])))
+        print("one shard {:.2f} s, two {:.2f} s".format(*rounds[-1]), flush=True)
+    one, two = (statistics.median(seconds) for seconds in zip(*rounds, strict=True))
+    print(f"medians: one shard on one core {one:.2f} s, two on two {two:.2f} s: {two / one:.2f}")
+    subprocess.run([*TRAJCLI, "merge", "out.h5"], check=True)
 
 
-def timed(number: int, cores: list[int]) -> float:
-    """Seconds until all shares are done."""
+def timed(cores: list[int]) -> float:
+    """Seconds until all shards are done, each on a core."""
     shutil.rmtree("out.h5.parts", ignore_errors=True)
     line = ["in.npy", "--dt", "0.02", "--start", "zero", "--mode", "jerk", "-o", "out.h5"]
     began = time.perf_counter()
-    started = [start(line, index, number, core) for index, core in enumerate(cores)]
-    codes = [process.wait() for process in started]
-    assert codes == [0] * number
+    processes = [start(line, f"{k}/{len(cores)}", core) for k, core in enumerate(cores)]
+    codes = [process.wait() for process in processes]
+    assert not any(codes)
     return time.perf_counter() - began
 
 
-def start(
-    line: list[str], index: int, number: int, core: int | None = None
-) -> subprocess.Popen[bytes]:
-    """A share, on a core of its own."""
-    command = [sys.executable, "-m", "trajcli", "integrate", *line, "--quiet"]
+def start(line: list[str], shard: str, core: int | None = None) -> subprocess.Popen[bytes]:
+    """A shard in a process of its own, bound to a core where one is named."""
     bound = ["taskset", "-c", str(core)] if core is not None else []
-    share = ["--shard-index", str(index), "--num-shards", str(number)]
-    return subprocess.Popen([*bound, *command, *share])
+    return subprocess.Popen([*bound, *TRAJCLI, "integrate", *line, "--quiet", "--shard", shard])
 
 
 if __name__ == "__main__":

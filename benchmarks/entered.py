@@ -1,0 +1,60 @@
+"""How much of the house one command walks through: files entered, calls from file to file.
+
+    python benchmarks/entered.py [COMMAND ARGUMENTS]
+
+Without arguments: ``integrate sample_data/reach.h5``. Counts Python functions of trajcli; a module
+that is only imported is not entered.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = str(ROOT / "trajcli")
+
+
+def main(arguments: list[str]) -> None:
+    """Trace the command and print the counts."""
+    sys.path.insert(0, str(ROOT))
+    from trajcli.cli import main as run
+
+    entered: Counter[str] = Counter()
+    crossings: Counter[tuple[str, str]] = Counter()
+
+    def profile(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(PACKAGE):
+            return
+        if code.co_name == "<module>" or "__qualname__" in code.co_names:  # imports, class bodies
+            return
+        entered[code.co_filename] += 1
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(PACKAGE):
+            caller = caller.f_back
+        if caller is not None and caller.f_code.co_filename != code.co_filename:
+            crossings[caller.f_code.co_filename, code.co_filename] += 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        default = ["integrate", str(ROOT / "sample_data/reach.h5"), "--mode", "jerk"]
+        command = arguments or [*default, "--scheme", "zoh", "-o", f"{folder}/out.h5"]
+        sys.setprofile(profile)
+        code = run(command)
+        sys.setprofile(None)
+    for name, count in sorted(entered.items()):
+        print(f"{count:6d} calls  {Path(name).relative_to(PACKAGE)}")
+    print("most calls from file to file:")
+    for (caller, callee), count in crossings.most_common(12):
+        names = (str(Path(name).relative_to(PACKAGE)) for name in (caller, callee))
+        print(f"{count:6d}  {' -> '.join(names)}")
+    total = sum(crossings.values())
+    print(f"exit code {code}: {len(entered)} files entered, {total} calls across files")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
