@@ -185,7 +185,7 @@ def test_ten_gigabytes_are_sampled_in_no_time_and_it_is_said(trajcli, folder, sh
     used = time.process_time() - used
     Path("big.h5").unlink()
     assert result.code == 0, result.err
-    assert used < 1.0
+    assert used < 5.0  # all of it would take far longer
     report = result.document
     assert report["sampled"]
     (jerk,) = [d for d in report["datasets"] if d["name"] == "jerk"]
