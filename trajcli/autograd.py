@@ -22,8 +22,6 @@ from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Band, Gradients, Operands, Program
 from trajcli.kernels.steps import gradient_of_dt
 
-Tensors = Sequence[Tensor | None]
-
 
 def integrate(
     program: Program, operands: Operands, kernels: Any, dtype: torch.dtype, wanted: Sequence[bool]

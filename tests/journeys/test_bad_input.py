@@ -308,11 +308,11 @@ def test_an_existing_output_is_kept_unless_overwrite_is_said(trajcli, folder):
 def test_an_output_that_is_an_input_is_refused_also_with_overwrite(trajcli, folder):
     np.savez("in.npz", actions=np.zeros((2, 3, 1)), start_position=np.zeros(1), dt=1.0)
     data = Path("in.npz").read_bytes()
-    refused(trajcli, "in.npz -o in.npz --overwrite", "OUT is an input")
+    refused(trajcli, "in.npz -o in.npz --overwrite", "the output is an input")
     os.symlink("in.npz", "alias.npz")
-    refused(trajcli, "in.npz -o alias.npz --overwrite", "OUT is an input")
+    refused(trajcli, "in.npz -o alias.npz --overwrite", "the output is an input")
     os.link("in.npz", "twin.npz")
-    refused(trajcli, "in.npz -o twin.npz --overwrite", "OUT is an input")
+    refused(trajcli, "in.npz -o twin.npz --overwrite", "the output is an input")
     assert Path("in.npz").read_bytes() == data
 
 

@@ -87,6 +87,6 @@ def test_an_output_that_is_there_or_is_an_input_is_refused(trajcli, folder):
     np.savez("steps.npz", dt=np.full(3, 0.1))
     line = "operator --horizon 3 --dt steps.npz:dt -o steps.npz"
     assert "exists" in trajcli(line).err
-    assert "OUT is an input" in trajcli(f"{line} --overwrite").err
+    assert "the output is an input" in trajcli(f"{line} --overwrite").err
     with np.load("steps.npz") as file:
         assert set(file) == {"dt"}

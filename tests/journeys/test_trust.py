@@ -55,7 +55,7 @@ def test_a_file_reached_through_a_link_is_an_input_too(trajcli, folder):
     line = "integrate in.h5 --start zero --dt 1 -o other.h5 --overwrite --allow-external"
     result = trajcli(line)
     assert result.code == 2
-    assert "OUT is an input" in result.err
+    assert "the output is an input" in result.err
     assert Path("other.h5").read_bytes() == before
 
 

@@ -60,10 +60,10 @@ def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
     is_folder = path.is_dir() and not path.is_symlink()
     if is_folder != folder:
         found = "a folder" if is_folder else "not a folder"
-        raise OutputError(Fault("OUT is there and of another kind", str(path), found=found))
+        raise OutputError(Fault("already exists and is of another kind", str(path), found=found))
     if not overwrite:
         hint = "--overwrite replaces it once the new one is complete"
-        raise OutputError(Fault("OUT exists", str(path), "a name that is free", hint=hint))
+        raise OutputError(Fault("already exists", str(path), "a name that is free", hint=hint))
 
 
 def _refuse_folder(path: Path) -> None:
@@ -109,7 +109,7 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
         if same or inside:
             hint = "choose another name for the output"
             raise OutputError(
-                Fault("OUT is an input", str(path), "another file", str(source), hint)
+                Fault("the output is an input", str(path), "another file", str(source), hint)
             )
 
 
