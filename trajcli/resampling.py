@@ -53,7 +53,8 @@ def resample(
     apart, and end at or before the last given row; one that lies on a given row is that row. One
     row stays one row.
 
-    - ``hold``: each row until the next.
+    - ``hold``: each row until the next. With ``times`` [T + 1] each row is an action that acts from
+      its time to the next: the new rows are the actions at the beginnings of steps of 1/rate.
     - ``linear``: straight lines between rows.
     - ``ramp-and-hold``: straight lines that reach the next row early, by ``hold`` (0 ≤ hold < 1)
       of the step, and stay there.
@@ -69,8 +70,9 @@ def resample(
     rows = to_numpy(as_array(values, "values"))
     single = rows.ndim == 2
     rows = rows[None] if single else rows
-    knots, rounding = _knots(rows.shape, dt, times)
-    resampler = make_resampler(method, knots, rate, hold, degree, rounding)
+    knots, rounding = _knots(rows.shape, dt, times, method)
+    acting = len(knots) > rows.shape[1]
+    resampler = make_resampler(method, knots, rate, hold, degree, rounding, acting)
     found = resampler.apply(rows)
     return Resampled(found[0] if single else found, resampler.time)
 
@@ -103,11 +105,13 @@ def make_resampler(
     hold: float = 0.0,
     degree: int = 3,
     rounding: float = 0.0,
+    acting: bool = False,
 ) -> Resampler:
     """How rows at ``knots`` become rows at ``rate``; raises UsageError.
 
     knots: seconds from the first row on, [T], or [b, T] of trajectories that have as many new
-    rows. rounding: how far the knots may be off, as time stamps are by their type.
+    rows. rounding: how far the knots may be off, as time stamps are by their type. acting: rows to
+    hold are actions, and one knot more than rows is the end of the last.
     """
     raise_if_any(_option_faults(method, rate, hold, degree), UsageError)
     knots = np.atleast_2d(knots)
@@ -120,6 +124,8 @@ def make_resampler(
         places = np.stack([place for _, place in placed])
         return Resampler(placed[0][0], lambda rows: _spline(rows, places, degree))
     located = [_between(line, rate, rounding) for line in knots]
+    if acting:
+        located = [_before_end(*line, knots.shape[1] - 1) for line in located]
     time, index = located[0][0], np.stack([row for _, row, _ in located])
     share = np.stack([part for _, _, part in located])
     if method == "cubic":
@@ -147,7 +153,9 @@ def _option_faults(method: str, rate: float, hold: float, degree: int) -> list[F
     return faults
 
 
-def _knots(shape: tuple[int, ...], dt: float | None, times: Array | None) -> tuple[Floats, float]:
+def _knots(
+    shape: tuple[int, ...], dt: float | None, times: Array | None, method: str
+) -> tuple[Floats, float]:
     """The times of the given rows, from 0 on, and how far they may be off by rounding."""
     if len(shape) != 3 or shape[1] < 1:
         raise InputError(Fault("wrong shape", "values", "[B, T, D], T >= 1", describe(shape)))
@@ -160,7 +168,7 @@ def _knots(shape: tuple[int, ...], dt: float | None, times: Array | None) -> tup
             raise InputError(Fault(what, "dt", "dt > 0, in seconds", repr(dt)))
         return np.arange(float(shape[1])) * dt, 0.0
     stamps = to_numpy(as_array(times, "times"))
-    if stamps.shape != (shape[1],):
+    if stamps.shape != (shape[1],) and not (method == "hold" and stamps.shape == (shape[1] + 1,)):
         expected = describe((shape[1],))
         raise InputError(
             Fault("wrong number of time stamps", "times", expected, describe(stamps.shape))
@@ -229,6 +237,14 @@ def _between(
     share = np.where(share > 1.0 - same, 1.0, np.where(share < same, 0.0, share))
     following = (share == 1.0) & (index < len(knots) - 2)  # it is the row after: hold that one
     return time, index + following, np.where(following, 0.0, share)
+
+
+def _before_end(
+    time: Floats, index: npt.NDArray[np.int64], share: Floats, steps: int
+) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
+    """What :func:`_between` found, without the row at the end of the last step."""
+    inside = index + (share == 1.0) < steps
+    return time[inside], index[inside], share[inside]
 
 
 def take_rows(rows: Array, index: npt.NDArray[np.int64]) -> Array:

@@ -48,11 +48,33 @@ def test_actions_keep_what_lies_beside_them_and_can_be_integrated(trajcli, folde
         file["joint_names"] = ["a", "b", "c"]
     assert trajcli("resample in.h5 --to 40 --method hold -o held.h5").code == 0
     assert trajcli("integrate held.h5 --mode velocity -o out.h5").code == 0
-    held = resample(np.load("actions.npy"), "hold", rate=40, dt=0.1).values
+    held = np.repeat(np.load("actions.npy"), 4, axis=1)
     expected = integrate(held, np.load("start.npy"), 1 / 40, "velocity")
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["position"][:], expected.position)
         assert list(file["dof"].asstr()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("key", ["dt", "times"])
+def test_a_held_action_acts_over_its_own_step_so_that_the_motion_stays(trajcli, folder, key):
+    counts = np.array([[1, 3, 2, 1], [2, 1, 1, 4]])
+    steps = counts / 10
+    times = np.cumsum(np.pad(steps, [(0, 0), (1, 0)]), axis=1)
+    actions = np.random.default_rng(5).standard_normal((2, 4, 3))
+    np.savez("in.npz", actions=actions, start_position=np.ones(3),
+             **{key: {"dt": steps, "times": times}[key]})  # fmt: skip
+    assert trajcli("resample in.npz --to 10 --method hold -o held.h5").code == 0
+    for name in ("in.npz", "held.h5"):
+        assert trajcli(f"integrate {name} --mode jerk --scheme zoh -o {name}.h5").code == 0
+    with h5py.File("in.npz.h5") as coarse, h5py.File("held.h5.h5") as fine:
+        for b in range(2):
+            rows = np.cumsum(np.insert(counts[b], 0, 0))
+            group = (
+                fine[f"in/trajectory_{b}"] if "in" in fine else {k: fine[k][b] for k in QUANTITIES}
+            )
+            for name in QUANTITIES:
+                found = np.asarray(group[name])[rows]
+                np.testing.assert_allclose(found, coarse[name][b], rtol=0, atol=1e-13)
 
 
 def test_a_file_stands_for_its_actions_as_in_integrate(trajcli, folder, samples):
@@ -64,9 +86,10 @@ def test_a_file_stands_for_its_actions_as_in_integrate(trajcli, folder, samples)
         assert "position" not in after
         for b in range(64):
             group = after[f"reach/trajectory_{b}"]
-            times = np.cumsum(before["dt"][b])
-            held = resample(before["actions"][b], "hold", rate=500, times=times)
-            np.testing.assert_array_equal(group["actions"][:], held.values)
+            ends = np.cumsum(before["dt"][b])
+            time = np.arange(np.ceil(ends[-1] * 500)) / 500
+            held = before["actions"][b][np.searchsorted(ends, time, "right")]
+            np.testing.assert_array_equal(group["actions"][:], held)
             np.testing.assert_array_equal(group["start/position"], before["start/position"][b])
     result = trajcli(f"retime {samples}/reach.h5 --limits {samples}/limits.toml -o o.h5")
     assert "not a trajectory" in result.err
@@ -266,8 +289,8 @@ def test_start_states_go_with_the_actions_whatever_their_lengths(trajcli, folder
     given = np.load("in.npz")
     with h5py.File("out.h5") as file:
         for b, name in enumerate(sorted(file["in"])):
-            rows = resample(given["actions"][b, : given["lengths"][b]], "hold", rate=20, dt=0.1)
-            expected = integrate(rows.values, given["start_position"][b], 1 / 20, "velocity")
+            held = np.repeat(given["actions"][b, : given["lengths"][b]], 2, axis=0)
+            expected = integrate(held, given["start_position"][b], 1 / 20, "velocity")
             np.testing.assert_array_equal(file[f"in/{name}/position"][:], expected.position[0])
 
 

@@ -136,6 +136,13 @@ def test_unix_stamps_hold_every_row_once_and_keep_the_last():
     np.testing.assert_array_equal(found.values[:, 0], expected)
 
 
+def test_held_actions_act_from_their_time_to_the_next():
+    actions = np.arange(4.0)[:, None]
+    found = resample(actions, "hold", rate=10.0, times=[5.0, 5.1, 5.4, 5.55, 5.8])
+    np.testing.assert_array_equal(found.values[:, 0], [0, 1, 1, 1, 2, 2, 3, 3])
+    np.testing.assert_allclose(found.time, np.arange(8) / 10)
+
+
 @pytest.mark.parametrize("method", ["hold", "linear"])
 def test_a_row_that_is_not_finite_does_not_spoil_the_rows_before_it(method):
     rows = np.arange(6.0)[:, None]

@@ -44,22 +44,27 @@ def run_resample(request: ResampleRequest) -> dict[str, Any]:
     )
 
     @lru_cache(64)  # most trajectories of one length have the same times
-    def resampler_of(knots: bytes, rounding: float) -> Resampler:
-        return make(np.frombuffer(knots), rounding=rounding)
+    def resampler_of(knots: bytes, rounding: float, acting: bool) -> Resampler:
+        return make(np.frombuffer(knots), rounding=rounding, acting=acting)
 
     with Files(request.allow_external, request.untrusted) as files:
         rows = Rows(request, files, actions=True)
+
+        def times(block: Numbers) -> tuple[Floats, float, bool]:
+            knots, rounding = rows.times(block, acting=request.method == "hold")
+            return knots, rounding, knots.shape[1] > rows.lengths[block[0]]
+
         counts = np.empty(len(rows.lengths), np.int64)
         for _, block in rows.blocks(np.arange(len(counts))):
-            knots, rounding = rows.times(block)
-            new = [len(resampler_of(line.tobytes(), rounding).time) for line in knots]
+            knots, rounding, acting = times(block)
+            new = [len(resampler_of(line.tobytes(), rounding, acting).time) for line in knots]
             counts[block] = new
 
         def compute(block: Numbers) -> tuple[Floats, Arrays]:
-            knots, rounding = rows.times(block)
+            knots, rounding, acting = times(block)
             same = len(knots) == 1
-            resampler = (resampler_of(knots.tobytes(), rounding) if same
-                         else make(knots, rounding=rounding))  # fmt: skip
+            resampler = (resampler_of(knots.tobytes(), rounding, acting) if same
+                         else make(knots, rounding=rounding, acting=acting))  # fmt: skip
             arrays = {name: resampler.apply(rows.read(name, block)) for name in rows.names}
             return resampler.time[None], arrays
 

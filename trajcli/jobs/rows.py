@@ -145,25 +145,36 @@ class Rows:
             parts.append(values)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def times(self, numbers: Numbers) -> tuple[Floats, float]:
+    def times(self, numbers: Numbers, acting: bool = False) -> tuple[Floats, float]:
         """Times of the rows of trajectories of one length from 0 on, and how far they may be off.
 
-        [b, T], or [1, T] where all have the same. Raises InputError for times that do not go on.
+        [b, T], or [1, T] where all have the same. acting: T + 1 times of actions, from the first
+        step's beginning to the last one's end, where the files say them. Raises InputError for
+        times that do not go on.
         """
         rows, ranges = int(self.lengths[numbers[0]]), list(self._ranges(numbers))
+        ends = int(acting and all(self._spans_steps(k) for k, _, _ in ranges))
         steps = {self._times[k].uniform for k, _, _ in ranges}
         step = steps.pop()
         if step is not None and not steps:
-            return step * np.arange(float(rows))[None], 0.0
+            return step * np.arange(float(rows + ends))[None], 0.0
         lines = []
         for k, begin, end in ranges:
             time = self._times[k]
             if self.sets[k].lengths is not None:
                 time = time.select(np.arange(begin, end), rows)
                 begin, end = 0, end - begin
+            if ends:
+                time = time.fitted(time.batch, rows + 1)
             line = time.row_times(begin, end)
-            lines.append(line if len(ranges) == 1 else np.broadcast_to(line, (end - begin, rows)))
+            shape = (end - begin, rows + ends)
+            lines.append(line if len(ranges) == 1 else np.broadcast_to(line, shape))
         return np.concatenate(lines), self._roundings[ranges[0][0]]
+
+    def _spans_steps(self, k: int) -> bool:
+        """Whether the times of a set say where the step of each of its actions begins and ends."""
+        time, (batch, count, _) = self._times[k], self.sets[k].shape
+        return self.sets[k].of_actions and time.fitted(batch, count + 1).fits
 
     def _ranges(self, numbers: Numbers) -> Iterator[tuple[int, int, int]]:
         """Trajectories that follow each other in a set: its number, begin, end."""
