@@ -30,16 +30,14 @@ class Fault:
     found: str = ""
     hint: str = ""
 
+    def lines(self) -> list[str]:
+        """The message: a line for each part that says something."""
+        parts = {"expected": self.expected, "found": self.found, "try": self.hint}
+        more = [f"  {label + ':':<9} {text}" for label, text in parts.items() if text]
+        return [f"{self.where}: {self.what}" if self.where else self.what, *more]
+
     def __str__(self) -> str:
-        lines = [f"{self.where}: {self.what}" if self.where else self.what]
-        for label, text in (
-            ("expected", self.expected),
-            ("found", self.found),
-            ("try", self.hint),
-        ):
-            if text:
-                lines.append(f"  {label + ':':<9} {text}")
-        return "\n".join(lines)
+        return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, str]:
         """The same, for JSON: only the parts that say something."""

@@ -1,13 +1,19 @@
-"""Options with a few values: all of them complete, and a near miss is named."""
+"""Choices and a near miss; what is printed where, and with which characters."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from trajcli import Fault, InputError
 from trajcli.cli import options
-from trajcli.cli.console import visible
+from trajcli.cli.console import Console, visible
 from trajcli.files.layouts import LAYOUTS, PLAIN
 from trajcli.modes import ALIASES, MODES
 
@@ -44,3 +50,29 @@ def test_names_from_the_command_line_cannot_steer_the_terminal(trajcli, folder):
     assert result.code == 2
     assert "\x1b" not in result.err
     assert "\\x1b]0;title" in result.err
+
+
+def test_a_line_end_in_a_name_cannot_forge_a_line(trajcli, folder):
+    result = trajcli("inspect", "no\nerror: forged")
+    assert result.code == 2
+    assert result.err.startswith("error: no\\nerror: forged: no such file\n")
+
+
+def test_many_faults_are_ten_and_how_many_more(trajcli, folder, capfd):
+    error = InputError(*(Fault("broken", f"file {k}") for k in range(25)))
+    assert Console(as_json=True).fail(error) == 2
+    printed = capfd.readouterr()
+    assert printed.err.count("broken") == 10
+    assert printed.err.startswith("25 errors: file 0: broken\n")
+    assert printed.err.endswith("\nand 15 more, which --json lists\n")
+    assert len(json.loads(printed.out)["error"]["faults"]) == 25
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_json_that_stdout_has_no_room_for_is_an_error(folder):
+    line = f'"{sys.executable}" -m trajcli modes --json > /dev/full'
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert "the JSON document is lost" in run.stderr
+    assert "No space left" in run.stderr

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from trajcli.cli import process
 
 if TYPE_CHECKING:
-    from trajcli.errors import UsageError
+    from trajcli.errors import Fault
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,39 +27,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
-    console = Console(as_json)
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
     if "_TRAJCLI_COMPLETE" in os.environ:
         from trajcli.cli import completion
 
         completion.prepare(os.environ)
+    failure: TrajcliError
     try:
         code = make_app(words)(words, prog_name="trajcli", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TrajcliError as error:
         if debug:
             raise
-        return console.fail(error)
+        failure = error
     except (KeyboardInterrupt, Abort):
-        return console.fail(Stopped(Fault("stopped by SIGINT", hint="run the same command again")))
+        failure = Stopped(Fault("stopped by SIGINT", hint="run the same command again"))
     except MemoryError:
         hint = "less at once (integrate: a smaller --memory), or a machine with more memory"
-        return console.fail(UsageError(Fault("out of memory", hint=hint)))
+        failure = UsageError(Fault("out of memory", hint=hint))
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value
             if not error.format_message():
                 return 2  # no arguments: the help has been shown
-            return console.fail(_usage_error(error))
-        if debug:
+            failure = UsageError(_usage_fault(error))
+        elif debug:
             raise
-        return console.fail_with_bug(error)
+        else:
+            what = f"a bug in trajcli: {type(error).__name__}: {error}"
+            hint = "TRAJCLI_DEBUG=1 shows where; please report it"
+            failure = TrajcliError(Fault(what, hint=hint))
+    return Console(as_json).fail(failure)
 
 
-def _usage_error(error: Any) -> UsageError:
+def _usage_fault(error: Any) -> Fault:
     """An error of Typer's in the words of all others; of a wrong choice the nearest is named."""
     import difflib
 
-    from trajcli.errors import Fault, UsageError
+    from trajcli.errors import Fault
 
     context = getattr(error, "ctx", None)
     command = context.command_path if context else "trajcli"
@@ -68,10 +72,10 @@ def _usage_error(error: Any) -> UsageError:
     message = error.format_message()
     value = message.partition(": '")[2].partition("'")[0]
     if not choices or not value:
-        return UsageError(Fault(message, command, hint=f"{command} --help"))
+        return Fault(message, command, hint=f"{command} --help")
     near = difflib.get_close_matches(value, choices, 1)
     hint = f"did you mean {near[0]}?" if near else f"{command} --help"
-    return UsageError(Fault("not a choice", parameter.opts[0], ", ".join(choices), value, hint))
+    return Fault("not a choice", parameter.opts[0], ", ".join(choices), value, hint)
 
 
 def run() -> None:

@@ -8,22 +8,9 @@ from typing import Annotated
 
 import typer
 
-COMMANDS = (
-    "integrate",
-    "status",
-    "merge",
-    "inspect",
-    "plot",
-    "check",
-    "diff",
-    "export",
-    "resample",
-    "retime",
-    "operator",
-    "modes",
-    "info",
-)
-"""Modules of trajcli.cli with a function ``register``, in the order of the help."""
+COMMANDS = ("integrate", "status", "merge", "inspect", "plot", "check", "diff", "export",
+            "resample", "retime", "operator", "modes", "info")  # fmt: skip
+"""In the order of the help. Each is a function of a module of its name, with an EXAMPLE."""
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
@@ -35,28 +22,26 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_app)
-    named = [name for name in COMMANDS if name in arguments[:1]]
-    for name in named or COMMANDS:
-        import_module(f"trajcli.cli.{name}").register(app)
+    settings = {"auto_envvar_prefix": "TRAJCLI"}  # --dry-run is TRAJCLI_DRY_RUN
+    for name in [name for name in COMMANDS if name in arguments[:1]] or COMMANDS:
+        module = import_module(f"trajcli.cli.{name}")
+        app.command(name, epilog=module.EXAMPLE, context_settings=settings)(getattr(module, name))
     return app
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from trajcli import __version__
 
         print(f"trajcli {__version__}")
         raise typer.Exit
 
 
-def _app(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
+_VERSION = typer.Option("--version", callback=_print_version, is_eager=True,
+                        help="Print the version.")  # fmt: skip
+
+
+def _app(version: Annotated[bool, _VERSION] = False) -> None:
     """Integrate batches of action sequences into trajectories: position, velocity,
     acceleration and jerk.
     """

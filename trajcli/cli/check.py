@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress
 
@@ -16,11 +14,6 @@ Examples, on files in sample_data (the first makes what the second checks):
 
     trajcli check out.h5 --limits sample_data/limits.toml
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("check", epilog=EXAMPLE)(check)
 
 
 def check(

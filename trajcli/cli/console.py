@@ -1,23 +1,31 @@
-"""What people and programs are told, and where: one place for stdout, stderr and JSON."""
+"""What people and programs are told, and where: one place for stdout, stderr and JSON.
+
+Names come from files and must not steer the terminal: control, escape and bidirectional
+characters are written out here, and nowhere else.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import sys
 import time
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from trajcli.errors import Fault, OutputError
 
 if TYPE_CHECKING:
     from trajcli.errors import TrajcliError
 
 SECONDS_BETWEEN_LINES = 30.0
-PIPE_WIDTH = 160
 SECONDS_BEFORE_BAR = 0.5
 """What is over before that needs no bar."""
+PIPE_WIDTH = 160
+MOST_LISTED = 10
+"""Faults or notes of one kind on stderr; JSON has all."""
 
 
 class Console:
@@ -26,38 +34,44 @@ class Console:
     def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
+        self._text = "stderr" if as_json else "stdout"
 
-    def say(self, text: str) -> None:
-        """A line for people."""
+    def say(self, *lines: str) -> None:
+        """Lines for people."""
         if not self.quiet:
-            _print(text, "stderr" if self.as_json else "stdout")
+            _print(self._text, *lines)
 
-    def warn(self, text: str) -> None:
-        """A line that matters also with --quiet."""
-        _print(f"warning: {text}", "stderr")
-
-    def note(self, text: str) -> None:
-        """A line about what is going on, apart from the results."""
-        if not self.quiet:
-            _print(text, "stderr")
+    def warn(self, *lines: str) -> None:
+        """Lines that matter also with --quiet: the first, and how many more there are."""
+        for line in lines[:MOST_LISTED]:
+            _print("stderr", f"warning: {line}")
+        if len(lines) > MOST_LISTED:
+            _print("stderr", f"warning: and {len(lines) - MOST_LISTED} more, which --json lists")
 
     def document(self, value: Any) -> None:
-        """The one JSON document of a run; NaN and Inf become null."""
-        if self.as_json:
-            _print(json.dumps(_plain(value), allow_nan=False), "stdout")
+        """The one JSON document of a run; NaN and Inf become null.
+
+        Raises OutputError where stdout has no room for it.
+        """
+        if not self.as_json:
+            return
+        error = _print("stdout", json.dumps(_plain(value), allow_nan=False))
+        if error is not None:
+            raise OutputError(Fault("the JSON document is lost", "stdout", found=error))
 
     @cached_property
     def rich(self) -> Any:
         """A Rich console on the stream for people. What is piped is not folded at 80 columns."""
         from rich.console import Console as RichConsole
 
-        stream = sys.stderr if self.as_json else sys.stdout
+        stream = getattr(sys, self._text)
         width = None if stream is not None and stream.isatty() else PIPE_WIDTH
         colours: Any = None if os.environ.get("NO_COLOR") else "auto"  # else Rich writes bold
-        return RichConsole(file=stream, highlight=False, width=width, color_system=colours)
+        return RichConsole(file=stream, highlight=False, markup=False, emoji=False, width=width,
+                           color_system=colours)  # fmt: skip
 
     def show(self, renderable: Any) -> None:
-        """A Rich table, text or figure for people, its text as :func:`visible` has it."""
+        """A Rich table, text or figure for people."""
         if self.quiet:
             return
         from rich.segment import Segment, Segments
@@ -65,24 +79,21 @@ class Console:
         parts = [Segment(visible(s.text), s.style, s.control) for s in self.rich.render(renderable)]
         with self.rich.capture() as capture:
             self.rich.print(Segments(parts), end="")
-        lines = [line.rstrip(" ") for line in capture.get().splitlines()]
-        _write("\n".join([*lines, ""]), "stderr" if self.as_json else "stdout")
+        lines = capture.get().removesuffix("\n").split("\n")
+        _write(self._text, "\n".join(line.rstrip(" ") for line in lines) + "\n")
 
     def fail(self, error: TrajcliError) -> int:
         """Report an error; returns its exit code."""
-        faults = [fault.as_dict() for fault in error.faults]
-        self.document({"error": {"exit_code": error.exit_code, "faults": faults}})
-        many = f"{len(error.faults)} errors" if len(error.faults) > 1 else "error"
-        _print(f"{many}: " + "\n".join(map(str, error.faults)), "stderr")
+        faults = error.faults
+        report = {"exit_code": error.exit_code, "faults": [fault.as_dict() for fault in faults]}
+        with contextlib.suppress(OutputError):  # what follows is still said on stderr
+            self.document({"error": report})
+        first, *more = [line for fault in faults[:MOST_LISTED] for line in fault.lines()]
+        if len(faults) > MOST_LISTED:
+            more.append(f"and {len(faults) - MOST_LISTED} more, which --json lists")
+        many = f"{len(faults)} errors" if len(faults) > 1 else "error"
+        _print("stderr", f"{many}: {first}", *more)
         return error.exit_code
-
-    def fail_with_bug(self, error: Exception) -> int:
-        """Report what should never happen; returns exit code 70."""
-        text = f"{type(error).__name__}: {error}"
-        self.document({"error": {"exit_code": 70, "faults": [{"what": text}]}})
-        _print(f"error: a bug in trajcli: {text}", "stderr")
-        _print("  try:      TRAJCLI_DEBUG=1 shows where; please report it", "stderr")
-        return 70
 
 
 class Progress:
@@ -90,21 +101,14 @@ class Progress:
 
     def __init__(self, shown: bool, what: str = "trajectories") -> None:
         self._shown, self._what = shown, what
-        self._began = time.monotonic()
+        self._began = self._last = time.monotonic()
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
         self._bar: Any = None
-        self._task: Any = None
-        self._last = time.monotonic()
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
@@ -112,24 +116,25 @@ class Progress:
         """``done`` of ``total`` trajectories are written, of the last one maybe a part."""
         if not self._shown:
             return
+        now = time.monotonic()
         if self._terminal:
-            self._update_bar(done, total)
-        elif time.monotonic() - self._last >= SECONDS_BETWEEN_LINES:
-            self._last = time.monotonic()
+            if self._bar is None and done < total and now - self._began >= SECONDS_BEFORE_BAR:
+                self._bar = self._make_bar(total)
+            if self._bar is not None:
+                self._bar.update(0, completed=done)
+        elif now - self._last >= SECONDS_BETWEEN_LINES:
+            self._last = now
             percent = int(100 * done / max(total, 1))
-            _print(f"{int(done)} of {total} {self._what} ({percent} %)", "stderr")
+            _print("stderr", f"{int(done)} of {total} {self._what} ({percent} %)")
 
-    def _update_bar(self, done: float, total: int) -> None:
-        if self._bar is None:
-            if done == total or time.monotonic() - self._began < SECONDS_BEFORE_BAR:
-                return
-            from rich.console import Console as RichConsole
-            from rich.progress import Progress as RichProgress
+    def _make_bar(self, total: int) -> Any:
+        from rich.console import Console as RichConsole
+        from rich.progress import Progress as RichProgress
 
-            self._bar = RichProgress(console=RichConsole(stderr=True), transient=True)
-            self._task = self._bar.add_task(self._what, total=total)
-            self._bar.start()
-        self._bar.update(self._task, completed=done)
+        bar = RichProgress(console=RichConsole(stderr=True), transient=True)
+        bar.add_task(self._what, total=total)
+        bar.start()
+        return bar
 
 
 def bytes_text(count: float) -> str:
@@ -151,7 +156,7 @@ _HIDDEN = {
     for code in (
         *(code for code in range(32) if code != 10),
         *range(127, 160),
-        *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029),
+        *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF),
         *range(0x202A, 0x202F),
         *range(0x2066, 0x206A),
     )
@@ -159,32 +164,36 @@ _HIDDEN = {
 
 
 def visible(text: str) -> str:
-    """Text with control, escape and bidirectional characters written out; line ends stay.
-
-    Names come from files: what they hold must not steer the terminal.
-    """
+    """Text with control, escape and bidirectional characters written out; line ends stay."""
     return text.translate(_HIDDEN)
 
 
-def _print(text: str, stream: str) -> None:
-    """Print a line, and its end with it, as other processes may write to the same file."""
-    _write(visible(text) + "\n", stream)
+def _print(stream: str, *lines: str) -> str | None:
+    """Print lines at once, as other processes may write to the same file; see :func:`_write`.
+
+    A line end within a line, which is one in a name, is written out.
+    """
+    return _write(stream, "\n".join(visible(line).replace("\n", "\\n") for line in lines) + "\n")
 
 
-def _write(text: str, stream: str) -> None:
+def _write(stream: str, text: str) -> str | None:
     """Write text; a reader that has gone, or was never there, is no reason to stop a run.
 
-    What the stream's encoding has no letters for is written as an escape.
+    What the stream's encoding has no letters for is written as an escape. Returns why what
+    somebody waits for could not be written.
     """
     file = getattr(sys, stream)
     if file is None:
-        return
+        return None
     encoding = getattr(file, "encoding", None) or "utf-8"
     try:
         file.write(text.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
         setattr(sys, stream, open(os.devnull, "w"))  # noqa: SIM115 - it lives as long as we do
+        if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            return error.strerror
+    return None
 
 
 def _plain(value: Any) -> Any:

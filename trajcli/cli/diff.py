@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress
 
@@ -16,11 +14,6 @@ Examples, on files in sample_data (the first makes what the second compares):
 
     trajcli diff out.h5:position sample_data/reach.h5:reference/position --atol 1e-11
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("diff", epilog=EXAMPLE)(diff)
 
 
 def diff(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted
 
@@ -14,11 +12,6 @@ Examples, on files in sample_data:
 
     trajcli export sample_data/recorded.h5 -o recorded.npz --overwrite
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("export", epilog=EXAMPLE)(export)
 
 
 def export(

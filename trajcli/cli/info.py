@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console
 
@@ -14,11 +12,6 @@ Example:
 
     trajcli info --json
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("info", epilog=EXAMPLE)(info)
 
 
 def info(json: options.Json = False, quiet: options.Quiet = False) -> None:

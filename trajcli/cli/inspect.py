@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text
 
@@ -14,11 +12,6 @@ Examples, on files in sample_data:
 
     trajcli inspect sample_data/reach.h5 --index 3 --dof 0,1 --rows 0:5
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("inspect", epilog=EXAMPLE)(inspect)
 
 
 def inspect(

@@ -2,13 +2,10 @@
 
 import os
 import re
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from trajcli.cli import options, process
-from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.cli.console import Console, Progress, bytes_text, counted
 from trajcli.errors import Fault, UsageError
 
 if TYPE_CHECKING:
@@ -20,11 +17,6 @@ Example, on the files in sample_data:
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
 """
 _WIDTH = 79
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("integrate", epilog=EXAMPLE)(integrate)
 
 
 def integrate(
@@ -80,35 +72,32 @@ def integrate(
     SOURCE holds actions [B, H, D] (or [H, D]): B trajectories of H actions for D dofs. OUT gets
     position, velocity, acceleration and jerk [B, T, D]. `trajcli modes` lists the modes.
     """
-    typed = dict(locals())  # what has the name of a field of Request is that field
+    typed = dict(locals())
     from trajcli.jobs.request import Request
     from trajcli.jobs.run import run
     from trajcli.jobs.shards import parse_shard
 
     console = Console(json, quiet)
-    names = ("scheme", "ends", "degree", "steps", "frames", "convention")
     typed |= {
         "sources": source,
         "joints": [] if joints is None else _names(joints, "--joints"),
         "wrap_dofs": () if wrap_dofs is None else _numbers(wrap_dofs, "--wrap-dofs"),
-        "options": {name: typed[name] for name in names if typed[name] is not None},
+        "options": options.of_mode(typed),
         "factor": grad_factor,
         "wrt": None if wrt is None else _names(wrt, "--wrt"),
         "write": _names(write, "--write"),
         "memory": _size(memory),
         "shard": None if shard is None else parse_shard(shard, os.environ),
     }
-    request = Request(**{spec.name: typed[spec.name] for spec in fields(Request)})
 
     def say_plan(plan: "Plan") -> None:
         process.settle()
-        console.say("\n".join(plan_lines(plan.description)))
+        console.say(*plan_lines(plan.description))
 
     with Progress(shown=not quiet) as progress:
-        report = run(request, say_plan, progress, dry_run)
-    bad = [f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]]
-    for note in [*report["notes"], *bad]:
-        console.warn(note)
+        report = run(options.request(Request, typed), say_plan, progress, dry_run)
+    console.warn(*report["notes"])
+    console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.say(_last_line(report))
     console.document(report)
     return 1 if report["left_out"] else 0
@@ -119,19 +108,16 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     steps and states, and where."""
     shape = plan["shape"]
     shortest, longest = shape["shortest"], shape["horizon"]
-    actions = f"{longest}" if shortest == longest else f"{shortest} to {longest}"
-    count = (
-        "1 trajectory" if shape["trajectories"] == 1 else f"{shape['trajectories']} trajectories"
-    )
-    actions += " action" if longest == 1 else " actions"
-    dofs = "1 dof" if shape["dofs"] == 1 else f"{shape['dofs']} dofs"
+    count = counted(shape["trajectories"], "trajectory", "trajectories")
+    actions = ("" if shortest == longest else f"{shortest} to ") + counted(longest, "action")
     more = f" and {plan['sources'] - 1} more" if plan["sources"] > 1 else ""
     layout = f" ({plan['layout']})" if plan["layout"] else ""
+    size = f"{count} × {actions} × {counted(shape['dofs'], 'dof')}"
     chosen = " ".join(f"{name}={value}" for name, value in plan["options"].items())
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
     stated = _fitted(", as ", plan["mode_source"], " states") if plan["mode_source"] else ""
     return [
-        _fitted("", plan["source"], f"{more}{layout}: {count} × {actions} × {dofs}"),
+        _fitted("", plan["source"], f"{more}{layout}: {size}"),
         *_wrapped(f"{plan['mode']} ({chosen})", stated),
         _fitted(f"dt {dt}, from ", plan["dt_source"], ""),
         _fitted("start from ", plan["start"], ""),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted
 
@@ -14,11 +12,6 @@ Example, on the files in sample_data (the first writes the part that the second 
 
     trajcli merge out.h5
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("merge", epilog=EXAMPLE)(merge)
 
 
 def merge(

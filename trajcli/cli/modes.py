@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console
 
@@ -12,11 +10,6 @@ Example:
 
     trajcli modes --json
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("modes", epilog=EXAMPLE)(modes)
 
 
 def modes(json: options.Json = False, quiet: options.Quiet = False) -> None:

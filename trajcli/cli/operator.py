@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text
 
@@ -14,11 +10,6 @@ Example:
 
     trajcli operator --mode jerk --horizon 30 --dt 0.02 -o jerk.npz
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("operator", epilog=EXAMPLE)(operator)
 
 
 def operator(
@@ -50,22 +41,20 @@ def operator(
     u [H] are the actions; s and g [4] position, velocity, acceleration and jerk of the start
     and (with --ends goal) of the goal state.
     """
-    typed = dict(locals())  # what has the name of a field is that field
+    typed = dict(locals())
     from trajcli.jobs.operator import OperatorRequest, write_operator
 
     console = Console(json, quiet)
-    names = ("scheme", "ends", "degree", "steps", "frames", "convention")
-    typed["options"] = {name: typed[name] for name in names if typed[name] is not None}
-    typed["mode"] = mode or "acceleration"
-    report = write_operator(
-        OperatorRequest(**{field.name: typed[field.name] for field in fields(OperatorRequest)})
-    )
+    typed["options"] = options.of_mode(typed)
+    report = write_operator(options.request(OperatorRequest, typed))
     chosen = " ".join(f"{name}={value}" for name, value in report["options"].items())
     console.say(
         f"{report['mode']} ({chosen}): {horizon} actions, {report['rows']} rows, "
-        f"dt from {report['dt_source']}"
+        f"dt from {report['dt_source']}",
+        *(
+            f"{name} [{rows}, {columns}], {report['nonzero'][name]} entries not zero"
+            for name, (rows, columns) in report["matrices"].items()
+        ),
+        f"{out}: {bytes_text(report['bytes_written'])}",
     )
-    for name, (rows, columns) in report["matrices"].items():
-        console.say(f"{name} [{rows}, {columns}], {report['nonzero'][name]} entries not zero")
-    console.say(f"{out}: {bytes_text(report['bytes_written'])}")
     console.document(report)

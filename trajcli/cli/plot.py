@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted
 
@@ -14,11 +12,6 @@ Examples, on files in sample_data:
 
     trajcli plot sample_data/reach.h5 --histogram --limits sample_data/limits.toml -o peaks.svg --overwrite
 """  # noqa: E501
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("plot", epilog=EXAMPLE)(plot)
 
 
 def plot(

@@ -8,27 +8,20 @@ import gc
 import os
 import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
 _WHILE_LOADING = 100_000
+"""Objects between two searches for garbage, of which modules that load leave none."""
 
 
 def start() -> None:
-    """Before anything is loaded.
-
-    Modules that load leave no garbage to look for, and NumPy's linear algebra, which is not used,
-    would start threads that wait for work by spinning.
-    """
+    """Before anything is loaded."""
     gc.set_threshold(_WHILE_LOADING)
+    # NumPy's linear algebra is not used; its threads would wait for work by spinning
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, _leave)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    """A signal before there is work, or after it: nothing is half done."""
-    os._exit(75)
+        # before there is work, or after it, nothing is half done
+        signal.signal(number, lambda *_: os._exit(75))
 
 
 def settle() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
-
-import typer
 
 from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text
@@ -15,11 +12,6 @@ Example, on the files in sample_data:
 
     trajcli resample sample_data/recorded.h5:position --to 100 --method cubic -o out.h5
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("resample", epilog=EXAMPLE)(resample)
 
 
 def resample(
@@ -49,13 +41,11 @@ def resample(
     the next row is reached early, by --hold of the step; cubic: the spline through the rows;
     bspline: the rows are control points.
     """
-    typed = {**locals(), "sources": source}  # what has the name of a field is that field
+    typed = {**locals(), "sources": source}
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
     console = Console(json, quiet)
-    report = run_resample(
-        ResampleRequest(**{field.name: typed[field.name] for field in fields(ResampleRequest)})
-    )
+    report = run_resample(options.request(ResampleRequest, typed))
     console.say(
         f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "
         f"{', '.join(report['arrays'])}, steps from {report['dt_source']} · {method}, {to:g} Hz"

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text, counted
 
@@ -16,11 +12,6 @@ Example, on the files in sample_data:
 
     trajcli retime out.h5 --limits sample_data/limits.toml -o retimed.h5
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("retime", epilog=EXAMPLE)(retime)
 
 
 def retime(
@@ -47,13 +38,11 @@ def retime(
     acceleration to a/s² and jerk to j/s³; positions stay. Below 1 a trajectory becomes faster,
     unless --slower-only.
     """
-    typed = {**locals(), "sources": source}  # what has the name of a field is that field
+    typed = {**locals(), "sources": source}
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
     console = Console(json, quiet)
-    report = run_retime(
-        RetimeRequest(**{field.name: typed[field.name] for field in fields(RetimeRequest)})
-    )
+    report = run_retime(options.request(RetimeRequest, typed))
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     least, most = report["factor"]["least"], report["factor"]["most"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import typer
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, counted
 
@@ -16,11 +14,6 @@ Example, on the files in sample_data (the first writes the part that the second 
 """
 
 _SHOWN = 10
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("status", epilog=EXAMPLE)(status)
 
 
 def status(
