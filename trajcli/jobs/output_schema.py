@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli import __version__
 from trajcli.files.schema import Group, Schema, packed_schema, unequal_schema
-from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolved import Resolved
+from trajcli.jobs.segments import trajectory_names
 from trajcli.jobs.statements import position_unit
 
 if TYPE_CHECKING:
@@ -54,7 +51,7 @@ def make_schema(
     titles, first = request.source_paths(), resolved.sets[0]
     several = len(resolved.sets) > 1 or len(titles) > 1 or request.max_gap is not None
     are_named = several or first.member is not None or first.lengths is not None
-    names = trajectory_names(resolved, titles) if are_named else {}
+    names = trajectory_names(resolved.segments, resolved.sets, titles) if are_named else {}
     if len(resolved.by_length) == 1:
         return replace(whole, trajectory_names=list(names.values()) or None)
     ordered = sorted(names)
@@ -99,54 +96,3 @@ def _attributes(request: Request, resolved: Resolved, paths: Sequence[str]) -> d
         "trajcli_version": __version__,
         "request": request.to_json(),
     }
-
-
-def trajectory_names(resolved: Resolved, paths: Sequence[str]) -> dict[int, str]:
-    """A name for every trajectory by its number in the run. paths: all source files of the run.
-
-    It is the group in the file; of several files, the title of the file comes before it.
-    """
-    bases = set_names(resolved.sets, paths)
-    names: dict[int, str] = {}
-    for segment in (s for part in resolved.by_length for s in part.segments):
-        base = bases[segment.set_number] + segment.suffix
-        single = segment.source.shape[0] == 1
-        for number, k in zip(segment.numbers, segment.trajectories, strict=True):
-            names[int(number)] = base if single else f"{base}/trajectory_{k}"
-    return names
-
-
-def set_names(sets: Sequence[TrajectorySet], paths: Sequence[str]) -> list[str]:
-    """A name for every set; see :func:`trajectory_names`."""
-    titles = file_titles(paths)
-    bases = [_base(one, titles) for one in sets]
-    counts, seen = Counter(bases), Counter[str]()
-    for k, (one, base) in enumerate(zip(sets, bases, strict=True)):
-        if counts[base] > 1 and one.array_name:  # several arrays of one group
-            base = f"{base}/{one.array_name.rpartition('/')[2]}"
-        seen[base] += 1  # a file may be named twice
-        bases[k] = base if seen[base] == 1 else f"{base}_{seen[base]}"
-    return bases
-
-
-def file_titles(paths: Iterable[str]) -> dict[str, str]:
-    """A title for each file of a run, from the list of its paths alone: the name without ending
-    where no two are the same, else the path below the folder that all share."""
-    listed = list(dict.fromkeys(paths))
-    stems = {path: Path(path).stem for path in listed}
-    if len(set(stems.values())) == len(listed):
-        return stems
-    common = os.path.commonpath([os.path.abspath(os.path.dirname(path)) for path in listed])
-    below = {path: os.path.relpath(os.path.abspath(path), common) for path in listed}
-    shortened = {path: os.path.splitext(text)[0] for path, text in below.items()}
-    return shortened if len(set(shortened.values())) == len(listed) else below
-
-
-def _base(one: TrajectorySet, titles: dict[str, str]) -> str:
-    """The name of the set within its file, behind the title of that where there are several."""
-    if len(titles) <= 1:
-        return one.name
-    path = os.fspath(one.file.path)
-    title = titles.get(path, Path(path).stem)
-    in_file = one.group or (one.member is not None and one.member.end is not None)
-    return f"{title}/{one.name}" if in_file else title

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import Fault, FaultCollector, UsageError
+from trajcli.errors import Fault, FaultCollector, UsageError, raise_if_any
 from trajcli.files.atomic_output import refuse_input, refuse_output
 from trajcli.files.outputs import refuse_form
 from trajcli.files.reader import Files
@@ -19,7 +19,7 @@ from trajcli.files.schema import QUANTITIES, Schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.output_schema import make_schema
 from trajcli.jobs.request import Request
-from trajcli.jobs.resolve import counted_faults, resolve
+from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
 from trajcli.jobs.statements import input_warnings, recorded_positions
 from trajcli.kernels.choose import Choice, Work, choose
@@ -155,11 +155,10 @@ def make_plan(request: Request, files: Files) -> Plan:
     check.attempt(lambda: refuse_input(request.out, paths))
     if resolved is not None:
         check.attempt(resolved.require_shapes)
-        check.faults = counted_faults(check.faults)
     if resolved is not None and gradient is not None and not check.faults:
         gradient = gradient.for_run(resolved)
         check.faults += gradient.faults(resolved)
-    check.raise_if_any()
+    raise_if_any(_counted(check.faults))
     assert resolved is not None
     assert quantities is not None
     assert choice is not None
@@ -191,6 +190,17 @@ def make_plan(request: Request, files: Files) -> Plan:
         notes=[*resolved.notes, *_notes(resolved, dtype, kind), *input_warnings(resolved)],
         positions=recorded_positions(resolved),
     )
+
+
+def _counted(faults: Sequence[Fault]) -> list[Fault]:
+    """Faults that differ in their place alone, as one with their number."""
+    places: dict[Fault, list[str]] = {}
+    for fault in dict.fromkeys(faults):
+        places.setdefault(replace(fault, where=""), []).append(fault.where)
+    return [
+        replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
+        for fault, where in places.items()
+    ]
 
 
 def _choice(request: Request, work: Work) -> Choice:
@@ -239,9 +249,8 @@ def _memory(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str
 def _block_size(inputs: Inputs, kind: str, memory: int) -> int:
     """How many trajectories are computed at once."""
     batch, horizon, dofs = inputs.actions.shape
-    steps: Any = inputs.dt if inputs.times is None else inputs.times
-    own_steps = inputs.uneven and steps.ndim == 2 and steps.shape[0] > 1
     per_element = _BYTES_PER_ELEMENT[kind]
+    own_steps = inputs.uneven and inputs.own_steps
     per_row = dofs * per_element + (_BYTES_PER_STEP if own_steps else 0)
     room = min(_BLOCK_ELEMENTS[kind] * per_element, memory)
     return int(max(1, min(room // (max(horizon, inputs.rows) * per_row), batch)))

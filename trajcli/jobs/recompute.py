@@ -16,12 +16,12 @@ from trajcli.files.outputs import Output
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.time import positive
+from trajcli.jobs.array_views import in_memory, rows_by_number
 from trajcli.jobs.interruptions import guarded, signals
-from trajcli.jobs.output_schema import trajectory_names
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
-from trajcli.jobs.row_selection import in_memory, rows_by_number
 from trajcli.jobs.run import Execution, Progress
+from trajcli.jobs.segments import trajectory_names
 
 Array = Any
 """numpy.ndarray"""
@@ -232,7 +232,8 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
         fault = error.faults[0]
         return f"{fault.where}: {fault.what}"
     resolved = plan.resolved
-    names = trajectory_names(resolved, resolved.request.source_paths())
+    paths = resolved.request.source_paths()
+    names = trajectory_names(resolved.segments, resolved.sets, paths)
     number_of = {name: number for number, name in names.items()}
     packed = np.sort(list(names))
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import Numbers
-from trajcli.jobs.row_selection import Segment, in_memory
+from trajcli.jobs.array_views import in_memory
+from trajcli.jobs.segments import Segment
 from trajcli.modes.central import Central
 
 if TYPE_CHECKING:
-    from trajcli.files.reader import TrajectorySet
-    from trajcli.files.time import Time
     from trajcli.jobs.request import Request
     from trajcli.modes import Mode
 
@@ -42,83 +41,67 @@ def refuse_recording_options(request: Request) -> None:
 
 
 def split_recordings(
-    request: Request, mode: Mode, sets: Sequence[TrajectorySet], times: Sequence[Time]
-) -> tuple[list[Segment], Sequence[str]]:
-    """The segments of recordings without repeated stamps, between gaps: numbered as they come."""
-    splitter = _Splitter(request, mode)
-    segments: list[Segment] = []
-    first = 0
-    for k, (one, time) in enumerate(zip(sets, times, strict=True)):
-        batch, rows, _ = one.shape
-        lengths = np.full(batch, rows) if one.lengths is None else one.lengths
-        split = [
-            part
-            for length in np.unique(lengths).tolist()
-            for part in splitter.split(one, np.flatnonzero(lengths == length), length, time)
-        ]
-        many = Counter(int(chosen[0]) for chosen, _, _ in split)
-        seen: Counter[int] = Counter()
-        for chosen, selected, stamps in split:
-            numbers = range(first, first + len(chosen))
-            first, at = numbers.stop, int(chosen[0])
-            suffix = f"/segment_{seen[at]}" if many[at] > 1 else ""
-            seen[at] += 1
-            segments.append(Segment(one, k, chosen, numbers, selected, stamps, suffix))
-    return segments, list(splitter.notes())
+    request: Request, mode: Mode, recordings: Sequence[Segment]
+) -> tuple[list[Segment], list[str]]:
+    """The segments of recordings without repeated stamps, between gaps, numbered as they come; and
+    notes on what was done. Raises InputError where no segment is long enough."""
+    least = _LEAST_ROWS if isinstance(mode, Central) and request.max_gap is not None else 1
+    counts: Counter[str] = Counter()
+    split = [part for whole in recordings for part in _split(whole, request, least, counts)]
+    keys = [(id(part.source), *part.trajectories[:1]) for part in split]
+    number_of, seen, first = Counter(keys), Counter[Any](), 0
+    segments = []
+    for part, key in zip(split, keys, strict=True):
+        numbers = range(first, first + len(part.trajectories))
+        suffix = f"/segment_{seen[key]}" if number_of[key] > 1 else ""
+        segments.append(replace(part, numbers=numbers, suffix=suffix))
+        seen[key], first = seen[key] + 1, numbers.stop
+    return segments, list(_notes(counts, request.max_gap, least))
 
 
-class _Splitter:
-    """Drops rows with repeated stamps and splits at gaps; counts what it did."""
-
-    def __init__(self, request: Request, mode: Mode) -> None:
-        self._gap, self._drop = request.max_gap, request.repeated_times == "drop"
-        self._least = _LEAST_ROWS if isinstance(mode, Central) and self._gap is not None else 1
-        self._counts: Counter[str] = Counter()
-
-    def split(
-        self, one: TrajectorySet, numbers: Numbers, length: int, time: Time
-    ) -> Iterator[tuple[Numbers, Numbers, Any]]:
-        """Trajectories of a set that have one length, their rows and the stamps of these; stamps
-        are None where all rows are used, as they are equally spaced."""
-        if time.stamps is None:
-            yield numbers, range(length), None
-            return
-        stamps = np.atleast_2d(in_memory(time.stamps))
-        if stamps.shape[1] < length or len(stamps) not in (1, one.shape[0]):
-            expected, found = f"[{length}], one per row", describe(time.stamps.shape)
-            raise InputError(Fault("wrong number of time stamps", time.where, expected, found))
-        shared = len(stamps) == 1
-        for chosen in [numbers] if shared else [range(int(k), int(k) + 1) for k in numbers]:
-            line = stamps[0 if shared else chosen[0], :length]
-            for rows in self._segments(line, time.where):
-                yield chosen, rows, line[rows]
-
-    def _segments(self, stamps: Any, where: str) -> Iterator[Any]:
-        rows = np.arange(len(stamps))
-        if self._drop:
-            rows = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
-            self._counts["dropped"] += len(stamps) - len(rows)
-        raise_if_any(time_stamp_faults(stamps[rows], where, 0, rows))
-        gaps = np.diff(stamps[rows].astype(np.float64)) > (self._gap or math.inf)
-        segments = np.split(rows, np.flatnonzero(gaps) + 1)
-        self._counts["gaps"] += len(segments) - 1
-        for segment in segments:
-            long_enough = len(segment) >= self._least
-            self._counts["segments" if long_enough else "short"] += 1
+def _split(whole: Segment, request: Request, least: int, counts: Counter[str]) -> Iterator[Segment]:
+    """The segments of recordings of one length; those that are equally spaced as they are."""
+    time, length = whole.time, len(whole.rows)
+    if time.stamps is None:
+        yield whole
+        return
+    stamps = np.atleast_2d(in_memory(time.stamps))
+    if stamps.shape[1] < length or len(stamps) not in (1, whole.source.shape[0]):
+        expected, shape = f"[{length}], one per row", describe(time.stamps.shape)
+        raise InputError(Fault("wrong number of time stamps", time.where, expected, shape))
+    if len(stamps) == 1:
+        lines = [(whole.trajectories, stamps[0, :length])]
+    else:
+        lines = [(range(int(k), int(k) + 1), stamps[k, :length]) for k in whole.trajectories]
+    for trajectories, line in lines:
+        for rows in _between_gaps(line, time.where, request, counts):
+            long_enough = len(rows) >= least
+            counts["segments" if long_enough else "short"] += 1
             if long_enough:
-                yield segment
+                yield replace(whole, trajectories=trajectories, rows=rows, stamps=line[rows])
 
-    def notes(self) -> Iterator[str]:
-        """What was done, for people. Raises InputError where no segment is long enough."""
-        counts, least = self._counts, self._least
-        if counts["short"] and not counts["segments"]:
-            what = f"no segment of {least} rows between gaps"
-            raise InputError(Fault(what, "--max-gap", hint="a larger --max-gap"))
-        if counts["gaps"]:
-            number = counts["segments"] + counts["short"]
-            yield f"split at gaps of more than {self._gap:g} s: {number} segments"
-        if counts["short"]:
-            yield f"segments of fewer than {least} rows left out: {counts['short']}"
-        if counts["dropped"]:
-            rows = "row" if counts["dropped"] == 1 else "rows"
-            yield f"{counts['dropped']} {rows} with repeated stamps dropped"
+
+def _between_gaps(stamps: Any, where: str, request: Request, counts: Counter[str]) -> Sequence[Any]:
+    """The numbers of the rows between gaps; raises InputError for stamps that do not increase."""
+    rows = np.arange(len(stamps))
+    if request.repeated_times == "drop":
+        rows = np.flatnonzero(np.concatenate([[True], stamps[1:] != stamps[:-1]]))
+        counts["dropped"] += len(stamps) - len(rows)
+    raise_if_any(time_stamp_faults(stamps[rows], where, 0, rows))
+    gaps = np.diff(stamps[rows].astype(np.float64)) > (request.max_gap or math.inf)
+    counts["gaps"] += int(gaps.sum())
+    return np.split(rows, np.flatnonzero(gaps) + 1)
+
+
+def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]:
+    if counts["short"] and not counts["segments"]:
+        what = f"no segment of {least} rows between gaps"
+        raise InputError(Fault(what, "--max-gap", hint="a larger --max-gap"))
+    if counts["gaps"]:
+        number = counts["segments"] + counts["short"]
+        yield f"split at gaps of more than {gap:g} s: {number} segments"
+    if counts["short"]:
+        yield f"segments of fewer than {least} rows left out: {counts['short']}"
+    if counts["dropped"]:
+        rows = "row" if counts["dropped"] == 1 else "rows"
+        yield f"{counts['dropped']} {rows} with repeated stamps dropped"

@@ -11,7 +11,7 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.files.atomic_output import refuse_output
 from trajcli.files.reader import Files
-from trajcli.jobs.rows import Arrays, Floats, Numbers, Rows, RowsRequest, write_rows
+from trajcli.jobs.rows import Arrays, Block, Floats, Rows, RowsRequest, write_rows
 from trajcli.resampling import Resampler, make_resampler
 
 
@@ -50,22 +50,22 @@ def run_resample(request: ResampleRequest) -> dict[str, Any]:
     with Files(request.allow_external, request.untrusted) as files:
         rows = Rows(request, files, actions=True)
 
-        def times(block: Numbers) -> tuple[Floats, float, bool]:
-            knots, rounding = rows.times(block, acting=request.method == "hold")
-            return knots, rounding, knots.shape[1] > rows.lengths[block[0]]
+        def times(block: Block) -> tuple[Floats, float, bool]:
+            knots, rounding = block.times(acting=request.method == "hold")
+            return knots, rounding, knots.shape[1] > block.part.length
 
         counts = np.empty(len(rows.lengths), np.int64)
         for _, block in rows.blocks(np.arange(len(counts))):
             knots, rounding, acting = times(block)
             new = [len(resampler_of(line.tobytes(), rounding, acting).time) for line in knots]
-            counts[block] = new
+            counts[block.numbers] = new
 
-        def compute(block: Numbers) -> tuple[Floats, Arrays]:
+        def compute(block: Block) -> tuple[Floats, Arrays]:
             knots, rounding, acting = times(block)
             same = len(knots) == 1
             resampler = (resampler_of(knots.tobytes(), rounding, acting) if same
                          else make(knots, rounding=rounding, acting=acting))  # fmt: skip
-            arrays = {name: resampler.apply(rows.read(name, block)) for name in rows.names}
+            arrays = {name: resampler.apply(block.read(name)) for name in rows.names}
             return resampler.time[None], arrays
 
         step = 1.0 / request.to

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
-
-import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
 from trajcli.files.reader import Files, TrajectorySet, read_sources, require_inputs
-from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import LeftOut, Resolved
-from trajcli.jobs.row_selection import Segment
+from trajcli.jobs.segments import segments_of
 from trajcli.jobs.statements import resolve_mode
 from trajcli.jobs.states import (
     NO_STATE,
@@ -25,11 +21,11 @@ from trajcli.jobs.states import (
     state_from_option,
     stored_state,
 )
-from trajcli.modes import Mode, make_mode
+from trajcli.modes import make_mode
 
 
-class _SetInputs(NamedTuple):
-    """A set, its times and states, and the dofs that are picked of it."""
+class SetInputs(NamedTuple):
+    """A set, its times and states, and the dofs that are picked of it (None: all)."""
 
     source: TrajectorySet
     time: Time
@@ -39,6 +35,7 @@ class _SetInputs(NamedTuple):
 
     @property
     def dof_count(self) -> int:
+        """How many dofs are picked."""
         return self.source.shape[2] if self.dofs is None else len(self.dofs)
 
 
@@ -58,30 +55,26 @@ def resolve(request: Request, files: Files) -> Resolved:
     left_out: list[LeftOut] = []
     sets = check.attempt(lambda: _read_sets(request, files, left_out)) or []
     time = check.attempt(lambda: time_from_options(files, request.dt, request.rate, request.times))
-    states: dict[str, StateValues | None] = {}
-    for role in ("start", "goal") if sets else ():
-        states[role] = check.attempt(lambda role=role: _option_state(request, files, role, sets[0]))  # type: ignore[misc]
-    inputs: list[_SetInputs] = []
+    states = check.attempt(lambda: _option_states(request, files, sets[0])) if sets else {}
+    inputs: list[SetInputs] = []
     for one in sets:
         try:
-            inputs.append(_look_up(request, one, time, states, inputs[0] if inputs else None))
+            first = inputs[0] if inputs else None
+            inputs.append(_look_up(request, one, time, states or {}, first))
         except TrajcliError as error:
             if not request.skip_bad:
                 check.faults += error.faults
             left_out.append(LeftOut(one.name, error.faults))
     if not inputs:
         check.faults += [fault for bad in left_out for fault in bad.faults]
-    check.faults = counted_faults(check.faults)
     check.raise_if_any()
-    return _resolved(request, files, inputs, time, left_out)
+    if time is not None:
+        inputs = _with_time(inputs, time)
+    return _resolved(request, files, inputs, left_out)
 
 
 def _resolved(
-    request: Request,
-    files: Files,
-    inputs: Sequence[_SetInputs],
-    time: Time | None,
-    left_out: Sequence[LeftOut],
+    request: Request, files: Files, inputs: Sequence[SetInputs], left_out: Sequence[LeftOut]
 ) -> Resolved:
     """All sets as one: their states, times and the mode that they state."""
     sets = [one.source for one in inputs]
@@ -93,8 +86,12 @@ def _resolved(
     if request.goal_index is not None:
         goal = goal.with_index("goal", files.dataset(request.goal_index))
     mode, mode_source, notes = resolve_mode(request, sets)
-    times = [one.time for one in inputs] if time is None else _divided(time, sets)
-    segments, more = _segments(request, mode, sets, times)
+    segments = segments_of((one.source, one.time, one.dofs) for one in inputs)
+    if request.selects_rows:
+        from trajcli.jobs.recordings import split_recordings
+
+        segments, more = split_recordings(request, mode, segments)
+        notes += more
     count = sum(len(segment.trajectories) for segment in segments)
     raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
     return Resolved(
@@ -102,14 +99,12 @@ def _resolved(
         mode=mode,
         mode_source=mode_source,
         sets=sets,
-        times=times,
-        dofs=[one.dofs for one in inputs],
         start=start,
         goal=goal,
         segments=segments,
         run_count=count,
         joint_names=_joint_names(request, inputs[0]),
-        notes=[*notes, *more],
+        notes=notes,
         left_out=left_out,
     )
 
@@ -120,7 +115,7 @@ def _read_sets(request: Request, files: Files, left_out: list[LeftOut]) -> list[
     if not request.skip_bad:
         return require_inputs(read_sources(files, request.sources, layout, key))
     sets: list[TrajectorySet] = []
-    for source in (s for text in request.sources for s in expand_files(parse_source(text))):
+    for source in request.expanded():
         try:
             sets += require_inputs(read_sources(files, [str(source)], layout, key))
         except InputError as error:
@@ -132,9 +127,9 @@ def _look_up(
     request: Request,
     one: TrajectorySet,
     time: Time | None,
-    states: Mapping[str, StateValues | None],
-    first: _SetInputs | None,
-) -> _SetInputs:
+    states: Mapping[str, StateValues],
+    first: SetInputs | None,
+) -> SetInputs:
     """A set with all that belongs to it; time, states: those that options name.
 
     Raises InputError for what is missing, or unlike the first set.
@@ -150,15 +145,16 @@ def _look_up(
         raise InputError(_no_step(one))
     if time is None:
         _require_rows(stored_time, one.shape[0])
-    start, goal = states["start"], states["goal"]
-    if start is None:
-        start = NO_STATE if request.recorded else stored_state("start", one).with_dofs(one, dofs)
-    if goal is None:
-        ends_there = request.options.get("ends") == "goal"
-        goal = stored_state("goal", one).with_dofs(one, dofs) if ends_there else NO_STATE
+    roles = {"start": not request.recorded, "goal": request.options.get("ends") == "goal"}
+    start, goal = (
+        states[role] if role in states
+        else stored_state(role, one).with_dofs(one, dofs) if wanted
+        else NO_STATE
+        for role, wanted in roles.items()
+    )  # fmt: skip
     if request.skip_bad and first is not None and start.parts.keys() != first.start.parts.keys():
         raise InputError(Fault("another start state than the others", one.name))
-    inputs = _SetInputs(one, stored_time, start, goal, dofs)
+    inputs = SetInputs(one, stored_time, start, goal, dofs)
     bad = [str(dof) for dof in request.wrap_dofs if dof >= inputs.dof_count]
     if bad:
         expected = f"0 to {inputs.dof_count - 1}"
@@ -166,16 +162,19 @@ def _look_up(
     return inputs
 
 
-def _option_state(
-    request: Request, files: Files, role: str, first: TrajectorySet
-) -> StateValues | None:
-    """The states that an option names; None without one."""
-    text = getattr(request, role)
-    if text is None or text == "first":
-        return None
+def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
+    """The states that --start and --goal name; the others are those of the sets."""
+    check, states = FaultCollector(), dict[str, StateValues]()
     dofs = picked_dofs(request, first)
-    state = state_from_option(files, role, text, first.shape[2] if dofs is None else len(dofs))
-    return state.with_dofs(first, dofs)
+    count = first.shape[2] if dofs is None else len(dofs)
+    for role, text in (("start", request.start), ("goal", request.goal)):
+        if text not in (None, "first"):
+            state = check.attempt(
+                lambda role=role, text=text: state_from_option(files, role, text, count)  # type: ignore[misc]
+            )
+            states[role] = (state or NO_STATE).with_dofs(first, dofs)
+    check.raise_if_any()
+    return states
 
 
 def picked_dofs(request: Request, one: TrajectorySet) -> list[int] | None:
@@ -201,7 +200,7 @@ def picked_dofs(request: Request, one: TrajectorySet) -> list[int] | None:
     raise UsageError(Fault("no such dofs", "--dofs", expected, request.dofs))
 
 
-def _joint_names(request: Request, first: _SetInputs) -> Sequence[str] | None:
+def _joint_names(request: Request, first: SetInputs) -> Sequence[str] | None:
     """The names of the dofs: those of --joints, else those of the first input."""
     count = first.dof_count
     if not request.joints:
@@ -213,50 +212,27 @@ def _joint_names(request: Request, first: _SetInputs) -> Sequence[str] | None:
     return request.joints
 
 
-def _divided(time: Time, sets: Sequence[TrajectorySet]) -> list[Time]:
-    """The time that an option names for all trajectories, as that of each set."""
+def _with_time(inputs: Sequence[SetInputs], time: Time) -> list[SetInputs]:
+    """The sets with their share of the time that an option names for all trajectories."""
     if not time.shape:
-        return [time] * len(sets)
-    count, longest = sum(one.shape[0] for one in sets), max(one.shape[1] for one in sets)
+        return list(inputs)
+    shapes = [one.source.shape for one in inputs]
+    count = sum(batch for batch, _, _ in shapes)
     _require_rows(time, count)
-    whole, times, first = time.fitted(count, longest), [], 0
-    for one in sets:
-        batch, rows, _ = one.shape
-        times.append(whole.select(range(first, first + batch), rows))
+    whole, first = time.fitted(count, max(rows for _, rows, _ in shapes)), 0
+    timed = []
+    for one, (batch, rows, _) in zip(inputs, shapes, strict=True):
+        timed.append(one._replace(time=whole.select(range(first, first + batch), rows)))
         first += batch
-    return times
-
-
-def _segments(
-    request: Request, mode: Mode, sets: Sequence[TrajectorySet], times: Sequence[Time]
-) -> tuple[list[Segment], Sequence[str]]:
-    """Every set, by the lengths of its trajectories; of recordings, between their gaps. And what
-    there is to say of that."""
-    if request.selects_rows:
-        from trajcli.jobs.recordings import split_recordings
-
-        return split_recordings(request, mode, sets, times)
-    segments: list[Segment] = []
-    first = 0
-    for k, one in enumerate(sets):
-        batch, rows, _ = one.shape
-        lengths = one.lengths
-        if lengths is None:
-            numbers = range(first, first + batch)
-            segments.append(Segment(one, k, range(batch), numbers, range(rows)))
-        for length in () if lengths is None else np.unique(lengths).tolist():
-            chosen = np.flatnonzero(lengths == length)
-            segments.append(Segment(one, k, chosen, first + chosen, range(length)))
-        first += batch
-    return segments, ()
+    return timed
 
 
 def _require_rows(time: Time, count: int) -> None:
     """Raise InputError for steps or stamps of another number of trajectories."""
     if time.shape[:-1] not in ((), (1,), (count,)):
         what, expected = "steps and trajectories differ in number", "one per trajectory, or one"
-        found = describe(time.shape)
-        raise InputError(Fault(what, time.where, f"{count}, {expected} for all", found))
+        shape = describe(time.shape)
+        raise InputError(Fault(what, time.where, f"{count}, {expected} for all", shape))
 
 
 def _no_step(one: TrajectorySet) -> Fault:
@@ -268,14 +244,3 @@ def _no_step(one: TrajectorySet) -> Fault:
         "none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
         (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET",
     )
-
-
-def counted_faults(faults: Sequence[Fault]) -> list[Fault]:
-    """Faults that differ in their place alone, as one with their number."""
-    places: dict[Fault, list[str]] = {}
-    for fault in dict.fromkeys(faults):
-        places.setdefault(replace(fault, where=""), []).append(fault.where)
-    return [
-        replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
-        for fault, where in places.items()
-    ]

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import Dataset
 from trajcli.files.schema import RECORDED_START
-from trajcli.files.time import EAGER_BYTES, Time
+from trajcli.files.time import EAGER_BYTES
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.input_checks import shape_faults, value_faults
 from trajcli.inputs import Inputs
+from trajcli.jobs.array_views import Values, in_memory, stacked, unwrapped
 from trajcli.jobs.request import Request
-from trajcli.jobs.row_selection import Segment, Values, in_memory, pick_dofs, stacked, unwrapped
+from trajcli.jobs.segments import EqualLength, Segment, by_length
 from trajcli.jobs.states import StateValues
 from trajcli.modes import Mode
 
@@ -36,27 +35,11 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class ResolvedInputs:
+class ResolvedInputs(EqualLength):
     """The trajectories of one length: what they are computed from, actions [n, H, D] among it,
-    with names that say where; ``numbers`` [n] are theirs in the run."""
+    with names that say where."""
 
-    segments: Sequence[Segment]
     inputs: Inputs
-    numbers: Any
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        return list(accumulate(len(segment.trajectories) for segment in self.segments))
-
-    def place(self, k: int) -> tuple[str, int, Any]:
-        """Where the actions of the k-th trajectory lie: dataset, number in it, and row numbers
-        (None: from 0 on)."""
-        at = bisect_right(self._ends, k)
-        segment = self.segments[at]
-        rows, local = segment.rows, k - self._ends[at] + len(segment.trajectories)
-        plain = isinstance(rows, range) and rows.start == 0
-        where = segment.source.input.where
-        return where, int(segment.trajectories[local]), None if plain else np.asarray(rows)
 
     def read(self, begin: int, end: int) -> Inputs:
         """The inputs of trajectories begin..end, in memory; messages say where they lie."""
@@ -65,27 +48,23 @@ class ResolvedInputs:
             actions = actions.astype(np.float64)
         if begin == end:
             return self.inputs.block(actions, begin, end, 0, {})
-        where, number, rows = self.place(begin)
-        inputs = self.inputs.block(actions, begin, end, begin - number, {"actions": where})
-        return replace(inputs, row_numbers=rows)
+        segment, number = self.place(begin)
+        names = {"actions": segment.source.input.where}
+        inputs = self.inputs.block(actions, begin, end, begin - number, names)
+        plain = isinstance(segment.rows, range) and segment.rows.start == 0
+        return replace(inputs, row_numbers=None if plain else np.asarray(segment.rows))
 
     def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
         """What is wrong with the values of trajectories from ``begin`` on, which were read, named
         by the places where they lie."""
-        faults, count = value_faults(inputs, allow_nonfinite), len(inputs.actions)
-        if not faults or not count:
+        faults, end = value_faults(inputs, allow_nonfinite), begin + len(inputs.actions)
+        if not faults or end - begin < 2:
             return faults
-        at = bisect_right(self._ends, begin)
-        if begin + count <= self._ends[at] and isinstance(self.segments[at].trajectories, range):
+        first, last = self.place(begin)[0], self.place(end - 1)[0]
+        if first is last and isinstance(first.trajectories, range):
             return faults  # they lie as they are numbered
-        located: list[Fault] = []
-        for k in range(count):
-            where, number, rows = self.place(begin + k)
-            one = replace(inputs.only(k, {"actions": where}, number), row_numbers=rows)
-            located += value_faults(one, allow_nonfinite)
-            if len(located) >= _MOST_FAULTS:
-                break
-        return located or faults
+        single = (value_faults(self.read(k, k + 1), allow_nonfinite) for k in range(begin, end))
+        return list(islice(chain.from_iterable(single), _MOST_FAULTS)) or faults
 
     def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
         """The trajectories, by number in the run, whose values cannot be integrated. Reads all."""
@@ -94,12 +73,14 @@ class ResolvedInputs:
         bad: dict[int, LeftOut] = {}
         for begin in range(0, batch, size):
             end = min(begin + size, batch)
-            whole = value_faults(self.read(begin, end), allow_nonfinite)
-            for k in range(begin, end) if whole else ():
-                faults = self.value_faults(k, self.read(k, k + 1), allow_nonfinite)
+            if not value_faults(self.read(begin, end), allow_nonfinite):
+                continue
+            for k in range(begin, end):
+                faults = value_faults(self.read(k, k + 1), allow_nonfinite)
                 if faults:
-                    where, number, _ = self.place(k)
-                    bad[int(self.numbers[k])] = LeftOut(f"{where}, trajectory {number}", faults)
+                    segment, number = self.place(k)
+                    name = f"{segment.source.input.where}, trajectory {number}"
+                    bad[int(self.numbers[k])] = LeftOut(name, faults)
         return bad
 
 
@@ -107,17 +88,14 @@ class ResolvedInputs:
 class Resolved:
     """The trajectories of a run, in the order of its sources.
 
-    mode_source: the file that states the mode, where it is taken from one. times, dofs: of each
-    set, its times and the dofs that are picked (None: all). start, goal: of all trajectories of
-    the run, of which the segments may be a part; ``run_count`` of them.
+    mode_source: the file that states the mode, where it is taken from one. start, goal: of all
+    trajectories of the run, of which the segments may be a part; ``run_count`` of them.
     """
 
     request: Request
     mode: Mode
     mode_source: str | None
     sets: Sequence[TrajectorySet]
-    times: Sequence[Time]
-    dofs: Sequence[Sequence[int] | None]
     start: StateValues
     goal: StateValues
     segments: Sequence[Segment]
@@ -136,10 +114,10 @@ class Resolved:
         """Every dataset that actions are read from."""
         return list(dict.fromkeys(one.input.where for one in self.sets))
 
-    @cached_property
+    @property
     def dt_source(self) -> str:
         """Where the times of the rows are from."""
-        first, *more = dict.fromkeys(time.source for time in self.times)
+        first, *more = dict.fromkeys(segment.time.source for segment in self.segments)
         return f"{first} and {len(more)} more" if more else first
 
     @property
@@ -163,49 +141,50 @@ class Resolved:
     @property
     def has_own_times(self) -> bool:
         """Whether trajectories differ in the times of their rows."""
-        for part in self.by_length:
-            steps: Any = part.inputs.dt if part.inputs.times is None else part.inputs.times
-            if steps.ndim == 2 and steps.shape[0] != 1:
-                return True
-        return len(self.by_length) > 1 and self.dt == "varies"
+        several = len(self.by_length) > 1 and self.dt == "varies"
+        return several or any(part.inputs.own_steps for part in self.by_length)
 
     def require_shapes(self) -> None:
         """Raise InputError with all that does not fit by its shape or number, and, but for
         skip_bad, steps that do not go forward."""
         steps, faults = not self.request.skip_bad, list[Fault]()
         for part in self.by_length:
-            found, located = shape_faults(part.inputs, steps), list[Fault]()
-            for segment in part.segments if found and len(part.segments) > 1 else ():
-                located += shape_faults(self._inputs([segment]).inputs, steps)
-                if len(located) >= _MOST_FAULTS:
-                    break
-            faults += located or found
+            found = shape_faults(part.inputs, steps)
+            several = part.segments if found and len(part.segments) > 1 else ()
+            single = (self._inputs(EqualLength([segment])).inputs for segment in several)
+            located = (shape_faults(inputs, steps) for inputs in single)
+            faults += list(islice(chain.from_iterable(located), _MOST_FAULTS)) or found
         raise_if_any(faults)
 
     def take(self, wanted: Callable[[Any], Any]) -> Resolved:
         """The same with the trajectories alone whose numbers [n] are wanted, booleans [n]."""
-        parts = [segment.chosen(wanted(np.asarray(segment.numbers))) for segment in self.segments]
-        segments = [part for part in parts if len(part.trajectories)]
-        return replace(self, segments=segments or parts[:1])
+        segments = []
+        for segment in self.segments:
+            numbers = np.asarray(segment.numbers)
+            chosen = wanted(numbers)
+            if not chosen.all():
+                trajectories = np.asarray(segment.trajectories)[chosen]
+                segment = replace(segment, trajectories=trajectories, numbers=numbers[chosen])
+            segments.append(segment)
+        return replace(self, segments=[s for s in segments if len(s.trajectories)] or segments[:1])
 
     def without_bad_values(self) -> Resolved:
         """The same without trajectories whose values are not finite, or whose steps do not go
         forward; reads all values. Raises InputError where none remain."""
         bad: dict[int, LeftOut] = {}
         for part in self.by_length:
-            found = part.bad(self.request.allow_nonfinite)
-            for segment in part.segments if found and len(part.segments) > 1 else ():
-                if not found.keys().isdisjoint(np.asarray(segment.numbers).tolist()):
-                    found |= self._inputs([segment]).bad(self.request.allow_nonfinite)
-            bad |= found
+            bad |= part.bad(self.request.allow_nonfinite)
+            for segment in part.segments if len(part.segments) > 1 else ():  # in its file's terms
+                if not bad.keys().isdisjoint(np.asarray(segment.numbers).tolist()):
+                    one = self._inputs(EqualLength([segment]))
+                    bad |= one.bad(self.request.allow_nonfinite)
         if not bad:
             return self
+        left_out = [bad[number] for number in sorted(bad)]
         rest = self.take(lambda numbers: ~np.isin(numbers, list(bad)))
         if not rest.count:
-            raise InputError(
-                *(fault for k in sorted(bad)[:_MOST_FAULTS] for fault in bad[k].faults)
-            )
-        return replace(rest, left_out=[*self.left_out, *(bad[number] for number in sorted(bad))])
+            raise InputError(*(fault for one in left_out[:_MOST_FAULTS] for fault in one.faults))
+        return replace(rest, left_out=[*self.left_out, *left_out])
 
     @cached_property
     def by_length(self) -> Sequence[ResolvedInputs]:
@@ -213,18 +192,15 @@ class Resolved:
 
         Raises InputError where inputs do not fit together.
         """
-        lengths: dict[int, list[Segment]] = {}
-        for segment in self.segments:
-            lengths.setdefault(len(segment.rows), []).append(segment)
-        return [self._inputs(segments) for segments in lengths.values()]
+        return [self._inputs(equal) for equal in by_length(self.segments)]
 
-    def _inputs(self, segments: Sequence[Segment]) -> ResolvedInputs:
-        rows, recorded = segments[0].rows, self.request.recorded
+    def _inputs(self, equal: EqualLength) -> ResolvedInputs:
+        segments, numbers, recorded = equal.segments, equal.numbers, self.request.recorded
+        rows, wrapped = segments[0].rows, self.request.wrap_dofs
         intervals = self.mode.intervals(len(rows), recorded)
-        numbers = np.concatenate([np.asarray(s.numbers, np.int64) for s in segments])
-        actions = stacked([self._actions(segment) for segment in segments])
-        times = [self.times[segment.set_number] for segment in segments]
-        dt, stamps, where = join_times(segments, times, (intervals, intervals + recorded))
+        arrays = [segment.array(segment.source.input) for segment in segments]
+        actions = stacked([unwrapped(array, wrapped) if wrapped else array for array in arrays])
+        dt, stamps, where = join_times(segments, (intervals, intervals + recorded))
         start, goal = self.start.of(numbers), self.goal.of(numbers)
         named = {"actions": actions.where, "dt": where, "times": where}
         inputs = Inputs(
@@ -240,47 +216,34 @@ class Resolved:
             names={**named, **start.names, **goal.names},
             row_numbers=None if len(segments) > 1 or isinstance(rows, range) else rows,
         )
-        return ResolvedInputs(segments, inputs, numbers)
-
-    def _actions(self, segment: Segment) -> Dataset:
-        array = segment.source.input
-        if not segment.whole:
-            array = array.select(segment.trajectories, segment.rows)
-        dofs = self.dofs[segment.set_number]
-        if dofs is not None:
-            array = pick_dofs(array, dofs)
-        return unwrapped(array, self.request.wrap_dofs) if self.request.wrap_dofs else array
+        return ResolvedInputs(segments, inputs)
 
 
-def join_times(
-    segments: Sequence[Segment], times: Sequence[Time], counts: Sequence[int]
-) -> tuple[Values, Values, str]:
+def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Values, Values, str]:
     """dt [], [h], [n, 1] or [n, h] or else stamps [T] or [n, T] of these segments, and their name.
 
     counts: how many steps there may be.
     """
-    first, where = times[0], times[0].where
-    same = all(time is first or time.uniform == first.uniform for time in times)
-    if segments[0].stamps is None and same and first.uniform is not None:
-        return *_one_step(first, segments[0], counts), where
-    pairs = zip(times, segments, strict=True)
-    tables = [_steps_or_stamps(time, segment) for time, segment in pairs]
+    first, step, where = segments[0], segments[0].time.uniform, segments[0].time.where
+    same = all(s.time is first.time or s.time.uniform == step for s in segments)
+    if first.stamps is None and same and step is not None:
+        return *_one_step(first, step, counts), where
+    tables = [_steps_or_stamps(segment) for segment in segments]
     stamped = all(of_stamps for _, of_stamps in tables)
     if len(tables) == 1:
         return (None, tables[0][0], where) if stamped else (tables[0][0], None, where)
-    rows = []
-    for (values, of_stamps), segment in zip(tables, segments, strict=True):
-        if of_stamps and not stamped:
-            values = np.diff(in_memory(values).astype("f8"))
-        rows.append((values, len(segment.trajectories)))
-    widths = {values.shape[-1] for values, _ in rows} - {1}
+    rows = [
+        np.diff(in_memory(values).astype("f8")) if of_stamps and not stamped else values
+        for values, of_stamps in tables
+    ]
+    widths = {values.shape[-1] for values in rows} - {1}
     if len(widths) > 1:
         hint = "--dt, --rate or --times for all, or run them one at a time"
         raise InputError(Fault("inputs with different steps", where, "as many in each", hint=hint))
-    width = max(widths, default=1)
+    shapes = [(len(segment.trajectories), max(widths, default=1)) for segment in segments]
     joined: Values = stacked([
-        values if values.shape == (n, width) else np.broadcast_to(in_memory(values), (n, width))
-        for values, n in rows
+        values if values.shape == shape else np.broadcast_to(in_memory(values), shape)
+        for values, shape in zip(rows, shapes, strict=True)
     ])  # fmt: skip
     joined = joined if joined.nbytes > EAGER_BYTES else joined.read()
     if stamped:
@@ -288,23 +251,20 @@ def join_times(
     return joined, None, "dt of the inputs"
 
 
-def _one_step(time: Time, segment: Segment, counts: Sequence[int]) -> tuple[Values, Values]:
+def _one_step(segment: Segment, step: float, counts: Sequence[int]) -> tuple[Values, Values]:
     """dt and no stamps; where it stands for steps or stamps that are too many or too few, these."""
-    assert time.uniform is not None
-    shape = time.select(segment.trajectories, len(segment.rows)).shape
-    if not shape or shape[-1] == 1 or shape[-1] - time.stamped in counts:
-        return np.asarray(time.uniform), None
-    if time.stamped:
-        return None, np.broadcast_to(time.uniform * np.arange(shape[-1]), shape)
-    return np.full(shape, time.uniform), None
+    shape, stamped = segment.own_time.shape, segment.time.stamped
+    if not shape or shape[-1] == 1 or shape[-1] - stamped in counts:
+        return np.asarray(step), None
+    steps = np.full(shape, step)
+    return (None, np.cumsum(steps, -1)) if stamped else (steps, None)
 
 
-def _steps_or_stamps(time: Time, segment: Segment) -> tuple[Values, bool]:
+def _steps_or_stamps(segment: Segment) -> tuple[Values, bool]:
     """Steps or stamps of a segment, [h] or [1 or n, h], and whether they are stamps."""
     if segment.stamps is not None:
         return segment.stamps[None], True
-    if time.uniform is not None:
-        return np.full((1, 1), time.uniform), False
-    if not segment.whole:
-        time = time.select(segment.trajectories, len(segment.rows))
+    if segment.time.uniform is not None:
+        return np.full((1, 1), segment.time.uniform), False
+    time = segment.own_time
     return (time.dt, False) if time.stamps is None else (time.stamps, True)

@@ -14,7 +14,7 @@ from trajcli.files.atomic_output import refuse_output
 from trajcli.files.limits import read_limits
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES, Variable
-from trajcli.jobs.rows import Arrays, Floats, Numbers, Rows, RowsRequest, write_rows
+from trajcli.jobs.rows import Arrays, Block, Floats, Rows, RowsRequest, write_rows
 from trajcli.retiming import Limit, retime
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
@@ -42,13 +42,13 @@ def run_retime(request: RetimeRequest) -> dict[str, Any]:
         factors = np.ones(len(rows.lengths))
         limited_by: Counter[str] = Counter()
 
-        def compute(block: Numbers) -> tuple[Floats, Arrays]:
-            values = {name: rows.read(name, block) for name in rows.names}
+        def compute(block: Block) -> tuple[Floats, Arrays]:
+            values = {name: block.read(name) for name in rows.names}
             retimed = retime(values, limits, slower_only=request.slower_only)
-            factors[block] = retimed.factor
+            factors[block.numbers] = retimed.factor
             limited_by.update(reason or "nothing" for reason in retimed.limited_by)
             arrays = {**values, **retimed.parts, "time_scale": retimed.factor}
-            return rows.times(block)[0] * retimed.factor[:, None], arrays
+            return block.times()[0] * retimed.factor[:, None], arrays
 
         stored = rows.first.file.attributes()
         stated = {name: value for name, value in stored.items() if name in _MODE_ATTRIBUTES}

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +27,9 @@ from trajcli.files.schema import Group, Schema, Variable, packed_schema, unequal
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.jobs.output_schema import set_names
+from trajcli.jobs.array_views import in_memory, stacked
 from trajcli.jobs.request import relative_texts, request_json
-from trajcli.jobs.row_selection import in_memory
+from trajcli.jobs.segments import EqualLength, Segment, by_length, segments_of, trajectory_names
 from trajcli.jobs.states import stored_state
 from trajcli.resampling import output_type, rounding_of
 
@@ -58,6 +59,74 @@ class RowsRequest:
     untrusted: bool = False
 
 
+class Part(EqualLength):
+    """The trajectories of one length, T, and the arrays of theirs that were read so far."""
+
+    @cached_property
+    def length(self) -> int:
+        """T."""
+        return len(self.segments[0].rows)
+
+    @cached_property
+    def _arrays(self) -> dict[Any, Dataset]:
+        return {}
+
+    def read(self, key: Any, at: Numbers, array_of: Callable[[Segment], Dataset]) -> Any:
+        """Of trajectories at [b] of these, what ``array_of`` their segments says: [b, ...]."""
+        if key not in self._arrays:
+            self._arrays[key] = stacked([array_of(segment) for segment in self.segments])
+        array, first, last = self._arrays[key], int(at[0]), int(at[-1]) + 1
+        if last - first > len(at):
+            array, first, last = array.select(at, range(array.shape[1])), 0, len(at)
+        return np.asarray(array.read_rows(first, last))
+
+
+class Block(NamedTuple):
+    """Trajectories that are read at once: some of one length."""
+
+    part: Part
+    at: Numbers
+
+    @property
+    def numbers(self) -> Numbers:
+        """Their numbers [b] in the run."""
+        return self.part.numbers[self.at]
+
+    def read(self, name: str) -> Any:
+        """The rows of an array [b, T, D]; raises InputError for NaN and Inf."""
+
+        def stored(segment: Segment) -> Dataset:
+            return segment.source.arrays[name]
+
+        values = self.part.read(name, self.at, lambda segment: segment.array(stored(segment)))
+        axes = ("trajectory", "step", "dof")
+        if nonfinite_fault(values, name, axes) is not None:
+            hint = "a curve through them does not exist: repair the input, or leave it out"
+            for k, one in zip(self.at, values, strict=True):
+                segment, number = self.part.place(int(k))
+                fault = nonfinite_fault(one[None], stored(segment).where, axes, number)
+                if fault:
+                    raise InputError(replace(fault, hint=hint))
+        return values
+
+    def times(self, acting: bool = False) -> tuple[Floats, float]:
+        """Times of the rows from 0 on, and how far they may be off because of their type.
+
+        [b, T], or [1, T] where all have the same. acting: T + 1 times of actions, from the first
+        step's beginning to the last one's end, where the files say them. Raises InputError for
+        times that do not go on.
+        """
+        segments = self.part.segments
+        count = self.part.length + (acting and all(_spans_steps(one) for one in segments))
+        steps = {segment.time.uniform for segment in segments}
+        step = steps.pop()
+        if step is not None and not steps:
+            return step * np.arange(float(count))[None], 0.0
+        times = self.part.read(count, self.at, lambda segment: _row_times(segment, count))
+        same = (times == times[:1]).all()
+        return times[:1] if same else times, max(_rounding(one.time) for one in segments)
+
+
 class Rows:
     """All trajectories of a request, numbered, and what their files say of them.
 
@@ -78,16 +147,18 @@ class Rows:
             raise InputError(Fault("inputs that have nothing in common", "SOURCE", found=listed))
         self.dofs = _dofs(self.sets)
         option = time_from_options(files, request.dt, request.rate, request.times)
-        self._times = [_time_of(one, option) for one in self.sets]
-        self._roundings = [_rounding(time) for time in self._times]
-        self._firsts = np.cumsum([0, *(one.shape[0] for one in self.sets)])
-        self.lengths: Numbers = np.concatenate(
-            [np.full(one.shape[0], one.shape[1]) if one.lengths is None else one.lengths
-             for one in self.sets]
-        )  # fmt: skip
+        times = [_time_of(one, option) for one in self.sets]
+        timed = zip(self.sets, times, strict=True)
+        self.segments = segments_of((one, time, None) for one, time in timed)
+        self._parts = [Part(equal.segments) for equal in by_length(self.segments)]
+        count = sum(one.shape[0] for one in self.sets)
+        self.lengths, self._part_of, self._at = np.empty((3, count), np.int64)
+        for k, part in enumerate(self._parts):
+            self.lengths[part.numbers], self._part_of[part.numbers] = part.length, k
+            self._at[part.numbers] = np.arange(len(part.numbers))
         self.source = _first_and_more([next(iter(self.first.arrays.values())).where,
                                        *self.sets[1:]])  # fmt: skip
-        self.dt_source = _first_and_more(list(dict.fromkeys(time.source for time in self._times)))
+        self.dt_source = _first_and_more(list(dict.fromkeys(time.source for time in times)))
 
     def states(self) -> dict[str, npt.NDArray[Any]]:
         """Start and goal states beside actions: one [D] for all, or [n, D].
@@ -112,79 +183,17 @@ class Rows:
                 states[f"{role}/{part}"] = rows if len(rows) == count else rows[0]
         return states
 
-    def trajectory_names(self) -> list[str]:
-        """What each trajectory is called as a group."""
-        paths = list(dict.fromkeys(os.fspath(one.file.path) for one in self.sets))
-        names: list[str] = []
-        for base, one in zip(set_names(self.sets, paths), self.sets, strict=True):
-            batch = one.shape[0]
-            single = one.single or (batch == 1 and len(self.sets) > 1)
-            names += [base] if single else [f"{base}/trajectory_{b}" for b in range(batch)]
-        return names
-
-    def blocks(self, numbers: Numbers) -> Iterator[tuple[int, Numbers]]:
-        """Trajectories of one length that are read at once, and the place of the first."""
-        for begin, end in _runs(np.diff(self.lengths[numbers]) != 0):
-            size = max(1, _BLOCK_ELEMENTS // int(self.lengths[numbers[begin]] * self.dofs))
-            for at in range(begin, end, size):
-                yield at, numbers[at : min(at + size, end)]
-
-    def read(self, name: str, numbers: Numbers) -> npt.NDArray[Any]:
-        """The rows of an array of trajectories of one length, [b, T, D].
-
-        Raises InputError for NaN and Inf.
-        """
-        parts = []
-        for k, begin, end in self._ranges(numbers):
-            stored = self.sets[k].arrays[name]
-            values = np.asarray(stored.read_rows(begin, end))[:, : self.lengths[numbers[0]]]
-            fault = nonfinite_fault(values, stored.where, ("trajectory", "step", "dof"), begin)
-            if fault:
-                hint = "a curve through them does not exist: repair the input, or leave it out"
-                raise InputError(replace(fault, hint=hint))
-            parts.append(values)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def times(self, numbers: Numbers, acting: bool = False) -> tuple[Floats, float]:
-        """Times of the rows of trajectories of one length from 0 on, and how far they may be off.
-
-        [b, T], or [1, T] where all have the same. acting: T + 1 times of actions, from the first
-        step's beginning to the last one's end, where the files say them. Raises InputError for
-        times that do not go on.
-        """
-        rows, ranges = int(self.lengths[numbers[0]]), list(self._ranges(numbers))
-        ends = int(acting and all(self._spans_steps(k) for k, _, _ in ranges))
-        steps = {self._times[k].uniform for k, _, _ in ranges}
-        step = steps.pop()
-        if step is not None and not steps:
-            return step * np.arange(float(rows + ends))[None], 0.0
-        lines = []
-        for k, begin, end in ranges:
-            time = self._times[k]
-            if self.sets[k].lengths is not None:
-                time = time.select(np.arange(begin, end), rows)
-                begin, end = 0, end - begin
-            if ends:
-                time = time.fitted(time.batch, rows + 1)
-            line = time.row_times(begin, end)
-            shape = (end - begin, rows + ends)
-            lines.append(line if len(ranges) == 1 else np.broadcast_to(line, shape))
-        return np.concatenate(lines), self._roundings[ranges[0][0]]
-
-    def _spans_steps(self, k: int) -> bool:
-        """Whether the times of a set say where the step of each of its actions begins and ends."""
-        time, (batch, count, _) = self._times[k], self.sets[k].shape
-        return self.sets[k].of_actions and time.fitted(batch, count + 1).fits
-
-    def _ranges(self, numbers: Numbers) -> Iterator[tuple[int, int, int]]:
-        """Trajectories that follow each other in a set: its number, begin, end."""
-        sets = np.searchsorted(self._firsts, numbers, "right") - 1
-        for begin, end in _runs((np.diff(numbers) != 1) | (np.diff(sets) != 0)):
-            first = int(numbers[begin] - self._firsts[sets[begin]])
-            yield int(sets[begin]), first, first + end - begin
+    def blocks(self, numbers: Numbers) -> Iterator[tuple[int, Block]]:
+        """These trajectories as they are read at once, and how many come before them."""
+        changes = np.flatnonzero(np.diff(self._part_of[numbers])) + 1
+        for begin, end in pairwise([0, *changes.tolist(), len(numbers)]):
+            part = self._parts[self._part_of[numbers[begin]]]
+            size = max(1, _BLOCK_ELEMENTS // (part.length * self.dofs))
+            for first in range(begin, end, size):
+                yield first, Block(part, self._at[numbers[first : min(first + size, end)]])
 
 
-Compute = Callable[[Numbers], tuple[Floats, Arrays]]
+Compute = Callable[[Block], tuple[Floats, Arrays]]
 """Times [b or 1, T'] and arrays of a block of trajectories; [b, T', D], or [b] of one number."""
 
 
@@ -212,7 +221,8 @@ def write_rows(
     schema = _schema(rows, int(counts.max()), stated, more, step)
     by_length = [np.flatnonzero(counts == n) for n in dict.fromkeys(counts.tolist())]
     if len(by_length) > 1 or len(rows.sets) > 1:
-        names = rows.trajectory_names()
+        paths = (os.fspath(one.file.path) for one in rows.sets)
+        names = list(trajectory_names(rows.segments, rows.sets, paths).values())
         schema = replace(schema, trajectory_names=names)
     if len(by_length) > 1:
         groups = [Group(int(counts[n[0]]), [names[i] for i in n], n) for n in by_length]
@@ -223,7 +233,7 @@ def write_rows(
                 times, arrays = compute(block)
                 for name, values in arrays.items():
                     output.write(name, begin, values, group)
-                output.write_time(begin, len(block), times, group)
+                output.write_time(begin, len(block.at), times, group)
         output.finish()
     return {
         "out": str(request.out),
@@ -317,15 +327,28 @@ def _time_of(one: TrajectorySet, option: Time | None) -> Time:
     return time
 
 
+def _row_times(segment: Segment, count: int) -> Dataset:
+    """The times [n, count] of a segment's rows, or of one time more than rows."""
+    time, shape = segment.own_time, (len(segment.trajectories), count)
+    if count > len(segment.rows):
+        time = time.fitted(time.batch, count)
+
+    def read_rows(begin: int, end: int) -> Floats:
+        return np.broadcast_to(time.row_times(begin, end), (end - begin, count))
+
+    return Dataset(time.where, shape, np.dtype("f8"), read_rows)
+
+
+def _spans_steps(segment: Segment) -> bool:
+    """Whether times say where the step of each action begins and ends."""
+    (batch, count, _), time = segment.source.shape, segment.time
+    return segment.source.of_actions and time.fitted(batch, count + 1).fits
+
+
 def _rounding(time: Time) -> float:
     """How far time stamps may be off because of their type."""
     stamps = time.stamps.read_rows(0, 1) if isinstance(time.stamps, Dataset) else time.stamps
     return 0.0 if stamps is None else rounding_of(np.nan_to_num(stamps))
-
-
-def _runs(changes: npt.NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
-    """Begin and end of what lies between changes from one item to the next."""
-    return pairwise([0, *(np.flatnonzero(changes) + 1).tolist(), len(changes) + 1])
 
 
 def _first_and_more(names: Sequence[Any]) -> str:

@@ -16,8 +16,8 @@ from trajcli.files.reader import Files, TrajectorySet
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES
+from trajcli.jobs.array_views import Values, in_memory, pick_dofs, rows_by_number, stacked
 from trajcli.jobs.request import parse_floats
-from trajcli.jobs.row_selection import Values, in_memory, pick_dofs, rows_by_number, stacked
 
 _MOST_FAULTS = 5
 
@@ -49,9 +49,9 @@ class StateValues:
         """What does not fit so many trajectories."""
         if self.index is not None:
             where, shape = self.names[f"{role}_index"], self.index.shape
-            found = f"{self.index.dtype} {describe(shape)}"
-            what = "wrong shape or type"
-            return [] if shape == (count,) else [Fault(what, where, f"integers [{count}]", found)]
+            stored, expected = f"{self.index.dtype} {describe(shape)}", f"integers [{count}]"
+            fault = Fault("wrong shape or type", where, expected, stored)
+            return [] if shape == (count,) else [fault]
         what, expected = f"{role} states and trajectories differ in number (B)", "or one for all"
         hint = f"a {role} index [B] says which of the states each trajectory uses"
         return [
@@ -110,12 +110,12 @@ def state_from_option(files: Files, role: str, text: str, dofs: int) -> StateVal
 def stored_state(role: str, one: TrajectorySet) -> StateValues:
     """The state beside the trajectories of a set, and its index; else the one that a layout
     recorded."""
-    position = one.companion(f"{role}/position", f"{role}_position")
+    stored = {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[:1]}
+    position = stored["position"]
     if position is None:
         return _recorded_state(one) if role == "start" else NO_STATE
-    more = {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
-    source = position.where.removesuffix("/position")
-    state = _state(role, {"position": position, **more}, source)
+    stored |= {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
+    state = _state(role, stored, position.where.removesuffix("/position"))
     index = one.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
@@ -124,12 +124,11 @@ def _state(role: str, stored: Mapping[str, Dataset | None], source: str) -> Stat
     """The state that is stored so; raises InputError for what is not [D] or [S, D]."""
     present = {part: values for part, values in stored.items() if values is not None}
     for values in present.values():
-        if values.ndim not in (1, 2):
-            what, found = "wrong number of dimensions", describe(values.shape)
-            raise InputError(Fault(what, values.where, "[B, D] or [D]", found))
-    parts = {part: _loaded(values.require_numeric()) for part, values in present.items()}
+        if values.require_numeric().ndim not in (1, 2):
+            what, shape = "wrong number of dimensions", describe(values.shape)
+            raise InputError(Fault(what, values.where, "[B, D] or [D]", shape))
     names = {f"{role}/{part}": values.where for part, values in present.items()}
-    return StateValues(parts, names, source)
+    return StateValues({part: _loaded(values) for part, values in present.items()}, names, source)
 
 
 def _loaded(stored: Dataset) -> Values:
@@ -144,17 +143,17 @@ def _recorded_state(one: TrajectorySet) -> StateValues:
     if one.layout is None or one.member is None or not one.commands:
         return NO_STATE
     for pair in one.layout.start:
-        parts: dict[str, Values] = {}
-        names: dict[str, str] = {}
-        for part, name in zip(("position", "velocity"), pair, strict=True):
-            stored = one.layout.array(one.member, [name])
-            if stored is None or stored.shape[1:] != (one.shape[2],) or not stored.shape[0]:
+        stored = [one.layout.array(one.member, [name]) for name in pair]
+        parts: dict[str, Dataset] = {}
+        for part, array in zip(("position", "velocity"), stored, strict=True):
+            if array is None or array.shape[1:] != (one.shape[2],) or not array.shape[0]:
                 break
-            parts[part] = stored.require_numeric().read_rows(0, 1)
-            names[f"start/{part}"] = stored.where
+            parts[part] = array.require_numeric()
         if parts:
+            values = {part: array.read_rows(0, 1) for part, array in parts.items()}
+            names = {f"start/{part}": array.where for part, array in parts.items()}
             read = ", ".join(pair[: len(parts)])
-            return StateValues(parts, names, f"{one.file.path}: {RECORDED_ROW} {read}")
+            return StateValues(values, names, f"{one.file.path}: {RECORDED_ROW} {read}")
     return NO_STATE
 
 

@@ -1,54 +1,23 @@
-"""Which trajectories, rows and dofs of a file's arrays are computed: views that read on demand."""
+"""Arrays, in memory or in a file, seen another way: some rows or dofs of them, or several as one.
+
+What lies in a file is read when it is needed, block by block.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.files.arrays import Dataset, Numbers
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.arrays import Dataset
 
 Values = Any
 """numpy.ndarray, or a Dataset that is read block by block."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Trajectories of equal length from one set, and which of their rows are used.
-
-    trajectories: their numbers in the set. numbers: their numbers in the run. rows: the rows of
-    each. stamps: time stamps [length] of these rows, where rows were selected by them. suffix:
-    "/segment_2" where a recording was split.
-    """
-
-    source: TrajectorySet
-    set_number: int
-    trajectories: Numbers
-    numbers: Numbers
-    rows: Numbers
-    stamps: npt.NDArray[Any] | None = None
-    suffix: str = ""
-
-    @property
-    def whole(self) -> bool:
-        """Whether these are all trajectories of the set with all their rows."""
-        if isinstance(self.trajectories, np.ndarray) or isinstance(self.rows, np.ndarray):
-            return False
-        batch, rows, _ = self.source.shape
-        return self.trajectories == range(batch) and self.rows == range(rows)
-
-    def chosen(self, wanted: npt.NDArray[np.bool_]) -> Segment:
-        """Those of its trajectories that are wanted, booleans [n]."""
-        if wanted.all():
-            return self
-        trajectories, numbers = np.asarray(self.trajectories), np.asarray(self.numbers)
-        return replace(self, trajectories=trajectories[wanted], numbers=numbers[wanted])
 
 
 def rows_by_number(values: Values, numbers: Any) -> Values:
