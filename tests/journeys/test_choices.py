@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -66,13 +62,3 @@ def test_many_faults_are_ten_and_how_many_more(trajcli, folder, capfd):
     assert printed.err.startswith("25 errors: file 0: broken\n")
     assert printed.err.endswith("\nand 15 more, which --json lists\n")
     assert len(json.loads(printed.out)["error"]["faults"]) == 25
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_json_that_stdout_has_no_room_for_is_an_error(folder):
-    line = f'"{sys.executable}" -m trajcli modes --json > /dev/full'
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    run = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True)
-    assert run.returncode == 2
-    assert "the JSON document is lost" in run.stderr
-    assert "No space left" in run.stderr

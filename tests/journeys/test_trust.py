@@ -77,6 +77,35 @@ def test_streams_that_cannot_be_written_do_not_stop_a_run(folder, streams):
     assert "Traceback" not in run.stderr
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize(
+    ("line", "full", "gone"),
+    [
+        ("--help", 2, 0),
+        ("inspect start.npy --full --rows all", 0, 0),
+        ("diff start.npy actions.npy", 1, 1),
+        ("check actions.npy --json", 2, 0),
+        ("modes", 0, 0),
+        ("inspect none.h5", 2, 2),
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_the_exit_code_without_room_on_stdout_and_without_stdout(
+    folder, line, full, gone, unbuffered
+):
+    """Help and a JSON document that are lost are exit 2; other text is a warning."""
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "LC_ALL": "C"}  # and no HOME
+    env["PYTHONUNBUFFERED"] = unbuffered
+    for stream, code in ((">/dev/full", full), (">&-", gone), ("| true", gone)):
+        command = f'"{sys.executable}" -m trajcli {line} {stream}; exit ${{PIPESTATUS[0]}}'
+        run = subprocess.run(["bash", "-c", command], env=env, capture_output=True, text=True)
+        assert run.returncode == code, (stream, run.stderr)
+        assert "Traceback" not in run.stderr
+        assert "a bug" not in run.stderr
+        if stream == ">/dev/full" and line != "inspect none.h5":
+            assert "No space left" in run.stderr
+
+
 def test_a_stored_start_index_belongs_to_the_states_stored_with_it(trajcli, folder):
     start = np.array([[10.0], [20.0], [30.0]])
     for name in ("a", "b"):

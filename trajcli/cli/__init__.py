@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from trajcli.cli.app import make_app
     from trajcli.cli.console import Console
-    from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
+    from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
 
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
@@ -42,6 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failure = error
     except (KeyboardInterrupt, Abort):
         failure = Stopped(Fault("stopped by SIGINT", hint="run the same command again"))
+    except SystemExit:
+        if "_TRAJCLI_COMPLETE" in os.environ:
+            raise
+        return 0  # Typer's way to leave where the reader of the help has gone
+    except OSError as error:
+        if debug:
+            raise
+        reason = error.strerror or str(error)
+        failure = OutputError(Fault(reason, os.fsdecode(error.filename or "the system")))
     except MemoryError:
         hint = "less at once (integrate: a smaller --memory), or a machine with more memory"
         failure = UsageError(Fault("out of memory", hint=hint))

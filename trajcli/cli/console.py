@@ -7,6 +7,7 @@ characters are written out here, and nowhere else.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -39,14 +40,14 @@ class Console:
     def say(self, *lines: str) -> None:
         """Lines for people."""
         if not self.quiet:
-            _print(self._text, *lines)
+            self._put(_lines(*lines))
 
     def warn(self, *lines: str) -> None:
         """Lines that matter also with --quiet: the first, and how many more there are."""
-        for line in lines[:MOST_LISTED]:
-            _print("stderr", f"warning: {line}")
+        shown = [f"warning: {line}" for line in lines[:MOST_LISTED]]
         if len(lines) > MOST_LISTED:
-            _print("stderr", f"warning: and {len(lines) - MOST_LISTED} more, which --json lists")
+            shown.append(f"warning: and {len(lines) - MOST_LISTED} more, which --json lists")
+        _write("stderr", _lines(*shown))
 
     def document(self, value: Any) -> None:
         """The one JSON document of a run; NaN and Inf become null.
@@ -55,20 +56,33 @@ class Console:
         """
         if not self.as_json:
             return
-        error = _print("stdout", json.dumps(_plain(value), allow_nan=False))
+        error = _write("stdout", _lines(json.dumps(_plain(value), allow_nan=False)))
         if error is not None:
             raise OutputError(Fault("the JSON document is lost", "stdout", found=error))
 
     @cached_property
     def rich(self) -> Any:
-        """A Rich console on the stream for people. What is piped is not folded at 80 columns."""
+        """A Rich console as for the stream for people, which writes into a buffer instead.
+
+        What is piped is not folded at 80 columns.
+        """
         from rich.console import Console as RichConsole
 
         stream = getattr(sys, self._text)
-        width = None if stream is not None and stream.isatty() else PIPE_WIDTH
-        colours: Any = None if os.environ.get("NO_COLOR") else "auto"  # else Rich writes bold
-        return RichConsole(file=stream, highlight=False, markup=False, emoji=False, width=width,
-                           color_system=colours)  # fmt: skip
+        terminal = stream is not None and stream.isatty()
+
+        class Buffer(io.StringIO):
+            encoding = getattr(stream, "encoding", None) or "utf-8"
+
+        return RichConsole(
+            file=Buffer(),
+            force_terminal=terminal or None,
+            width=None if terminal else PIPE_WIDTH,
+            color_system=None if os.environ.get("NO_COLOR") else "auto",  # else Rich writes bold
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
 
     def show(self, renderable: Any) -> None:
         """A Rich table, text or figure for people."""
@@ -80,7 +94,12 @@ class Console:
         with self.rich.capture() as capture:
             self.rich.print(Segments(parts), end="")
         lines = capture.get().removesuffix("\n").split("\n")
-        _write(self._text, "\n".join(line.rstrip(" ") for line in lines) + "\n")
+        self._put("\n".join(line.rstrip(" ") for line in lines) + "\n")
+
+    def _put(self, text: str) -> None:
+        error = _write(self._text, text)
+        if error is not None and not self.as_json:
+            self.warn(f"stdout: {error}; what is not there by now is lost")
 
     def fail(self, error: TrajcliError) -> int:
         """Report an error; returns its exit code."""
@@ -92,7 +111,7 @@ class Console:
         if len(faults) > MOST_LISTED:
             more.append(f"and {len(faults) - MOST_LISTED} more, which --json lists")
         many = f"{len(faults)} errors" if len(faults) > 1 else "error"
-        _print("stderr", f"{many}: {first}", *more)
+        _write("stderr", _lines(f"{many}: {first}", *more))
         return error.exit_code
 
 
@@ -125,7 +144,7 @@ class Progress:
         elif now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             percent = int(100 * done / max(total, 1))
-            _print("stderr", f"{int(done)} of {total} {self._what} ({percent} %)")
+            _write("stderr", _lines(f"{int(done)} of {total} {self._what} ({percent} %)"))
 
     def _make_bar(self, total: int) -> Any:
         from rich.console import Console as RichConsole
@@ -168,12 +187,12 @@ def visible(text: str) -> str:
     return text.translate(_HIDDEN)
 
 
-def _print(stream: str, *lines: str) -> str | None:
-    """Print lines at once, as other processes may write to the same file; see :func:`_write`.
+def _lines(*lines: str) -> str:
+    """Lines to write at once, as other processes may write to the same file.
 
-    A line end within a line, which is one in a name, is written out.
+    Line ends within a line, which are those of names, are written out, too.
     """
-    return _write(stream, "\n".join(visible(line).replace("\n", "\\n") for line in lines) + "\n")
+    return "".join(visible(line).replace("\n", "\\n") + "\n" for line in lines)
 
 
 def _write(stream: str, text: str) -> str | None:

@@ -1,0 +1,132 @@
+"""Names in files and on the command line never steer the terminal, whatever the command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import unicodedata
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+EVIL = "\x1b]0;owned\x07\x9b31m\u202e\u200e\u200f\u061c\u2066[/bold][link=x]\nerror: forged\x7f"
+"""Terminal sequences, directions of writing, markup of tables, a line of its own."""
+
+
+def sanitary(text: str) -> bool:
+    """Whether text has line ends and visible characters only."""
+    allowed = "\n\u2800"
+    return all(
+        c in allowed or unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp") for c in text
+    )
+
+
+def make_files() -> None:
+    """Files in which all that has a name or a text has this one."""
+    name = f"q{EVIL}"
+    joints = [f"{EVIL}{k}" for k in range(2)]
+    rows = np.random.default_rng(0).random((2, 6, 2))
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = rows
+        file["start/position"] = np.zeros(2)
+        file["dt"] = 0.1
+        file["broken"] = h5py.SoftLink(f"/gone{EVIL}")
+        file["outside"] = h5py.ExternalLink(f"gone{EVIL}.h5", f"/x{EVIL}")
+        file[name] = rows
+        file[f"group{EVIL}/position"] = file[f"group{EVIL}/velocity"] = rows
+        for values in (file["actions"], file[name], *file[f"group{EVIL}"].values()):
+            values.attrs["joint_names"] = joints
+            values.attrs["units"] = f"rad{EVIL}"
+            values.attrs["dt"] = 0.1
+        file.attrs["joint_names"] = joints
+        file.attrs["source"] = EVIL
+        file.attrs[f"attribute{EVIL}"] = EVIL
+        file.attrs["mode"] = EVIL
+    with h5py.File("demos.hdf5", "w") as file:
+        for k in range(2):
+            demo = file.create_group(f"data/demo_{k}{EVIL}")
+            demo["actions"], demo["obs/joint_pos"] = rows[k], rows[k]
+        file["data"].attrs["env_args"] = json.dumps({"env_name": EVIL, "env_kwargs": {}})
+        file["mask/train"] = [f"demo_0{EVIL}".encode()]
+    np.savez("in.npz", **{"actions": rows, name.replace("/", "|"): rows, "dt": 0.1})
+    limits = f"joint_names = {json.dumps(joints)}\n[velocity]\nupper = [1.0, 1.0]"
+    Path("limits.toml").write_text(limits)
+    Path("evil.toml").write_text(f"{json.dumps(EVIL)} = 3")
+    os.makedirs("folder/meta")
+    np.save(f"folder/{name.replace('/', '|')}.npy", rows)
+    Path("folder/trajcli.json").write_text(json.dumps({"attributes": {EVIL: EVIL}, "dof": joints}))
+    Path("folder/meta/info.json").write_text(json.dumps({EVIL: EVIL, "codebase_version": EVIL}))
+    copy = f"copy{EVIL}.h5".replace("/", "|")
+    Path(copy).write_bytes(Path("in.h5").read_bytes())
+
+
+COPY = f"copy{EVIL}.h5".replace("/", "|")
+DATASET = f"in.h5:q{EVIL}"
+LINES = [
+    [*line, *source]
+    for line in (
+        ["integrate", "-o", "out.h5", "--start", "zero", "--dt", "0.1"],
+        ["integrate", "-o", f"out{EVIL}.h5".replace("/", "|"), "--start", "zero"],
+        ["integrate", "-o", "out.h5", "--start", f"in.h5:start{EVIL}"],
+        ["integrate", "-o", "out.h5", "--start", "zero", "--dt", f"in.h5:dt{EVIL}"],
+        ["integrate", "-o", "out.h5", "--start", "zero", "--dofs", EVIL, "--joints", EVIL],
+        ["integrate", "-o", "out.h5", "--start", "zero", "--units", EVIL],
+        ["integrate", "-o", "out.h5", "--start", "first", "--mode", "central", "--dt", "0.1"],
+        ["integrate", "-o", "out.h5", "--mode", EVIL],
+        ["integrate", "-o", "out.h5", "--filter-key", EVIL],
+        ["integrate", "-o", "out.h5", f"--{EVIL}"],
+        ["inspect"],
+        ["inspect", "--full", "--rows", "0:2"],
+        ["inspect", "--dof", EVIL],
+        ["check"],
+        ["check", "-v", "--limits", "limits.toml"],
+        ["check", "--limits", "evil.toml"],
+        ["check", "--velocity-of", f"q{EVIL}"],
+        ["check", "--recompute"],
+        ["diff", "in.h5"],
+        ["diff", "-v", DATASET],
+        ["plot", "-o", "fig.svg", "--title", EVIL],
+        ["plot", "-o", "fig.png", "--histogram"],
+        ["export", "-o", "out.csv", "--index", "0"],
+        ["export", "-o", "out.npz"],
+        ["resample", "-o", "out.h5", "--to", "20"],
+        ["retime", "-o", "out.h5", "--limits", "limits.toml"],
+        ["status"],
+        ["merge"],
+    )
+    for source in (["in.h5"], [DATASET], [f"in.h5:no{EVIL}"], [f"in.h5:group{EVIL}"], ["in.npz"],
+                   [f"in.npz:q{EVIL}"], ["folder"], [COPY], ["demos.hdf5"], [f"none{EVIL}.h5"],
+                   [f"in.h5:{EVIL}[9:8]"], ["in.h5:broken"], ["in.h5:outside"])
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("names")
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        make_files()
+    finally:
+        os.chdir(before)
+    return folder
+
+
+@pytest.mark.parametrize("command", sorted({line[0] for line in LINES}))
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_no_name_steers_the_terminal(trajcli, files, monkeypatch, command):
+    monkeypatch.chdir(files)
+    codes = set()
+    for line in (line for line in LINES if line[0] == command):
+        overwrite = "-o" in line and command != "merge"
+        result = trajcli(line[0], *line[1:], *["--overwrite"] * overwrite)
+        shown = f"{line}\n{result.out}\n{result.err}"
+        codes.add(result.code)
+        assert result.code in (0, 1, 2), shown
+        assert "Traceback" not in result.err, shown
+        assert sanitary(result.out + result.err), repr(shown)
+        assert not re.search("^error: forged", result.err, re.MULTILINE), shown
+    assert codes & {0, 1} or command in ("status", "merge"), codes
