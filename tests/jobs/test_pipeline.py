@@ -27,7 +27,7 @@ from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 from trajcli.kernels import cuda
 from trajcli.kernels.choose import Choice, Work, choose
-from trajcli.kernels.device import Lost, NoRoom
+from trajcli.kernels.device import DeviceLost, DeviceOutOfMemory
 
 BATCH, HORIZON, DOFS = 23, 150, 3
 
@@ -200,7 +200,7 @@ def test_the_pipeline_writes_the_same_bytes(request_, use, options):
 def test_where_memory_is_short_blocks_are_halved_and_the_run_goes_on(request_, use, what, number):
     asked = replace(request_, mode="jerk", dt="all.npy")
     want = bytes_of(asked)
-    use({(what, number): NoRoom("out of memory")})
+    use({(what, number): DeviceOutOfMemory("out of memory")})
     report = run(asked)
     assert asked.out.read_bytes() == want
     assert report["notes"] == ["blocks were halved: memory on cpu:0 was short"]
@@ -214,7 +214,7 @@ def test_blocks_are_halved_as_often_as_needed(request_, use):
 
     def memory(count: int) -> Any:
         if count > room:
-            raise NoRoom("out of memory")
+            raise DeviceOutOfMemory("out of memory")
         return device.pinned(count)
 
     device.memory = memory  # type: ignore[method-assign]
@@ -227,7 +227,7 @@ def test_no_room_for_the_smallest_block_is_one_message(request_, use):
     device = use()
 
     def memory(count: int) -> Any:
-        raise NoRoom("CUDA out of memory, 3 bytes free")
+        raise DeviceOutOfMemory("CUDA out of memory, 3 bytes free")
 
     device.memory = memory  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="3 bytes free"):
@@ -241,7 +241,7 @@ def test_a_device_lost_on_the_way_leaves_a_run_to_resume(request_, use, number, 
     want = bytes_of(asked)
     kept: list[pipeline.Slot] = []
     monkeypatch.setattr(pipeline, "_lost", kept)
-    use({("work", number): Lost("unspecified launch failure")})
+    use({("work", number): DeviceLost("unspecified launch failure")})
     with pytest.raises(Stopped, match=r"loss of cpu:0 .*failure(?s:.*)--resume") as stopped:
         run(asked)
     assert stopped.value.exit_code == 75
@@ -348,10 +348,13 @@ def test_where_triton_cannot_be_had_torch_is_taken_and_why_is_said(
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), NoRoom),
-        (RuntimeError("CUDA error: out of memory\nmore"), NoRoom),
-        (RuntimeError("CUDA error: unspecified launch failure\nmore"), Lost),
-        (RuntimeError("CUDA error: uncorrectable ECC error encountered\nmore"), Lost),
+        (
+            torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+            DeviceOutOfMemory,
+        ),
+        (RuntimeError("CUDA error: out of memory\nmore"), DeviceOutOfMemory),
+        (RuntimeError("CUDA error: unspecified launch failure\nmore"), DeviceLost),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered\nmore"), DeviceLost),
         (RuntimeError("CUDA error: invalid configuration argument"), RuntimeError),
         (RuntimeError("shapes differ"), RuntimeError),
         (ValueError("CUDA"), ValueError),
@@ -373,7 +376,7 @@ def test_gradients_that_do_not_fit_are_computed_in_smaller_blocks(request_, monk
 
     def cramped(inputs: Any, *more: Any) -> Any:
         if len(inputs.actions) > 6:
-            raise NoRoom("out of memory")
+            raise DeviceOutOfMemory("out of memory")
         return plain(inputs, *more)
 
     monkeypatch.setattr(adjoint, "pull_back", cramped)

@@ -55,8 +55,8 @@ def _facts() -> dict[str, Any]:
         import torch
 
         for index in range(count):
-            found = torch.cuda.get_device_properties(index)
-            what = f"{found.name}, {found.total_memory / 1e9:.0f} GB; {preferred(f'cuda:{index}')}"
+            properties = torch.cuda.get_device_properties(index)
+            what = f"{properties.name}, {properties.total_memory / 1e9:.0f} GB; {preferred(f'cuda:{index}')}"
             devices.append({"name": f"cuda:{index}", "what": what})
     absent = absent_backends()
     backends = [

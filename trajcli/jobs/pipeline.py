@@ -17,7 +17,7 @@ import numpy as np
 
 from trajcli.jobs.block import Block
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.device import Device, Lost, NoRoom
+from trajcli.kernels.device import Device, DeviceLost, DeviceOutOfMemory
 from trajcli.kernels.program import Operands
 from trajcli.modes import PARTS
 
@@ -59,17 +59,17 @@ def pipelined(
                 yield finished()
         while busy:
             yield finished()
-    except Lost:
+    except DeviceLost:
         _lost.extend(slots)
         raise
     finally:  # memory that is in use must not go to anybody else
         for slot in slots:
-            with suppress(NoRoom, Lost):
+            with suppress(DeviceOutOfMemory, DeviceLost):
                 slot.stream.wait()
         slots.clear()
         free.clear()
         busy.clear()
-        with suppress(NoRoom, Lost):
+        with suppress(DeviceOutOfMemory, DeviceLost):
             device.release()
 
 

@@ -20,7 +20,7 @@ from trajcli.jobs.interruptions import Sizes, guarded, signals
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint, identity
-from trajcli.kernels.device import Lost, NoRoom
+from trajcli.kernels.device import DeviceLost, DeviceOutOfMemory
 from trajcli.modes import PARTS
 
 Progress = Callable[[int, int], None]
@@ -111,12 +111,12 @@ class Execution:
             try:
                 self._compute_blocks()
                 break
-            except NoRoom as short:
+            except DeviceOutOfMemory as short:
                 smaller = self.plan.halved()
                 if smaller is None:
                     raise self._no_room(short) from None
                 self.plan, self.halved = smaller, self.halved + 1
-            except Lost as lost:
+            except DeviceLost as lost:
                 reason = f"the loss of {self.plan.choice.device} ({lost})"
                 raise self._stopped(reason) from None
         for name, row, array in gradient.finish() if gradient else ():
@@ -164,7 +164,7 @@ class Execution:
         hint = "run the same command again" + ("" if plan.request.shard else " with --resume")
         return Stopped(Fault(f"stopped by {reason}", found=found, hint=hint))
 
-    def _no_room(self, short: NoRoom) -> TrajcliError:
+    def _no_room(self, short: DeviceOutOfMemory) -> TrajcliError:
         """The end of a run whose smallest blocks do not fit a device."""
         device = self.plan.choice.device
         if self.done:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
-from trajcli.kernels.device import Lost, NoRoom
+from trajcli.kernels.device import DeviceLost, DeviceOutOfMemory
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap")
 """Nodes of a driver: on servers, on Linux inside Windows, on boards with a built-in device."""
@@ -143,19 +143,19 @@ _LOST = (
 
 @contextmanager
 def judged() -> Iterator[None]:
-    """Raise CUDA errors within as NoRoom or Lost where they are such."""
+    """Raise CUDA errors within as DeviceOutOfMemory or DeviceLost where they are such."""
     import torch
 
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        raise NoRoom(_first_line(error)) from None
+        raise DeviceOutOfMemory(_first_line(error)) from None
     except RuntimeError as error:
         text = str(error)
         if "out of memory" in text:
-            raise NoRoom(_first_line(error)) from None
+            raise DeviceOutOfMemory(_first_line(error)) from None
         if any(words in text for words in _LOST):
-            raise Lost(_first_line(error)) from None
+            raise DeviceLost(_first_line(error)) from None
         raise
 
 

@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 
-class NoRoom(Exception):
+class DeviceOutOfMemory(Exception):
     """Memory on the device, or pinned memory of the host, does not suffice."""
 
 
-class Lost(Exception):
+class DeviceLost(Exception):
     """The device failed during its work and cannot be used any more."""
 
 
@@ -24,12 +24,12 @@ class Stream(Protocol):
     def do(self, work: Callable[[], None]) -> None:
         """Run ``work`` after all earlier work; may return before it is done.
 
-        work launches operations of torch and does not wait for them. Raises NoRoom and Lost,
+        work launches operations of torch and does not wait for them. Raises DeviceOutOfMemory and DeviceLost,
         here or from ``wait``.
         """
 
     def wait(self) -> None:
-        """Return when all work is done. Raises NoRoom and Lost for what went wrong."""
+        """Return when all work is done. Raises DeviceOutOfMemory and DeviceLost for what went wrong."""
 
 
 class Device(Protocol):
@@ -40,11 +40,11 @@ class Device(Protocol):
     def pinned(self, count: int) -> Any:
         """Page-locked memory of the host, which the device copies from and to: uint8 [count].
 
-        Raises NoRoom.
+        Raises DeviceOutOfMemory.
         """
 
     def memory(self, count: int) -> Any:
-        """Memory of the device, a tensor uint8 [count]. Raises NoRoom and Lost."""
+        """Memory of the device, a tensor uint8 [count]. Raises DeviceOutOfMemory and DeviceLost."""
 
     def stream(self) -> Stream:
         """A new stream."""
@@ -53,4 +53,4 @@ class Device(Protocol):
         """Free memory that nothing refers to any more."""
 
     def errors(self) -> AbstractContextManager[None]:
-        """Raise the device's errors within as NoRoom or Lost."""
+        """Raise the device's errors within as DeviceOutOfMemory or DeviceLost."""
