@@ -78,18 +78,18 @@ def guard() -> Iterator[None]:
     """
     library = _library()[0]
     main = threading.current_thread() is threading.main_thread()
-    up = main and library is not None and library.trajcli_guard_up() == 0
+    up = main and library is not None and library.trajcli_guard(1) == 0
     try:
         yield
     finally:
         if up:
-            library.trajcli_guard_down()
+            library.trajcli_guard(0)
 
 
 def pages_lost() -> bool:
     """Whether the guard has had such pages."""
     library = _library()[0]
-    return library is not None and bool(library.trajcli_guard_lost())
+    return library is not None and bool(library.trajcli_pages_lost())
 
 
 class Call:
@@ -199,7 +199,7 @@ def _contiguous(arrays: Sequence[Any]) -> Iterator[list[Any]]:
     """The arrays, but for those that lie otherwise: contiguous ones that are copied to them."""
     places = list(arrays)
     for i, array in enumerate(arrays):
-        if isinstance(array, np.ndarray) and not array.flags.c_contiguous:
+        if isinstance(array, np.ndarray) and not array.flags.carray:
             places[i] = np.empty(array.shape, array.dtype)
         elif hasattr(array, "is_contiguous") and not array.is_contiguous():
             places[i] = array.contiguous()
