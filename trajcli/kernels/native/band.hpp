@@ -246,196 +246,157 @@ void for_parts(const Job& job, Address table, Int point, const double* dt, Use u
 }
 
 template <class Out>
-class Band {
-public:
-    static constexpr bool BACKWARDS = false;
-
-    Band(Run& run, const Tiling& tiling)
-        : writer(run, tiling, 4, BACKWARDS),
-          job_(run.job),
-          points_(job_),
-          // those of the windows of a tile's rows, clipped ones included
-          most_points_(std::min(tiling.rows / job_.window_steps + 2 + job_.width, points_.count)),
-          gaps_(run, tiling, most_points_),
-          step_(run, tiling, 1),
-          start_(run, tiling, job_.start, job_.start_index),
-          goal_(run, tiling, job_.goal, job_.goal_index),
-          actions_(run, tiling, job_.actions, most_points_),
-          window_(most_points_ * tiling.lanes) {}
-
-    void operator()(const Tile& tile) {
-        const bool starts = job_.start_row && tile.row == 0;
-        const Int row = starts ? 0 : tile.row - job_.start_row, rows = tile.rows - starts;
-        const Int from = rows > 0 ? first_point(job_, row) : 0;
-        const Int end = rows > 0 ? first_point(job_, row + rows - 1) + job_.width : 0;
-        step_.read_rows(tile, 0, 1);
-        const double* dt = step_.rows(tile).at;
-        place_points(tile, from, end, dt);
-        if (!job_.table) gaps_.read_rows(tile, from - gap_lead(job_), end - from - 1);
-        const Rows<const double> points = {window_.at, tile.lanes};
-        Rows<Out> out[4];
-        writer.place(tile, out, starts ? start_.at(tile) : nullptr, start_.pitch);
-        for_strips(tile.lanes, [&](Int column) {
-            with_rule(job_, dt, gaps_.rows(tile), column, [&](const auto& rule) {
-                band_strip(job_, rule, row, rows, points, out, column);
-            });
-        });
-        writer.write(tile);
-    }
-
-    Writer<Out> writer;
-
-private:
-    // Points [from, end) of a tile's trajectories.
-    void place_points(const Tile& tile, Int from, Int end, const double* dt) {
-        auto at = [&](Int point) { return window_.at + (point - from) * tile.lanes; };
-        auto place_state = [&](Address table, Int origin, States& states, Int first, Int last) {
-            const double* state = first < last ? states.at(tile) : nullptr;
-            for (Int i = first; i < last; i++)
+void band(Run& run, Int begin, Int end) {
+    const Job& job = run.job;
+    const Tiling tiling(job);
+    const Points points(job);
+    const Int pitch = whole(tiling.lanes);
+    // those of the windows of a tile's rows, clipped ones included
+    const Int most = std::min(tiling.rows / job.window_steps + 2 + job.width, points.count);
+    Reader<double> first_step(run, tiling, job.dt, 1);
+    Reader<double> steps(run, tiling, job.dt, most, {}, job.steps - 1);
+    Reader<double> actions(run, tiling, job.actions, most, {}, job.used - 1);
+    Readers<double> start(run, tiling, job.start, 1, job.start_index);
+    Readers<double> goal(run, tiling, job.goal, 1, job.goal_index);
+    Buffer<double> state(4 * pitch), window(most * tiling.lanes);
+    Writer<Out> writer(run, tiling, 4);
+    writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
+        const double* dt = first_step.rows(tile, 0, 1).at;
+        const bool starts = job.start_row && tile.row == 0;
+        if (starts) {
+            start.read(tile, state.at, pitch);
+            write_start(tile, state.at, pitch, out);
+        }
+        const Int row = starts ? 0 : tile.row - job.start_row, rows = tile.rows - starts;
+        if (rows == 0) return;
+        const Int from = first_point(job, row), last = first_point(job, row + rows - 1) + job.width;
+        auto place = [&](Address table, Int origin, Readers<double>& readers, Int i, Int stop) {
+            if (i < stop) readers.read(tile, state.at, pitch);
+            for (; i < stop; i++)
                 for_strips(tile.lanes, [&](Int column) {
                     Vec sum = {};
-                    for_parts(job_, table, i - origin, dt + column, [&](int m, Vec factor) {
-                        sum += factor * load(state + m * states.pitch + column);
+                    for_parts(job, table, i - origin, dt + column, [&](int m, Vec factor) {
+                        sum += factor * load(state.at + m * pitch + column);
                     });
-                    store(at(i) + column, sum);
+                    store(window.at + (i - from) * tile.lanes + column, sum);
                 });
         };
-        auto place_actions = [&](Int first, Int last) {
-            if (first < last)
-                actions_.copy(tile, std::min(first, points_.held - 1) - points_.actions,
-                              last - first, at(first));
-        };
-        place_state(job_.head, 0, start_, from, std::min(end, points_.actions));
-        place_actions(std::max(from, points_.actions), std::min(end, points_.held));
-        for (Int i = std::max(from, points_.held); i < std::min(end, points_.tail); i++)
-            place_actions(i, i + 1);
-        place_state(job_.tail, points_.tail, goal_, std::max(from, points_.tail), end);
-    }
-
-    const Job& job_;
-    const Points points_;
-    const Int most_points_;
-    Steps gaps_;
-    Steps step_;
-    States start_, goal_;
-    Reader<double> actions_;
-    Buffer<double> window_;
-};
-
-// Tiles are of rows of actions: what the rows whose windows reach them give is gathered.
-template <class Out, class In>
-class BandAdjoint {
-public:
-    static constexpr bool BACKWARDS = false;
-
-    BandAdjoint(Run& run, const Tiling& tiling)
-        : writer(run, tiling, 1, BACKWARDS),
-          job_(run.job),
-          points_(job_),
-          chunk_(std::min(std::max(job_.window_count, Int(1)), tiling.rows_per_tile(job_))),
-          most_points_(tiling.rows + 2 * job_.width + points_.count - job_.used + 2),
-          pitch_(whole(tiling.lanes)),
-          gaps_(run, tiling, chunk_ / job_.window_steps + 2 + job_.width),
-          step_(run, tiling, 1),
-          upstream_{{run, tiling, job_.upstream[0], chunk_},
-                    {run, tiling, job_.upstream[1], chunk_},
-                    {run, tiling, job_.upstream[2], chunk_},
-                    {run, tiling, job_.upstream[3], chunk_}},
-          gradients_(most_points_ * pitch_),
-          part_(pitch_) {}
-
-    void operator()(const Tile& tile) {
-        // the points of these actions, with those before the first and after the last
-        const bool first = tile.row == 0, any = first || tile.row < job_.used;
-        const bool last = any && tile.row + tile.rows >= job_.used;
-        const Int action = points_.actions + tile.row;
-        const Int from = first ? 0 : action, end = last ? points_.count : action + tile.rows;
-        const Int used = any ? std::min(end, points_.held) - action : 0;
-        if (any) gather(tile, from, end);
-        if (last) hold(tile);
-        Rows<Out> out;
-        writer.place(tile, &out);
-        for (Int t = 0; t < used; t++)
-            for_strips(tile.lanes, [&](Int column) {
-                store(out.at + t * out.pitch + column, load(point(action + t) + column));
+        place(job.head, 0, start, from, std::min(last, points.actions));
+        const Int action = std::max(from, points.actions), stop = std::min(last, points.tail);
+        if (action < stop)
+            actions.copy(tile, action - points.actions, stop - action,
+                         window.at + (action - from) * tile.lanes);
+        place(job.tail, points.tail, goal, std::max(from, points.tail), last);
+        Rows<const double> gaps = {};
+        if (!job.table) gaps = steps.rows(tile, from - gap_lead(job), last - from - 1);
+        for_strips(tile.lanes, [&](Int column) {
+            with_rule(job, dt, gaps, column, [&](const auto& rule) {
+                band_strip(job, rule, row, rows, {window.at, tile.lanes}, out, column);
             });
-        for (Int t = used; t < tile.rows; t++)
-            std::memset(static_cast<void*>(out.at + t * out.pitch), 0, tile.lanes * sizeof(Out));
-        if (first) pull_state(tile, true);
-        if (last) pull_state(tile, false);
-        writer.write(tile);
-    }
+        });
+    });
+}
 
-    Writer<Out> writer;
+// The gradients of points: of each, what the rows whose windows reach it give.
+template <class In>
+class PointGradients {
+public:
+    PointGradients(Run& run, const Tiling& tiling)
+        : pitch(whole(tiling.lanes)),
+          upstream(run, tiling, run.job.upstream, chunk(run.job, tiling)),
+          job_(run.job),
+          chunk_(chunk(run.job, tiling)),
+          steps_(run, tiling, job_.dt, chunk_ / job_.window_steps + 2 + job_.width, {},
+                 job_.steps - 1),
+          values_((tiling.rows + 2 * job_.width + Points(job_).count - job_.used + 2) * pitch) {}
 
-private:
-    double* point(Int i) { return gradients_.at + (i - begin_) * pitch_; }
-
-    // The gradients of points [from, end).
-    void gather(const Tile& tile, Int from, Int end) {
+    // Gathers those of points [from, end).
+    void gather(const Tile& tile, Int from, Int end, const double* dt) {
         const Int row = first_row(job_, from - job_.width + 1), last = first_row(job_, end);
         begin_ = row < last ? std::min(from, first_point(job_, row)) : from;
         const Int stop = row < last ? first_point(job_, last - 1) + job_.width : end;
-        std::memset(gradients_.at, 0, (std::max(stop, end) - begin_) * pitch_ * sizeof(double));
-        step_.read_rows(tile, 0, 1);
-        const double* dt = step_.rows(tile).at;
+        std::memset(values_.at, 0, (std::max(stop, end) - begin_) * pitch * sizeof(double));
         for (Int t = row; t < last; t += chunk_) {
             const Int count = std::min(last - t, chunk_), origin = first_point(job_, t);
-            Rows<const In> upstream[4];
+            const Int points = first_point(job_, t + count - 1) + job_.width - origin;
+            Rows<const In> rows[4];
             for (int m = 0; m < 4; m++)
-                upstream[m] = upstream_[m].rows(tile, t + job_.start_row, count);
-            const Int end = first_point(job_, t + count - 1) + job_.width;
-            if (!job_.table) gaps_.read_rows(tile, origin - gap_lead(job_), end - origin - 1);
-            const Rows<double> points = {point(origin), pitch_};
+                rows[m] = upstream.part[m].rows(tile, t + job_.start_row, count);
+            Rows<const double> gaps = {};
+            if (!job_.table) gaps = steps_.rows(tile, origin - gap_lead(job_), points - 1);
             for_strips(tile.lanes, [&](Int column) {
-                with_rule(job_, dt, gaps_.rows(tile), column, [&](const auto& rule) {
-                    band_adjoint_strip(job_, rule, t, count, upstream, points, column);
+                with_rule(job_, dt, gaps, column, [&](const auto& rule) {
+                    band_adjoint_strip(job_, rule, t, count, rows, {at(origin), pitch}, column);
                 });
             });
         }
     }
 
-    // What is held is the last action again.
-    void hold(const Tile& tile) {
-        for (Int i = points_.held; i < points_.tail; i++)
-            for_strips(tile.lanes, [&](Int column) {
-                add(point(points_.held - 1) + column, load(point(i) + column));
-            });
-    }
+    double* at(Int point) { return values_.at + (point - begin_) * pitch; }
 
-    // The gradient of the start or the goal, from those of its points and, of the start, from the
-    // start row.
-    void pull_state(const Tile& tile, bool start) {
-        const Address table = start ? job_.head : job_.tail;
-        const Int from = start ? 0 : points_.tail;
-        const Int count = start ? job_.head_count : job_.tail_count;
-        const Address* to = start ? job_.start_gradient : job_.goal_gradient;
-        const bool start_row = start && job_.start_row;
-        const double* dt = step_.rows(tile).at;
-        for (int m = 0; m < 4; m++) {
-            if (!to[m]) continue;
-            const Rows<const In> row = upstream_[m].rows(tile, 0, start_row);
-            for_strips(tile.lanes, [&](Int column) {
-                Vec sum = start_row ? load(row.at + column) : Vec{};
-                for (Int i = 0; i < count; i++)
-                    for_parts(job_, table, i, dt + column, [&](int part, Vec factor) {
-                        if (part == m) sum += factor * load(point(from + i) + column);
-                    });
-                store(part_.at + column, sum);
-            });
-            write_state(job_, to[m], tile, part_.at);
-        }
+    const Int pitch;
+    Readers<In> upstream;
+
+private:
+    // Rows that are gathered at once.
+    static Int chunk(const Job& job, const Tiling& tiling) {
+        return std::min(std::max(job.window_count, Int(1)), tiling.rows_per_tile(job));
     }
 
     const Job& job_;
-    const Points points_;
-    const Int chunk_;  // rows that are gathered at once
-    const Int most_points_, pitch_;
-    Steps gaps_;
-    Steps step_;
-    Reader<In> upstream_[4];
-    Buffer<double> gradients_, part_;
+    const Int chunk_;
+    Reader<double> steps_;
+    Buffer<double> values_;
     Int begin_ = 0;
 };
+
+// Tiles are of rows of actions.
+template <class Out, class In>
+void band_adjoint(Run& run, Int begin, Int end) {
+    const Job& job = run.job;
+    const Tiling tiling(job);
+    const Points points(job);
+    Reader<double> first_step(run, tiling, job.dt, 1);
+    PointGradients<In> gradients(run, tiling);
+    const Int pitch = gradients.pitch;
+    Buffer<double> state(4 * pitch);
+    Writer<Out> writer(run, tiling, 1);
+    writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
+        // the points of these actions, with those before the first and after the last
+        const bool first = tile.row == 0, any = first || tile.row < job.used;
+        const bool last = any && tile.row + tile.rows >= job.used;
+        const Int action = points.actions + tile.row;
+        const Int from = first ? 0 : action, stop = last ? points.count : action + tile.rows;
+        const Int used = any ? std::min(stop, points.held) - action : 0;
+        const double* dt = first_step.rows(tile, 0, 1).at;
+        if (any) gradients.gather(tile, from, stop, dt);
+        for (Int i = points.held; last && i < points.tail; i++)  // the last action again
+            for_strips(tile.lanes, [&](Int column) {
+                add(gradients.at(points.held - 1) + column, load(gradients.at(i) + column));
+            });
+        for (Int t = 0; t < used; t++)
+            for_strips(tile.lanes, [&](Int column) {
+                store(out->at + t * out->pitch + column, load(gradients.at(action + t) + column));
+            });
+        for (Int t = used; t < tile.rows; t++)
+            std::fill_n(out->at + t * out->pitch, tile.lanes, Out(0));
+        auto pull = [&](Address table, Int origin, Int count, const Address* to, Int start_row) {
+            Rows<const In> row[4];
+            for (int m = 0; m < 4; m++) row[m] = gradients.upstream.part[m].rows(tile, 0, start_row);
+            for_strips(tile.lanes, [&](Int column) {
+                Vec sum[4] = {};
+                for (int m = 0; start_row && m < 4; m++) sum[m] = load(row[m].at + column);
+                for (Int i = 0; i < count; i++)
+                    for_parts(job, table, i, dt + column, [&](int m, Vec factor) {
+                        sum[m] += factor * load(gradients.at(origin + i) + column);
+                    });
+                for (int m = 0; m < 4; m++) store(state.at + m * pitch + column, sum[m]);
+            });
+            for (int m = 0; m < 4; m++) write_state(job, to[m], tile, state.at + m * pitch);
+        };
+        if (first) pull(job.head, 0, job.head_count, job.start_gradient, job.start_row);
+        if (last) pull(job.tail, points.tail, job.tail_count, job.goal_gradient, 0);
+    });
+}
 
 }  // namespace LEVEL

@@ -87,151 +87,106 @@ void cascade_adjoint_strip(const Job& job, Int rows, Rows<const double> dt,
 // The first rows of a recording have no rows to be differenced from: order m takes row m.
 // rows: those from the second on.
 template <class Out>
-void fill_first_rows(const Job& job, const Rows<Out>* rows, Int lanes) {
+void fill_first_rows(const Job& job, const Tile& tile, const Rows<Out>* rows) {
     for (Int m = 1; m < 4; m++)
-        for (Int t = 0; t < m && t < job.rows; t++)
-            for (Int i = 0; i < lanes; i++) {
-                Out* at = rows[m].at - rows[m].pitch + i;
-                at[t * rows[m].pitch] = m < job.rows ? at[m * rows[m].pitch] : Out(0);
-            }
+        for (Int t = 0; t < m && t < job.rows; t++) {
+            Out *first = rows[m].at - rows[m].pitch, *to = first + t * rows[m].pitch;
+            if (m < job.rows)
+                std::copy_n(first + m * rows[m].pitch, tile.lanes, to);
+            else
+                std::fill_n(to, tile.lanes, Out(0));
+        }
 }
 
-// Its transpose.
+// Its transpose, of the gradients of order m.
 template <class In>
-void pull_first_rows(const Job& job, int m, Rows<In> rows, Int lanes) {
+void pull_first_rows(const Job& job, const Tile& tile, int m, Rows<In> rows) {
     for (Int t = 0; t < m && t < job.rows; t++)
-        for (Int i = 0; i < lanes; i++) {
-            if (m < job.rows) rows.at[m * rows.pitch + i] += rows.at[t * rows.pitch + i];
-            rows.at[t * rows.pitch + i] = 0;
+        for (Int i = 0; i < tile.lanes; i++) {
+            In& gradient = rows.at[t * rows.pitch + i];
+            if (m < job.rows) rows.at[m * rows.pitch + i] += gradient;
+            gradient = 0;
         }
 }
 
 template <class Out, class In>
-class Cascade {
-public:
-    static constexpr bool BACKWARDS = false;
-
-    Cascade(Run& run, const Tiling& tiling)
-        : writer(run, tiling, 4, BACKWARDS),
-          run_(run),
-          job_(run.job),
-          steps_(run, tiling, tiling.rows),
-          start_(run, tiling, job_.start, job_.start_index),
-          actions_(run, tiling, job_.actions, tiling.rows),
-          state_(4 * start_.pitch) {}
-
-    void operator()(const Tile& tile) {
-        // row 0 is the start state, or that of a recording its first action
-        const Int lead = job_.start_row || job_.recorded, starts = lead && tile.row == 0;
-        const Int row = tile.row + starts - lead, rows = tile.rows - starts;
-        if (tile.row == 0) {
-            std::memcpy(state_.at, start_.at(tile), 4 * start_.pitch * sizeof(double));
-            if (job_.recorded) read(run_, job_.actions, tile, 0, 1, state_.at);
-        }
-        steps_.read_rows(tile, row, rows);
-        const Rows<const In> actions = actions_.rows(tile, row + job_.recorded, rows);
-        Rows<Out> out[4];
-        writer.place(tile, out, starts ? state_.at : nullptr, start_.pitch);
-        for_strips(tile.lanes, [&](Int column) {
-            STRIPS[job_.order](job_, rows, steps_.rows(tile), actions, state_.at, start_.pitch,
-                               out, column);
-        });
-        if (job_.recorded && starts) fill_first_rows(job_, out, tile.lanes);
-        writer.write(tile);
-    }
-
-    Writer<Out> writer;
-
-private:
-    static constexpr decltype(&cascade_strip<0, Out, In>) STRIPS[] = {
+void cascade(Run& run, Int begin, Int end) {
+    constexpr decltype(&cascade_strip<0, Out, In>) strips[] = {
         cascade_strip<0, Out, In>, cascade_strip<1, Out, In>, cascade_strip<2, Out, In>,
         cascade_strip<3, Out, In>};
-
-    Run& run_;
-    const Job& job_;
-    Steps steps_;
-    States start_;
-    Reader<In> actions_;
-    Buffer<double> state_;
-};
+    const Job& job = run.job;
+    const Tiling tiling(job);
+    const Int pitch = whole(tiling.lanes);
+    Reader<double> steps(run, tiling, job.dt, tiling.rows);
+    Readers<double> start(run, tiling, job.start, 1, job.start_index);
+    Reader<In> actions(run, tiling, job.actions, tiling.rows);
+    Buffer<double> state(4 * pitch);
+    Writer<Out> writer(run, tiling, 4);
+    writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
+        // row 0 is the start state, or that of a recording its first action
+        const Int lead = job.start_row || job.recorded, starts = lead && tile.row == 0;
+        const Int row = tile.row + starts - lead, rows = tile.rows - starts;
+        if (tile.row == 0) start.read(tile, state.at, pitch);
+        if constexpr (std::is_same_v<In, double>)
+            if (tile.row == 0 && job.recorded) actions.copy(tile, 0, 1, state.at);
+        if (starts) write_start(tile, state.at, pitch, out);
+        const Rows<const double> dt = steps.rows(tile, row, rows);
+        const Rows<const In> u = actions.rows(tile, row + job.recorded, rows);
+        for_strips(tile.lanes, [&](Int column) {
+            strips[job.order](job, rows, dt, u, state.at, pitch, out, column);
+        });
+        if (starts && job.recorded) fill_first_rows(job, tile, out);
+    });
+}
 
 // Tiles are of rows of actions; those that are not used are zero.
 template <class Out, class In>
-class CascadeAdjoint {
-public:
-    static constexpr bool BACKWARDS = true;
-
-    CascadeAdjoint(Run& run, const Tiling& tiling)
-        : writer(run, tiling, 1, BACKWARDS),
-          job_(run.job),
-          pitch_(whole(tiling.lanes)),
-          steps_(run, tiling, tiling.rows),
-          upstream_{{run, tiling, job_.upstream[0], tiling.rows + 1},
-                    {run, tiling, job_.upstream[1], tiling.rows + 1},
-                    {run, tiling, job_.upstream[2], tiling.rows + 1},
-                    {run, tiling, job_.upstream[3], tiling.rows + 1}},
-          state_(4 * pitch_),
-          zeros_(pitch_) {}
-
-    void operator()(const Tile& tile) {
-        // the first action of a recording is its start state
-        const Int first = job_.recorded && tile.row == 0;
-        const Int lead = tile.row == 0 && (job_.recorded || job_.start_row);
-        const Int row = tile.row + first;
-        const Int rows = std::max(std::min(tile.row + tile.rows, job_.used) - row, Int(0));
-        if (tile.row + tile.rows >= job_.horizon)
-            std::memset(state_.at, 0, 4 * pitch_ * sizeof(double));
-        Rows<const In> upstream[4];
-        for (int m = 0; m < 4; m++) {
-            upstream[m] = read_upstream(m, tile, row + job_.start_row - lead, rows + lead, first);
-            upstream[m].at += lead * upstream[m].pitch;
-        }
-        Rows<Out> actions;
-        writer.place(tile, &actions);
-        auto action = [&](Int t) { return actions.at + t * actions.pitch; };
-        steps_.read_rows(tile, row - job_.recorded, rows);
-        for_strips(tile.lanes, [&](Int column) {
-            STRIPS[job_.order](job_, rows, steps_.rows(tile), upstream, state_.at, pitch_,
-                               {action(first), actions.pitch}, column);
-        });
-        for (Int t = first + rows; t < tile.rows; t++)
-            std::memset(static_cast<void*>(action(t)), 0, tile.lanes * sizeof(Out));
-        if (tile.row == 0) finish(tile, lead, upstream, actions.at);
-        writer.write(tile);
-    }
-
-    Writer<Out> writer;
-
-private:
-    static constexpr decltype(&cascade_adjoint_strip<0, Out, In>) STRIPS[] = {
+void cascade_adjoint(Run& run, Int begin, Int end) {
+    constexpr decltype(&cascade_adjoint_strip<0, Out, In>) strips[] = {
         cascade_adjoint_strip<0, Out, In>, cascade_adjoint_strip<1, Out, In>,
         cascade_adjoint_strip<2, Out, In>, cascade_adjoint_strip<3, Out, In>};
-
-    Rows<const In> read_upstream(int m, const Tile& tile, Int row, Int rows, bool pull) {
-        if (!pull || !job_.upstream[m].data) return upstream_[m].rows(tile, row, rows);
-        const Rows<In> copy = upstream_[m].copy(tile, row, rows);
-        pull_first_rows(job_, m, copy, tile.lanes);
-        return copy;
-    }
-
-    // Adds what comes from the start row, if there is one, and hands the start's gradient over.
-    void finish(const Tile& tile, Int lead, const Rows<const In>* upstream, Out* actions) {
+    const Job& job = run.job;
+    const Tiling tiling(job);
+    const Int pitch = whole(tiling.lanes);
+    Reader<double> steps(run, tiling, job.dt, tiling.rows);
+    Readers<In> readers(run, tiling, job.upstream, tiling.rows + 1);
+    Buffer<double> state(4 * pitch), zeros(pitch);
+    Writer<Out> writer(run, tiling, 1, true);
+    writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
+        // the first action of a recording is its start state
+        const bool first = tile.row == 0, start = first && job.recorded;
+        const Int lead = first && (job.recorded || job.start_row), row = tile.row + start;
+        const Int rows = std::max(std::min(tile.row + tile.rows, job.used) - row, Int(0));
+        if (tile.row + tile.rows >= job.horizon)
+            std::memset(state.at, 0, 4 * pitch * sizeof(double));
+        Rows<const In> upstream[4];
         for (int m = 0; m < 4; m++) {
-            double* state = state_.at + m * pitch_;
-            for (Int i = 0; lead && i < tile.lanes; i++)
-                state[i] += upstream[m].at[i - upstream[m].pitch];
-            write_state(job_, job_.start_gradient[m], tile, job_.recorded ? zeros_.at : state);
-            write_state(job_, job_.goal_gradient[m], tile, zeros_.at);
+            const Int from = row + job.start_row - lead;
+            upstream[m] = readers.part[m].rows(tile, from, rows + lead);
+            if (start && job.upstream[m].data) {
+                const Rows<In> copy = readers.part[m].copy(tile, from, rows + lead);
+                pull_first_rows(job, tile, m, copy);
+                upstream[m] = copy;
+            }
+            upstream[m].at += lead * upstream[m].pitch;
         }
-        for (Int i = 0; job_.recorded && i < tile.lanes; i++)
-            actions[i] = static_cast<Out>(state_.at[i]);
-    }
-
-    const Job& job_;
-    const Int pitch_;
-    Steps steps_;
-    Reader<In> upstream_[4];
-    Buffer<double> state_, zeros_;
-};
+        Out* const actions = out->at + start * out->pitch;
+        const Rows<const double> dt = steps.rows(tile, row - job.recorded, rows);
+        for_strips(tile.lanes, [&](Int column) {
+            strips[job.order](job, rows, dt, upstream, state.at, pitch, {actions, out->pitch},
+                              column);
+        });
+        for (Int t = start + rows; t < tile.rows; t++)
+            std::fill_n(out->at + t * out->pitch, tile.lanes, Out(0));
+        for (int m = 0; first && m < 4; m++) {
+            double* part = state.at + m * pitch;
+            for (Int i = 0; lead && i < tile.lanes; i++)
+                part[i] += upstream[m].at[i - upstream[m].pitch];
+            write_state(job, job.start_gradient[m], tile, job.recorded ? zeros.at : part);
+            write_state(job, job.goal_gradient[m], tile, zeros.at);
+        }
+        if (start) std::copy_n(state.at, tile.lanes, out->at);
+    });
+}
 
 }  // namespace LEVEL

@@ -9,32 +9,12 @@
 
 namespace LEVEL {
 
-template <class Kernel>
-void run_kernel(Run& run, Int begin, Int end) {
-    const Tiling tiling(run.job);
-    Kernel kernel(run, tiling);
-    const Int count = (tiling.total + tiling.rows - 1) / tiling.rows;
-    for (Int item = begin; item < end; item++) {
-        Tile tile = tiling.tile(run.job, item);
-        for (Int i = 0; i < count; i++) {
-            if (run.status.load(std::memory_order_relaxed)) return;
-            tile.row = (Kernel::BACKWARDS ? count - 1 - i : i) * tiling.rows;
-            tile.rows = std::min(tiling.total - tile.row, tiling.rows);
-            kernel(tile);
-        }
-    }
-    kernel.writer.flush();
-}
-
 template <class Out, class In>
 void run_typed(Run& run, Int begin, Int end) {
-    const Job& job = run.job;
-    if (job.adjoint)
-        job.band ? run_kernel<BandAdjoint<Out, In>>(run, begin, end)
-                 : run_kernel<CascadeAdjoint<Out, In>>(run, begin, end);
+    if (run.job.band)
+        (run.job.adjoint ? band_adjoint<Out, In> : band<Out>)(run, begin, end);
     else
-        job.band ? run_kernel<Band<Out>>(run, begin, end)
-                 : run_kernel<Cascade<Out, In>>(run, begin, end);
+        (run.job.adjoint ? cascade_adjoint<Out, In> : cascade<Out, In>)(run, begin, end);
 }
 
 Int items(const Job& job) { return Tiling(job).items(job); }
@@ -44,7 +24,7 @@ void run_items(Run& run, Int begin, Int end) {
     bool floats = !job.recorded;  // whose first rows are summed
     for (const Array* array : {&job.actions, &job.upstream[0], &job.upstream[1], &job.upstream[2],
                                &job.upstream[3]})
-        floats &= !array->data || is_plain<float>(*array, job.dofs);
+        floats &= !array->data || is_plain<float>(*array);
     job.type ? run_typed<double, double>(run, begin, end)
     : floats ? run_typed<float, float>(run, begin, end)
              : run_typed<float, double>(run, begin, end);

@@ -117,268 +117,217 @@ void check_finite(Run& run, const T* values, Int count) {
     if (faults) run.status = NOT_FINITE;
 }
 
+template <class T>
+void check_rows(Run& run, const Tile& tile, Rows<const T> values, Int rows) {
+    Int count = tile.group * tile.columns;
+    if (values.pitch == count) count *= rows, rows = 1;
+    for (Int t = 0; t < rows; t++) check_finite(run, values.at + t * values.pitch, count);
+}
+
 inline const char* element(const Array& array, Int batch, Int row, Int column) {
     return static_cast<const char*>(array.data) + batch * array.stride[0] + row * array.stride[1] +
            column * array.stride[2];
 }
 
-// Rows of any array as doubles, one after another: [tile.group, rows, tile.columns].
-inline void read(Run& run, const Array& array, const Tile& tile, Int row, Int rows, double* to) {
-    const Int size = array.type == 0 ? 4 : 8, all = tile.group * rows * tile.columns;
-    const Int *stride = array.stride, type = array.type;
-    const bool direct = type < 2 && (tile.columns == 1 || stride[2] == size);
-    Int group = tile.group, count = tile.columns;  // elements that follow each other
-    if (direct && (rows == 1 || stride[1] == count * size)) {
-        count *= rows, rows = 1;
-        if (group == 1 || stride[0] == count * size) count *= group, group = 1;
-    }
-    double* at = to;
-    for (Int g = 0; g < group; g++)
-        for (Int t = 0; t < rows; t++, at += count) {
-            const char* from = element(array, tile.batch + g, row + t, tile.column);
-            if (!direct)
-                convert(array, from, count, at);
-            else if (type == 1)
-                std::memcpy(at, from, count * sizeof(double));
-            else
-                for (Int i = 0; i < count; i++) {
-                    float x;
-                    std::memcpy(&x, from + 4 * i, sizeof x);
-                    at[i] = x;
-                }
-        }
-    check_finite(run, to, all);
-}
-
-// Trajectories that lie ``next`` elements apart, side by side.
+// Whether elements are of a type and lie where the machine may read such.
 template <class T>
-void interleave(const T* from, Int next, Int pitch, const Tile& tile, Int rows, T* to) {
-    with_sizes(tile, [=](auto columns, auto group, auto lanes) {
-        for (Int t = 0; t < rows; t++)
-            for (Int g = 0; g < group; g++)
-                std::memcpy(to + t * lanes + g * columns, from + g * next + t * pitch,
-                            columns * sizeof(T));
-    });
+bool is_plain(const Array& array) {
+    Int places = reinterpret_cast<std::intptr_t>(array.data);
+    for (const Int stride : array.stride) places |= stride;
+    return array.type == (sizeof(T) == 8) && places % Int(sizeof(T)) == 0;
 }
 
-// And back: one after another.
-template <class T>
-void separate(const T* from, const Tile& tile, T* to) {
-    with_sizes(tile, [=, rows = tile.rows](auto columns, auto group, auto lanes) {
-        for (Int g = 0; g < group; g++)
-            for (Int t = 0; t < rows; t++)
-                std::memcpy(to + (g * rows + t) * columns, from + t * lanes + g * columns,
-                            columns * sizeof(T));
-    });
-}
-
-// Whether elements are of a type and lie so that kernels may read them where they are.
-template <class In>
-bool is_plain(const Array& array, Int columns) {
-    const Int size = sizeof(In);
-    return array.type == (size == 8) && (columns == 1 || array.stride[2] == size) &&
-           array.stride[0] % size == 0 && array.stride[1] % size == 0 &&
-           reinterpret_cast<std::uintptr_t>(array.data) % size == 0;
-}
-
-// Rows of an array as lanes. In: double, or the type of all elements.
+// Rows of an array as lanes: of actions or of gradients; of steps, which all dofs share; of a part
+// of states, which are one row. Those before the first row and after ``last`` are like these.
 template <class In>
 class Reader {
 public:
     // rows: the most that are read at once.
-    Reader(Run& run, const Tiling& tiling, const Array& array, Int rows)
+    Reader(Run& run, const Tiling& tiling, const Array& array, Int rows, const Array& index = {},
+           Int last = std::numeric_limits<Int>::max())
         : run_(run),
           array_(array),
-          interleaved_(tiling.group > 1),
-          plain_(is_plain<In>(array, tiling.columns)),
-          next_(array.stride[0] / Int(sizeof(In))),
-          flat_(interleaved_ && !plain_ ? tiling.group * rows * tiling.columns : 0),
-          rows_(rows * tiling.lanes) {}
+          index_(index),
+          last_(last),
+          even_(array.stride[1] == 0),
+          shared_(array.stride[0] == 0 && !index.data),
+          in_place_(is_plain<In>(array) && tiling.group == 1 && !index.data &&
+                    (tiling.columns == 1 || array.stride[2] == sizeof(In))),
+          lanes_((even_ ? 1 : rows) * tiling.lanes) {}
 
     // To be read only, where they are if they can be; zeros where there is no array.
     Rows<const In> rows(const Tile& tile, Int row, Int rows) {
-        if (!array_.data) return {rows_.at, 0};
+        if (even_) row = 0, rows = std::min(rows, Int(1));
+        if (!array_.data || rows <= 0) return {lanes_.at, 0};
         // a vector that begins in the last trajectory could end behind the array
-        const bool last = next_ < W || tile.batch + 1 == run_.job.batch;
-        if (interleaved_ || !plain_ || (last && tile.columns % W != 0))
-            return copy(tile, row, rows);
-        const Rows<const In> there = locate(tile, row, rows);
-        check(there, tile, rows);
-        return there;
+        const Int size = sizeof(In), next = array_.stride[0] / size;
+        const bool inner = next >= W && tile.batch + 1 < run_.job.batch;
+        if (in_place_ && row >= 0 && row + rows - 1 <= last_ && (inner || tile.columns % W == 0)) {
+            const char* at = element(array_, tile.batch, row, tile.column);
+            const Rows<const In> there = {reinterpret_cast<const In*>(at), array_.stride[1] / size};
+            check_rows(run_, tile, there, rows);
+            return there;
+        }
+        const bool same = shared_ && row == row_ && rows == rows_ && tile.group == group_ &&
+                          tile.column == column_;
+        if (!same) copy(tile, row, rows);
+        row_ = row, rows_ = rows, group_ = tile.group, column_ = tile.column;
+        return {lanes_.at, even_ ? 0 : tile.lanes};
     }
 
+    // To be changed by the caller.
     Rows<In> copy(const Tile& tile, Int row, Int rows) {
-        copy(tile, row, rows, rows_.at);
-        return {rows_.at, tile.lanes};
+        copy(tile, row, rows, lanes_.at);
+        group_ = 0;
+        return {lanes_.at, tile.lanes};
     }
 
     void copy(const Tile& tile, Int row, Int rows, In* to) {
-        const Rows<const In> there = locate(tile, row, rows);
-        if (plain_) {
-            check(there, tile, rows);
-            return interleave(there.at, next_, there.pitch, tile, rows, to);
-        }
-        if constexpr (std::is_same_v<In, double>) {
-            read(run_, array_, tile, row, rows, interleaved_ ? flat_.at : to);
-            if (interleaved_)
-                interleave(flat_.at, rows * tile.columns, tile.columns, tile, rows, to);
-        }
-    }
-
-private:
-    Rows<const In> locate(const Tile& tile, Int row, Int rows) const {
-        const char* at = element(array_, tile.batch, row, tile.column);
-        // Rows that are read side by side are no stream that processors know: half the time
-        const Int size = tile.group * array_.stride[0];
-        if (array_.stride[0] == rows * array_.stride[1])  // what is read next
-            for (Int i = 0; i < size; i += 64) __builtin_prefetch(at + size + i);
-        return {reinterpret_cast<const In*>(at), array_.stride[1] / Int(sizeof(In))};
-    }
-
-    void check(Rows<const In> rows, const Tile& tile, Int count) {
-        const bool dense = rows.pitch == tile.columns;
-        for (Int g = 0; g < tile.group; g++)
-            for (Int t = 0; t < (dense ? 1 : count); t++)
-                check_finite(run_, rows.at + g * next_ + t * rows.pitch,
-                             dense ? count * tile.columns : tile.columns);
-    }
-
-    Run& run_;
-    const Array& array_;
-    const bool interleaved_, plain_;
-    const Int next_;  // elements to the next trajectory, where plain
-    Buffer<In> flat_, rows_;
-};
-
-// The four parts of the states of a tile's trajectories: part m lies m · pitch further on.
-class States {
-public:
-    States(Run& run, const Tiling& tiling, const Array* parts, const Array& index)
-        : pitch(whole(tiling.lanes)), run_(run), parts_(parts), index_(index), values_(4 * pitch) {
-        for (Int m = 0; m < 4; m++) shared_ &= !parts[m].data || parts[m].stride[0] == 0;
-    }
-
-    const double* at(const Tile& tile) {
-        if (shared_ && tile.group <= group_ && tile.column == column_) return values_.at;
-        group_ = tile.group, column_ = tile.column;
-        for (Int m = 0; m < 4; m++)
-            if (parts_[m].data) read_part(parts_[m], tile, values_.at + m * pitch);
-        return values_.at;
-    }
-
-    const Int pitch;
-
-private:
-    void read_part(const Array& part, const Tile& tile, double* to) {
-        if (!index_.data) return read(run_, part, tile, 0, 1, to);
         Tile one = tile;
         one.group = 1;
-        for (Int g = 0; g < tile.group; g++, to += tile.columns) {
+        if (!index_.data) convert_rows(tile, row, rows, to);
+        for (Int g = 0; index_.data && g < tile.group; g++) {
             std::memcpy(&one.batch, element(index_, tile.batch + g, 0, 0), sizeof one.batch);
-            read(run_, part, one, 0, 1, to);
+            convert_rows(one, row, rows, to + g * tile.columns);
         }
+        check_rows<In>(run_, tile, {to, tile.lanes}, rows);
     }
-
-    Run& run_;
-    const Array* parts_;
-    const Array& index_;
-    bool shared_ = true;
-    Int group_ = 0, column_ = -1;  // of what was read last
-    Buffer<double> values_;
-};
-
-// The steps of a tile's trajectories, in all of their lanes.
-class Steps {
-public:
-    // rows: the most that are read at once.
-    Steps(Run& run, const Tiling& tiling, Int rows)
-        : run_(run),
-          even_(run.job.dt.stride[1] == 0),
-          shared_(run.job.dt.stride[0] == 0),
-          flat_((even_ ? 1 : rows) * tiling.group),
-          lanes_((even_ ? 1 : rows) * tiling.lanes) {}
-
-    // Steps [row, row + rows), those before the first and after the last like these: whether they
-    // are others than those read before.
-    bool read_rows(const Tile& tile, Int row, Int rows) {
-        if (even_) row = 0, rows = 1;
-        const bool same = shared_ && row == row_ && rows == rows_ && tile.group == group_ &&
-                          tile.columns == columns_;
-        row_ = row, rows_ = rows, group_ = tile.group, columns_ = tile.columns;
-        if (same || rows <= 0) return false;
-        Tile steps = tile;
-        steps.column = 0, steps.columns = 1;
-        const Int last = std::max(run_.job.steps - 1, Int(0));
-        const Int first = std::clamp(row, Int(0), last);
-        const Int count = std::clamp(row + rows - 1, Int(0), last) - first + 1;
-        read(run_, run_.job.dt, steps, first, count, flat_.at);
-        const double* from = flat_.at;
-        with_sizes(tile, [=, to = lanes_.at](auto columns, auto group, auto lanes) {
-            for (Int t = 0; t < rows; t++) {
-                const double* step = from + std::clamp(row + t - first, Int(0), count - 1);
-                for (Int g = 0; g < group; g++)
-                    for (Int d = 0; d < columns; d++)
-                        to[t * lanes + g * columns + d] = step[g * count];
-            }
-        });
-        return true;
-    }
-
-    // Where all are equal the pitch is 0.
-    Rows<const double> rows(const Tile& tile) const { return {lanes_.at, even_ ? 0 : tile.lanes}; }
 
 private:
+    void convert_rows(const Tile& tile, Int row, Int rows, In* to) {
+        if (is_plain<float>(array_)) return interleave<float>(tile, row, rows, to);
+        if (is_plain<double>(array_)) return interleave<double>(tile, row, rows, to);
+        if constexpr (std::is_same_v<In, double>)
+            for (Int t = 0; t < rows; t++)
+                for (Int g = 0; g < tile.group; g++) {
+                    const Int from = std::clamp(row + t, Int(0), last_);
+                    convert(array_, element(array_, tile.batch + g, from, tile.column),
+                            tile.columns, to + t * tile.lanes + g * tile.columns);
+                }
+    }
+
+    template <class From>
+    void interleave(Tile tile, Int row, Int rows, In* to) {
+        const Int size = sizeof(From), next = array_.stride[0] / size;
+        const Int pitch = array_.stride[1] / size, step = array_.stride[2] / size;
+        const From* from = reinterpret_cast<const From*>(element(array_, tile.batch, 0, tile.column));
+        // side by side, trajectories are no stream that processors know: half the time
+        for (Int i = 0; next == rows * pitch && i < tile.group * next; i += 64 / size)
+            __builtin_prefetch(from + tile.group * next + i);
+        if (tile.group == 1 && step == 1 && pitch == tile.columns && pitch == tile.lanes &&
+            row >= 0 && row + rows - 1 <= last_) {
+            from += row * pitch;
+            row = 0, tile.columns *= rows, rows = 1;
+        }
+        with_sizes(tile, [=, last = last_](auto columns, auto group, auto lanes) {
+            for (Int t = 0; t < rows; t++) {
+                const From* at = from + std::clamp(row + t, Int(0), last) * pitch;
+                for (Int g = 0; g < group; g++)
+                    for (Int d = 0; d < columns; d++)
+                        to[t * lanes + g * columns + d] = static_cast<In>(at[g * next + d * step]);
+            }
+        });
+    }
+
     Run& run_;
-    const bool even_, shared_;
-    Int row_ = -1, rows_ = -1, group_ = -1, columns_ = -1;  // of what was read last
-    Buffer<double> flat_, lanes_;
+    const Array array_, index_;  // of the rows of states, by trajectory
+    const Int last_;
+    const bool even_, shared_, in_place_;
+    Int row_ = 0, rows_ = 0, group_ = 0, column_ = 0;  // of what was read last
+    Buffer<In> lanes_;
+};
+
+// Those of position to jerk: of states or of gradients.
+template <class In>
+struct Readers {
+    Readers(Run& run, const Tiling& tiling, const Array* parts, Int rows, const Array& index = {})
+        : part{{run, tiling, parts[0], rows, index},
+               {run, tiling, parts[1], rows, index},
+               {run, tiling, parts[2], rows, index},
+               {run, tiling, parts[3], rows, index}} {}
+
+    // One row of each, ``pitch`` apart.
+    void read(const Tile& tile, In* to, Int pitch) {
+        for (int m = 0; m < 4; m++)
+            std::memcpy(to + m * pitch, part[m].rows(tile, 0, 1).at, tile.lanes * sizeof(In));
+    }
+
+    Reader<In> part[4];
 };
 
 // -- outputs ----------------------------------------------------------------------------------
 
-// The first ``count`` outputs of a job. What lies together there is written at once.
+// The first ``count`` outputs of a job. Rows are computed where they go, unless their last vectors
+// would reach what is computed already or by others: then they are copied. What goes to files
+// waits until there is no more room, or what follows goes elsewhere.
 template <class Out>
 class Writer {
 public:
-    // backwards: whether rows are written last to first.
-    Writer(Run& run, const Tiling& tiling, int count, bool backwards)
+    // backwards: whether rows are computed last to first.
+    Writer(Run& run, const Tiling& tiling, int count, bool backwards = false)
         : run_(run),
-          total_(tiling.total),
+          tiling_(tiling),
           count_(count),
-          apart_(tiling.group > 1 || (backwards && tiling.columns < W)),
-          size_(tiling.rows * whole(tiling.lanes)),
-          room_(std::max(run.job.tile, tiling.group * tiling.rows * tiling.columns)),
-          lanes_(apart_ ? count * size_ : 0),
-          tiles_(count * (room_ + W)) {}
+          backwards_(backwards),
+          whole_(tiling.columns % W == 0),
+          apart_(tiling.group > 1 || tiling.blocks > 1 || (backwards && !whole_)),
+          size_(tiling.rows * whole(tiling.lanes) + W),
+          lanes_(count * size_),
+          room_(std::max(run.job.tile, tiling.group * tiling.rows * tiling.columns)) {
+        for (int m = 0; m < count; m++) files_ |= run.job.out[m].file >= 0;
+        if (files_) tiles_ = std::make_unique<Buffer<Out>>(count * (room_ + W));
+    }
 
-    // Places for the rows of a tile, one for each output; behind the start's row, if there is one.
-    void place(const Tile& tile, Rows<Out>* out, const double* start = nullptr, Int pitch = 0) {
-        if (end_ + tile.group * tile.rows * tile.columns > room_) {
+    // Writes items [begin, end): ``compute`` is called with every tile and the places of its rows,
+    // one for each output.
+    template <class Compute>
+    void write_items(Int begin, Int end, Compute compute) {
+        const Int total = tiling_.total, most = tiling_.rows, count = (total + most - 1) / most;
+        for (Int item = begin; item < end; item++) {
+            Tile tile = tiling_.tile(run_.job, item);
+            copied_ = apart_ || (item + 1 == end && !whole_);
+            for (Int i = 0; i < count; i++) {
+                if (run_.status.load(std::memory_order_relaxed)) return;
+                tile.row = (backwards_ ? count - 1 - i : i) * most;
+                tile.rows = std::min(total - tile.row, most);
+                Rows<Out> out[4];
+                place(tile, out);
+                compute(tile, out);
+                write(tile);
+            }
+        }
+        flush();
+    }
+
+private:
+    // Where rows go: how far it is to the next trajectory and to the next row.
+    struct Target {
+        Out* at;
+        Int next, pitch;
+    };
+
+    void place(const Tile& tile, Rows<Out>* out) {
+        if (files_ && end_ + tile.group * tile.rows * tile.columns > room_) {
             flush();
             begin_ = end_ = 0;
         }
         for (int m = 0; m < count_; m++) {
-            out[m] = rows(m, tile);
-            if (!start) continue;
-            for_strips(tile.lanes, [&](Int column) {
-                store(out[m].at + column, load(start + m * pitch + column));
-            });
-            out[m].at += out[m].pitch;
+            const bool direct = !copied_ && is_wanted(m);
+            out[m].at = direct ? target(m, tile).at : lanes_.at + m * size_;
+            out[m].pitch = copied_ ? whole(tile.lanes) : tile.columns;
         }
     }
 
-    // To be called where they are computed.
     void write(const Tile& tile) {
-        Tile wide = tile;
-        wide.lanes = whole(tile.lanes);
-        for (int m = 0; apart_ && m < count_; m++)
-            separate(rows(m, tile).at, wide, tile_at(m) + end_);
-        const Int dofs = run_.job.dofs;
-        const bool cut = tile.columns < dofs, joined = !cut && tile.rows == total_;
+        for (int m = 0; m < count_; m++)
+            if (copied_ && is_wanted(m)) separate(lanes_.at + m * size_, tile, target(m, tile));
+        if (!files_) return;
+        const Int dofs = run_.job.dofs, total = tiling_.total;
+        const bool cut = tile.columns < dofs, joined = !cut && tile.rows == total;
         const Int groups = joined ? 1 : tile.group, rows = cut ? tile.rows : 1;
         for (Int g = 0; g < groups; g++)
             for (Int t = 0; t < rows; t++) {
-                const Int row = (tile.batch + g) * total_ + tile.row + t;
+                const Int row = (tile.batch + g) * total + tile.row + t;
                 const Int position = row * dofs + tile.column;
                 if (position != position_ + end_ - begin_) {
                     flush();
@@ -390,42 +339,68 @@ public:
 
     void flush() {
         for (int m = 0; m < count_ && begin_ < end_; m++)
-            put(run_.job.out[m], tile_at(m) + begin_, end_ - begin_);
+            if (run_.job.out[m].file >= 0)
+                put(run_.job.out[m], tile_at(m) + begin_, end_ - begin_);
         begin_ = end_;
     }
 
-private:
-    Out* tile_at(int m) { return tiles_.at + m * (room_ + W); }
+    bool is_wanted(int m) const { return run_.job.out[m].file >= 0 || run_.job.out[m].data; }
 
-    Rows<Out> rows(int m, const Tile& tile) {
-        if (apart_) return {lanes_.at + m * size_, whole(tile.lanes)};
-        return {tile_at(m) + end_, tile.columns};
+    Out* tile_at(int m) { return tiles_->at + m * (room_ + W); }
+
+    Target target(int m, const Tile& tile) {
+        const Output& out = run_.job.out[m];
+        if (out.file >= 0) return {tile_at(m) + end_, tile.rows * tile.columns, tile.columns};
+        const Int dofs = run_.job.dofs, row = tile.batch * tiling_.total + tile.row;
+        return {static_cast<Out*>(out.data) + row * dofs + tile.column, tiling_.total * dofs,
+                dofs};
+    }
+
+    static void separate(const Out* from, Tile tile, Target to) {
+        tile.lanes = whole(tile.lanes);
+        with_sizes(tile, [=, rows = tile.rows](auto columns, auto group, auto lanes) {
+            for (Int g = 0; g < group; g++)
+                for (Int t = 0; t < rows; t++)
+                    std::memcpy(to.at + g * to.next + t * to.pitch, from + t * lanes + g * columns,
+                                columns * sizeof(Out));
+        });
     }
 
     void put(const Output& out, const Out* from, Int count) {
+        Int faults = 0;
+        for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
+        if (faults) run_.faults += faults;
+        const Int offset = reinterpret_cast<std::intptr_t>(out.data) + position_ * Int(sizeof(Out));
         const char* bytes = reinterpret_cast<const char*>(from);
-        const Int begin = position_ * Int(sizeof(Out)), size = count * Int(sizeof(Out));
-        if (out.file >= 0) {
-            Int faults = 0;
-            for (Int i = 0; i < count; i++) faults += from[i] - from[i] != 0;
-            if (faults) run_.faults += faults;
-            const Int offset = reinterpret_cast<std::intptr_t>(out.data) + begin;
-            const int error = write_file(out.file, offset, bytes, size);
-            if (error) run_.status = error;
-        } else if (out.data) {
-            std::memcpy(static_cast<char*>(out.data) + begin, bytes, size);
-        }
+        const int error = write_file(out.file, offset, bytes, count * Int(sizeof(Out)));
+        if (error) run_.status = error;
     }
 
     Run& run_;
-    const Int total_;
+    const Tiling& tiling_;
     const int count_;
-    const bool apart_;  // rows are computed elsewhere, not where they are written from
-    const Int size_, room_;
-    // elements of each output that wait: where they are in its tiles and where they go
+    const bool backwards_;
+    const bool whole_, apart_;  // whether rows are whole vectors; whether they are never in place
+    bool copied_ = false;       // whether they are copied now
+    const Int size_;
+    Buffer<Out> lanes_;
+    // elements for each file that wait: where they are in its tiles and where they go
+    bool files_ = false;
+    const Int room_;
     Int begin_ = 0, end_ = 0, position_ = 0;
-    Buffer<Out> lanes_, tiles_;
+    std::unique_ptr<Buffer<Out>> tiles_;
 };
+
+// Writes a state, whose parts lie ``pitch`` apart, as the first row of all outputs: these go on with
+// the next.
+template <class Out>
+void write_start(const Tile& tile, const double* state, Int pitch, Rows<Out>* out) {
+    for (int m = 0; m < 4; m++, out++, state += pitch) {
+        for_strips(tile.lanes,
+                   [&](Int column) { store(out->at + column, load(state + column)); });
+        out->at += out->pitch;
+    }
+}
 
 // A part of a state's gradient, in the lanes of a tile, to its place in [B, D].
 inline void write_state(const Job& job, Address to, const Tile& tile, const double* lanes) {
