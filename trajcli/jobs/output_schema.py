@@ -10,7 +10,7 @@ import numpy as np
 
 from trajcli import __version__
 from trajcli.files.schema import Group, Schema, packed_schema, unequal_schema
-from trajcli.jobs.request import Request, relative_texts
+from trajcli.jobs.request import relative_texts
 from trajcli.jobs.resolved import Resolved
 from trajcli.jobs.segments import trajectory_names
 from trajcli.jobs.statements import position_unit
@@ -22,9 +22,8 @@ _LISTED_SOURCES = 100
 
 
 def make_schema(
-    request: Request,
-    paths: Sequence[str],
     resolved: Resolved,
+    paths: Sequence[str],
     quantities: Sequence[str],
     dtype: str,
     gradient: Gradient | None,
@@ -34,35 +33,34 @@ def make_schema(
 
     paths: the files that were read. own_times: every trajectory of the run has times of its own.
     """
-    inputs = resolved.longest
-    whole = packed_schema(
+    inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
+    schema = packed_schema(
         resolved.count,
         inputs.rows,
         int(inputs.actions.shape[2]),
         wanted=quantities,
         dtype=dtype,
         own_times=own_times,
-        attributes=_attributes(request, resolved, paths),
+        attributes=_attributes(resolved, paths),
         start_index=_start_index(resolved),
         joint_names=resolved.joint_names,
-        units=request.units or position_unit(request, resolved),
+        units=request.units or position_unit(resolved),
         more=gradient.variables(inputs, dtype) if gradient is not None else (),
     )
     titles, first = request.source_paths(), resolved.sets[0]
     several = len(resolved.sets) > 1 or len(titles) > 1 or request.max_gap is not None
     are_named = several or first.member is not None or first.lengths is not None
     names = trajectory_names(resolved.segments, resolved.sets, titles) if are_named else {}
-    if len(resolved.by_length) == 1:
-        return replace(whole, trajectory_names=list(names.values()) or None)
-    ordered = sorted(names)
+    listed = list(names.values()) or None
+    if len(parts) == 1:
+        return replace(schema, trajectory_names=listed)
+    places = [np.searchsorted(list(names), part.numbers) for part in parts]
     groups = [
-        Group(part.inputs.rows, [names[n] for n in part.numbers.tolist()],
-              np.searchsorted(ordered, part.numbers))
-        for part in resolved.by_length
-    ]  # fmt: skip
-    schema = unequal_schema(whole, groups, request.pack)
-    listed = [names[number] for number in ordered]
-    return replace(schema, trajectory_names=listed if request.pack else None)
+        Group(part.inputs.rows, [names[n] for n in part.numbers.tolist()], place)
+        for part, place in zip(parts, places, strict=True)
+    ]
+    unequal = unequal_schema(schema, groups, request.pack)
+    return replace(unequal, trajectory_names=listed if request.pack else None)
 
 
 def _start_index(resolved: Resolved) -> Any:
@@ -76,15 +74,13 @@ def _start_index(resolved: Resolved) -> Any:
     return np.concatenate([np.asarray(index) for index in indices])[np.argsort(numbers)]
 
 
-def _attributes(request: Request, resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
+def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
     """What the output says of how it was made; paths are relative to its folder."""
-    names = resolved.source_names
-    listed = names[:_LISTED_SOURCES]
-    if len(names) > _LISTED_SOURCES:
-        listed = [*listed, f"and {len(names) - _LISTED_SOURCES} more"]
+    request, sources = resolved.request, resolved.source_names
+    more = len(sources) - _LISTED_SOURCES
     texts = {
         "dt_source": resolved.dt_source,
-        "source": "\n".join(listed),
+        "source": "\n".join(sources[:_LISTED_SOURCES] + [f"and {more} more"] * (more > 0)),
         "start": resolved.start_source,
         **({"goal": resolved.goal.source} if resolved.goal.parts else {}),
     }

@@ -33,8 +33,9 @@ _BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 192, "torch on a dev
 """Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
 A device's pipeline has two blocks in pinned memory, of which there may be twice what was asked
 for, and as much on the device."""
-_BLOCK_ELEMENTS = {"native": 1 << 20, "torch": 1 << 17, "triton": 1 << 23}
-_BLOCK_ELEMENTS["torch on a device"] = 1 << 22
+_BLOCK_ELEMENTS = {
+    "native": 1 << 20, "torch": 1 << 17, "triton": 1 << 23, "torch on a device": 1 << 22
+}  # fmt: skip
 """More gains nothing, or leaves the processor's caches and runs slower."""
 _SHARE_OF_FREE = 0.8
 """Of a device's free memory, what blocks are to take."""
@@ -62,7 +63,6 @@ class Plan:
     be normalised commands, what to read instead.
     """
 
-    request: Request
     resolved: Resolved
     schema: Schema
     choice: Choice
@@ -72,6 +72,11 @@ class Plan:
     sizes: Sequence[int]
     notes: Sequence[str]
     positions: str | None = None
+
+    @property
+    def request(self) -> Request:
+        """What was asked for."""
+        return self.resolved.request
 
     @cached_property
     def bytes_read(self) -> int:
@@ -99,8 +104,7 @@ class Plan:
     @cached_property
     def description(self) -> dict[str, Any]:
         """The plan as plain values, for people and JSON."""
-        resolved, schema = self.resolved, self.schema
-        inputs = resolved.longest
+        resolved, inputs = self.resolved, self.resolved.longest
         layout = resolved.sets[0].layout
         return {
             "source": resolved.source_names[0],
@@ -115,7 +119,7 @@ class Plan:
                 "shortest": min(part.inputs.horizon for part in resolved.by_length),
                 "dofs": int(inputs.actions.shape[2]),
             },
-            "output": schema.kind,
+            "output": self.schema.kind,
             "rows": inputs.rows,
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
@@ -126,7 +130,7 @@ class Plan:
             "backend": self.choice.backend,
             "device_reason": self.choice.reason,
             "bytes_read": self.bytes_read,
-            "bytes_written": schema.nbytes,
+            "bytes_written": self.schema.nbytes,
             "block": {"trajectories": self.sizes[0]},
             "notes": list(self.notes),
             "left_out": [
@@ -149,12 +153,10 @@ def make_plan(request: Request, files: Files) -> Plan:
     # whether a part is replaced is said by part_is_done, and by merge of OUT
     overwrite = request.overwrite or request.shard is not None
     check.attempt(lambda: refuse_output(request.out, overwrite))
-    reading = own_files(request)
-    resolved = check.attempt(lambda: resolve(reading or request, files))
+    reading = _own_files(request)
+    resolved = check.attempt(lambda: _resolved(request, reading or request, files))
     paths = files.paths()
     check.attempt(lambda: refuse_input(request.out, paths))
-    if resolved is not None:
-        check.attempt(resolved.require_shapes)
     if resolved is not None and gradient is not None and not check.faults:
         gradient = gradient.for_run(resolved)
         check.faults += gradient.faults(resolved)
@@ -170,16 +172,15 @@ def make_plan(request: Request, files: Files) -> Plan:
         resolved = resolved.take(lambda n: (n >= chosen.start) & (n < chosen.stop))
     if request.skip_bad:
         resolved = resolved.without_bad_values()
-    shapes = [part.inputs.actions for part in resolved.by_length]
+    arrays = [part.inputs.actions for part in resolved.by_length]
     if request.device == "auto":
-        choice = _choice(request, Work.of(actions.shape for actions in shapes))
-    stored = np.result_type(*(actions.dtype for actions in shapes))
+        choice = _choice(request, Work.of(actions.shape for actions in arrays))
+    stored = np.result_type(*(actions.dtype for actions in arrays))
     dtype = request.dtype or output_dtype(np.empty(0, stored))
-    schema = make_schema(request, paths, resolved, quantities, dtype, gradient, own_times)
+    schema = make_schema(resolved, paths, quantities, dtype, gradient, own_times)
     refuse_form(request.out, schema, request.compress)
     kind, memory = _memory(choice, gradient, request.memory)
     return Plan(
-        request=request,
         resolved=resolved,
         schema=schema,
         choice=choice,
@@ -190,6 +191,13 @@ def make_plan(request: Request, files: Files) -> Plan:
         notes=[*resolved.notes, *_notes(resolved, dtype, kind), *input_warnings(resolved)],
         positions=recorded_positions(resolved),
     )
+
+
+def _resolved(request: Request, reading: Request, files: Files) -> Resolved:
+    """The inputs of a request that fit together. reading: the same with its share of the files."""
+    resolved = replace(resolve(reading, files), request=request)
+    resolved.require_shapes()
+    return resolved
 
 
 def _counted(faults: Sequence[Fault]) -> list[Fault]:
@@ -218,7 +226,7 @@ def _gradient(request: Request, files: Files) -> Gradient | None:
     return resolve_gradient(request, files)
 
 
-def own_files(request: Request) -> Request | None:
+def _own_files(request: Request) -> Request | None:
     """The request of a shard that reads files of its own: of at least as many files as shards, and
     options that are the same for all trajectories. None where shards divide trajectories."""
     if request.shard is None or not request.shares_all:

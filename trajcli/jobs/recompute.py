@@ -14,7 +14,7 @@ from trajcli.errors import Fault, InputError, TrajcliError
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.outputs import Output
 from trajcli.files.reader import Files
-from trajcli.files.schema import QUANTITIES, Variable
+from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
 from trajcli.jobs.array_views import in_memory, rows_by_number
 from trajcli.jobs.interruptions import guarded, signals
@@ -22,6 +22,7 @@ from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import Execution, Progress
 from trajcli.jobs.segments import trajectory_names
+from trajcli.modes.mode import promise
 
 Array = Any
 """numpy.ndarray"""
@@ -31,8 +32,6 @@ StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 
 _SUMS = 1e-9
 """Costs and gradients of different backends differ by less, as a share of the largest of them."""
-_COPYING = ("clique", "central", "teleport", *QUANTITIES[1:])
-"""Modes whose actions are rows."""
 
 
 def stored_request(file: ArrayFile) -> Request:
@@ -77,8 +76,8 @@ def _plan_again(file: ArrayFile, files: Files) -> Plan:
 class Comparison:
     """A variable of an output beside what its request gives.
 
-    differing: values that are not equal to the bit; beyond: those that rounding does not explain,
-    in so many ``trajectories``; the worst is off by ``excess`` × rounding, at trajectory, row, dof.
+    differing: values that are not equal to the bit; beyond: those that rounding does not explain;
+    the worst is off by ``excess`` × rounding, at trajectory, row, dof.
     """
 
     name: str
@@ -88,39 +87,24 @@ class Comparison:
     excess: float = 0.0
     at: tuple[int, ...] = ()
 
-    def add(
-        self, stored: Array, again: Array, numbers: Array | None, share: float, least: Array | float
-    ) -> None:
-        """Compare entries [n, ...]; numbers [n]: of the trajectories, where entries are theirs.
-
-        share: what rounding comes to, of the largest value along a trajectory and dof or of
-        ``least`` where that is more; 0 for copies, which must be equal to the bit.
-        """
+    def add(self, stored: Array, again: Array, numbers: Array, allowed: Array | float) -> None:
+        """Compare entries [n, ...] of trajectories by number [n], which may be off by so much."""
         if stored.shape != again.shape:
             self.values, self.differing, self.beyond = again.size, again.size, again.size
             self.excess = np.inf
             return
         self.values += again.size
-        again = again.astype(stored.dtype)
-        if np.array_equal(stored, again):
-            return
-        both = np.isnan(stored) & np.isnan(again)
-        differs = (stored != again) & ~both
-        wide, exact = stored.astype(np.float64), again.astype(np.float64)
-        size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
-        axis = 1 if size.ndim > 2 else 0
-        unit = np.spacing(size.astype(stored.dtype) if stored.dtype.kind == "f" else size)
-        largest = np.maximum(size.max(axis, keepdims=True, initial=0.0), least)
-        allowed = unit + share * largest if share else unit / 4  # no value is so near another
+        differs = (stored != again) & ~(np.isnan(stored) & np.isnan(again))
         with np.errstate(all="ignore"):
-            excess = np.where(differs, np.abs(wide - exact) / allowed, 0.0)
+            off = np.abs(stored.astype(np.float64) - again)
+            excess = np.where(differs, off / allowed, 0.0)
         excess[differs & ~np.isfinite(excess)] = np.inf
         self.differing += int(differs.sum())
         self.beyond += int((excess > 1.0).sum())
         worst = np.unravel_index(int(excess.argmax()), excess.shape)
         if excess[worst] > self.excess:
-            first = int(worst[0]) if numbers is None else int(numbers[worst[0]])
-            self.excess, self.at = float(excess[worst]), (first, *map(int, worst[1:]))
+            self.excess = float(excess[worst])
+            self.at = (int(numbers[worst[0]]), *map(int, worst[1:]))
 
 
 class _StoredOutput(Output):
@@ -130,8 +114,7 @@ class _StoredOutput(Output):
         self.schema, self.path = plan.schema, file.path
         self.done, self.carried = 0, {}
         self._variables = {variable.name: variable for variable in plan.schema.variables}
-        self._file, self._mode = file, plan.resolved.longest.mode
-        self._actions = QUANTITIES[self._mode.derivatives_of]
+        self._file, self._mode = file, plan.resolved.mode
         self.compared = {v.name: Comparison(v.name) for v in plan.schema.streamed}
 
     def place(self, name: str, row: int, group: int = 0) -> None:
@@ -139,56 +122,47 @@ class _StoredOutput(Output):
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
         """Compare entries row, row + 1, … of a variable."""
-        variable = self._variables[name]
-        again = np.asarray(block, variable.dtype)
-        stored, numbers = self._stored(variable, row, again, group)
-        share, least = self._share(name, again), 0.0
-        same = np.shape(stored) != np.shape(again) or np.array_equal(stored, again)
-        if share and name in QUANTITIES and not same:
-            least = self._subtracted(name, row, again, group)
-        self.compared[name].add(np.atleast_1d(stored), np.atleast_1d(again), numbers, share, least)
+        again = np.atleast_1d(np.asarray(block, self._variables[name].dtype))
+        stored, numbers = self._stored(name, row, again, group)
+        same = np.array_equal(stored, again)
+        allowed = 0.0 if same else self._rounding(name, row, again, group)
+        self.compared[name].add(stored, again, numbers, allowed)
 
-    def _share(self, name: str, again: Array) -> float:
-        """What rounding comes to in a variable, as a share of the largest values: two backends
-        may each be off by what the kernels promise; 0 for copies."""
+    def _rounding(self, name: str, row: int, again: Array, group: int) -> Array:
+        """How far two backends may differ: of the largest value along a trajectory and dof, or
+        of the largest difference over dt that it is made of, what the kernels promise of each."""
+        unit = np.spacing(np.abs(again))
+        copied = self._mode.copies_actions and name == QUANTITIES[self._mode.derivatives_of]
+        if copied or name == "time":
+            return unit / 4  # no other value is so near
+        size = np.where(np.isfinite(again), np.abs(again, dtype=np.float64), 0.0)
+        largest: Array = size.max(1 if size.ndim > 2 else 0, keepdims=True, initial=0.0)
         if name not in QUANTITIES:
-            return 0.0 if name == "time" else _SUMS
-        past = self._mode.name == "central" and self.schema.attributes.get("convention") == "curobo"
-        if name == self._actions and self._mode.name in _COPYING and not past:
-            return 0.0
-        return 2 * max(1e-12, 1.2e-16 * int(again.shape[1]))
+            return unit + _SUMS * largest
+        last, step = QUANTITIES.index(name), self._shortest_step(row, again, group)
+        for m in range(self._mode.derivatives_of, last):
+            if QUANTITIES[m] in self._variables:
+                lower = self._stored(QUANTITIES[m], row, again, group)[0]
+                size = np.where(np.isfinite(lower), np.abs(lower, dtype=np.float64), 0.0)
+                difference = size.max(1, keepdims=True) * (2 / step) ** (last - m)
+                largest = np.maximum(largest, difference)
+        return unit + 2 * promise(int(again.shape[1])) * largest
 
-    def _subtracted(self, name: str, row: int, again: Array, group: int) -> Any:
-        """The largest magnitudes [b, 1, D], over dt to their power, whose differences a quantity
-        is; 0 where none of them is in the file."""
-        first, last = QUANTITIES.index(self._actions), QUANTITIES.index(name)
-        lower = [m for m in range(first, last) if QUANTITIES[m] in self._variables]
-        if not lower:
-            return 0.0
+    def _shortest_step(self, row: int, again: Array, group: int) -> float:
         step = positive(self.schema.attributes.get("dt"))
-        if step is None:
-            stamps = self._stored(self._variables["time"], row, again, group)[0]
-            gaps = np.diff(np.asarray(stamps, np.float64))
-            step = float(gaps.min(initial=np.inf, where=gaps > 0))
-        sizes = []
-        for m in lower:
-            values = self._stored(self._variables[QUANTITIES[m]], row, again, group)[0]
-            if values.shape != again.shape:
-                continue
-            size = np.where(np.isfinite(values), np.abs(values, dtype=np.float64), 0.0)
-            sizes.append(size.max(1, keepdims=True) * (2 / step) ** (last - m))
-        return np.max(sizes, axis=0, initial=0.0) if sizes else 0.0
+        if step is not None:
+            return step
+        gaps = np.diff(self._stored("time", row, again, group)[0].astype(np.float64))
+        return float(gaps.min(initial=np.inf, where=gaps > 0))
 
-    def _stored(
-        self, variable: Variable, row: int, again: Array, group: int
-    ) -> tuple[Array, Array | None]:
+    def _stored(self, name: str, row: int, again: Array, group: int) -> tuple[Array, Array]:
         """The entries as the file has them, and the numbers of their trajectories."""
-        name, rows = variable.name, slice(row, row + len(np.atleast_1d(again)))
-        if not variable.by_trajectory or not self.schema.groups:
+        rows = slice(row, row + len(again))
+        if not self._variables[name].by_trajectory or not self.schema.groups:
             stored = self._file.require(name)
-            values = stored.read_rows(rows.start, rows.stop) if stored.shape else stored.read()
-            numbers = np.arange(rows.start, rows.stop) if variable.by_trajectory else None
-            return values, numbers
+            return np.atleast_1d(stored.read_rows(rows.start, rows.stop)), np.arange(
+                *rows.indices(rows.stop)
+            )
         part = self.schema.groups[group]
         numbers = part.numbers[rows]
         if self.schema.pack:

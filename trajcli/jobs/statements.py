@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from trajcli.jobs.request import Request
     from trajcli.jobs.resolved import Resolved
 
-_Stated = tuple[str, str | None]
-"""Mode and scheme."""
 _DEFAULT = "acceleration"
 _FIRST = 32
 """Inputs whose attributes are read; the others are as a rule like them."""
@@ -37,47 +35,46 @@ def resolve_mode(
 
     Raises InputError where files state different modes and the user names none.
     """
-    stated: dict[_Stated, str] = {}
+    stated: dict[tuple[str, str | None], str] = {}
     for one in sets[:_FIRST]:
-        _add_stated(one, stated)
+        mode, scheme, where = _stated_mode(one)
+        if mode:
+            stated.setdefault((mode, scheme), where)
     name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
     if name is None and len(stated) > 1:
-        places = "; ".join(f"{where} {_described(said)}" for said, where in stated.items())
+        places = "; ".join(f"{where} {_described(*said)}" for said, where in stated.items())
         hint = "--mode and --scheme say which"
         raise InputError(Fault("inputs that state different modes", found=places, hint=hint))
     options, notes, source = dict(request.options), list[str](), None
-    for said, where in stated.items():
-        mode, scheme = said
-        takes_mode, name = name is None, name or mode
-        takes_scheme = mode == name and scheme is not None and "scheme" not in options
-        if takes_scheme:
-            options["scheme"] = scheme
-        used = make_mode(name, **options)
-        if mode == used.name and scheme in (None, used.options().get("scheme")):
-            source = where if takes_mode or takes_scheme else source
+    for (mode, scheme), where in stated.items():
+        taken = name is None
+        name = name or mode
+        if mode == name and scheme is not None and "scheme" not in options:
+            options["scheme"], taken = scheme, True
+        if mode == name and scheme in (None, options.get("scheme")):
+            source = where if taken else source
         else:
             typed = f"--mode {mode}" + (f" --scheme {scheme}" if scheme else "")
-            notes.append(f"{where} states {_described(said)}, which this run is not ({typed})")
+            said = _described(mode, scheme)
+            notes.append(f"{where} states {said}, which this run is not ({typed})")
     return make_mode(name or _DEFAULT, **options), source, notes
 
 
-def _add_stated(one: TrajectorySet, stated: dict[_Stated, str]) -> None:
-    """Add mode and scheme that an input states, with where; not those of an output, which say how
-    it was made."""
-    if one.input.where.rpartition("/")[2] in QUANTITIES:
-        return
-    named = one.attribute("mode")
-    mode = None if named is None else ALIASES.get(text_of(named[1]), text_of(named[1]))
-    if named is None or mode not in MODES:
-        return
+def _stated_mode(one: TrajectorySet) -> tuple[str, str | None, str]:
+    """Mode and scheme that an input states, and where; none of an output, which says how it was
+    made."""
+    stored = one.attribute("mode")
+    if stored is None or one.input.where.rpartition("/")[2] in QUANTITIES:
+        return "", None, ""
+    mode, where = ALIASES.get(text_of(stored[1]), text_of(stored[1])), stored[0].rpartition("@")[0]
+    if mode not in MODES:
+        return "", None, ""
     stored = one.attribute("scheme") if "scheme" in MODES[mode].option_names() else None
     scheme = None if stored is None else text_of(stored[1])
-    said = mode, scheme if scheme in SCHEMES else None
-    stated.setdefault(said, named[0].rpartition("@")[0])
+    return mode, scheme if scheme in SCHEMES else None, where
 
 
-def _described(stated: _Stated) -> str:
-    mode, scheme = stated
+def _described(mode: str, scheme: str | None) -> str:
     return f"mode {mode}" + (f" with scheme {scheme}" if scheme else "")
 
 
@@ -110,19 +107,16 @@ def recorded_positions(resolved: Resolved) -> str | None:
     return f"the recorded positions are {listed} (--start first --mode central or clique)"
 
 
-def position_unit(request: Request, resolved: Resolved) -> str | None:
+def position_unit(resolved: Resolved) -> str | None:
     """The unit of positions that the first input states, or that its actions are derived from."""
     one, order = resolved.sets[0], resolved.mode.derivatives_of
     stated = one.input.attributes.get("units")
     if order == 0 and stated is not None:
         return text_of(stated)
-    if request.start is None:
+    if resolved.request.start is None:
         start = one.companion("start/position", "start_position")
         if start is not None and "units" in start.attributes:
             return text_of(start.attributes["units"])
-    named = one.attribute("position_units")
-    if named is not None:
-        return text_of(named[1])
     derived = derived_unit(stated)
     return derived[0] if derived and derived[1] == order else None
 

@@ -36,6 +36,10 @@ class BSpline(Mode):
     ends: str = "plan"
     convention: str = "standard"
 
+    @property
+    def copies_actions(self) -> bool:
+        return False
+
     def faults(self, case: Case) -> list[Fault]:
         if case.recorded or self.ends == "recording":
             return [

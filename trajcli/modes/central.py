@@ -40,6 +40,10 @@ class Central(FramedMode):
     ends: str | None = None
     convention: str = "standard"
 
+    @property
+    def copies_actions(self) -> bool:
+        return self.convention == "standard"
+
     def faults(self, case: Case) -> list[Fault]:
         faults = [*needs_start(case), *self.frames_faults(case), *self._end_faults(case)]
         if self.convention == "curobo" and self.frames != "full":

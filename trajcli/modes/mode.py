@@ -18,6 +18,12 @@ FRAMES = ("full", "actions", "curobo")
 CONVENTIONS = ("standard", "curobo")
 
 
+def promise(rows: int) -> float:
+    """How far results may be off before their last rounding, as a share of the largest magnitude
+    along the trajectory that they are, or are the difference of."""
+    return max(1e-12, 1.2e-16 * rows)
+
+
 @dataclass(frozen=True)
 class Case:
     """The shape of a job, as far as a mode's checks need it.
@@ -66,6 +72,11 @@ class Mode:
     def intervals(self, horizon: int, recorded: bool) -> int:
         """How many steps lie between the rows of the input: entries of a per-step dt."""
         return horizon - 1 if recorded else horizon
+
+    @property
+    def copies_actions(self) -> bool:
+        """Whether rows hold the actions as they are."""
+        return True
 
     @property
     def dt_ahead(self) -> int:
