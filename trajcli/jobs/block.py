@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ from trajcli.inputs import Inputs
 from trajcli.jobs.plan import BlockRange, Plan
 from trajcli.modes import PARTS
 
-Results = Iterable[tuple[str, int, Any]]
-"""Name, first trajectory, values."""
+Results = Iterable[tuple[str, Any]]
+"""Names and values."""
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,22 @@ class Block:
         if not finite:
             self._check(allow_nonfinite=False)
             raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
-        return kernel.faults + self.write((n, at.begin, values) for n, values in arrays.items())
+        return kernel.faults + self.write(arrays.items())
 
     def write(self, results: Results) -> int:
         """Write results and times; returns how many are not finite."""
-        bad = 0
-        for name, row, array in results:
+        bad, at, inputs = 0, self.at, self.inputs
+        for name, array in results:
             bad += array.size - int(np.isfinite(array).sum())
-            self.output.write(name, row, array, self.at.group)
-        count = len(self.inputs.actions)
-        self.output.write_time(self.at.begin, count, self.inputs.row_times(), self.at.group)
+            self.output.write(name, at.begin, array, at.group)
+        self.output.write_time(at.begin, len(inputs.actions), inputs.row_times(), at.group)
         return bad
 
-    def _results(self) -> Iterator[tuple[str, int, Any]]:
-        plan, inputs, begin = self.plan, self.inputs, self.at.begin
+    def _results(self) -> Results:
+        plan, inputs = self.plan, self.inputs
         if plan.gradient is None:
-            results = inputs.compute(plan.choice, plan.dtype, plan.quantities)
-            yield from ((name, begin, values) for name, values in results.items())
-            return
-        part = plan.resolved.by_length[self.at.group]
-        pulled = plan.gradient.block(inputs, part, begin, plan.choice, plan.dtype)
-        for name, row, values in pulled:
-            if name not in QUANTITIES or name in plan.quantities:
-                yield name, row, values
+            return inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
+        numbers = plan.resolved.by_length[self.at.group].numbers[self.at.begin : self.at.end]
+        pulled = plan.gradient.block(inputs, numbers, plan.choice, plan.dtype)
+        unwritten = set(QUANTITIES) - set(plan.quantities)
+        return ((name, values) for name, values in pulled if name not in unwritten)

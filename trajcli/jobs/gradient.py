@@ -26,11 +26,13 @@ from trajcli.kernels.choose import Choice
 
 if TYPE_CHECKING:
     from trajcli.files.reader import Files
-    from trajcli.jobs.resolved import Resolved, ResolvedInputs
+    from trajcli.jobs.resolved import Resolved
 
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
 _PLUS = r"(?<![eE])\+"  # but not that of 1e+3
 WRT = ("actions", "start", "goal", "dt")
+_AXES = {"actions": ("action", "dof"), "dt": ("step",)}
+"""Of the gradients of one trajectory; those of states have only dofs."""
 _SUM = "sum/"
 
 
@@ -56,9 +58,7 @@ class Gradient:
         what its trajectories share."""
         inputs = resolved.longest
         states = {"start": inputs.start, "goal": inputs.goal}
-        steps = _dt_shape(inputs)
-        own_steps = len(steps) == 2 and steps[0] == resolved.count != 1
-        summed = {} if own_steps else {"dt": steps}
+        summed = {} if inputs.own_steps else {"dt": _dt_shape(inputs)}
         for role, index in (("start", inputs.start_index), ("goal", inputs.goal_index)):
             for part, values in states[role].items():
                 if index is not None or values.shape[0] == 1:
@@ -93,41 +93,33 @@ class Gradient:
         What is summed over trajectories is float64, so that the sums of shards can be added.
         """
         batch, horizon, dofs = inputs.actions.shape
-        kind, wide = np.dtype(dtype), np.dtype("float64")
-        variables: list[Variable] = []
-
-        def add(
-            name: str, axes: tuple[str, ...], per_trajectory: tuple[int, ...], kind: np.dtype[Any]
-        ) -> None:
-            """Add a gradient of every trajectory, or one that is summed over them."""
-            shape = self.summed.get(name, (batch, *per_trajectory))
-            kind = wide if name in self.summed else kind
-            variables.append(Variable(f"grad/{name}", axes, shape, kind))
-
-        if "actions" in self.wrt:
-            add("actions", ("trajectory", "action", "dof"), (horizon, dofs), kind)
-        for role, parts in (("start", inputs.start), ("goal", inputs.goal)):
-            for name in (f"{role}_{part}" for part in (parts if role in self.wrt else ())):
-                axis = f"{role}_state" if name in self.summed else "trajectory"
-                add(name, (axis, "dof"), (dofs,), kind)
-        if "dt" in self.wrt:
-            shared = tuple("one" if n == 1 else "step" for n in self.summed.get("dt", ()))
-            axes = shared if "dt" in self.summed else ("trajectory", "step")
-            add("dt", axes, _dt_shape(inputs)[1:], wide)
+        states = {"start": inputs.start, "goal": inputs.goal}
+        of_parts = [f"{role}_{part}" for role in states for part in states[role]]
+        shapes = {"actions": (batch, horizon, dofs), **dict.fromkeys(of_parts, (batch, dofs)),
+                  "dt": (batch, *_dt_shape(inputs)[1:])}  # fmt: skip
+        variables = []
+        for name in shapes:
+            role = name.partition("_")[0]
+            if role not in self.wrt:
+                continue
+            shape = self.summed.get(name, shapes[name])
+            axes: tuple[str, ...] = ("trajectory", *_AXES.get(role, ("dof",)))
+            if name in self.summed and role == "dt":
+                axes = tuple("one" if n == 1 else "step" for n in shape)
+            elif name in self.summed:
+                axes = (f"{role}_state", "dof")
+            kind = "float64" if name in self.summed or name == "dt" else dtype
+            variables.append(Variable(f"grad/{name}", axes, shape, np.dtype(kind)))
         if self.cost:
-            variables.append(Variable("cost", ("trajectory",), (batch,), wide))
+            variables.append(Variable("cost", ("trajectory",), (batch,), np.dtype("float64")))
         return variables
 
     def block(
-        self, inputs: Inputs, part: ResolvedInputs, begin: int, choice: Choice, dtype: str
-    ) -> Iterator[tuple[str, int, Any]]:
-        """Run a block forward and back; yields name, first row and values of what is ready.
-
-        Outputs come under their names; what is shared by trajectories comes from ``finish``.
-        """
+        self, inputs: Inputs, numbers: Any, choice: Choice, dtype: str
+    ) -> Iterator[tuple[str, Any]]:
+        """Run trajectories by number [b] forward and back; yields names and values of what is
+        ready. Outputs are among them; what trajectories share comes from ``finish``."""
         from trajcli.adjoint import pull_back
-
-        numbers = part.numbers[begin : begin + inputs.actions.shape[0]]
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
             if self.cost:
@@ -141,15 +133,17 @@ class Gradient:
             }
 
         outputs, grads = pull_back(inputs, upstream, choice, dtype, self.wrt)
-        yield from ((name, begin, values) for name, values in outputs.items())
+        yield from outputs.items()
         if self.cost:
-            cost = [weight * _squares(outputs[name]) for name, weight in self.cost.items()]
-            yield "cost", begin, sum(cost)
+            yield (
+                "cost",
+                sum(weight * _squares(outputs[name]) for name, weight in self.cost.items()),
+            )
         for name, grad in grads.items():
             if name in self.summed:
                 self._add(name, self.factor * grad, inputs)
             else:
-                yield f"grad/{name}", begin, self.factor * grad
+                yield f"grad/{name}", self.factor * grad
 
     def _add(self, name: str, values: Any, inputs: Inputs) -> None:
         """Add a block's values [n, ...] to the sum, one after the other: however trajectories are

@@ -12,13 +12,13 @@ import numpy as np
 from trajcli import __version__
 from trajcli.checks import require_counts
 from trajcli.errors import Fault, FaultCollector, UsageError
-from trajcli.files.arrays import Dataset
 from trajcli.files.atomic_output import refuse_input, refuse_output
 from trajcli.files.outputs import discarding, open_output
 from trajcli.files.reader import Files
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
+from trajcli.jobs.array_views import in_memory
 from trajcli.jobs.request import relative_texts
 from trajcli.modes import PARTS, make_mode
 from trajcli.operators import Csr, Operator, operator_of
@@ -59,7 +59,12 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
     with Files(request.allow_external, request.untrusted) as files:
         mode = check.attempt(lambda: make_mode(request.mode, **request.options))
         check.attempt(lambda: refuse_output(request.out, request.overwrite))
-        check.attempt(lambda: _require_start(request.start))
+        if request.start not in (None, "first"):
+            what, expected = (
+                "a matrix multiplies any start state",
+                "first (a recording), or nothing",
+            )
+            check.faults.append(Fault(what, "--start", expected, repr(request.start)))
         check.attempt(lambda: require_counts(horizon=request.horizon))
         time = check.attempt(lambda: _require_time(files, request))
         check.attempt(lambda: refuse_input(request.out, files.paths()))
@@ -69,7 +74,7 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
         operator = operator_of(
             mode,
             request.horizon,
-            *map(_loaded, (time.dt, time.stamps)),
+            *(None if values is None else in_memory(values) for values in (time.dt, time.stamps)),
             recorded=request.start == "first",
             sparse=request.sparse,
             names={"actions": "--horizon", "dt": time.where, "times": time.where},
@@ -103,12 +108,6 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
     }
 
 
-def _require_start(start: str | None) -> None:
-    if start not in (None, "first"):
-        what, expected = "a matrix multiplies any start state", "first (a recording), or nothing"
-        raise UsageError(Fault(what, "--start", expected, repr(start)))
-
-
 def _require_time(files: Files, request: OperatorRequest) -> Time:
     time = time_from_options(files, request.dt, request.rate, request.times)
     if time is None:
@@ -117,29 +116,24 @@ def _require_time(files: Files, request: OperatorRequest) -> Time:
     return time
 
 
-def _loaded(values: Any) -> Any:
-    if values is None:
-        return None
-    return values.read() if isinstance(values, Dataset) else np.asarray(values)
-
-
 def _schema(operator: Operator, attributes: Mapping[str, Any]) -> Schema:
     """The matrices and the time of the rows; a sparse one is the four arrays that SciPy stores."""
     variables = [time_variable(operator.time.shape, operator.time)]
-
-    def add(name: str, dims: tuple[str, ...], values: Any, label: Mapping[str, Any]) -> None:
-        variables.append(Variable(name, dims, values.shape, values.dtype, label, values))
-
     for name, matrix in operator.matrices().items():
         columns, role = _COLUMNS[name]
         label = {"long_name": f"{role} to position, velocity, acceleration, jerk of all rows"}
-        if not isinstance(matrix, Csr):
-            add(name, ("output", columns), matrix, label)
-            continue
-        label["format"] = "csr"
-        add(f"{name}_data", (f"{name}_entry",), matrix.data, label)
-        add(f"{name}_indices", (f"{name}_entry",), matrix.indices, label)
-        add(f"{name}_indptr", (f"{name}_row",), matrix.indptr, label)
-        add(f"{name}_shape", ("matrix_axis",), np.asarray(matrix.shape), label)
+        arrays: dict[str, tuple[tuple[str, ...], Any]] = {name: (("output", columns), matrix)}
+        if isinstance(matrix, Csr):
+            label["format"] = "csr"
+            arrays = {
+                f"{name}_data": ((f"{name}_entry",), matrix.data),
+                f"{name}_indices": ((f"{name}_entry",), matrix.indices),
+                f"{name}_indptr": ((f"{name}_row",), matrix.indptr),
+                f"{name}_shape": (("matrix_axis",), np.asarray(matrix.shape)),
+            }
+        variables += [
+            Variable(called, dims, values.shape, values.dtype, label, values)
+            for called, (dims, values) in arrays.items()
+        ]
     dims = dict(pair for v in variables for pair in zip(v.dims, v.shape, strict=True))
     return Schema(dims, variables, attributes)

@@ -115,8 +115,7 @@ class Slot:
     def finish(self, block: Block) -> int:
         """Wait for a block's results and write them; how many are not finite."""
         self.stream.wait()
-        begin = block.at.begin
-        return block.write((name, begin, values) for name, values in self._results.items())
+        return block.write(self._results.items())
 
 
 class _Memory:
