@@ -20,8 +20,8 @@ from trajcli.files.arrays import Dataset
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
-from trajcli.jobs.array_views import rows_by_number
 from trajcli.jobs.request import Request, parse_floats
+from trajcli.jobs.segments import rows_by_number
 from trajcli.kernels.choose import Choice
 
 if TYPE_CHECKING:

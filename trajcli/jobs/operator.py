@@ -18,8 +18,8 @@ from trajcli.files.reader import Files
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
-from trajcli.jobs.array_views import in_memory
 from trajcli.jobs.request import relative_texts
+from trajcli.jobs.segments import in_memory
 from trajcli.modes import PARTS, make_mode
 from trajcli.operators import Csr, Operator, operator_of
 

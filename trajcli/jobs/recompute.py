@@ -16,7 +16,6 @@ from trajcli.files.outputs import Output
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
-from trajcli.jobs.array_views import in_memory, rows_by_number
 from trajcli.jobs.interruptions import guarded, signals
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
@@ -218,11 +217,6 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
         except LookupError:
             what = "the recorded sources have other trajectories now"
             raise InputError(Fault(what, str(path))) from None
-        states = resolved.start.of(wanted)
-        parts = states.parts
-        if states.index is not None:
-            index = in_memory(states.index)
-            parts = {part: rows_by_number(values, index) for part, values in parts.items()}
-        return {part: in_memory(values) for part, values in parts.items()}
+        return resolved.start.rows(wanted)
 
     return rows

@@ -12,8 +12,7 @@ import numpy as np
 
 from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.jobs.array_views import in_memory
-from trajcli.jobs.segments import Segment
+from trajcli.jobs.segments import Segment, in_memory
 from trajcli.modes.central import Central
 
 if TYPE_CHECKING:

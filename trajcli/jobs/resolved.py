@@ -16,9 +16,16 @@ from trajcli.files.time import EAGER_BYTES
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.input_checks import shape_faults, value_faults
 from trajcli.inputs import Inputs
-from trajcli.jobs.array_views import Values, in_memory, stacked, unwrapped
 from trajcli.jobs.request import Request
-from trajcli.jobs.segments import EqualLength, Segment, by_length
+from trajcli.jobs.segments import (
+    EqualLength,
+    Segment,
+    Values,
+    by_length,
+    in_memory,
+    stacked,
+    unwrapped,
+)
 from trajcli.jobs.states import StateValues
 from trajcli.modes import Mode
 

@@ -27,9 +27,15 @@ from trajcli.files.schema import Group, Schema, Variable, packed_schema, unequal
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.jobs.array_views import in_memory, stacked
 from trajcli.jobs.request import relative_texts, request_json
-from trajcli.jobs.segments import EqualLength, Segment, by_length, segments_of, trajectory_names
+from trajcli.jobs.segments import (
+    EqualLength,
+    Segment,
+    by_length,
+    segments_of,
+    stacked,
+    trajectory_names,
+)
 from trajcli.jobs.states import stored_state
 from trajcli.resampling import output_type, rounding_of
 
@@ -172,14 +178,7 @@ class Rows:
         for role in ("start", "goal"):
             state = stored_state(role, self.first).with_dofs(self.first, None)
             raise_if_any(state.faults(role, count))
-            for part, values in state.parts.items():
-                rows = in_memory(values)
-                if state.index is not None:
-                    index = in_memory(state.index)
-                    if index.dtype.kind not in "iu" or index.min() < 0 or index.max() >= len(rows):
-                        where, expected = state.names[f"{role}_index"], f"0 to {len(rows) - 1}"
-                        raise InputError(Fault("not an index of states", where, expected))
-                    rows = rows[index]
+            for part, rows in state.rows(np.arange(count)).items():
                 states[f"{role}/{part}"] = rows if len(rows) == count else rows[0]
         return states
 

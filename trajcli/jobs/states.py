@@ -16,8 +16,8 @@ from trajcli.files.reader import Files, TrajectorySet
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES
-from trajcli.jobs.array_views import Values, in_memory, pick_dofs, rows_by_number, stacked
 from trajcli.jobs.request import parse_floats
+from trajcli.jobs.segments import Values, in_memory, pick_dofs, rows_by_number, stacked
 
 _MOST_FAULTS = 5
 
@@ -45,13 +45,28 @@ class StateValues:
         }
         return replace(self, parts=parts)
 
+    def rows(self, numbers: Any) -> dict[str, Any]:
+        """The states [n, D] of these trajectories in memory, or [1, D] where all share one.
+
+        Raises InputError for an index of states that there are not.
+        """
+        chosen = self.of(numbers)
+        parts = {part: in_memory(values) for part, values in chosen.parts.items()}
+        if chosen.index is None:
+            return parts
+        index, count = in_memory(chosen.index), max(map(len, parts.values()))
+        if not ((index >= 0) & (index < count)).all():
+            where, expected = f"index of the states {self.source}", f"0 to {count - 1}"
+            raise InputError(Fault("index out of range", where, expected))
+        return {part: rows[index] if len(rows) > 1 else rows for part, rows in parts.items()}
+
     def faults(self, role: str, count: int) -> list[Fault]:
         """What does not fit so many trajectories."""
         if self.index is not None:
             where, shape = self.names[f"{role}_index"], self.index.shape
             stored, expected = f"{self.index.dtype} {describe(shape)}", f"integers [{count}]"
-            fault = Fault("wrong shape or type", where, expected, stored)
-            return [] if shape == (count,) else [fault]
+            fits = shape == (count,) and self.index.dtype.kind in "iu"
+            return [] if fits else [Fault("wrong shape or type", where, expected, stored)]
         what, expected = f"{role} states and trajectories differ in number (B)", "or one for all"
         hint = f"a {role} index [B] says which of the states each trajectory uses"
         return [
@@ -121,21 +136,25 @@ def stored_state(role: str, one: TrajectorySet) -> StateValues:
 
 
 def _state(role: str, stored: Mapping[str, Dataset | None], source: str) -> StateValues:
-    """The state that is stored so; raises InputError for what is not [D] or [S, D]."""
-    present = {part: values for part, values in stored.items() if values is not None}
-    for values in present.values():
-        if values.require_numeric().ndim not in (1, 2):
+    """The state that is stored so, [D] or [S, D]; of many for each trajectory the dataset itself.
+
+    Raises InputError for another shape, or what is not numbers.
+    """
+    parts: dict[str, Values] = {}
+    names: dict[str, str] = {}
+    for part, values in stored.items():
+        if values is None:
+            continue
+        if len(values.require_numeric().shape) not in (1, 2):
             what, shape = "wrong number of dimensions", describe(values.shape)
             raise InputError(Fault(what, values.where, "[B, D] or [D]", shape))
-    names = {f"{role}/{part}": values.where for part, values in present.items()}
-    return StateValues({part: _loaded(values) for part, values in present.items()}, names, source)
+        parts[part], names[f"{role}/{part}"] = _loaded(values), values.where
+    return StateValues(parts, names, source)
 
 
 def _loaded(stored: Dataset) -> Values:
-    """The values, a state [D] as [1, D]; of many for each trajectory the dataset itself."""
-    return (
-        stored if stored.ndim > 1 and stored.nbytes > EAGER_BYTES else np.atleast_2d(stored.read())
-    )
+    large = len(stored.shape) > 1 and stored.nbytes > EAGER_BYTES
+    return stored if large else np.atleast_2d(stored.read())
 
 
 def _recorded_state(one: TrajectorySet) -> StateValues:
