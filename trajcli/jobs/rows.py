@@ -74,6 +74,26 @@ class Part(EqualLength):
         return len(self.segments[0].rows)
 
     @cached_property
+    def step(self) -> float | None:
+        """The step between rows where all have the same one."""
+        steps = {segment.time.uniform for segment in self.segments}
+        return steps.pop() if len(steps) == 1 else None
+
+    @cached_property
+    def spans_steps(self) -> bool:
+        """Whether times say where the step of each action begins and ends."""
+        shapes = [(*segment.source.shape[:2], segment.time) for segment in self.segments]
+        acting = all(segment.source.of_actions for segment in self.segments)
+        return acting and all(time.fitted(n, rows + 1).fits for n, rows, time in shapes)
+
+    @cached_property
+    def rounding(self) -> float:
+        """How far time stamps may be off because of their type."""
+        stamps = (segment.time.stamps for segment in self.segments)
+        lines = (s.read_rows(0, 1) if isinstance(s, Dataset) else s for s in stamps)
+        return max(0.0 if line is None else rounding_of(np.nan_to_num(line)) for line in lines)
+
+    @cached_property
     def _arrays(self) -> dict[Any, Dataset]:
         return {}
 
@@ -122,15 +142,13 @@ class Block(NamedTuple):
         step's beginning to the last one's end, where the files say them. Raises InputError for
         times that do not go on.
         """
-        segments = self.part.segments
-        count = self.part.length + (acting and all(_spans_steps(one) for one in segments))
-        steps = {segment.time.uniform for segment in segments}
-        step = steps.pop()
-        if step is not None and not steps:
-            return step * np.arange(float(count))[None], 0.0
-        times = self.part.read(count, self.at, lambda segment: _row_times(segment, count))
+        part = self.part
+        count = part.length + (acting and part.spans_steps)
+        if part.step is not None:
+            return part.step * np.arange(float(count))[None], 0.0
+        times = part.read(count, self.at, lambda segment: _row_times(segment, count))
         same = (times == times[:1]).all()
-        return times[:1] if same else times, max(_rounding(one.time) for one in segments)
+        return times[:1] if same else times, part.rounding
 
 
 class Rows:
@@ -336,18 +354,6 @@ def _row_times(segment: Segment, count: int) -> Dataset:
         return np.broadcast_to(time.row_times(begin, end), (end - begin, count))
 
     return Dataset(time.where, shape, np.dtype("f8"), read_rows)
-
-
-def _spans_steps(segment: Segment) -> bool:
-    """Whether times say where the step of each action begins and ends."""
-    (batch, count, _), time = segment.source.shape, segment.time
-    return segment.source.of_actions and time.fitted(batch, count + 1).fits
-
-
-def _rounding(time: Time) -> float:
-    """How far time stamps may be off because of their type."""
-    stamps = time.stamps.read_rows(0, 1) if isinstance(time.stamps, Dataset) else time.stamps
-    return 0.0 if stamps is None else rounding_of(np.nan_to_num(stamps))
 
 
 def _first_and_more(names: Sequence[Any]) -> str:
