@@ -70,11 +70,6 @@ def columns(values: Array, begin: int, count: int) -> Array:
     return values.narrow(1, begin, count) if is_torch(values) else values[:, begin : begin + count]
 
 
-def loaded(values: Array) -> bool:
-    """Whether the values are in memory, not only stored in a file."""
-    return isinstance(values, np.ndarray) or is_torch(values)
-
-
 def readable(values: Array) -> bool:
     """Whether the values can be read: not within torch.func, nor while a CUDA graph is captured."""
     if not is_torch(values):

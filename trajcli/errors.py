@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
-
-T = TypeVar("T")
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,16 @@ class FaultCollector:
     def __init__(self) -> None:
         self.faults: list[Fault] = []
 
-    def attempt(self, step: Callable[[], T]) -> T | None:
-        """The step's result; None where it failed, its faults then being kept."""
-        try:
-            return step()
-        except TrajcliError as error:
-            self.faults += error.faults
-            return None
+    def attempt(self, *steps: Callable[[], Any]) -> list[Any]:
+        """The results of the steps; None of one that failed, whose faults are then kept."""
+        results: list[Any] = []
+        for step in steps:
+            try:
+                results.append(step())
+            except TrajcliError as error:
+                self.faults += error.faults
+                results.append(None)
+        return results
 
     def raise_if_any(self) -> None:
         """Raise what was collected, each fault once."""

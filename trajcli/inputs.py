@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import differences, float64, is_torch, loaded, readable, to_numpy, to_torch
+from trajcli.arrays import differences, float64, is_torch, readable, to_numpy, to_torch
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Operands, Program
 from trajcli.modes import PARTS, Mode
@@ -44,7 +44,7 @@ class Inputs:
         """H, the number of actions per trajectory."""
         return int(self.actions.shape[1])
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """T, the number of rows per trajectory."""
         return self.mode.rows(self.horizon, self.recorded)
@@ -83,9 +83,9 @@ class Inputs:
 
     def can_check(self, values: Array) -> bool:
         """Whether values are in memory and may be read."""
-        if self.trusted and is_torch(values) and values.device.type != "cpu":
-            return False
-        return loaded(values) and readable(values)
+        if not is_torch(values):
+            return isinstance(values, np.ndarray)
+        return not (self.trusted and values.device.type != "cpu") and readable(values)
 
     def arrays(self) -> list[Array]:
         """The arrays that are present, the actions first."""
@@ -128,24 +128,19 @@ class Inputs:
             first_trajectory=begin - shift,
         )
 
-    def only(self, k: int, names: Mapping[str, str], number: int) -> Inputs:
-        """Trajectory k of this block alone, called ``number`` in messages."""
-        one = self.block(self.actions[k : k + 1], k, k + 1, 0, names)
-        return replace(one, first_trajectory=number)
-
     def steps(self) -> Array:
         """dt as float64 [b, h] in its library, aligned to rows."""
+        return self._steps
+
+    @cached_property
+    def _steps(self) -> Array:
         if self.times is None:
             used = self.used_dt()
             # a recording of one row has no steps: any will do
             return self.mode.align_dt(used) if used.shape[1] else used.sum(1)[:, None] + 1.0
-        times = self.raw_times()
-        return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
-
-    def raw_times(self) -> Array:
-        """The input's time stamps, [b, T]."""
         assert self.times is not None
-        return self.times[None] if self.times.ndim == 1 else self.times
+        times = self.times[None] if self.times.ndim == 1 else self.times
+        return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
 
     def raw_steps(self) -> Array:
         """The input's dt, [b, h]."""
@@ -240,14 +235,16 @@ def _program(mode: Mode, horizon: int, recorded: bool, uneven: bool) -> Program:
 
 def _placed(values: Array, device: str | None) -> Array:
     """A torch tensor on the device, or without one a NumPy array."""
-    return to_numpy(values) if device is None else to_torch(values, device)
+    if device is not None:
+        return to_torch(values, device)
+    return values if isinstance(values, np.ndarray) else to_numpy(values)
 
 
 def _floats(part: Array) -> Array:
     """A part of a state in float32 or float64, [S, D]."""
-    if is_torch(part):
-        return part if str(part.dtype) in ("torch.float32", "torch.float64") else part.double()
-    return part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
+    if isinstance(part, np.ndarray):
+        return part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
+    return part if str(part.dtype) in ("torch.float32", "torch.float64") else part.double()
 
 
 def _repeated(part: Array, count: int) -> Array:
@@ -259,4 +256,4 @@ def _repeated(part: Array, count: int) -> Array:
 
 
 def _rows(values: Array, begin: int, end: int) -> Array:
-    return values[begin:end] if loaded(values) else values.read_rows(begin, end)
+    return values.read_rows(begin, end) if hasattr(values, "read_rows") else values[begin:end]

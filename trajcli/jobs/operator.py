@@ -57,20 +57,15 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
     """
     check = FaultCollector()
     with Files(request.allow_external, request.untrusted) as files:
-        mode = check.attempt(lambda: make_mode(request.mode, **request.options))
-        check.attempt(lambda: refuse_output(request.out, request.overwrite))
-        if request.start not in (None, "first"):
-            what, expected = (
-                "a matrix multiplies any start state",
-                "first (a recording), or nothing",
-            )
-            check.faults.append(Fault(what, "--start", expected, repr(request.start)))
-        check.attempt(lambda: require_counts(horizon=request.horizon))
-        time = check.attempt(lambda: _require_time(files, request))
-        check.attempt(lambda: refuse_input(request.out, files.paths()))
+        mode, time, *_ = check.attempt(
+            lambda: make_mode(request.mode, **request.options),
+            lambda: _require_time(files, request),
+            lambda: refuse_output(request.out, request.overwrite),
+            lambda: _require_start(request.start),
+            lambda: require_counts(horizon=request.horizon),
+            lambda: refuse_input(request.out, files.paths()),
+        )
         check.raise_if_any()
-        assert mode is not None
-        assert time is not None
         operator = operator_of(
             mode,
             request.horizon,
@@ -106,6 +101,12 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
         },
         "bytes_written": schema.nbytes,
     }
+
+
+def _require_start(start: str | None) -> None:
+    if start not in (None, "first"):
+        what, expected = "a matrix multiplies any start state", "first (a recording), or nothing"
+        raise UsageError(Fault(what, "--start", expected, repr(start)))
 
 
 def _require_time(files: Files, request: OperatorRequest) -> Time:

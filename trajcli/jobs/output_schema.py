@@ -86,7 +86,7 @@ def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
     }
     return {
         "mode": resolved.mode.name,
-        **resolved.mode.options(request.recorded),
+        **resolved.mode.options(resolved.recorded),
         "dt": resolved.dt,
         **relative_texts(texts, paths, request.out),
         "trajcli_version": __version__,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ class Plan:
             "layout": None if layout is None else layout.name,
             "mode": resolved.mode.name,
             "mode_source": resolved.mode_source,
-            "options": resolved.mode.options(self.request.recorded),
+            "options": resolved.mode.options(resolved.recorded),
             "shape": {
                 "trajectories": resolved.count,
                 "horizon": inputs.horizon,
@@ -146,24 +146,22 @@ def make_plan(request: Request, files: Files) -> Plan:
 
     Raises every fault that can be found without reading all values.
     """
-    check = FaultCollector()
-    quantities = check.attempt(lambda: _quantities(request.write))
-    choice = check.attempt(lambda: _choice(request, Work(0, 0)))
-    gradient = check.attempt(lambda: _gradient(request, files))
     # whether a part is replaced is said by part_is_done, and by merge of OUT
     overwrite = request.overwrite or request.shard is not None
-    check.attempt(lambda: refuse_output(request.out, overwrite))
-    reading = _own_files(request)
-    resolved = check.attempt(lambda: _resolved(request, reading or request, files))
-    paths = files.paths()
-    check.attempt(lambda: refuse_input(request.out, paths))
+    check, reading = FaultCollector(), _own_files(request)
+    quantities, choice, gradient, _, resolved, _ = check.attempt(
+        lambda: _quantities(request.write),
+        lambda: _choice(request, Work(0, 0)),
+        lambda: _gradient(request, files),
+        partial(refuse_output, request.out, overwrite),
+        lambda: _resolved(request, reading or request, files),
+        lambda: refuse_input(request.out, files.paths()),
+    )
     if resolved is not None and gradient is not None and not check.faults:
         gradient = gradient.for_run(resolved)
         check.faults += gradient.faults(resolved)
     raise_if_any(_counted(check.faults))
-    assert resolved is not None
-    assert quantities is not None
-    assert choice is not None
+    paths = files.paths()
     own_times = resolved.has_own_times
     if request.shard is not None and reading is None:
         from trajcli.jobs.shards import shard_range

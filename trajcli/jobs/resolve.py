@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from trajcli.checks import describe
@@ -45,19 +46,15 @@ def resolve(request: Request, files: Files) -> Resolved:
     Raises InputError or UsageError with all that is missing or does not fit. With ``skip_bad``
     what is wrong with one file or trajectory alone leaves that out.
     """
-    check = FaultCollector()
-    if request.selects_rows or request.wrap_dofs:
-        from trajcli.jobs.recordings import refuse_recording_options
-
-        check.attempt(lambda: refuse_recording_options(request))
-    if request.mode is not None:
-        check.attempt(lambda: make_mode(request.mode or "", **request.options))
-    left_out: list[LeftOut] = []
-    sets = check.attempt(lambda: _read_sets(request, files, left_out)) or []
-    time = check.attempt(lambda: time_from_options(files, request.dt, request.rate, request.times))
-    states = check.attempt(lambda: _option_states(request, files, sets[0])) if sets else {}
+    check, left_out = FaultCollector(), list[LeftOut]()
+    _, sets, time = check.attempt(
+        lambda: _refuse_options(request),
+        lambda: _read_sets(request, files, left_out),
+        partial(time_from_options, files, request.dt, request.rate, request.times),
+    )
+    (states,) = check.attempt(lambda: _option_states(request, files, sets[0])) if sets else [None]
     inputs: list[SetInputs] = []
-    for one in sets:
+    for one in sets or ():
         try:
             first = inputs[0] if inputs else None
             inputs.append(_look_up(request, one, time, states or {}, first))
@@ -71,6 +68,16 @@ def resolve(request: Request, files: Files) -> Resolved:
     if time is not None:
         inputs = _with_time(inputs, time)
     return _resolved(request, files, inputs, left_out)
+
+
+def _refuse_options(request: Request) -> None:
+    """Raise UsageError for options that no input could fit."""
+    if request.selects_rows or request.wrap_dofs:
+        from trajcli.jobs.recordings import refuse_recording_options
+
+        refuse_recording_options(request)
+    if request.mode is not None:
+        make_mode(request.mode, **request.options)
 
 
 def _resolved(
@@ -164,17 +171,16 @@ def _look_up(
 
 def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
     """The states that --start and --goal name; the others are those of the sets."""
-    check, states = FaultCollector(), dict[str, StateValues]()
     dofs = picked_dofs(request, first)
     count = first.shape[2] if dofs is None else len(dofs)
-    for role, text in (("start", request.start), ("goal", request.goal)):
-        if text not in (None, "first"):
-            state = check.attempt(
-                lambda role=role, text=text: state_from_option(files, role, text, count)  # type: ignore[misc]
-            )
-            states[role] = (state or NO_STATE).with_dofs(first, dofs)
+    texts = {"start": request.start, "goal": request.goal}
+    roles = [role for role, text in texts.items() if text not in (None, "first")]
+    check = FaultCollector()
+    states = check.attempt(
+        *(partial(state_from_option, files, role, str(texts[role]), count) for role in roles)
+    )
     check.raise_if_any()
-    return states
+    return {role: state.with_dofs(first, dofs) for role, state in zip(roles, states, strict=True)}
 
 
 def picked_dofs(request: Request, one: TrajectorySet) -> list[int] | None:

@@ -121,16 +121,21 @@ class Resolved:
         """Every dataset that actions are read from."""
         return list(dict.fromkeys(one.input.where for one in self.sets))
 
-    @property
+    @cached_property
+    def recorded(self) -> bool:
+        """Whether the actions are recorded positions, with no start state of their own."""
+        return self.request.recorded
+
+    @cached_property
     def dt_source(self) -> str:
         """Where the times of the rows are from."""
         first, *more = dict.fromkeys(segment.time.source for segment in self.segments)
         return f"{first} and {len(more)} more" if more else first
 
-    @property
+    @cached_property
     def start_source(self) -> str:
         """Where the start states are from."""
-        return RECORDED_START if self.request.recorded else self.start.source
+        return RECORDED_START if self.recorded else self.start.source
 
     @cached_property
     def longest(self) -> Inputs:
@@ -202,7 +207,7 @@ class Resolved:
         return [self._inputs(equal) for equal in by_length(self.segments)]
 
     def _inputs(self, equal: EqualLength) -> ResolvedInputs:
-        segments, numbers, recorded = equal.segments, equal.numbers, self.request.recorded
+        segments, numbers, recorded = equal.segments, equal.numbers, self.recorded
         rows, wrapped = segments[0].rows, self.request.wrap_dofs
         intervals = self.mode.intervals(len(rows), recorded)
         arrays = [segment.array(segment.source.input) for segment in segments]
