@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
@@ -82,25 +84,29 @@ class Request:
     def from_json(text: str, folder: Path) -> Request:
         """The request of an output in this folder. Raises ValueError for what is none."""
         values = json.loads(text)
-        known = {f.name for f in fields(Request)} - _NOT_STORED
-        if not isinstance(values, dict) or not set(values) <= known or "sources" not in values:
+        stored = {f.name: str(f.type) for f in fields(Request) if f.name not in _NOT_STORED}
+        if not isinstance(values, dict) or "sources" not in values or "\\u0000" in text:
+            raise ValueError("not a request")
+        if not all(
+            name in stored and _is_of(value, stored[name]) for name, value in values.items()
+        ):
             raise ValueError("not a request of this version")
         moved = _with_paths(values, lambda text: os.path.join(folder, text))
         return Request(out=Path(folder), **moved)
 
+    def expanded(self) -> list[Source]:
+        """The sources, one for each file; patterns are expanded, without opening any."""
+        return [source for text in self.sources for source in expand_files(parse_source(text))]
+
+    def source_paths(self) -> list[str]:
+        """The files that the sources name, in their order."""
+        return list(dict.fromkeys(os.fspath(source.path) for source in self.expanded()))
+
     def paths(self) -> list[str]:
-        """The files it names, known without opening any; patterns are expanded."""
+        """All files that it names."""
         named = [parse_source(text, attributes=True) for text in self._named_files]
         more = [os.fspath(source.path) for source in named]
         return list(dict.fromkeys([*self.source_paths(), *more]))
-
-    def source_paths(self) -> list[str]:
-        """The files that the sources name, in their order; patterns are expanded."""
-        return list(dict.fromkeys(os.fspath(source.path) for source in self.expanded()))
-
-    def expanded(self) -> list[Source]:
-        """The sources, one for each file."""
-        return [source for text in self.sources for source in expand_files(parse_source(text))]
 
     @property
     def recorded(self) -> bool:
@@ -134,6 +140,17 @@ class Request:
         return [text for text in texts if text is not None and not is_value(text)]
 
 
+def _is_of(value: Any, kind: str) -> bool:
+    """Whether a value of a file, which may hold anything, is of a field's type."""
+    if kind.startswith("Sequence"):
+        item = int if "int" in kind else str
+        return isinstance(value, list) and all(isinstance(v, item) for v in value)
+    kinds: dict[str, Any] = {
+        "str": str, "bool": bool, "int": int, "float": (int, float), "Mapping": dict
+    }  # fmt: skip
+    return isinstance(value, kinds.get(re.split(r"\W", kind)[0], ()))
+
+
 def request_json(request: Any, **more: str) -> str:
     """What shapes the result of a request, a dataclass with ``sources`` and ``out``, as JSON."""
     folder, defaults = os.path.realpath(request.out.parent), vars(type(request)([], Path()))
@@ -159,11 +176,9 @@ def identity(request: Request, paths: Iterable[str]) -> str:
     folder = os.path.realpath(request.out.parent)
     inputs = []
     for path in paths:
-        try:
+        with suppress(OSError):  # what is not there is said when it is read
             status = os.stat(path)
-        except OSError:
-            continue  # what is not there is said when it is read
-        inputs.append((relative_path(path, folder), status.st_size, status.st_mtime_ns))
+            inputs.append((relative_path(path, folder), status.st_size, status.st_mtime_ns))
     return json.dumps([request.to_json(), __version__, sorted(inputs)])
 
 
