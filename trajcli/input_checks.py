@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -103,35 +103,17 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
             return [Fault("both dt and times", where, "one of them", "both")]
         return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
     if inputs.dt is None:
-        return [
-            Fault(
-                "no time step",
-                "dt",
-                "a step in seconds, a rate, or time stamps",
-                "none given, and none in the input",
-                "--dt SECONDS, --rate HZ or --times FILE:DATASET",
-            )
-        ]
+        what, expected = "no time step", "a step in seconds, a rate, or time stamps"
+        hint = "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+        return [Fault(what, "dt", expected, "none given, and none in the input", hint)]
     shape = tuple(inputs.dt.shape)
-    allowed = _dt_shapes(batch, steps, inputs.recorded)
-    if shape in allowed:
+    counts = [steps, steps + 1] if inputs.recorded else [steps]
+    allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
+    if shape in allowed or shape in ((1,), (1, 1), *((1, n) for n in counts)):
         return []
-    return [
-        Fault(
-            "wrong shape",
-            inputs.name("dt"),
-            " or ".join(dict.fromkeys(describe(s) for s in allowed)),
-            describe(shape),
-            "one dt per trajectory has shape [B, 1]" if shape == (batch,) else "",
-        )
-    ]
-
-
-def _dt_shapes(batch: int, steps: int, recorded: bool) -> list[tuple[int, ...]]:
-    counts = [steps, steps + 1] if recorded else [steps]
-    shapes: list[tuple[int, ...]] = [(), *((n,) for n in counts), (batch, 1)]
-    shapes += [(batch, n) for n in counts]
-    return [*shapes, (1,), (1, 1), *((1, n) for n in counts)]
+    expected = " or ".join(dict.fromkeys(map(describe, allowed)))
+    hint = "one dt per trajectory has shape [B, 1]" if shape == (batch,) else ""
+    return [Fault("wrong shape", inputs.name("dt"), expected, describe(shape), hint)]
 
 
 def _step_value_faults(inputs: Inputs) -> list[Fault]:
@@ -149,15 +131,10 @@ def _step_value_faults(inputs: Inputs) -> list[Fault]:
         return []
     first = wrong[0] + (0, inputs.unused_steps())
     spot = place(("trajectory", "step"), first, values.shape, shift)
-    number = f" ({len(wrong)} such entries)" if len(wrong) > 1 else ""
-    return [
-        Fault(
-            "a step that is not positive and finite",
-            located(inputs.name("dt"), spot),
-            "dt > 0, in seconds",
-            f"{float(values[tuple(wrong[0])])!r}{number}",
-        )
-    ]
+    step = repr(float(values[tuple(wrong[0])]))
+    step += f" ({len(wrong)} such entries)" if len(wrong) > 1 else ""
+    what, where = "a step that is not positive and finite", located(inputs.name("dt"), spot)
+    return [Fault(what, where, "dt > 0, in seconds", step)]
 
 
 def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
@@ -189,47 +166,40 @@ def _part_faults(
     if len(shape) != 2:
         return [Fault("wrong number of dimensions", where, "[B, D] or [D]", describe(shape))]
     if shape[1] != dofs:
-        return [
-            Fault(
-                f"{role} and actions differ in their dofs (D)",
-                where,
-                f"D = {dofs}, as in {inputs.name('actions')}",
-                f"D = {shape[1]}, shape {describe(shape)}",
-            )
-        ]
-    if indexed or shape[0] in (1, batch):
+        what, expected = f"{role} and actions differ in their dofs (D)", inputs.name("actions")
+        actual = f"D = {shape[1]}, shape {describe(shape)}"
+        return [Fault(what, where, f"D = {dofs}, as in {expected}", actual)]
+    fits = indexed or shape[0] in (1, batch)
+    return [] if fits else [state_count_fault(role, where, batch, shape)]
+
+
+def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
+    """The fault of states [S, D] where S is neither the number of trajectories nor 1."""
+    what = f"{role} states and trajectories differ in number (B)"
+    expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
+    hint = f"a {role} index [B] selects a state per trajectory"
+    return Fault(what, where, expected, describe(shape), hint)
+
+
+def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
+    """The fault of an index of states that is not whole numbers, one for each trajectory."""
+    kind = str(index.dtype).removeprefix("torch.")
+    if tuple(index.shape) == (batch,) and "int" in kind:
         return []
-    return [
-        Fault(
-            f"{role} states and trajectories differ in number (B)",
-            where,
-            f"[{batch}, {dofs}], or one for all: [{dofs}]",
-            describe(shape),
-            f"a {role} index [B] selects a state per trajectory",
-        )
-    ]
+    actual = f"{kind} {describe(index.shape)}"
+    return [Fault("wrong shape or type", where, f"integers [{batch}]", actual)]
 
 
 def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[Fault]:
     where = inputs.name(f"{role}_index")
-    batch = int(inputs.actions.shape[0])
-    whole = "int" in str(index.dtype) if is_torch(index) else index.dtype.kind in "iu"
-    if tuple(index.shape) != (batch,) or not whole:
-        kind = str(index.dtype).removeprefix("torch.")
-        actual = f"{kind} {describe(index.shape)}"
-        return [Fault("wrong shape or type", where, f"integers [{batch}]", actual)]
-    if not inputs.can_check(index):
-        return []
+    faults = index_shape_faults(where, int(inputs.actions.shape[0]), index)
+    if faults or not inputs.can_check(index):
+        return faults
     values = to_numpy(index)
     wrong = np.flatnonzero((values < 0) | (values >= count))
     if not len(wrong):
         return []
     b = int(wrong[0])
-    return [
-        Fault(
-            "index out of range",
-            f"{where}, trajectory {inputs.first_trajectory + b}",
-            f"0 to {count - 1} (there are {count} {role} states)",
-            str(int(values[b])),
-        )
-    ]
+    where = f"{where}, trajectory {inputs.first_trajectory + b}"
+    expected = f"0 to {count - 1} (there are {count} {role} states)"
+    return [Fault("index out of range", where, expected, str(int(values[b])))]

@@ -16,6 +16,7 @@ from trajcli.files.reader import Files, TrajectorySet
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES
+from trajcli.input_checks import index_shape_faults, state_count_fault
 from trajcli.jobs.request import parse_floats
 from trajcli.jobs.segments import Values, in_memory, pick_dofs, rows_by_number, stacked
 
@@ -63,18 +64,12 @@ class StateValues:
     def faults(self, role: str, count: int) -> list[Fault]:
         """What does not fit so many trajectories."""
         if self.index is not None:
-            where, shape = self.names[f"{role}_index"], self.index.shape
-            stored, expected = f"{self.index.dtype} {describe(shape)}", f"integers [{count}]"
-            fits = shape == (count,) and self.index.dtype.kind in "iu"
-            return [] if fits else [Fault("wrong shape or type", where, expected, stored)]
-        what, expected = f"{role} states and trajectories differ in number (B)", "or one for all"
-        hint = f"a {role} index [B] says which of the states each trajectory uses"
+            return index_shape_faults(self.names[f"{role}_index"], count, self.index)
         return [
-            Fault(what, self.names[f"{role}/{part}"], f"[{count}, {values.shape[1]}], {expected}",
-                  describe(values.shape), hint)
+            state_count_fault(role, self.names[f"{role}/{part}"], count, values.shape)
             for part, values in self.parts.items()
             if values.shape[0] not in (1, count)
-        ]  # fmt: skip
+        ]
 
     def with_dofs(self, one: TrajectorySet, dofs: Sequence[int] | None) -> StateValues:
         """States of all the dofs of a file, as those that a SOURCE and --dofs pick."""
