@@ -11,7 +11,8 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.files.atomic_output import refuse_output
 from trajcli.files.reader import Files
-from trajcli.jobs.rows import Arrays, Block, Floats, Rows, RowsRequest, write_rows
+from trajcli.jobs.row_blocks import Block, Floats
+from trajcli.jobs.rows import Arrays, Rows, RowsRequest, write_rows
 from trajcli.resampling import Resampler, make_resampler
 
 

@@ -14,7 +14,8 @@ from trajcli.files.atomic_output import refuse_output
 from trajcli.files.limits import read_limits
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES, Variable
-from trajcli.jobs.rows import Arrays, Block, Floats, Rows, RowsRequest, write_rows
+from trajcli.jobs.row_blocks import Block, Floats
+from trajcli.jobs.rows import Arrays, Rows, RowsRequest, write_rows
 from trajcli.retiming import Limit, retime
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",

@@ -8,18 +8,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli import __version__
-from trajcli.checks import nonfinite_fault
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import Dataset
 from trajcli.files.atomic_output import refuse_input
 from trajcli.files.outputs import discarding, open_output
 from trajcli.files.reader import Files, read_sources
@@ -28,22 +25,18 @@ from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.request import relative_texts, request_json
+from trajcli.jobs.row_blocks import Block, Floats, Numbers, Part
 from trajcli.jobs.segments import (
-    EqualLength,
-    Segment,
     by_length,
     segments_of,
-    stacked,
     trajectory_names,
 )
 from trajcli.jobs.states import stored_state
-from trajcli.resampling import output_type, rounding_of
+from trajcli.resampling import output_type
 
 _BLOCK_ELEMENTS = 1 << 17
 """Of one array at once; more would leave the processor's caches."""
 
-Numbers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -63,92 +56,6 @@ class RowsRequest:
     durable: bool = False
     allow_external: bool = False
     untrusted: bool = False
-
-
-class Part(EqualLength):
-    """The trajectories of one length, T, and the arrays of theirs that were read so far."""
-
-    @cached_property
-    def length(self) -> int:
-        """T."""
-        return len(self.segments[0].rows)
-
-    @cached_property
-    def step(self) -> float | None:
-        """The step between rows where all have the same one."""
-        steps = {segment.time.uniform for segment in self.segments}
-        return steps.pop() if len(steps) == 1 else None
-
-    @cached_property
-    def spans_steps(self) -> bool:
-        """Whether times say where the step of each action begins and ends."""
-        shapes = [(*segment.source.shape[:2], segment.time) for segment in self.segments]
-        acting = all(segment.source.of_actions for segment in self.segments)
-        return acting and all(time.fitted(n, rows + 1).fits for n, rows, time in shapes)
-
-    @cached_property
-    def rounding(self) -> float:
-        """How far time stamps may be off because of their type."""
-        stamps = (segment.time.stamps for segment in self.segments)
-        lines = (s.read_rows(0, 1) if isinstance(s, Dataset) else s for s in stamps)
-        return max(0.0 if line is None else rounding_of(np.nan_to_num(line)) for line in lines)
-
-    @cached_property
-    def _arrays(self) -> dict[Any, Dataset]:
-        return {}
-
-    def read(self, key: Any, at: Numbers, array_of: Callable[[Segment], Dataset]) -> Any:
-        """Of trajectories at [b] of these, what ``array_of`` their segments says: [b, ...]."""
-        if key not in self._arrays:
-            self._arrays[key] = stacked([array_of(segment) for segment in self.segments])
-        array, first, last = self._arrays[key], int(at[0]), int(at[-1]) + 1
-        if last - first > len(at):
-            array, first, last = array.select(at, range(array.shape[1])), 0, len(at)
-        return np.asarray(array.read_rows(first, last))
-
-
-class Block(NamedTuple):
-    """Trajectories that are read at once: some of one length."""
-
-    part: Part
-    at: Numbers
-
-    @property
-    def numbers(self) -> Numbers:
-        """Their numbers [b] in the run."""
-        return self.part.numbers[self.at]
-
-    def read(self, name: str) -> Any:
-        """The rows of an array [b, T, D]; raises InputError for NaN and Inf."""
-
-        def stored(segment: Segment) -> Dataset:
-            return segment.source.arrays[name]
-
-        values = self.part.read(name, self.at, lambda segment: segment.array(stored(segment)))
-        axes = ("trajectory", "step", "dof")
-        if nonfinite_fault(values, name, axes) is not None:
-            hint = "a curve through them does not exist: repair the input, or leave it out"
-            for k, one in zip(self.at, values, strict=True):
-                segment, number = self.part.place(int(k))
-                fault = nonfinite_fault(one[None], stored(segment).where, axes, number)
-                if fault:
-                    raise InputError(replace(fault, hint=hint))
-        return values
-
-    def times(self, acting: bool = False) -> tuple[Floats, float]:
-        """Times of the rows from 0 on, and how far they may be off because of their type.
-
-        [b, T], or [1, T] where all have the same. acting: T + 1 times of actions, from the first
-        step's beginning to the last one's end, where the files say them. Raises InputError for
-        times that do not go on.
-        """
-        part = self.part
-        count = part.length + (acting and part.spans_steps)
-        if part.step is not None:
-            return part.step * np.arange(float(count))[None], 0.0
-        times = part.read(count, self.at, lambda segment: _row_times(segment, count))
-        same = (times == times[:1]).all()
-        return times[:1] if same else times, part.rounding
 
 
 class Rows:
@@ -342,18 +249,6 @@ def _time_of(one: TrajectorySet, option: Time | None) -> Time:
         raise InputError(Fault("no time step", where, "a step, a rate, or time stamps", hint=hint))
     raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
     return time
-
-
-def _row_times(segment: Segment, count: int) -> Dataset:
-    """The times [n, count] of a segment's rows, or of one time more than rows."""
-    time, shape = segment.own_time, (len(segment.trajectories), count)
-    if count > len(segment.rows):
-        time = time.fitted(time.batch, count)
-
-    def read_rows(begin: int, end: int) -> Floats:
-        return np.broadcast_to(time.row_times(begin, end), (end - begin, count))
-
-    return Dataset(time.where, shape, np.dtype("f8"), read_rows)
 
 
 def _first_and_more(names: Sequence[Any]) -> str:
