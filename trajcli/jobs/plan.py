@@ -172,7 +172,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         resolved = resolved.without_bad_values()
     arrays = [part.inputs.actions for part in resolved.by_length]
     if request.device == "auto":
-        choice = _choice(request, Work.of(actions.shape for actions in arrays))
+        choice = _choice(request, Work.of([actions.shape for actions in arrays]))
     stored = np.result_type(*(actions.dtype for actions in arrays))
     dtype = request.dtype or output_dtype(np.empty(0, stored))
     schema = make_schema(resolved, paths, quantities, dtype, gradient, own_times)

@@ -93,7 +93,7 @@ def _resolved(
     if request.goal_index is not None:
         goal = goal.with_index("goal", files.dataset(request.goal_index))
     mode, mode_source, notes = resolve_mode(request, sets)
-    segments = segments_of((one.source, one.time, one.dofs) for one in inputs)
+    segments = segments_of([(one.source, one.time, one.dofs) for one in inputs])
     if request.selects_rows:
         from trajcli.jobs.recordings import split_recordings
 

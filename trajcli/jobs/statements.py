@@ -115,15 +115,17 @@ def position_unit(resolved: Resolved) -> str | None:
         return text_of(stated)
     if resolved.request.start is None:
         start = one.companion("start/position", "start_position")
-        if start is not None and "units" in start.attributes:
-            return text_of(start.attributes["units"])
+        unit = None if start is None else start.attributes.get("units")
+        if unit is not None:
+            return text_of(unit)
     derived = derived_unit(stated)
     return derived[0] if derived and derived[1] == order else None
 
 
 def _units(one: TrajectorySet, inputs: Inputs) -> Iterator[str]:
     """The unit of the actions says what they are, and that of the start what they lead to."""
-    stated, where = one.input.attributes.get("units"), one.input.where
+    actions = one.input
+    stated, where = actions.attributes.get("units"), actions.where
     derived = derived_unit(stated)
     if derived is None:
         return

@@ -113,7 +113,8 @@ def state_from_option(files: Files, role: str, text: str, dofs: int) -> StateVal
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
-            return _state(role, parts, text)
+            numeric = {part: values and values.require_numeric() for part, values in parts.items()}
+            return _state(role, numeric, text)
     raise InputError(file.missing(name or f"{role}/position"))
 
 
@@ -131,16 +132,14 @@ def stored_state(role: str, one: TrajectorySet) -> StateValues:
 
 
 def _state(role: str, stored: Mapping[str, Dataset | None], source: str) -> StateValues:
-    """The state that is stored so, [D] or [S, D]; of many for each trajectory the dataset itself.
-
-    Raises InputError for another shape, or what is not numbers.
-    """
+    """The state that is stored so, as numbers [D] or [S, D]; of many for each trajectory the
+    dataset itself. Raises InputError for another shape."""
     parts: dict[str, Values] = {}
     names: dict[str, str] = {}
     for part, values in stored.items():
         if values is None:
             continue
-        if len(values.require_numeric().shape) not in (1, 2):
+        if len(values.shape) not in (1, 2):
             what, shape = "wrong number of dimensions", describe(values.shape)
             raise InputError(Fault(what, values.where, "[B, D] or [D]", shape))
         parts[part], names[f"{role}/{part}"] = _loaded(values), values.where
