@@ -61,7 +61,7 @@ class Inputs:
         return steps is not None and steps.ndim > 0 and steps.shape[-1] > 1
 
     @property
-    def own_steps(self) -> bool:
+    def steps_differ(self) -> bool:
         """Whether every trajectory has steps or time stamps of its own."""
         steps = self.dt if self.times is None else self.times
         return steps is not None and steps.ndim == 2 and steps.shape[0] != 1

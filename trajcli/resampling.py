@@ -73,8 +73,8 @@ def resample(
     knots, rounding = _knots(rows.shape, dt, times, method)
     acting = len(knots) > rows.shape[1]
     resampler = make_resampler(method, knots, rate, hold, degree, rounding, acting)
-    found = resampler.apply(rows)
-    return Resampled(found[0] if single else found, resampler.time)
+    resampled = resampler.apply(rows)
+    return Resampled(resampled[0] if single else resampled, resampler.time)
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,8 @@ def _uniform(knots: Floats, rounding: float) -> float:
     steps = np.diff(knots)
     step = float(knots[-1] / len(steps))
     if np.abs(steps - step).max() > 1e-6 * step + rounding:
-        found = f"steps from {steps.min():g} to {steps.max():g} s"
-        raise UsageError(Fault("a B-spline has uniform knots", "times", "one dt", found))
+        uneven = f"steps from {steps.min():g} to {steps.max():g} s"
+        raise UsageError(Fault("a B-spline has uniform knots", "times", "one dt", uneven))
     return step
 
 
@@ -242,7 +242,7 @@ def _between(
 def _before_end(
     time: Floats, index: npt.NDArray[np.int64], share: Floats, steps: int
 ) -> tuple[Floats, npt.NDArray[np.int64], Floats]:
-    """What :func:`_between` found, without the row at the end of the last step."""
+    """The result of :func:`_between` without the row at the end of the last step."""
     inside = index + (share == 1.0) < steps
     return time[inside], index[inside], share[inside]
 
@@ -273,8 +273,8 @@ def _cubic(rows: Floats, knots: Floats, index: npt.NDArray[np.int64], share: Flo
     rise = after - before
     bend = (1.0 - s) * (step * take_rows(slopes, index) - rise)
     bend -= s * (step * take_rows(slopes, index + 1) - rise)
-    found: Floats = before * (1.0 - s) + after * s + (1.0 - s) * s * bend
-    return found
+    between: Floats = before * (1.0 - s) + after * s + (1.0 - s) * s * bend
+    return between
 
 
 def spline_slopes(rows: Floats, knots: Floats) -> Floats:
@@ -307,15 +307,15 @@ def _solve_tridiagonal(below: Floats, on: Floats, above: Floats, right: Floats) 
     """Row by row, all columns at once; the spline's system needs no pivoting."""
     n = len(on)
     pivot: Floats = on.copy()
-    found: Floats = right.copy()
+    solution: Floats = right.copy()
     for i in range(1, n):
         factor = below[i] / pivot[i - 1]
         pivot[i] = on[i] - factor * above[i - 1]
-        found[i] -= factor * found[i - 1]
-    found[-1] /= pivot[-1]
+        solution[i] -= factor * solution[i - 1]
+    solution[-1] /= pivot[-1]
     for i in range(n - 2, -1, -1):
-        found[i] = (found[i] - above[i] * found[i + 1]) / pivot[i]
-    return found
+        solution[i] = (solution[i] - above[i] * solution[i + 1]) / pivot[i]
+    return solution
 
 
 def _spline(rows: Floats, place: Floats, degree: int) -> Floats:
@@ -334,12 +334,12 @@ def basis(degree: int, s: Floats) -> Floats:
 
     Cox and de Boor's recurrence on unit knots.
     """
-    found: list[Floats] = [np.ones_like(s)]
+    splines: list[Floats] = [np.ones_like(s)]
     for d in range(1, degree + 1):
-        rising = [(s + (d - 1 - i)) / d * b for i, b in enumerate(found)]
-        falling = [(i + 1 - s) / d * b for i, b in enumerate(found)]
-        found = [
+        rising = [(s + (d - 1 - i)) / d * b for i, b in enumerate(splines)]
+        falling = [(i + 1 - s) / d * b for i, b in enumerate(splines)]
+        splines = [
             (falling[i] if i < d else 0.0) + (rising[i - 1] if i else np.zeros_like(s))
             for i in range(d + 1)
         ]
-    return np.stack(found)
+    return np.stack(splines)

@@ -24,7 +24,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 class Retimed:
     """Trajectories at another pace: ``factor`` [B] times as long; ``limited_by`` says why.
 
-    ``parts`` are velocity [B, T, D] and so on, as far as they were given.
+    ``parts`` are velocity [B, T, D] and so on, those of the call.
     """
 
     factor: Floats
@@ -50,7 +50,7 @@ def retime(
     below 1 where a trajectory can be faster, unless ``slower_only``; of one that does not move
     it is 1. Values are within the limits also after rounding to their type.
 
-    Raises InputError for limits of what is not given, limits that do not fit, NaN and Inf.
+    Raises InputError for limits of absent parts, limits that do not fit, NaN and Inf.
     """
     values = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
     bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
@@ -77,9 +77,9 @@ def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> li
         faults.append(Fault("no limits", "limits", "limits of velocity, acceleration or jerk"))
     for name in limits:
         if name not in parts:
-            found = ", ".join(parts) or "none"
+            present = ", ".join(parts) or "none"
             what = f"limits of {name}, and no {name}"
-            faults.append(Fault(what, name, "every limited quantity", found))
+            faults.append(Fault(what, name, "every limited quantity", present))
             continue
         dofs = parts[name].shape[-1]
         for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):

@@ -69,20 +69,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save("goal.npy", RNG.standard_normal((B, D)))
     np.save("each.npy", RNG.uniform(0.01, 0.1, (B, 1)))
     for n in (H, H - 1):
-        own = RNG.uniform(0.01, 0.1, (B, n))
-        np.save(f"own{n}.npy", own)
-        np.save(f"steps{n}.npy", own[0])
-        np.save(f"ownstamps{n}.npy", np.cumsum(np.pad(own, [(0, 0), (1, 0)]), 1))
-        np.save(f"stamps{n}.npy", np.cumsum(np.pad(own[0], (1, 0))))
+        steps = RNG.uniform(0.01, 0.1, (B, n))
+        np.save(f"own{n}.npy", steps)
+        np.save(f"steps{n}.npy", steps[0])
+        np.save(f"ownstamps{n}.npy", np.cumsum(np.pad(steps, [(0, 0), (1, 0)]), 1))
+        np.save(f"stamps{n}.npy", np.cumsum(np.pad(steps[0], (1, 0))))
     return tmp_path
 
 
-def asked(mode: str, steps: str, **more: object) -> Request:
+def request_of(mode: str, steps: str, **more: object) -> Request:
     """The request for a mode with steps of a kind."""
-    given = {"start": "start.npz", **MODES[mode]}
-    recorded = given["start"] == "first"
+    options = {"start": "start.npz", **MODES[mode]}
+    recorded = options["start"] == "first"
     named = {k: v.format(n=H - 1 if recorded else H) for k, v in STEPS[steps].items()}
-    return Request(sources=["actions.npy"], out=Path("whole.h5"), **{**given, **named, **more})
+    return Request(sources=["actions.npy"], out=Path("whole.h5"), **{**options, **named, **more})
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def assert_same(one: Path, two: Path) -> None:
 
 @pytest.mark.parametrize(("mode", "steps"), ALL)
 def test_the_bytes_do_not_depend_on_memory(folder, blockwise, mode, steps):
-    request = asked(mode, steps)
+    request = request_of(mode, steps)
     run(request)
     blockwise(replace(request, out=Path("blocks.h5")))
     assert_same(Path("whole.h5"), Path("blocks.h5"))
@@ -136,7 +136,7 @@ def test_nor_do_those_of_other_outputs(folder, blockwise, monkeypatch, mode, bac
     monkeypatch.setattr("trajcli.files.compressed._LARGEST_CHUNK", 600)
     monkeypatch.setattr("trajcli.files.compressed._CHUNK_BYTES", 300)
     steps = "each its own" if mode == "bspline" else "own steps"
-    request = asked(mode, steps, backend=backend, **more)
+    request = request_of(mode, steps, backend=backend, **more)
     run(replace(request, out=Path(out)))
     blockwise(replace(request, out=Path(f"blocks-{out}")))
     assert_same(Path(out), Path(f"blocks-{out}"))
@@ -165,7 +165,7 @@ def store(kind: str) -> str:
 @pytest.mark.parametrize("untrusted", [False, True])
 def test_nor_do_those_of_inputs_that_cannot_be_mapped(folder, blockwise, mode, kind, untrusted):
     source = store(kind)
-    request = replace(asked(mode, "per step"), sources=[source], untrusted=untrusted)
+    request = replace(request_of(mode, "per step"), sources=[source], untrusted=untrusted)
     if kind == "one trajectory":
         with np.load("start.npz") as archive:
             np.savez("first.npz", **{name: values[:1] for name, values in archive.items()})
@@ -180,7 +180,7 @@ def test_rows_with_repeated_stamps_are_left_out_block_by_block(folder, blockwise
     stamps[[10, 11, 20]] = stamps[[9, 9, 19]]
     np.save("repeats.npy", stamps)
     request = replace(
-        asked("central recorded", "stamps"), times="repeats.npy", repeated_times="drop"
+        request_of("central recorded", "stamps"), times="repeats.npy", repeated_times="drop"
     )
     assert "3 rows" in str(run(request)["notes"])
     blockwise(replace(request, out=Path("blocks.h5")))
@@ -193,7 +193,7 @@ def test_rows_with_repeated_stamps_are_left_out_block_by_block(folder, blockwise
 
 def test_an_index_is_read_block_by_block(folder, blockwise):
     np.save("index.npy", np.array([1, 0, 1], "i4"))
-    request = asked("jerk zoh", "one step", start_index="index.npy")
+    request = request_of("jerk zoh", "one step", start_index="index.npy")
     run(request)
     blockwise(replace(request, out=Path("blocks.h5")))
     assert_same(Path("whole.h5"), Path("blocks.h5"))
@@ -214,7 +214,7 @@ def test_faults_far_on_are_named_by_their_place(folder, blockwise, name, place, 
     values = np.load(f"{name}.npy")
     values[place] = value
     np.save(f"{name}.npy", values)
-    request = asked("acceleration euler", "own stamps" if "stamps" in name else "own steps")
+    request = request_of("acceleration euler", "own stamps" if "stamps" in name else "own steps")
     with pytest.raises(InputError) as error:
         blockwise(request)
     assert says in str(error.value)
@@ -224,7 +224,7 @@ def test_faults_far_on_are_named_by_their_place(folder, blockwise, name, place, 
 def test_results_that_overflow_are_counted(folder, blockwise):
     actions = np.full((1, H, D), 2e37, "f4")
     np.save("large.npy", actions)
-    request = replace(asked("velocity euler", "one step"), sources=["large.npy"], dt="1",
+    request = replace(request_of("velocity euler", "one step"), sources=["large.npy"], dt="1",
                       start="zero", write=("position",))  # fmt: skip
     report = blockwise(request)
     with h5py.File("whole.h5") as file:
@@ -235,7 +235,7 @@ def test_results_that_overflow_are_counted(folder, blockwise):
 
 def test_no_trajectories_have_times_all_the_same(folder, blockwise):
     np.save("none.npy", np.zeros((0, H, D), "f4"))
-    request = replace(asked("velocity euler", "per step"), sources=["none.npy"],
+    request = replace(request_of("velocity euler", "per step"), sources=["none.npy"],
                       start="zero")  # fmt: skip
     blockwise(request)
     with h5py.File("whole.h5") as file:

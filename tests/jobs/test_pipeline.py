@@ -120,7 +120,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ThreadDevice]
         made.append(ThreadDevice(faults))
         monkeypatch.setattr("trajcli.jobs.run.device_of", lambda choice: made[-1])
         monkeypatch.setattr(
-            "trajcli.jobs.plan.choose", lambda *asked: Choice("torch", "cpu:0", "a test")
+            "trajcli.jobs.plan.choose", lambda *_: Choice("torch", "cpu:0", "a test")
         )
         monkeypatch.setattr("trajcli.jobs.plan.free_bytes", lambda name: 1 << 40)
         return made[-1]
@@ -181,34 +181,34 @@ CASES: dict[str, dict[str, Any]] = {
 
 def bytes_of(request: Request) -> bytes:
     run(request)
-    found = request.out.read_bytes()
+    written = request.out.read_bytes()
     request.out.unlink()
-    return found
+    return written
 
 
 @pytest.mark.parametrize("options", CASES.values(), ids=CASES)
 def test_the_pipeline_writes_the_same_bytes(request_, use, options):
-    asked = replace(request_, **options)
-    want = bytes_of(asked)
+    request = replace(request_, **options)
+    want = bytes_of(request)
     use()
-    assert bytes_of(asked) == want
+    assert bytes_of(request) == want
 
 
 @pytest.mark.parametrize(
     ("what", "number"), [("memory", 1), ("memory", 4), ("work", 2), ("work", 5)]
 )
 def test_where_memory_is_short_blocks_are_halved_and_the_run_goes_on(request_, use, what, number):
-    asked = replace(request_, mode="jerk", dt="all.npy")
-    want = bytes_of(asked)
+    request = replace(request_, mode="jerk", dt="all.npy")
+    want = bytes_of(request)
     use({(what, number): DeviceOutOfMemory("out of memory")})
-    report = run(asked)
-    assert asked.out.read_bytes() == want
+    report = run(request)
+    assert request.out.read_bytes() == want
     assert report["notes"] == ["blocks were halved: memory on cpu:0 was short"]
 
 
 def test_blocks_are_halved_as_often_as_needed(request_, use):
-    asked = replace(request_, memory=1 << 28)
-    want = bytes_of(asked)
+    request = replace(request_, memory=1 << 28)
+    want = bytes_of(request)
     device = use()
     room = 4 * 4 * 4 * (HORIZON + 1) * DOFS  # of four trajectories
 
@@ -218,8 +218,8 @@ def test_blocks_are_halved_as_often_as_needed(request_, use):
         return device.pinned(count)
 
     device.memory = memory  # type: ignore[method-assign]
-    report = run(asked)
-    assert asked.out.read_bytes() == want
+    report = run(request)
+    assert request.out.read_bytes() == want
     assert report["notes"] == ["blocks were halved 3 times: memory on cpu:0 was short"]
 
 
@@ -237,19 +237,19 @@ def test_no_room_for_the_smallest_block_is_one_message(request_, use):
 
 @pytest.mark.parametrize("number", [1, 5])
 def test_a_device_lost_on_the_way_leaves_a_run_to_resume(request_, use, number, monkeypatch):
-    asked = replace(request_, mode="jerk", dt="all.npy")
-    want = bytes_of(asked)
-    kept: list[pipeline.Slot] = []
-    monkeypatch.setattr(pipeline, "_lost", kept)
+    request = replace(request_, mode="jerk", dt="all.npy")
+    want = bytes_of(request)
+    lost_slots: list[pipeline.Slot] = []
+    monkeypatch.setattr(pipeline, "_lost", lost_slots)
     use({("work", number): DeviceLost("unspecified launch failure")})
     with pytest.raises(Stopped, match=r"loss of cpu:0 .*failure(?s:.*)--resume") as stopped:
-        run(asked)
+        run(request)
     assert stopped.value.exit_code == 75
-    assert not asked.out.exists()
-    assert len(kept) == pipeline.SLOTS  # its memory is not given back, which would ask the device
+    assert not request.out.exists()
+    assert len(lost_slots) == pipeline.SLOTS  # to free it would ask the device
     use()
-    report = run(replace(asked, resume=True))
-    assert asked.out.read_bytes() == want
+    report = run(replace(request, resume=True))
+    assert request.out.read_bytes() == want
     assert 0 < report["resumed_after"] < BATCH or number == 1
 
 
@@ -257,13 +257,13 @@ def test_a_signal_between_blocks_leaves_a_run_to_resume(request_, use):
     import os
     import signal
 
-    asked = replace(request_, mode="jerk", memory=1 << 18)
-    want = bytes_of(asked)
+    request = replace(request_, mode="jerk", memory=1 << 18)
+    want = bytes_of(request)
     use()
     with pytest.raises(Stopped):
-        run(asked, on_progress=lambda done, total: os.kill(os.getpid(), signal.SIGTERM))
-    assert 0 < run(replace(asked, resume=True))["resumed_after"] < BATCH
-    assert asked.out.read_bytes() == want
+        run(request, on_progress=lambda done, total: os.kill(os.getpid(), signal.SIGTERM))
+    assert 0 < run(replace(request, resume=True))["resumed_after"] < BATCH
+    assert request.out.read_bytes() == want
 
 
 def test_wrong_values_are_named_and_nothing_is_left(request_, use):
@@ -361,15 +361,15 @@ def test_where_triton_cannot_be_had_torch_is_taken_and_why_is_said(
     ],
 )
 def test_errors_of_cuda_are_told_apart(error, kind):
-    with pytest.raises(kind) as found, cuda.judged():
+    with pytest.raises(kind) as raised, cuda.judged():
         raise error
-    assert found.type is kind
-    assert "more" not in str(found.value)
+    assert raised.type is kind
+    assert "more" not in str(raised.value)
 
 
 def test_gradients_that_do_not_fit_are_computed_in_smaller_blocks(request_, monkeypatch):
-    asked = replace(request_, cost="jerk", memory=1 << 28)
-    want = bytes_of(asked)
+    request = replace(request_, cost="jerk", memory=1 << 28)
+    want = bytes_of(request)
     from trajcli import adjoint
 
     plain = adjoint.pull_back
@@ -380,6 +380,6 @@ def test_gradients_that_do_not_fit_are_computed_in_smaller_blocks(request_, monk
         return plain(inputs, *more)
 
     monkeypatch.setattr(adjoint, "pull_back", cramped)
-    report = run(asked)
-    assert asked.out.read_bytes() == want
+    report = run(request)
+    assert request.out.read_bytes() == want
     assert report["notes"] == ["blocks were halved 2 times: memory on cpu was short"]

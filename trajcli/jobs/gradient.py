@@ -58,7 +58,7 @@ class Gradient:
         what its trajectories share."""
         inputs = resolved.longest
         states = {"start": inputs.start, "goal": inputs.goal}
-        summed = {} if inputs.own_steps else {"dt": _dt_shape(inputs)}
+        summed = {} if inputs.steps_differ else {"dt": _dt_shape(inputs)}
         for role, index in (("start", inputs.start_index), ("goal", inputs.goal_index)):
             for part, values in states[role].items():
                 if index is not None or values.shape[0] == 1:
@@ -206,8 +206,8 @@ def parse_cost(text: str) -> dict[str, float]:
         name = match["name"].strip() if match else part.strip()
         weight = parse_floats(match["weight"]) if match and match["weight"] else [1.0]
         if not match or name not in QUANTITIES or weight is None or len(weight) > 1:
-            found = f"{part.strip()!r} in {text!r}" if part.strip() else repr(text)
-            faults.append(Fault("not a cost", "--cost", expected, found))
+            term = f"{part.strip()!r} in {text!r}" if part.strip() else repr(text)
+            faults.append(Fault("not a cost", "--cost", expected, term))
         elif name in weights:
             faults.append(Fault(f"{name} comes twice", "--cost", "each once", repr(text)))
         else:

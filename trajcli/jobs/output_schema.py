@@ -27,11 +27,12 @@ def make_schema(
     quantities: Sequence[str],
     dtype: str,
     gradient: Gradient | None,
-    own_times: bool,
+    times_differ: bool,
 ) -> Schema:
     """What the output holds, of equal and of unequal lengths.
 
-    paths: the files that were read. own_times: every trajectory of the run has times of its own.
+    paths: the files that were read. times_differ: trajectories of the run have rows at different
+    times.
     """
     inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
     schema = packed_schema(
@@ -40,7 +41,7 @@ def make_schema(
         int(inputs.actions.shape[2]),
         wanted=quantities,
         dtype=dtype,
-        own_times=own_times,
+        own_times=times_differ,
         attributes=_attributes(resolved, paths),
         start_index=_start_index(resolved),
         joint_names=resolved.joint_names,

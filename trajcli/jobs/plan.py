@@ -148,7 +148,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     """
     # whether a part is replaced is said by part_is_done, and by merge of OUT
     overwrite = request.overwrite or request.shard is not None
-    check, reading = FaultCollector(), _own_files(request)
+    check, reading = FaultCollector(), _shard_files(request)
     quantities, choice, gradient, _, resolved, _ = check.attempt(
         lambda: _quantities(request.write),
         lambda: _choice(request, Work(0, 0)),
@@ -162,7 +162,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         check.faults += gradient.faults(resolved)
     raise_if_any(_counted(check.faults))
     paths = files.paths()
-    own_times = resolved.has_own_times
+    times_differ = resolved.times_differ
     if request.shard is not None and reading is None:
         from trajcli.jobs.shards import shard_range
 
@@ -175,7 +175,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         choice = _choice(request, Work.of([actions.shape for actions in arrays]))
     stored = np.result_type(*(actions.dtype for actions in arrays))
     dtype = request.dtype or output_dtype(np.empty(0, stored))
-    schema = make_schema(resolved, paths, quantities, dtype, gradient, own_times)
+    schema = make_schema(resolved, paths, quantities, dtype, gradient, times_differ)
     refuse_form(request.out, schema, request.compress)
     kind, memory = _memory(choice, gradient, request.memory)
     return Plan(
@@ -224,7 +224,7 @@ def _gradient(request: Request, files: Files) -> Gradient | None:
     return resolve_gradient(request, files)
 
 
-def _own_files(request: Request) -> Request | None:
+def _shard_files(request: Request) -> Request | None:
     """The request of a shard that reads files of its own: of at least as many files as shards, and
     options that are the same for all trajectories. None where shards divide trajectories."""
     if request.shard is None or not request.shares_all:
@@ -256,8 +256,8 @@ def _block_size(inputs: Inputs, kind: str, memory: int) -> int:
     """How many trajectories are computed at once."""
     batch, horizon, dofs = inputs.actions.shape
     per_element = _BYTES_PER_ELEMENT[kind]
-    own_steps = inputs.uneven and inputs.own_steps
-    per_row = dofs * per_element + (_BYTES_PER_STEP if own_steps else 0)
+    steps_differ = inputs.uneven and inputs.steps_differ
+    per_row = dofs * per_element + (_BYTES_PER_STEP if steps_differ else 0)
     room = min(_BLOCK_ELEMENTS[kind] * per_element, memory)
     return int(max(1, min(room // (max(horizon, inputs.rows) * per_row), batch)))
 

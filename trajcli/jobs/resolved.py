@@ -151,21 +151,21 @@ class Resolved:
         return float(steps[0])  # type: ignore[arg-type]
 
     @property
-    def has_own_times(self) -> bool:
+    def times_differ(self) -> bool:
         """Whether trajectories differ in the times of their rows."""
         several = len(self.by_length) > 1 and self.dt == "varies"
-        return several or any(part.inputs.own_steps for part in self.by_length)
+        return several or any(part.inputs.steps_differ for part in self.by_length)
 
     def require_shapes(self) -> None:
         """Raise InputError with all that does not fit by its shape or number, and, but for
         skip_bad, steps that do not go forward."""
         steps, faults = not self.request.skip_bad, list[Fault]()
         for part in self.by_length:
-            found = shape_faults(part.inputs, steps)
-            several = part.segments if found and len(part.segments) > 1 else ()
+            unfit = shape_faults(part.inputs, steps)
+            several = part.segments if unfit and len(part.segments) > 1 else ()
             single = (self._inputs(EqualLength([segment])).inputs for segment in several)
             located = (shape_faults(inputs, steps) for inputs in single)
-            faults += list(islice(chain.from_iterable(located), _MOST_FAULTS)) or found
+            faults += list(islice(chain.from_iterable(located), _MOST_FAULTS)) or unfit
         raise_if_any(faults)
 
     def take(self, wanted: Callable[[Any], Any]) -> Resolved:
@@ -265,7 +265,7 @@ def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Valu
 
 def _one_step(segment: Segment, step: float, counts: Sequence[int]) -> tuple[Values, Values]:
     """dt and no stamps; where it stands for steps or stamps that are too many or too few, these."""
-    shape, stamped = segment.own_time.shape, segment.time.stamped
+    shape, stamped = segment.selected_time.shape, segment.time.stamped
     if not shape or shape[-1] == 1 or shape[-1] - stamped in counts:
         return np.asarray(step), None
     steps = np.full(shape, step)
@@ -278,5 +278,5 @@ def _steps_or_stamps(segment: Segment) -> tuple[Values, bool]:
         return segment.stamps[None], True
     if segment.time.uniform is not None:
         return np.full((1, 1), segment.time.uniform), False
-    time = segment.own_time
+    time = segment.selected_time
     return (time.dt, False) if time.stamps is None else (time.stamps, True)

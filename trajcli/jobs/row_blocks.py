@@ -114,7 +114,7 @@ class Block(NamedTuple):
 
 def _row_times(segment: Segment, count: int) -> Dataset:
     """The times [n, count] of a segment's rows, or of one time more than rows."""
-    time, shape = segment.own_time, (len(segment.trajectories), count)
+    time, shape = segment.selected_time, (len(segment.trajectories), count)
     if count > len(segment.rows):
         time = time.fitted(time.batch, count)
 

@@ -171,7 +171,7 @@ def write_rows(
 
 def _schema(
     rows: Rows,
-    most: int,
+    longest: int,
     attributes: Mapping[str, Any],
     more: Sequence[Variable],
     step: float | None,
@@ -186,7 +186,7 @@ def _schema(
         others.append(Variable(name, dims, values.shape, values.dtype, {}, values))
     schema = packed_schema(
         count,
-        most,
+        longest,
         rows.dofs,
         wanted=rows.names,
         dtype="float64",
@@ -230,8 +230,8 @@ def _dofs(sets: Sequence[TrajectorySet]) -> int:
     """The dofs of all; raises InputError for arrays without trajectories, rows or dofs."""
     for one in sets:
         if 0 in one.shape:
-            where, found = next(iter(one.arrays.values())).where, str(list(one.shape))
-            raise InputError(Fault("an empty array", where, "B, T, D >= 1", found))
+            where, shape = next(iter(one.arrays.values())).where, str(list(one.shape))
+            raise InputError(Fault("an empty array", where, "B, T, D >= 1", shape))
     dofs = sorted({one.shape[2] for one in sets})
     if len(dofs) > 1:
         what = "trajectories of different dofs in one run"

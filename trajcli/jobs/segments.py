@@ -56,7 +56,7 @@ class Segment:
         return self.trajectories == range(batch) and self.rows == range(rows)
 
     @property
-    def own_time(self) -> Time:
+    def selected_time(self) -> Time:
         """The time of these trajectories alone, of as many rows as they have."""
         return self.time if self.whole else self.time.select(self.trajectories, len(self.rows))
 
