@@ -22,6 +22,7 @@ from trajcli.jobs.segments import (
     Segment,
     Values,
     by_length,
+    first_and_more,
     in_memory,
     stacked,
     unwrapped,
@@ -129,8 +130,7 @@ class Resolved:
     @cached_property
     def dt_source(self) -> str:
         """Where the times of the rows are from."""
-        first, *more = dict.fromkeys(segment.time.source for segment in self.segments)
-        return f"{first} and {len(more)} more" if more else first
+        return first_and_more([segment.time.source for segment in self.segments])
 
     @cached_property
     def start_source(self) -> str:

@@ -28,6 +28,7 @@ from trajcli.jobs.request import relative_texts, request_json
 from trajcli.jobs.row_blocks import Block, Floats, Numbers, Part
 from trajcli.jobs.segments import (
     by_length,
+    first_and_more,
     segments_of,
     trajectory_names,
 )
@@ -87,9 +88,8 @@ class Rows:
         for k, part in enumerate(self._parts):
             self.lengths[part.numbers], self._part_of[part.numbers] = part.length, k
             self._at[part.numbers] = np.arange(len(part.numbers))
-        self.source = _first_and_more([next(iter(self.first.arrays.values())).where,
-                                       *self.sets[1:]])  # fmt: skip
-        self.dt_source = _first_and_more(list(dict.fromkeys(time.source for time in times)))
+        self.source = first_and_more(next(iter(one.arrays.values())).where for one in self.sets)
+        self.dt_source = first_and_more(time.source for time in times)
 
     def states(self) -> dict[str, npt.NDArray[Any]]:
         """Start and goal states beside actions: one [D] for all, or [n, D].
@@ -249,7 +249,3 @@ def _time_of(one: TrajectorySet, option: Time | None) -> Time:
         raise InputError(Fault("no time step", where, "a step, a rate, or time stamps", hint=hint))
     raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
     return time
-
-
-def _first_and_more(names: Sequence[Any]) -> str:
-    return str(names[0]) if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -168,6 +168,12 @@ def _file_titles(paths: Iterable[str]) -> dict[str, str]:
     return shortened if len(set(shortened.values())) == len(listed) else below
 
 
+def first_and_more(names: Iterable[str]) -> str:
+    """The first of the names, and how many others there are."""
+    first, *others = dict.fromkeys(names)
+    return f"{first} and {len(others)} more" if others else first
+
+
 def rows_by_number(values: Values, numbers: Any) -> Values:
     """Rows of [B, ...] by number; of a dataset [B, T, ...] they are read when they are needed."""
     if len(numbers) == values.shape[0] and (np.diff(numbers) == 1).all():
@@ -227,6 +233,5 @@ def stacked(arrays: Sequence[Values]) -> Dataset:
             start, k = end, k + 1
         return blocks[1] if len(blocks) == 2 else np.concatenate(blocks)
 
-    more = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
-    where = getattr(first, "where", "") + more
+    where = first_and_more(getattr(array, "where", "") for array in arrays)
     return Dataset(where, (ends[-1], *first.shape[1:]), dtype, read_rows)

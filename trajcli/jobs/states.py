@@ -18,7 +18,14 @@ from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES
 from trajcli.input_checks import index_shape_faults, state_count_fault
 from trajcli.jobs.request import parse_floats
-from trajcli.jobs.segments import Values, in_memory, pick_dofs, rows_by_number, stacked
+from trajcli.jobs.segments import (
+    Values,
+    first_and_more,
+    in_memory,
+    pick_dofs,
+    rows_by_number,
+    stacked,
+)
 
 _MOST_FAULTS = 5
 
@@ -196,8 +203,7 @@ def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[in
         for part in first.parts
     }
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
-    others = len({state.source for state in states}) - 1
-    return StateValues(parts, names, first.source + (f" and {others} more" if others else ""))
+    return StateValues(parts, names, first_and_more(state.source for state in states))
 
 
 def _repeated(values: Values, batch: int) -> Values:
