@@ -203,12 +203,28 @@ def test_rlds_is_refused_with_a_way_to_convert_it(trajcli, folder):
         assert "LeRobot" in result.err
 
 
+@pytest.mark.parametrize("command", ["inspect set", "check set", "plot set --index 9 -o fig.png"])
+def test_a_folder_is_one_data_set_and_its_path_is_shown_as_typed(trajcli, folder, command):
+    version_2(Path("set"))
+    result = trajcli(command)
+    assert result.code == 0, result.err
+    assert str(folder) not in result.out + result.err
+    if command == "inspect set":
+        assert result.out.startswith("set: parquet, lerobot, ")
+        assert "from set/meta/info.json fps, 30 Hz" in result.out
+    if command == "check set":
+        assert "set/meta/info.json fps, 30 Hz  ok" in result.out
+
+
 @pytest.mark.parametrize("write", [version_2, version_3])
 def test_index_counts_through_the_files_of_a_folder(trajcli, folder, write):
     write(Path("set"))
     report = trajcli("inspect set --index 9 --json").document
     assert report["trajectories"]["shown"] == ["episode_9"]
-    assert len(trajcli("inspect set --index 1,9 --json").document["files"]) == 2
+    both = trajcli("inspect set --index 1,9 --json").document
+    assert both["trajectories"]["count"] == 12
+    (action,) = [one for one in both["datasets"] if one["name"] == "action"]
+    assert action["trajectories"] == "1,9"
     checks = trajcli("check set --index 9,10 --json").document["checks"]
     assert [check["trajectories"] for check in checks if check["check"] == "finite"] == [2]
     for command in ("inspect", "check"):

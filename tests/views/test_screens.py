@@ -18,8 +18,7 @@ from rich.console import Console
 
 from trajcli.views.diff import Difference
 from trajcli.views.diff_report import report
-from trajcli.views.screen import table
-from trajcli.views.terminal_plot import Curves, figure, plot
+from trajcli.views.terminal import Curves, figure, plot, table
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 

@@ -37,16 +37,18 @@ def check(
     """
     from trajcli.files.reader import Files
     from trajcli.files.source import parse_source
-    from trajcli.views.check import check_source, recompute_finding, report, together
+    from trajcli.views.check import check_source, recompute_finding, report
     from trajcli.views.row_checks import StartRows
+    from trajcli.views.trajectories import expand_globs
 
     console = Console(json, quiet)
     reports = []
-    for path in [one for origin in map(parse_source, source) for one in together(origin)]:
+    for one in (one for text in source for one in expand_globs(text)):
+        path = parse_source(one).path
         with Progress(not quiet) as progress:
             with Files(allow_external, untrusted) as files:
 
-                def start_of(files: Files = files, path: Path = path.path) -> StartRows | str:
+                def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows
 
                     if untrusted:
@@ -54,17 +56,17 @@ def check(
                     return start_rows(files, path)
 
                 findings = check_source(
-                    files, str(path), start_of, limits, index, velocity_of, progress
+                    files, one, start_of, limits, index, velocity_of, progress
                 )
             if recompute:
                 from trajcli.jobs.recompute import recompute as compare
 
-                again = compare(path.path, allow_external, untrusted, progress)
-                findings += [recompute_finding(**vars(one)) for one in again]
+                again = compare(path, allow_external, untrusted, progress)
+                findings += [recompute_finding(**vars(variable)) for variable in again]
         passed = all(finding.passed is not False for finding in findings)
         checks = [finding.as_dict(verbose) for finding in findings]
-        reports.append({"file": str(path), "passed": passed, "checks": checks})
-        for part in report(str(path), findings, verbose) if not (json or quiet) else ():
+        reports.append({"file": one, "passed": passed, "checks": checks})
+        for part in report(one, findings, verbose) if not (json or quiet) else ():
             console.show(part)
     console.document(reports[0] if len(reports) == 1 else {"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1

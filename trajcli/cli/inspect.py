@@ -34,18 +34,14 @@ def inspect(
     Of a large file a sample is looked at, unless --full.
     """
     from trajcli.files.reader import Files
-    from trajcli.files.source import Source, parse_source
-    from trajcli.views.inspect import inspect_source, shares
+    from trajcli.views.inspect import inspect_source
+    from trajcli.views.trajectories import expand_globs
 
     console = Console(json, quiet)
     reports = []
-    parts: list[tuple[Source, str | None]] = []
-    for origin in map(parse_source, source):
-        with Files(allow_external, untrusted) as files:
-            parts += shares(files, origin, index)
-    for path, numbers in parts:
+    for one in (one for text in source for one in expand_globs(text)):
         with Progress(full and not quiet) as progress, Files(allow_external, untrusted) as files:
-            inspection = inspect_source(files, str(path), numbers, dof, rows, full, progress)
+            inspection = inspect_source(files, one, index, dof, rows, full, progress)
         reports.append(inspection.report)
         if not (json or quiet):
             from trajcli.views.inspect_report import report

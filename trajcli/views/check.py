@@ -11,13 +11,12 @@ import numpy as np
 
 from trajcli.files.limits import Bounds, Limits, read_limits
 from trajcli.files.reader import Files, read_sources
-from trajcli.files.source import Source, expand_files
 from trajcli.views.mode_check import ModeCheck, is_recording, mode_check
 from trajcli.views.row_checks import StartCheck, StartRows, TimeCheck, nonfinite_states
-from trajcli.views.screen import table
 from trajcli.views.selection import select
 from trajcli.views.statistics import Failure, Progress, Statistics
-from trajcli.views.trajectories import Batch, batches, quantity_of
+from trajcli.views.terminal import table
+from trajcli.views.trajectories import Batch, batches
 from trajcli.views.velocity_check import velocity_off
 
 if TYPE_CHECKING:
@@ -64,11 +63,6 @@ class Finding:
         }
 
 
-def together(source: Source) -> list[Source]:
-    """A source for each file that a glob names; the files of a folder are checked as one."""
-    return [source] if source.path.is_dir() else expand_files(source)
-
-
 def check_source(
     files: Files,
     source: str,
@@ -103,41 +97,48 @@ def _check_batch(
     start_of: StartOf,
     on_progress: Progress,
 ) -> Iterator[Finding]:
-    first = batch.first
+    first, count = batch.first, len(numbers)
     attributes = first.file.attributes()
     bounds = {} if limits is None else _bounds(batch, limits)
-    seen = {name: Statistics(first.shape[2], bounds.get(name)) for name in first.arrays}
+    arrays = {name: Statistics(first.shape[2], bounds.get(name)) for name in first.arrays}
     mode = mode_check(attributes, list(first.arrays))
     start = StartCheck("" if not mode else _no_start(attributes) or start_of())
     times = TimeCheck(attributes)
     done = 0
     for block in batch.blocks(numbers):
-        values = {name: block.read(name) for name in seen}
+        values = {name: block.read(name) for name in arrays}
         times.add(block)
-        for name, statistics in seen.items():
+        for name, statistics in arrays.items():
             statistics.add(values[name], block)
         if isinstance(mode, ModeCheck):
             mode.add(block, values)
         start.add(block, values)
         done += len(block.numbers)
-        on_progress(done, len(numbers))
-    for name, statistics in seen.items():
-        yield _finite(batch, name, statistics, len(numbers))
-    yield from _states(batch)
-    yield from _time(batch, times, len(numbers))
+        on_progress(done, count)
+    for name, of in arrays.items():
+        if not of.nonfinite:
+            yield Finding("finite", batch.label(name), True, "no NaN or Inf", count)
+            continue
+        text, facts = f"{of.nan} NaN, {of.inf} Inf", {"nan": of.nan, "inf": of.inf}
+        yield _failed("finite", batch, name, of.nonfinite, text, count, **facts)
+    for name, many, bad in nonfinite_states(batch.sets):
+        text, where = (f"{len(bad)} NaN or Inf", bad[0]) if bad else ("no NaN or Inf", "")
+        yield Finding("finite", name, not bad, text, many, where, len(bad), bad)
+    if times.where or times.failures:
+        yield _time(batch, times, count)
     if mode:
-        yield _mode(batch, mode, attributes, len(numbers))
+        yield _mode(batch, mode, attributes, count)
         yield _start(batch, start)
     for name, limit in bounds.items():
-        yield _limit(batch, name, seen[name], limit, len(numbers))
+        yield _limit(batch, name, arrays[name], limit, count)
 
 
 def _bounds(batch: Batch, limits: Limits) -> dict[str, Bounds]:
     """The limits of the arrays that a batch has; of actions, as what their mode says they are."""
     itemsize = min(stored.dtype.itemsize for stored in batch.first.arrays.values())
     tables = limits.bounds(batch.dofs, itemsize)
-    names = {name: quantity_of(batch.first, name) for name in batch.first.arrays}
-    return {name: tables[quantity] for name, quantity in names.items() if quantity in tables}
+    quantities = {name: batch.quantity(name) for name in batch.first.arrays}
+    return {name: tables[what] for name, what in quantities.items() if what in tables}
 
 
 def _failed(
@@ -158,7 +159,7 @@ def _failed(
     return Finding(check, label, False, text, count, _place(batch, worst), values, places, facts)
 
 
-def _called(batch: Batch, number: int) -> str:
+def _named(batch: Batch, number: int) -> str:
     name = batch.name(number)
     return "" if batch.count == 1 else f"trajectory {name}, " if name.isdecimal() else f"{name}, "
 
@@ -167,38 +168,25 @@ def _place(batch: Batch, failure: Failure) -> str:
     """A failure in words: trajectory 13, row 20, dof 3 (panda_joint4)."""
     name = batch.dofs[failure.dof]
     joint = "" if name.isdecimal() else f" ({name})"
-    return f"{_called(batch, failure.trajectory)}row {failure.row}, dof {failure.dof}{joint}"
+    return f"{_named(batch, failure.trajectory)}row {failure.row}, dof {failure.dof}{joint}"
 
 
-def _finite(batch: Batch, name: str, seen: Statistics, count: int) -> Finding:
-    if not seen.nonfinite:
-        return Finding("finite", batch.label(name), True, "no NaN or Inf", count)
-    text = f"{seen.nan} NaN, {seen.inf} Inf"
-    return _failed("finite", batch, name, seen.nonfinite, text, count, nan=seen.nan, inf=seen.inf)
-
-
-def _states(batch: Batch) -> Iterator[Finding]:
-    for name, count, bad in nonfinite_states(batch.sets):
-        text, where = (f"{len(bad)} NaN or Inf", bad[0]) if bad else ("no NaN or Inf", "")
-        yield Finding("finite", name, not bad, text, count, where, len(bad), bad)
-
-
-def _time(batch: Batch, times: TimeCheck, count: int) -> Iterator[Finding]:
-    label = times.where.rpartition(":")[2].strip("/") or "time"
+def _time(batch: Batch, times: TimeCheck, count: int) -> Finding:
+    label = times.where.removeprefix(f"{batch.path}:").lstrip("/") or "time"
     if batch.first.group and label.startswith(batch.first.group):
         label = batch.pattern + label.removeprefix(batch.first.group)
     if times.failures:
         number, text, where = times.failures[0]
-        bad = [f"{_called(batch, n)}{at}: {what}" for n, what, at in times.failures]
-        where = _called(batch, number) + where
-        yield Finding("time", label, False, text, count, where, len(bad), bad)
-    elif times.where:
-        dt = next(iter(times.steps)) if len(times.steps) == 1 else None
-        text = "increases" if dt is None else f"increases by dt = {dt:g} s"
-        known = [step for step in times.steps if step is not None]
-        if 1 < len(known) == len(times.steps):
-            text += f", dt = {min(known):g} to {max(known):g} s"
-        yield Finding("time", label, True, text, count, facts={"dt": dt})
+        bad = [f"{_named(batch, n)}{at}: {what}" for n, what, at in times.failures]
+        return Finding(
+            "time", label, False, text, count, _named(batch, number) + where, len(bad), bad
+        )
+    dt = next(iter(times.steps)) if len(times.steps) == 1 else None
+    text = "increases" if dt is None else f"increases by dt = {dt:g} s"
+    known = [step for step in times.steps if step is not None]
+    if 1 < len(known) == len(times.steps):
+        text += f", dt = {min(known):g} to {max(known):g} s"
+    return Finding("time", label, True, text, count, facts={"dt": dt})
 
 
 def _mode(
@@ -210,12 +198,11 @@ def _mode(
         return Finding(f"mode {attributes['mode']}", label, None, text, count)
     check = f"mode {mode.name}"
     if not mode.compared:
-        text = f"not checked: {mode.reason or 'there are no rows'}"
-        return Finding(check, label, None, text, count)
+        return Finding(check, label, None, f"not checked: {mode.reason}", count)
     if not mode.failures:
         how = "to the bit" if mode.exact else "within rounding"
-        text = f"equal to what the actions give, {how}"
-        return Finding(check, label, True, text, mode.compared, facts={"exact": mode.exact})
+        text, facts = f"equal to what the actions give, {how}", {"exact": mode.exact}
+        return Finding(check, label, True, text, mode.compared, facts=facts)
     worst = max(failure.excess for failure in mode.failures)
     wrong = sum(failure.count for failure in mode.failures)
     text = f"{wrong} values are not what the actions give, up to {worst:.3g} × rounding"

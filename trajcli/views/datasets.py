@@ -1,4 +1,4 @@
-"""What is in the datasets of a file, as plain values: shapes, types, ranges, peaks and when."""
+"""The datasets of a file as plain values: shapes, types, ranges, per dof the peaks and when."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,67 +14,60 @@ from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.views.selection import select
 from trajcli.views.statistics import Progress, Statistics
-from trajcli.views.trajectories import Batch, Block, known_times
+from trajcli.views.trajectories import Batch, Block
 
 SAMPLE_BYTES = 24 << 20
-"""Of larger files so many bytes are looked at."""
+"""Larger files are sampled: about so many bytes of them are read."""
 LEAST_BYTES = 1 << 20
-"""But of each dataset at least so many."""
+"""The least that is read of a dataset of a larger file, if it has so much."""
 _MOST_SHAPES = 2000
-"""Of more datasets of one pattern not all are asked for their shapes."""
 _AXES = ("trajectory", "row", "dof")
-
-
-def file_bytes(path: Path) -> int:
-    """The size of a file, or of all files in a folder."""
-    if path.is_dir():
-        return sum(part.stat().st_size for part in path.rglob("*") if part.is_file())
-    return path.stat().st_size
+Members = Sequence[tuple[ArrayFile, str]]
+"""Datasets of one pattern, as their files and their names in them."""
 
 
 class Datasets:
-    """Reports of the datasets of a file; the arrays of a batch are read together, once."""
+    """Reports of datasets; the arrays of a batch are read together, once."""
 
     def __init__(
         self,
-        file: ArrayFile,
         trajectories: Sequence[Batch],
         index: str | None,
         dof: str | None,
         full: bool,
+        size: int,
         on_progress: Progress,
     ) -> None:
-        self._file, self._index, self._dof, self._full = file, index, dof, full
-        self._small = file_bytes(file.path) <= SAMPLE_BYTES  # as it is stored, maybe packed
+        self._index, self._dof, self._full = index, dof, full
+        self._small = size <= SAMPLE_BYTES  # as it is stored, maybe packed
         self._progress = on_progress
         self._arrays = {b.label(name): (b, name) for b in trajectories for name in b.first.arrays}
         self._labels = {
             path: label for label, (b, name) in self._arrays.items() for path in b.paths(name)
         }
-        self._seen: dict[int, dict[str, Statistics]] = {}
+        self._statistics: dict[int, dict[str, Statistics]] = {}
         self._budget = SAMPLE_BYTES
         self.sampled = False
 
-    def reports(self, names: Sequence[str], named: bool) -> list[dict[str, Any]]:
+    def reports(self, names: Members, named: bool) -> list[dict[str, Any]]:
         """One for each dataset; for those whose groups differ in numbers alone, one in all.
 
         What cannot be read is listed with the reason. named: the user named the dataset; raises
         InputError where it cannot be read.
         """
-        groups: dict[str, list[str]] = {}
-        for name in names:
+        groups: dict[str, list[tuple[ArrayFile, str]]] = {}
+        for file, name in names:
             pattern = self._labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
-            groups.setdefault(pattern, []).append(name)
+            groups.setdefault(pattern, []).append((file, name))
         self._budget = max(SAMPLE_BYTES // max(len(groups), 1), LEAST_BYTES)
         reports = []
         for pattern, members in groups.items():
             alone = len(members) == 1 and pattern not in self._arrays
-            name = (members[0] if alone else pattern) or self._file.path.name
+            name = (members[0][1] if alone else pattern) or members[0][0].path.name
             try:
-                known = self._arrays.get(name)
-                about = self._of_batch(*known) if known is not None else self._other(members)
-                if len(members) > 1:
-                    about |= self._shapes(members)
+                array = self._arrays.get(name)
+                about = self._of_batch(*array) if array is not None else self._other(members)
+                about |= _shapes(members) if len(members) > 1 else {}
             except InputError as error:
                 if named and len(groups) == 1:
                     raise
@@ -87,47 +79,46 @@ class Datasets:
         """An array of trajectories."""
         first, stored = batch.first, batch.first.arrays[name]
         dofs = select(self._dof, first.shape[2], "--dof", batch.dofs)
-        if id(batch) not in self._seen:
-            self._seen[id(batch)] = self._statistics(batch)
-        seen = self._seen[id(batch)][name]
-        places = [(failure.trajectory, failure.row, failure.dof) for failure in seen.nonfinite[:5]]
-        about = _about(stored, seen, stored.shape[1:] if first.single else stored.shape)
+        if id(batch) not in self._statistics:
+            self._statistics[id(batch)] = self._read(batch)
+        of = self._statistics[id(batch)][name]
+        places = [(failure.trajectory, failure.row, failure.dof) for failure in of.nonfinite[:5]]
+        about = _about(stored, of, stored.shape[1:] if first.single else stored.shape)
         about["units"] = first.unit(name)
         about["trajectories"] = self._index or "all"
         about["nonfinite_at"] = [dict(zip(_AXES, place, strict=True)) for place in places]
         about["dofs"] = [batch.dofs[i] for i in dofs]
         if stored.dtype.kind == "f":
-            about["per_dof"] = [_per_dof(seen, i, batch) for i in dofs]
+            about["per_dof"] = [_per_dof(of, i, batch) for i in dofs]
         return about
 
-    def _statistics(self, batch: Batch) -> dict[str, Statistics]:
+    def _read(self, batch: Batch) -> dict[str, Statistics]:
         numbers = select(self._index, batch.count, "--index")
-        seen = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
-        budget = SAMPLE_BYTES if self._small else self._budget * len(seen)
-        whole = self._full or batch.nbytes(numbers) <= budget
+        arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
+        budget = SAMPLE_BYTES if self._small else self._budget * len(arrays)
+        whole = self._full or batch.nbytes(len(numbers)) <= budget
         self.sampled |= not whole
         done = 0
         for block in batch.blocks(numbers) if whole else batch.sample(numbers, budget):
-            for name, statistics in seen.items():
+            for name, statistics in arrays.items():
                 statistics.add(block.read(name), block)
             done += len(block.numbers)
             self._progress(done, len(numbers))
-        return seen
+        return arrays
 
-    def _other(self, members: Sequence[str]) -> dict[str, Any]:
-        """A dataset that is no trajectory; of many of one pattern in a large file, the first,
-        middle and last."""
+    def _other(self, members: Members) -> dict[str, Any]:
+        """What is no trajectory; of many in a large file, the first, middle and last."""
         spread = sorted({0, len(members) // 2, len(members) - 1})
         chosen = members if self._full or self._small else [members[i] for i in spread]
         self.sampled |= len(chosen) < len(members)
-        stored = [self._file.require(name) for name in chosen]
-        seen, budget = Statistics(1), self._budget // len(chosen)
+        stored = [file.require(name) for file, name in chosen]
+        of, budget = Statistics(1), self._budget // len(chosen)
         if self._small and sum(one.nbytes for one in stored) <= SAMPLE_BYTES:
             budget = SAMPLE_BYTES
         for one in stored:
             for values in self._parts(one, budget) if one.numeric else ():
-                seen.add(values.reshape(1, -1, 1), Block(np.zeros(1, np.int64), (), values.size))
-        return _about(stored[0], seen, stored[0].shape) | {"trajectories": "all"}
+                of.add(values.reshape(1, -1, 1), Block(np.zeros(1, np.int64), (), values.size))
+        return _about(stored[0], of, stored[0].shape) | {"trajectories": "all"}
 
     def _parts(self, stored: Dataset, budget: int) -> Iterator[Any]:
         """All of a dataset, or four runs of it along its first axis."""
@@ -140,19 +131,20 @@ class Datasets:
         for begin in begins:
             yield np.asarray(stored.read_rows(begin, min(begin + step, count)))
 
-    def _shapes(self, members: Sequence[str]) -> dict[str, Any]:
-        """How many datasets there are of a pattern, and the range of their shapes."""
-        shapes = []
-        for name in members[:: 1 + len(members) // _MOST_SHAPES]:
-            with contextlib.suppress(InputError):
-                shapes.append(self._file.require(name).shape)
-        sizes = np.array([shape for shape in shapes if len(shape) == len(shapes[0])])
-        low, high = sizes.min(0).tolist(), sizes.max(0).tolist()
-        shape = [a if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)]
-        return {"count": len(members), "shape": shape}
+
+def _shapes(members: Members) -> dict[str, Any]:
+    """How many datasets there are of a pattern, and the range of their shapes."""
+    shapes = []
+    for file, name in members[:: 1 + len(members) // _MOST_SHAPES]:
+        with contextlib.suppress(InputError):
+            shapes.append(file.require(name).shape)
+    sizes = np.array([shape for shape in shapes if len(shape) == len(shapes[0])])
+    low, high = sizes.min(0).tolist(), sizes.max(0).tolist()
+    shape = [a if a == b else f"{a}..{b}" for a, b in zip(low, high, strict=True)]
+    return {"count": len(members), "shape": shape}
 
 
-def _about(stored: Dataset, seen: Statistics, shape: Sequence[int]) -> dict[str, Any]:
+def _about(stored: Dataset, of: Statistics, shape: Sequence[int]) -> dict[str, Any]:
     units = stored.attributes.get("units")
     about: dict[str, Any] = {
         "shape": list(shape),
@@ -161,23 +153,23 @@ def _about(stored: Dataset, seen: Statistics, shape: Sequence[int]) -> dict[str,
         "units": None if units is None else str(units),
     }
     if stored.numeric:
-        about |= {"nan": seen.nan, "inf": seen.inf}
-        about["min"] = float(seen.low.min()) if seen.known else None
-        about["max"] = float(seen.high.max()) if seen.known else None
+        about |= {"nan": of.nan, "inf": of.inf}
+        about["min"] = float(of.low.min()) if of.known else None
+        about["max"] = float(of.high.max()) if of.known else None
     return about
 
 
-def _per_dof(seen: Statistics, dof: int, batch: Batch) -> dict[str, Any]:
+def _per_dof(of: Statistics, dof: int, batch: Batch) -> dict[str, Any]:
     """The range and the peak of a dof, and when that is."""
-    place = seen.peak_at[dof]
+    place = of.peak_at[dof]
     if place is None:
         return {"min": None, "max": None, "peak": None, "at": None}
     trajectory, row = place
-    times = known_times(replace(batch.block(trajectory), first=row, rows=1))
+    times = replace(batch.block(trajectory), first=row, rows=1).known_times()
     when = None if times is None else float(times[0, 0])
     return {
-        "min": float(seen.low[dof]),
-        "max": float(seen.high[dof]),
-        "peak": float(seen.peak[dof]),
+        "min": float(of.low[dof]),
+        "max": float(of.high[dof]),
+        "peak": float(of.peak[dof]),
         "at": {"trajectory": trajectory, "row": row, "time": when},
     }

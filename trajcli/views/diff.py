@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,15 +17,15 @@ from trajcli.checks import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, text_of
 from trajcli.files.reader import Files, read_sources
-from trajcli.files.source import expand_files, parse_source
+from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import pick_dofs
+from trajcli.views.statistics import Progress
+from trajcli.views.trajectories import Array, Floats
 
 _BLOCK_BYTES = 8 << 20
 _SAME_TIME = 1e-9
 """Rows are at the same time where their stamps differ by less than this share of a step."""
-Array = npt.NDArray[Any]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Difference:
             self.a, self.b = ((float if numeric else str)(one[worst]) for one in (a, b))
 
 
-def last_places(a: Array, b: Array) -> npt.NDArray[np.float64]:
+def last_places(a: Array, b: Array) -> Floats:
     """How many numbers of the coarser type lie between two; infinite at a NaN."""
     size = min([8, *(one.dtype.itemsize for one in (a, b) if one.dtype.kind == "f")])
     x, y = (_ordered(one.astype(f"f{size}"), size) for one in (a, b))
@@ -132,35 +133,37 @@ def _ordered(values: Array, size: int) -> npt.NDArray[np.int64]:
     return np.where(bits < 0, lowest - bits, bits)
 
 
-def datasets(files: Files, text: str) -> dict[str, Compared]:
-    """The datasets that a source names, by what they are called below it.
+def datasets(files: Files, text: str) -> dict[str, dict[str, Compared]]:
+    """The datasets of every file that a source names, by the file and what they are called in it.
 
     A single dataset that is named is called "": it is compared whatever the other is called.
     """
     source = parse_source(text)
-    paths = [one.path for one in expand_files(source)]
-    file = files.open(paths[0])
-    if source.dataset is None and paths != [source.path]:
-        stored_by_name = {
-            f"{os.path.relpath(path, source.path)}/{name}": files.open(path).require(name)
-            for path in paths
-            for name in files.open(path).names()
-        }
-    elif source.dataset is None or file.has_group(source.dataset):
+    several = expand_files(source)
+    folder = source.path if source.path.is_dir() else source.path.parent
+    return {
+        os.path.relpath(one.path, folder): _in_file(files, one, len(several) > 1) for one in several
+    }
+
+
+def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:
+    """Of a layout's array in several files, those of each trajectory."""
+    file, text = files.open(source.path), str(source)
+    if source.dataset is None or file.has_group(source.dataset):
         prefix = "" if source.dataset is None else f"{source.dataset.strip('/')}/"
         names = [name for name in file.names() if name.startswith(prefix)]
-        stored_by_name = {name.removeprefix(prefix): file.require(name) for name in names}
-    elif len(paths) == 1 and (named := file.get(source.dataset)) is not None:
-        stored_by_name = {"": pick_dofs(named, source.dofs)}
+        by_name = {name.removeprefix(prefix): file.require(name) for name in names}
+    elif (named := file.get(source.dataset)) is not None and not (several and files.layout(file)):
+        by_name = {"": pick_dofs(named, source.dofs)}
     else:
-        stored_by_name = {
+        by_name = {
             f"{one.group if one.member is None else one.name}/{one.array_name}".strip("/"): stored
             for one in read_sources(files, [text])
             for stored in one.arrays.values()
         }
     return {
         name: Compared(stored, partial(_time_of, files, text, stored.where))
-        for name, stored in stored_by_name.items()
+        for name, stored in by_name.items()
         if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb"
     }
 
@@ -176,22 +179,41 @@ def _time_of(files: Files, text: str, where: str) -> Time | None:
 
 
 def compare(
-    first: Mapping[str, Compared],
-    second: Mapping[str, Compared],
+    first: Mapping[str, dict[str, Compared]],
+    second: Mapping[str, dict[str, Compared]],
     tolerance: Tolerance,
     on_progress: Progress = lambda done, total: None,
 ) -> Iterator[Difference]:
     """Every dataset of either by its name, in the order of the first; one of each by any name."""
-    if len(first) == len(second) == 1:
-        (name, a), (other_name, b) = next(iter(first.items())), next(iter(second.items()))
-        first, second = {name or other_name: a}, {name or other_name: b}
-    names = list(dict.fromkeys([*first, *second]))
+    if not set(first) & set(second):  # files of other names are paired by their position
+        labels = [*first, *(f"file {k}" for k in range(len(first), len(second)))]
+        second = dict(zip(labels, second.values(), strict=False))
+    one, two = _by_name(first, second), _by_name(second, first)
+    if len(one) == len(two) == 1:
+        (name, a), (other_name, b) = next(iter(one.items())), next(iter(two.items()))
+        one, two = {name or other_name: a}, {name or other_name: b}
+    names = list(dict.fromkeys([*one, *two]))
     for done, name in enumerate(names):
-        if name not in first or name not in second:
-            yield Difference(name, f"only in {'a' if name in first else 'b'}")
+        if name not in one or name not in two:
+            yield Difference(name, f"only in {'a' if name in one else 'b'}")
         else:
-            yield _difference(name, first[name], second[name], tolerance)
+            yield _difference(name, one[name], two[name], tolerance)
         on_progress(done + 1, len(names))
+
+
+def _by_name(
+    files: Mapping[str, dict[str, Compared]], others: Mapping[str, dict[str, Compared]]
+) -> dict[str, Compared]:
+    """All datasets by name; after that of their file, where several files have the same."""
+    plain = all(
+        max(Counter(name for members in side.values() for name in members).values(), default=0) < 2
+        for side in (files, others)
+    )
+    return {
+        name if plain else f"{label}/{name}".rstrip("/"): compared
+        for label, members in files.items()
+        for name, compared in members.items()
+    }
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
@@ -199,15 +221,16 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
     one, two = _with_axes(a.dataset, axes), _with_axes(b.dataset, axes)
     types = " and ".join(dict.fromkeys((str(one.dtype), str(two.dtype))))
     difference = Difference(name, shape=one.shape, types=types)
-    rows = one.shape[-2:-1] + two.shape[-2:-1]
     if one.shape == two.shape:
-        count = max(1, one.shape[0] * _BLOCK_BYTES // max(1, one.nbytes)) if one.shape else 1
-        for begin in range(0, one.shape[0] if one.shape else 1, count):
-            end = min(begin + count, one.shape[0]) if one.shape else 1
+        total = one.shape[0] if one.shape else 1
+        count = max(1, total * _BLOCK_BYTES // max(1, one.nbytes))
+        for begin in range(0, total, count):
+            end = min(begin + count, total)
             blocks = [np.asarray(stored.read_rows(begin, end)) for stored in (one, two)]
             difference.add(blocks[0], blocks[1], begin, tolerance)
         return difference
     difference.why = f"shapes differ: {describe(a.dataset.shape)} and {describe(b.dataset.shape)}"
+    rows = one.shape[-2:-1] + two.shape[-2:-1]
     if len(rows) == 2 and min(rows) and two.shape == (*one.shape[:-2], rows[1], one.shape[-1]):
         times = a.time(), b.time()
         if times[0] is not None and times[1] is not None:
@@ -246,25 +269,22 @@ def _compare_by_time(
             spans = (f"{clock[0]:g} to {clock[-1]:g} s" for clock in clocks)
             return f"times differ: {' and '.join(spans)}"
         values = [np.asarray(stored.read_rows(number, number + 1))[0] for stored in pair]
-        slack = step * _SAME_TIME
-        shared = (at >= stamps[0] - slack) & (at <= stamps[-1] + slack)
-        between = _between(at, stamps, values[fine])
-        values[fine] = np.where(shared[:, None], between, values[coarse])
+        values[fine] = _between(at, stamps, values[fine], values[coarse], step * _SAME_TIME)
         difference.add(values[0][None], values[1][None], number, tolerance)
     difference.note = f"{rows[0]} and {rows[1]} rows, aligned by time; {'ab'[fine]} interpolated"
     return ""
 
 
-def _between(at: Array, stamps: Array, values: Array) -> Array:
-    """Values [T, D] at other times; where a row has this time, that row exactly."""
+def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: float) -> Array:
+    """Values [T, D] at other times; a row within ``slack`` of a time is that row exactly."""
     right = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
-    left = right - 1
-    share = np.clip((at - stamps[left]) / (stamps[right] - stamps[left]), 0.0, 1.0)[:, None]
-    low, high = values[left], values[right]
-    with np.errstate(invalid="ignore"):
-        between = low + share * (high - low)
-    exact = np.where(share < _SAME_TIME, low, np.where(share > 1 - _SAME_TIME, high, between))
-    return exact.astype(values.dtype) if values.dtype.kind == "f" else exact
+    left = np.where(at - stamps[right - 1] < stamps[right] - at, right - 1, right)
+    same = np.abs(at - stamps[left]) <= slack
+    near = np.where(same, stamps[left], at)
+    columns = [np.interp(near, stamps, column) for column in values.T.astype(np.float64)]
+    inside = (near >= stamps[0]) & (near <= stamps[-1])
+    between = np.where(inside[:, None], np.stack(columns, 1), outside)
+    return between.astype(values.dtype) if values.dtype.kind == "f" else between
 
 
 def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any, Any]]:

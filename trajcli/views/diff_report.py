@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trajcli.views.diff import Difference
-from trajcli.views.screen import cut, table
+from trajcli.views.terminal import cut, table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -19,8 +19,7 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.files.arrays import text_of
 from trajcli.views.plot import Line, Selection, beyond, panels, short_labels
-from trajcli.views.screen import shortened
-from trajcli.views.terminal_plot import value_range
+from trajcli.views.terminal import shortened, value_range
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """M. Okabe and K. Ito's colours, which colour-blind readers tell apart; without the yellow, which

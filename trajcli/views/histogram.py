@@ -20,7 +20,7 @@ from trajcli.views.figures import (
     unit_text,
 )
 from trajcli.views.plot import Peaks, Selection, panels, short_labels
-from trajcli.views.terminal_plot import value_range
+from trajcli.views.terminal import value_range
 from trajcli.views.trajectories import Floats
 
 _BINS = 40

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,21 @@ from trajcli.files.arrays import ArrayFile
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
-from trajcli.views.datasets import Datasets, file_bytes
+from trajcli.views.datasets import Datasets
 from trajcli.views.selection import select, select_rows
 from trajcli.views.statistics import Progress
-from trajcli.views.terminal_plot import Curves
-from trajcli.views.trajectories import Batch, Block, batches, known_times, main_batch
+from trajcli.views.terminal import Curves
+from trajcli.views.trajectories import Batch, Block, batches, main_batch
 
-_MOST_ROWS = 1000
-"""More rows are not listed."""
 _MOST_TIMES = 64
-"""The times of so many trajectories are looked at."""
+"""Trajectories whose times are read."""
+_MOST_ROWS = 1000
 _PLOTTED_ROWS = 20_000
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """A file's report of plain values, and the curves of one trajectory."""
+    """A report of plain values, and the curves of one trajectory."""
 
     report: dict[str, Any]
     curves: Sequence[Curves]
@@ -46,27 +44,29 @@ def inspect_source(
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> Inspection:
-    """A file, or the datasets of it that SOURCE names; ``full``: all values, not a sample.
+    """A file, a folder of them, or the datasets that SOURCE names; ``full``: all values.
 
     Datasets that cannot be read are listed with the reason. Raises InputError where the file
     cannot be opened or the named dataset is not there.
     """
     source = parse_source(text)
-    file = files.open(source.path)
-    every = _batches(files, text, source)
+    opened = [files.open(one.path) for one in expand_files(source)]
+    file, layout = opened[0], files.layout(opened[0])
+    names = [(one, name) for one in opened for name in _names(one, source)]
+    every = _batches(files, text, source, bool(names))
     main = main_batch(every)
     chosen = [] if main is None else select(index, main.count, "--index")
     dofs = [] if main is None else select(dof, main.first.shape[2], "--dof", main.dofs)
-    names = _names(file, source)
     if not names:  # an array within each trajectory of a layout
-        names = [f"{one.group}/{one.array_name}" for batch in every for one in batch.sets]
-    datasets = Datasets(file, every, index, dof, full, on_progress)
-    layout = files.layout(file)
+        names = [(one.file, path) for batch in every for one in batch.sets
+                 for path in [f"{one.group}/{one.array_name}"]]  # fmt: skip
+    size = sum(map(_file_bytes, opened))
+    datasets = Datasets(every, index, dof, full, size, on_progress)
     report = {
         "file": str(source.path),
         "family": file.family,
         "layout": layout.name if layout else None,
-        "bytes": file_bytes(source.path),
+        "bytes": size,
         "attributes": dict(file.attributes()),
         "joint_names": main.first.joint_names if main else file.dof_names(),
         "dt": _dt(main) if main else None,
@@ -78,33 +78,14 @@ def inspect_source(
     if main is None or not chosen:
         return Inspection(report, [], [])
     if rows is not None:
-        listed = chosen if index else chosen[:1]
-        report["rows"] = list(_listed(main, listed, list(dofs), rows))
-    return Inspection(report, list(_curves(main.block(chosen[0]), list(dofs))), main.dofs)
+        report["rows"] = list(_rows(main, chosen if index else chosen[:1], dofs, rows))
+    return Inspection(report, list(_curves(main.block(chosen[0]), dofs)), main.dofs)
 
 
-def shares(files: Files, source: Source, index: str | None) -> list[tuple[Source, str | None]]:
-    """The files of a source, each with what --index means in it.
-
-    Trajectories are numbered through the files of a folder; files without any of --index are left
-    out. Raises UsageError where --index names what is not there.
-    """
-    paths = expand_files(source)
-    if index is None or not source.path.is_dir() or len(paths) < 2:
-        return [(path, index) for path in paths]
-    mains = [main_batch(_batches(files, str(path), path)) for path in paths]
-    ends = np.cumsum([0, *(0 if main is None else main.count for main in mains)]).tolist()
-    chosen = select(index, ends[-1], "--index")
-    numbers = [
-        ",".join(str(n - begin) for n in chosen if begin <= n < end)
-        for begin, end in pairwise(ends)
-    ]
-    counts = np.diff(ends).tolist()
-    return [
-        (path, None if count == 1 else text)
-        for path, text, count in zip(paths, numbers, counts, strict=True)
-        if text
-    ]
+def _file_bytes(file: ArrayFile) -> int:
+    """The size of a file, or of all files in a folder."""
+    parts = file.path.rglob("*") if file.path.is_dir() else [file.path]
+    return sum(part.stat().st_size for part in parts if part.is_file())
 
 
 def _names(file: ArrayFile, source: Source) -> list[str]:
@@ -116,14 +97,14 @@ def _names(file: ArrayFile, source: Source) -> list[str]:
     return [name for name in file.match(source.dataset) if file.get(name) is not None]
 
 
-def _batches(files: Files, text: str, source: Source) -> list[Batch]:
-    """The trajectories there are; none where SOURCE names something else."""
+def _batches(files: Files, text: str, source: Source, listed: bool) -> list[Batch]:
+    """The trajectories there are; none where SOURCE names something else that is listed."""
     if source.dataset is not None and source.dataset.rpartition("/")[2] in ("dt", *STAMPS):
         return []
     try:
         return batches(read_sources(files, [text]))
     except InputError:
-        if source.dataset is not None and not _names(files.open(source.path), source):
+        if source.dataset is not None and not listed:
             raise
         return []
 
@@ -138,8 +119,8 @@ def _dt(main: Batch) -> dict[str, Any] | None:
         time = main.first.time
     except InputError as error:
         fault = error.faults[0]
-        found = f", {fault.found} instead of {fault.expected}" if fault.found else ""
-        return {"value": None, "source": f"{fault.where}: {fault.what}{found}"}
+        actual = f", {fault.found} instead of {fault.expected}" if fault.found else ""
+        return {"value": None, "source": f"{fault.where}: {fault.what}{actual}"}
     if time is None:
         return None
     source = str(main.first.file.attributes().get("dt_source", time.source))
@@ -149,46 +130,46 @@ def _dt(main: Batch) -> dict[str, Any] | None:
 
 def _trajectories(main: Batch, chosen: Sequence[int]) -> dict[str, Any]:
     """How many, how long in rows and in seconds; the median rate, and how far steps are from it."""
-    lengths = [
-        n for one in main.sets for n in ([one.shape[1]] if one.lengths is None else one.lengths)
-    ]
+    rows = main.lengths if main.count else np.array([main.first.shape[1]])
     report: dict[str, Any] = {
         "count": main.count,
-        "rows": [int(min(lengths, default=0)), int(max(lengths, default=0))],
+        "rows": [int(rows.min()), int(rows.max())],
         "dofs": main.first.shape[2],
         "shown": [main.name(number) for number in chosen[:1]],
     }
     steps, durations = [], []
     for number in chosen[:: 1 + len(chosen) // _MOST_TIMES]:
-        one, rows = main.at(number)[0], main.rows(number)
+        block = main.block(number)
         with contextlib.suppress(InputError):
-            raise_if_any(one.time.shape_faults() if one.time else [])
-            step = None if one.time is None else one.time.uniform
-            times = None if step is not None else main.block(number).times()
-            if rows > 1 and step is not None:  # of very long trajectories, not every row
-                steps.append(np.array([step]))
-                durations.append(step * (rows - 1))
-            elif rows > 1 and times is not None:
+            time = block.parts[0][0].time
+            raise_if_any(time.shape_faults() if time else [])
+            if time is None or block.rows < 2:
+                continue
+            if time.uniform is not None:  # not every row of a very long trajectory
+                steps.append(np.array([time.uniform]))
+                durations.append(time.uniform * (block.rows - 1))
+            elif (times := block.times()) is not None:
                 steps.append(np.diff(times[0]))
                 durations.append(float(times[0, -1] - times[0, 0]))
     if steps:
-        every = np.concatenate(steps)
-        median = float(np.median(every))
+        gaps = np.concatenate(steps)
+        median = float(np.median(gaps))
         report["duration"] = [min(durations), max(durations)]
         report["rate"] = 1.0 / median if median > 0 else None
-        report["jitter"] = float(np.abs(every - median).max())
+        report["jitter"] = float(np.abs(gaps - median).max())
     return report
 
 
-def _listed(
-    main: Batch, numbers: Sequence[int], dofs: list[int], rows: str
+def _rows(
+    main: Batch, numbers: Sequence[int], dofs: Sequence[int], rows: str
 ) -> Iterator[dict[str, Any]]:
     """The numbers of some rows of some trajectories."""
     room = _MOST_ROWS
     for number in numbers:
-        begin, end = select_rows(rows, main.rows(number))
-        block = replace(main.block(number), first=begin, rows=min(end - begin, room))
-        times = known_times(block)
+        block = main.block(number)
+        begin, end = select_rows(rows, block.rows)
+        block = replace(block, first=begin, rows=min(end - begin, room))
+        times = block.known_times()
         yield {
             "trajectory": main.name(number),
             "dofs": [main.dofs[i] for i in dofs],
@@ -201,10 +182,10 @@ def _listed(
             return
 
 
-def _curves(block: Block, dofs: list[int]) -> Iterator[Curves]:
+def _curves(block: Block, dofs: Sequence[int]) -> Iterator[Curves]:
     """The arrays of one trajectory to plot, over time where the file says it; of many rows some."""
     one, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
-    times = known_times(first)
+    times = first.known_times()
     x = np.arange(float(first.rows)) if times is None else times[0]
     for name in one.arrays if block.rows else ():
         unit = one.unit(name)

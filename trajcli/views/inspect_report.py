@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli.files.schema import QUANTITIES
 from trajcli.views.inspect import Inspection
-from trajcli.views.screen import cut, number, table
-from trajcli.views.terminal_plot import figure
+from trajcli.views.terminal import cut, figure, number, table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -1,14 +1,14 @@
 """Rows held against the mode that made them: computed again from themselves by the kernels.
 
 Where the rows hold the actions (the cascade's modes, central, teleport), row 0 and the actions
-give all other rows. What is stored was rounded, so that two results may differ by what rounding
-of the stored rows comes to; beyond that a row is wrong.
+give all other rows. Stored values are rounded, so two results may differ by what the rounding of
+the stored rows amounts to; beyond that a row is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from trajcli.kernels.choose import choose
 from trajcli.modes import MODES, Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.modes.central import MIDDLE, WINDOW
-from trajcli.views.rounding import half_unit, rounding_spread
 from trajcli.views.statistics import Failure
 from trajcli.views.trajectories import Array, Block, Floats
 
@@ -29,6 +28,7 @@ _PROMISE = 1e-12
 """What the kernels promise, as a share of the largest value along a trajectory."""
 _RETIMED = 4
 """Every retiming divides rounded values and rounds them again; one file may have had three."""
+_DOUBLE = float(np.finfo(np.float64).eps)
 
 
 @dataclass
@@ -36,8 +36,9 @@ class ModeCheck:
     """Blocks of an output computed again; ``add`` takes them one by one.
 
     dt: the step that the output states. rows: by quantity, the first row that is compared, and
-    how many are left out at the end. exact: whether all rows were equal to the bit. roundings:
-    how many times the stored values may have been rounded.
+    how many are left out at the end. roundings: how many times the stored values may have been
+    rounded. exact: whether all rows were equal to the bit. reason: why there is nothing to
+    compare.
     """
 
     mode: Mode
@@ -48,7 +49,7 @@ class ModeCheck:
     failures: list[Failure] = field(default_factory=list)
     compared: int = 0
     exact: bool = True
-    reason: str = ""
+    reason: str = "there are no rows"
 
     @property
     def name(self) -> str:
@@ -58,32 +59,49 @@ class ModeCheck:
 
     def add(self, block: Block, values: Mapping[str, Array]) -> None:
         """Compare a block, whose arrays are values [b, T, D] by name."""
-        count = block.rows
-        dt, times = (np.array([[self.dt]]), None) if self.dt is not None else _times(block)
+        dt, times = (np.array([[self.dt]]), None) if self.dt is not None else _steps(block)
         if dt is None and times is None:
             self.reason = "the times of the rows are not known"
             return
         least = WINDOW if self.mode.name == "central" and self.recorded else 2
-        names = [name for name, (first, cut) in self.rows.items() if first < count - cut]
-        if count < least or not names:
+        names = [name for name, (first, cut) in self.rows.items() if first < block.rows - cut]
+        if block.rows < least or not names:
             return
         values = {name: _native(array) for name, array in values.items() if name in QUANTITIES}
-        inputs = _inputs(self.mode, self.recorded, values, dt, times)
-        kinds = {values[name].dtype.name for name in names}
-        kind = kinds.pop() if len(kinds) == 1 and self.exact else "float64"
-        again = inputs.compute(choose("cpu"), kind, names)
+        inputs = self._inputs(values, dt, times)
+        types = {values[name].dtype.name for name in names}
+        dtype = types.pop() if len(types) == 1 and self.exact else "float64"
+        again = inputs.compute(choose("cpu"), dtype, names)
         self.compared += len(block.numbers)
         unequal = []
         for name in names:
-            first, cut = self.rows[name]
-            stored, computed = (x[name][:, first : count - cut] for x in (values, again))
+            rows = self._compared(name, block.rows)
+            stored, computed = values[name][:, rows], again[name][:, rows]
             computed = computed.astype(stored.dtype, copy=False)
             if not np.array_equal(stored, computed):
                 unequal.append(name)
                 self.exact &= np.array_equal(stored, computed, equal_nan=True)
         if unequal:
-            exact = again if kind == "float64" else inputs.compute(choose("cpu"), "float64", names)
+            exact = again if dtype == "float64" else inputs.compute(choose("cpu"), "float64", names)
             self._judge(inputs, values, {name: exact[name] for name in unequal}, block.numbers)
+
+    def _compared(self, name: str, count: int) -> slice:
+        first, cut = self.rows[name]
+        return slice(first, count - cut)
+
+    def _inputs(self, values: Mapping[str, Array], dt: Any, times: Any) -> Inputs:
+        """The start row and the actions of rows [b, T, D] by quantity."""
+        actions = values[QUANTITIES[self.mode.derivatives_of]]
+        start = {} if self.recorded else {name: rows[:, 0] for name, rows in values.items()}
+        return Inputs(
+            mode=self.mode,
+            actions=np.ascontiguousarray(actions if self.recorded else actions[:, 1:]),
+            start={name: np.ascontiguousarray(part) for name, part in start.items()},
+            goal={},
+            dt=dt,
+            times=times,
+            recorded=self.recorded,
+        )
 
     def _judge(
         self,
@@ -96,19 +114,18 @@ class ModeCheck:
 
         ratios: by how many times the rounding each value [b, T, D] is off.
         """
-        count = next(iter(exact.values())).shape[1]
-        spread = rounding_spread(inputs, values, list(exact), self.roundings)
+        coarsest = max(_half_unit(array) for array in values.values())
+        spread = _rounding(inputs, self.roundings * coarsest + 4 * _DOUBLE, list(exact))
+        promised = max(_PROMISE, 1.2e-16 * inputs.horizon)
         ratios = {}
         for name, result in exact.items():
-            first, cut = self.rows[name]
-            rows = slice(first, count - cut)
+            stored, rows = values[name], self._compared(name, result.shape[1])
             size = np.where(np.isfinite(result), np.abs(result), 0.0)
             with np.errstate(all="ignore"):
-                off = np.abs(values[name] - result)
-                allowed = spread[name] + self.roundings * half_unit(values[name].dtype) * size
+                off = np.abs(stored - result)
+                allowed = spread[name] + self.roundings * _half_unit(stored) * size
                 if not (off > allowed)[:, rows].any():
                     continue
-                promised = max(_PROMISE, 1.2e-16 * inputs.horizon)
                 allowed += promised * size[:, rows].max(1, keepdims=True)
                 ratio = off / np.maximum(allowed, 1e-300)
             ratios[name] = np.zeros_like(ratio)  # NaN is another check's business
@@ -139,19 +156,52 @@ class ModeCheck:
         return Failure(trajectory, count, int(rows.argmax()), dof, excess, excess, suspect)
 
 
-def _inputs(mode: Mode, recorded: bool, values: Mapping[str, Array], dt: Any, times: Any) -> Inputs:
-    """The start row and the actions of rows [b, T, D] by quantity."""
-    actions = values[QUANTITIES[mode.derivatives_of]]
-    start = {} if recorded else {name: rows[:, 0] for name, rows in values.items()}
-    return Inputs(
-        mode=mode,
-        actions=np.ascontiguousarray(actions if recorded else actions[:, 1:]),
-        start={name: np.ascontiguousarray(part) for name, part in start.items()},
-        goal={},
-        dt=dt,
-        times=times,
-        recorded=recorded,
-    )
+def _rounding(inputs: Inputs, share: float, names: Sequence[str]) -> dict[str, Floats]:
+    """How far rows [b, T, D] may be off because every input is off by this share of itself.
+
+    Modes are linear, so the magnitudes of what single changes do add up. Sums have positive
+    coefficients: all changes may be made at once. What is differenced sees WINDOW rows at most:
+    every WINDOW-th action may be changed at once, and each part of the start by itself.
+    """
+    steps = inputs.steps()
+    if inputs.times is not None and steps.size:
+        share += 4 * float(np.spacing(np.abs(inputs.times).max()) / steps.min())
+    actions = share * np.abs(inputs.actions, dtype=np.float64)
+    start = {name: share * np.abs(part, dtype=np.float64) for name, part in inputs.start.items()}
+    changes = [replace(inputs, actions=actions, start=start)]
+    if any(QUANTITIES.index(name) > inputs.mode.derivatives_of for name in names):
+        rows = np.arange(inputs.horizon)[:, None]
+        changes = [replace(inputs, actions=np.where(rows % WINDOW == k, actions, 0.0), start={})
+                   for k in range(WINDOW)]  # fmt: skip
+        changes += [replace(inputs, actions=0.0 * actions, start={name: part})
+                    for name, part in start.items()]  # fmt: skip
+    effects = [change.compute(choose("cpu"), "float64", names) for change in changes]
+    return {name: np.sum([np.abs(effect[name]) for effect in effects], axis=0) for name in names}
+
+
+def _half_unit(array: Array) -> float:
+    """The share of a value by which rounding it moves it at most."""
+    return float(np.finfo(array.dtype).eps) / 2
+
+
+def _native(array: Array) -> Array:
+    """float32 or float64 as kernels compute and files store."""
+    if array.dtype in (np.float32, np.float64) and array.dtype.isnative:
+        return array
+    return array.astype(np.float64)
+
+
+def _steps(block: Block) -> tuple[Floats | None, Floats | None]:
+    """dt [1, 1] or the times [b, T] of a block; neither where they are not known."""
+    try:
+        clocks = [one.time for one, *_ in block.parts]
+        steps = {None if clock is None else clock.uniform for clock in clocks}
+        times = block.times()
+    except InputError:  # which the check of the times reports
+        return None, None
+    if len(steps) == 1 and None not in steps:
+        return np.array([[*steps]], np.float64), None
+    return None, times if times is not None and (np.diff(times) > 0).all() else None
 
 
 def mode_check(attributes: Mapping[str, Any], names: Sequence[str]) -> ModeCheck | str:
@@ -209,27 +259,3 @@ def _first_row(
     if set(between) <= set(names):
         return 1
     return None if order < action else order - action
-
-
-def _native(array: Array) -> Array:
-    """float32 or float64 as kernels compute and files store."""
-    if array.dtype in (np.float32, np.float64) and array.dtype.isnative:
-        return array
-    return array.astype(np.float64)
-
-
-def _times(block: Block) -> tuple[Floats | None, Floats | None]:
-    """dt [1, 1] or the times [b, T] of a block; neither where they are not known."""
-    try:
-        clocks = [one.time for one, *_ in block.parts]
-        steps = {None if clock is None else clock.uniform for clock in clocks}
-        if len(steps) == 1 and None not in steps:
-            return np.array([[*steps]], np.float64), None
-        rows = [
-            np.broadcast_to(clock.row_times(begin, end)[:, : block.rows], (end - begin, block.rows))
-            for clock, (_, begin, end) in zip(clocks, block.parts, strict=True)
-            if clock is not None
-        ]
-    except InputError:  # which the check of the times reports
-        return None, None
-    return None, np.concatenate(rows) if len(rows) == len(clocks) else None

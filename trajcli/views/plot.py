@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,16 @@ from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.selection import select
-from trajcli.views.statistics import Progress
-from trajcli.views.terminal_plot import LARGEST
+from trajcli.views.statistics import Progress, exceeded
+from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
     Array,
     Batch,
     Block,
     Floats,
     batches,
-    dof_names,
+    expand_globs,
     main_batch,
-    quantity_of,
 )
 
 _POINTS = 4000
@@ -96,19 +94,19 @@ class Selection:
         assert main is not None
         return main
 
-    def drawn(self, one: TrajectorySet, name: str) -> tuple[list[int], dict[str, Any]]:
-        """The dofs of an array of a set, and the fields of Drawn, all but ``beyond``."""
-        names = dof_names(one)
-        numbers = list(select(self.dof, len(names), "--dof", names))
-        quantity, bounds = quantity_of(one, name), None
+    def drawn(self, batch: Batch, name: str) -> tuple[list[int], dict[str, Any]]:
+        """The dofs of an array of a batch, and the fields of Drawn, all but ``beyond``."""
+        numbers = list(select(self.dof, len(batch.dofs), "--dof", batch.dofs))
+        quantity, bounds = batch.quantity(name), None
         if self.limits is not None and quantity in self.limits.tables:
-            whole = self.limits.bounds(names, one.arrays[name].dtype.itemsize)[quantity]
+            itemsize = batch.first.arrays[name].dtype.itemsize
+            whole = self.limits.bounds(batch.dofs, itemsize)[quantity]
             bounds = Bounds(whole.lower[numbers], whole.upper[numbers], whole.slack)
         return numbers, {
             "source": self.source,
             "quantity": quantity,
-            "unit": one.unit(name) or "",
-            "dofs": [(number, names[number]) for number in numbers],
+            "unit": batch.first.unit(name) or "",
+            "dofs": [(number, batch.dofs[number]) for number in numbers],
             "bounds": bounds,
         }
 
@@ -122,16 +120,13 @@ def selections(
 ) -> list[Selection]:
     """The trajectories of every file of every source; raises InputError where one has no rows."""
     chosen: list[Selection] = []
-    for text in sources:
-        sets = read_sources(files, [text])
-        for path, members in groupby(sets, key=lambda one: one.file.path):
-            origin = parse_source(text)._replace(path=path)
-            groups = batches(members)
-            if not any(0 not in one.shape for batch in groups for one in batch.sets):
-                shape = describe(groups[0].first.shape)
-                expected = "trajectories with rows and dofs"
-                raise InputError(Fault("nothing to draw", str(origin), expected, shape))
-            chosen.append(Selection(len(chosen), origin, groups, index, dof, limits))
+    for one in (one for text in sources for one in expand_globs(text)):
+        groups, origin = batches(read_sources(files, [one])), parse_source(one)
+        if not any(0 not in part.shape for batch in groups for part in batch.sets):
+            shape = describe(groups[0].first.shape) if groups else "no trajectories"
+            expected = "trajectories with rows and dofs"
+            raise InputError(Fault("nothing to draw", str(origin), expected, shape))
+        chosen.append(Selection(len(chosen), origin, groups, index, dof, limits))
     return chosen
 
 
@@ -145,10 +140,10 @@ def lines(selection: Selection) -> list[Line]:
         fault = Fault("too many for one figure", "--index", expected, str(len(chosen)), hint)
         raise InputError(fault)
     drawn = [
-        _line(selection, batch.block(number), name, main.name(number))
+        _line(selection, batch, batch.block(number), name)
         for number in chosen
         for batch in selection.batches
-        if number < batch.count and batch.rows(number)
+        if number < batch.count and batch.lengths[number]
         for name in batch.first.arrays
     ]
     if not drawn:
@@ -157,17 +152,18 @@ def lines(selection: Selection) -> list[Line]:
     return drawn
 
 
-def _line(selection: Selection, block: Block, name: str, trajectory: str) -> Line:
+def _line(selection: Selection, batch: Batch, block: Block, name: str) -> Line:
     one, number, _ = block.parts[0]
-    numbers, drawn = selection.drawn(one, name)
+    numbers, drawn = selection.drawn(batch, name)
     values = block.read(name)[0][:, numbers]
     outside = int(beyond(values, drawn["bounds"]).sum())
     times = block.times()
     time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
     time = time - time[0] if times is not None and abs(time[0]) > _CLOCK else time
-    finite = np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
+    trajectory = selection.main.name(int(block.numbers[0]))
     goal = _goal(one, number, drawn["quantity"], numbers)
     held = _held(one, drawn["quantity"])
+    finite = np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
     time, values = thinned(time, finite)
     return Line(**drawn, beyond=outside, trajectory=trajectory, time=time, timed=times is not None,
                 values=values, goal=goal, held=held)  # fmt: skip
@@ -219,10 +215,7 @@ def beyond(values: Array, bounds: Bounds | None) -> Array:
     """Where finite values [..., dofs] are beyond their limits by more than rounding."""
     if bounds is None:
         return np.zeros(values.shape, dtype=bool)
-    room = bounds.slack * bounds.size
-    with np.errstate(invalid="ignore"):
-        outside = (values > bounds.upper + room) | (values < bounds.lower - room)
-    return np.asarray(outside & np.isfinite(values))
+    return exceeded(values, bounds)[1]
 
 
 def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
@@ -230,7 +223,7 @@ def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
     chosen = sorted(select(selection.index, selection.main.count, "--index"))
     for batch in selection.batches:
         numbers = [number for number in chosen if number < batch.count]
-        drawn = {name: selection.drawn(batch.first, name) for name in batch.first.arrays}
+        drawn = {name: selection.drawn(batch, name) for name in batch.first.arrays}
         ends: dict[str, list[Array]] = {name: [] for name in drawn}
         outside = dict.fromkeys(drawn, 0)
         done = 0

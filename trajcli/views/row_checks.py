@@ -1,4 +1,4 @@
-"""Start rows and times, checked block by block."""
+"""Start rows, states beside the trajectories, and times: checked block by block."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StartCheck:
             off = np.abs(rows.astype(np.float64) - state)
             off[np.isnan(off)] = np.inf
             wrong = ~(off <= np.spacing(np.abs(state).astype(rows.dtype)))
-            self.failures += failures(wrong, off, rows, block.numbers, name=name)
+            self.failures += failures(wrong, off, rows, block, name)
 
 
 def nonfinite_states(sets: Sequence[TrajectorySet]) -> Iterator[tuple[str, int, list[str]]]:
@@ -51,7 +51,7 @@ def nonfinite_states(sets: Sequence[TrajectorySet]) -> Iterator[tuple[str, int, 
     for name in (f"{state}/{quantity}" for state in ("start", "goal") for quantity in QUANTITIES):
         stored: dict[str, Dataset] = {}
         for one in sets:
-            with suppress(InputError):  # what is no numbers is no state
+            with suppress(InputError):  # what is not numbers is no state
                 beside = one.companion(name, name.replace("/", "_"))
                 if beside is not None:
                     stored[beside.where] = beside
@@ -69,14 +69,15 @@ def nonfinite_states(sets: Sequence[TrajectorySet]) -> Iterator[tuple[str, int, 
 class TimeCheck:
     """Time stamps must increase; where the output states one dt, by that.
 
-    failures: trajectory, what is wrong, and where. steps: dt of the sets; None where it varies.
+    failures: trajectory, what is wrong, and where. where: the dataset, or what else says the
+    time. steps: dt of the sets; None where it varies.
     """
 
     attributes: Mapping[str, Any]
     failures: list[tuple[int, str, str]] = field(default_factory=list)
     where: str = ""
     steps: set[float | None] = field(default_factory=set)
-    _seen: set[int] = field(default_factory=set)
+    _checked: set[int] = field(default_factory=set)
 
     def add(self, block: Block) -> None:
         """Check the times of a block; those that all trajectories of a set share, once."""
@@ -85,9 +86,9 @@ class TimeCheck:
             trajectories = {k: next(numbers) for k in range(begin, end)}
             try:
                 time = one.time
-                if time is None or (shared(time) and id(one) in self._seen):
+                if time is None or (shared(time) and id(one) in self._checked):
                     continue
-                self._seen.add(id(one))
+                self._checked.add(id(one))
                 self.where = self.where or time.where
                 self.steps.add(time.uniform)
                 self._check(time, trajectories, block.rows)

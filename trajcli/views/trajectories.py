@@ -1,4 +1,4 @@
-"""The trajectories of a source, numbered; which of them are meant; and blocks of them."""
+"""The trajectories of a source, numbered, and blocks of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,25 +14,24 @@ import numpy.typing as npt
 
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.schema import QUANTITIES
+from trajcli.files.source import expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.modes import ALIASES, MODES
-from trajcli.views.selection import runs
 
 BLOCK_BYTES = 1 << 18
-"""Of an array so much is read at once: with what is computed of it, it stays in the caches."""
-_PLACES = 12
-"""A sample is taken at so many places."""
+"""What is read of one array at once: with what is computed from it, it fits in the caches."""
+_SAMPLE_PLACES = 12
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Block:
-    """Trajectories of a batch that have the same number of rows T, none of them padding.
+    """Trajectories of a batch that have the same number of rows T, without padding.
 
     numbers [b]: which, counted through the batch. parts: where they lie, as a set and its
-    trajectories begin..end. rows: T. first: above 0 where these are rows first..first+T of each.
+    trajectories begin..end. rows: T. first: the row that these rows begin with.
     """
 
     numbers: npt.NDArray[np.int64]
@@ -40,42 +40,47 @@ class Block:
     first: int = 0
 
     def read(self, name: str) -> Array:
-        """An array [b, T, D] in the type it is stored as."""
+        """An array [b, T, D] in its stored type."""
         last = self.first + self.rows
-        read = [
+        arrays = [
             np.asarray(one.arrays[name].read_part(begin, end, self.first, last))
             for one, begin, end in self.parts
         ]
-        return read[0] if len(read) == 1 else np.concatenate(read)
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
     def times(self) -> Floats | None:
-        """Times of the rows [b, T] in seconds, as the file has them; None where it has none.
+        """Times of the rows [b, T] in seconds, as stored; None where the file has none.
 
         Raises InputError for a file that contradicts itself.
         """
-        lines = []
+        lines, last = [], self.first + self.rows
         for one, begin, end in self.parts:
             time = one.time
             if time is None:
                 return None
             raise_if_any(time.shape_faults())
-            last = self.first + self.rows
-            if time.uniform is not None:  # of a very long trajectory, not every row
-                first = self.first + time.actions
-                line = time.uniform * np.arange(first, last + time.actions, dtype=np.float64)
-            elif shared(time):
-                line = time.rows(begin, self.first, last)
+            if time.uniform is not None:  # a very long trajectory is not laid out as a whole
+                rows = np.arange(self.first, last, dtype=np.float64)
+                line = time.uniform * (rows + time.actions)[None]
             else:
-                line = np.stack([time.rows(k, self.first, last) for k in range(begin, end)])
+                which = [begin] if shared(time) else range(begin, end)
+                line = np.stack([time.rows(k, self.first, last) for k in which])
             lines.append(np.broadcast_to(line, (end - begin, self.rows)))
         return lines[0] if len(lines) == 1 else np.concatenate(lines)
+
+    def known_times(self) -> Floats | None:
+        """Times of the rows [b, T]; None also where the file contradicts itself."""
+        try:
+            return self.times()
+        except InputError:
+            return None
 
 
 @dataclass(frozen=True)
 class Batch:
     """Trajectories that have the same arrays, numbered through the groups of a file.
 
-    pattern: the groups' name, with * for the number by which they differ.
+    pattern: the name of the groups, with * for the number in which they differ.
     """
 
     pattern: str
@@ -86,6 +91,11 @@ class Batch:
         """The first set, for what all sets share."""
         return self.sets[0]
 
+    @property
+    def path(self) -> str:
+        """The file, for messages."""
+        return str(self.first.file.path)
+
     @cached_property
     def offsets(self) -> npt.NDArray[np.int64]:
         """The number of the first trajectory of each set, and the number of them all."""
@@ -93,52 +103,57 @@ class Batch:
 
     @property
     def count(self) -> int:
-        """How many trajectories there are."""
+        """The number of trajectories."""
         return int(self.offsets[-1])
+
+    @cached_property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The rows of each trajectory [count], without padding."""
+        stored = ((one.lengths, one.shape) for one in self.sets)
+        rows = [np.full(shape[0], shape[1]) if own is None else own for own, shape in stored]
+        return np.concatenate(rows)
 
     @cached_property
     def dofs(self) -> list[str]:
         """Names of the dofs; their numbers where the file has none."""
-        return dof_names(self.first)
-
-    def at(self, number: int) -> tuple[TrajectorySet, int]:
-        """The set of a trajectory, and its number in it."""
-        k = int(np.searchsorted(self.offsets, number, "right")) - 1
-        return self.sets[k], number - int(self.offsets[k])
+        return self.first.joint_names or [str(i) for i in range(self.first.shape[2])]
 
     def name(self, number: int) -> str:
         """A trajectory's group or episode where it has one to itself, else its number."""
-        one, _ = self.at(number)
+        one, _, _ = self.block(number).parts[0]
         several = len(self.sets) > 1 or one.member is not None
         return one.name if several and one.shape[0] == 1 else str(number)
 
-    def rows(self, number: int) -> int:
-        """The rows of a trajectory, without padding."""
-        one, k = self.at(number)
-        return one.shape[1] if one.lengths is None else int(one.lengths[k])
-
     def label(self, name: str = "") -> str:
-        """An array of the batch as it is called in the file: data/demo_*/actions."""
+        """An array of the batch as the file calls it: data/demo_*/actions."""
         return _path(self.pattern, self.first, name) or self.first.file.path.name
 
     def paths(self, name: str) -> list[str]:
         """The datasets of an array of the batch."""
         return [_path(one.group, one, name) for one in self.sets]
 
+    def quantity(self, name: str) -> str:
+        """What an array holds: actions are what the mode that the file states makes them."""
+        stated = self.first.attribute("mode") if name == "actions" else None
+        mode = MODES.get(ALIASES.get(str(stated[1]), str(stated[1]))) if stated else None
+        return name if mode is None else QUANTITIES[mode.derivatives_of]
+
     def block(self, number: int) -> Block:
-        """A trajectory by itself."""
-        one, k = self.at(number)
-        return Block(np.array([number]), [(one, k, k + 1)], self.rows(number))
+        """One trajectory."""
+        k = int(np.searchsorted(self.offsets, number, "right")) - 1
+        at = number - int(self.offsets[k])
+        part = self.sets[k], at, at + 1
+        return Block(np.array([number]), [part], int(self.lengths[number]))
 
     def blocks(self, numbers: Sequence[int] | None = None) -> Iterator[Block]:
         """All trajectories, or those of ``numbers``, each once and whole.
 
-        Small sets of equally many rows are put together, so that few blocks are read.
+        Small sets with equally many rows are put together, so that few blocks are read.
         """
         waiting: list[Block] = []
         size = 0
         for block in self._runs(range(self.count) if numbers is None else numbers):
-            more = len(block.numbers) * _row_bytes(block.parts[0][0]) * block.rows
+            more = len(block.numbers) * block.rows * _row_bytes(block.parts[0][0])
             if waiting and (size + more > BLOCK_BYTES or not _stackable(waiting[0], block)):
                 yield _joined(waiting)
                 waiting, size = [], 0
@@ -148,16 +163,21 @@ class Batch:
             yield _joined(waiting)
 
     def _runs(self, numbers: Sequence[int]) -> Iterator[Block]:
-        """Trajectories of one length that follow each other in a set, of at most a block."""
-        for begin, end in runs(numbers):
-            while begin < end:
-                one, k = self.at(begin)
-                rows, step = self.rows(begin), max(1, BLOCK_BYTES // _trajectory_bytes(one))
-                last = min(k + min(end - begin, step), one.shape[0])
-                if one.lengths is not None and (others := one.lengths[k:last] != rows).any():
-                    last = k + int(others.argmax())
-                yield Block(np.arange(begin, begin + last - k), [(one, k, last)], rows)
-                begin += last - k
+        """Trajectories of one length that follow each other in a set, at most a block of them."""
+        if not len(numbers):
+            return
+        which = np.asarray(numbers, np.int64)
+        sets = np.searchsorted(self.offsets, which, "right") - 1
+        rows = self.lengths[which]
+        ends = (np.diff(which) != 1) | (np.diff(sets) != 0) | (np.diff(rows) != 0)
+        for begin, end in pairwise([0, *(np.flatnonzero(ends) + 1).tolist(), len(which)]):
+            one, length = self.sets[sets[begin]], int(rows[begin])
+            step = max(1, BLOCK_BYTES // max(1, one.shape[1] * _row_bytes(one)))
+            first = int(which[begin] - self.offsets[sets[begin]])
+            for a in range(begin, end, step):
+                b = min(a + step, end)
+                part = one, first + a - begin, first + b - begin
+                yield Block(which[a:b], [part], length)
 
     def sample(self, numbers: Sequence[int], budget: int) -> Iterator[Block]:
         """About ``budget`` bytes of these trajectories, spread evenly from the first to the last.
@@ -165,9 +185,9 @@ class Batch:
         Of trajectories that are too long for that, some rows.
         """
         rows = self.first.shape[1]
-        length = max(1, budget // _PLACES // (_row_bytes(self.first) * len(self.first.arrays)))
+        length = max(1, budget // _SAMPLE_PLACES // (_row_bytes(self.first) * self._arrays))
         length -= length % rows if length > rows else 0
-        ends = np.linspace(0, max(len(numbers) * rows - length, 0), _PLACES).astype(int)
+        ends = np.linspace(0, max(len(numbers) * rows - length, 0), _SAMPLE_PLACES).astype(int)
         for k, row in (divmod(int(place), rows) for place in dict.fromkeys(ends.tolist())):
             if length >= rows:
                 yield from self.blocks(numbers[k : k + length // rows])
@@ -176,28 +196,27 @@ class Batch:
             count = min(length, whole.rows)
             yield replace(whole, rows=count, first=min(row, whole.rows - count))
 
-    def nbytes(self, numbers: Sequence[int]) -> int:
-        """About how many bytes the arrays of these trajectories have."""
-        return _trajectory_bytes(self.first) * len(self.first.arrays) * len(numbers)
+    def nbytes(self, count: int) -> int:
+        """The size of the arrays of so many trajectories, roughly."""
+        return max(1, self.first.shape[1] * _row_bytes(self.first)) * self._arrays * count
+
+    @property
+    def _arrays(self) -> int:
+        return len(self.first.arrays)
 
 
 def _path(group: str, one: TrajectorySet, name: str) -> str:
-    called = one.array_name if name and name == next(iter(one.arrays)) else name
-    return f"{group}/{called}".strip("/")
+    stored = one.array_name if name and name == next(iter(one.arrays)) else name
+    return f"{group}/{stored}".strip("/")
 
 
 def _row_bytes(one: TrajectorySet) -> int:
     return max(1, one.shape[2] * max(stored.dtype.itemsize for stored in one.arrays.values()))
 
 
-def _trajectory_bytes(one: TrajectorySet) -> int:
-    return max(1, one.shape[1] * _row_bytes(one))
-
-
 def _stackable(a: Block, b: Block) -> bool:
-    one, other = a.parts[0][0], b.parts[0][0]
-    kinds = [[stored.dtype for stored in s.arrays.values()] for s in (one, other)]
-    return a.rows == b.rows and kinds[0] == kinds[1]
+    types = [[stored.dtype for stored in c.parts[0][0].arrays.values()] for c in (a, b)]
+    return a.rows == b.rows and types[0] == types[1]
 
 
 def _joined(blocks: Sequence[Block]) -> Block:
@@ -207,40 +226,34 @@ def _joined(blocks: Sequence[Block]) -> Block:
     return Block(numbers, [part for block in blocks for part in block.parts], blocks[0].rows)
 
 
-def dof_names(one: TrajectorySet) -> list[str]:
-    """Names of the dofs of a set; their numbers where the file has none that fit."""
-    count = one.shape[2]
-    names = one.joint_names
-    return list(names) if names and len(names) == count else [str(i) for i in range(count)]
-
-
-def quantity_of(one: TrajectorySet, name: str) -> str:
-    """What an array holds: actions are what the mode that the file states makes them."""
-    stated = one.attribute("mode") if name == "actions" else None
-    mode = MODES.get(ALIASES.get(str(stated[1]), str(stated[1]))) if stated else None
-    return QUANTITIES[mode.derivatives_of] if mode is not None else name
+def expand_globs(text: str) -> list[str]:
+    """A source for each file that a glob names; a folder of files is one source."""
+    source = parse_source(text)
+    return [text] if source.path.is_dir() else [str(one) for one in expand_files(source)]
 
 
 def batches(sets: Iterable[TrajectorySet]) -> list[Batch]:
     """Sets in their order, those together whose groups differ in numbers alone.
 
-    What lies in groups of other names (actions, and reference/position) are other batches, of the
-    same trajectories; but in a file that trajcli wrote every group is a trajectory.
+    Groups of other names (actions, and reference/position) are other batches of the same
+    trajectories; but in a file that trajcli wrote every group is a trajectory.
     """
     members: dict[tuple[Any, ...], list[TrajectorySet]] = {}
     for one in sets:
         written = one.group and "trajcli_version" in one.file.attributes()
-        key = "*" if written else re.sub(r"\d+", "*", one.group)
+        key = "*" if written else _pattern(one.group)
         members.setdefault((key, one.shape[2], *one.arrays), []).append(one)
-    return [Batch(_pattern([one.group for one in sets]), sets) for sets in members.values()]
+    named = []
+    for alike in members.values():
+        groups = {one.group for one in alike}
+        patterns = groups if len(groups) == 1 else {_pattern(group) for group in groups}
+        named.append(Batch(patterns.pop() if len(patterns) == 1 else "*", alike))
+    return named
 
 
-def _pattern(groups: Sequence[str]) -> str:
-    """What groups are called together: data/demo_*, or * where they have nothing in common."""
-    if len(set(groups)) == 1:
-        return groups[0]
-    patterns = {re.sub(r"\d+", "*", group) for group in groups}
-    return patterns.pop() if len(patterns) == 1 else "*"
+def _pattern(group: str) -> str:
+    """data/demo_3 as data/demo_*."""
+    return re.sub(r"\d+", "*", group)
 
 
 def main_batch(candidates: Sequence[Batch]) -> Batch | None:
@@ -252,11 +265,3 @@ def shared(time: Time) -> bool:
     """Whether all trajectories have the same times."""
     values = time.dt if time.stamps is None else time.stamps
     return values is None or isinstance(values, float) or values.ndim < 2 or values.shape[0] == 1
-
-
-def known_times(block: Block) -> Floats | None:
-    """Times of the rows of a block; None also where the file contradicts itself."""
-    try:
-        return block.times()
-    except InputError:
-        return None

@@ -37,32 +37,31 @@ def velocity_off(
     differences, and the factor that fits best. Raises InputError where there are no such
     positions, or no time step.
     """
-    path = batch.first.file.path
-    name = positions if parse_source(positions).path.exists() else f"{path}:{positions}"
+    name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
     others = read_sources(files, [name])
     shapes = [[describe(one.shape) for one in sets] for sets in (batch.sets, others)]
     if shapes[0] != shapes[1]:
-        expected, found = (", ".join(dict.fromkeys(listed)) for listed in shapes)
+        expected, actual = (", ".join(dict.fromkeys(listed)) for listed in shapes)
         expected += f" in {len(batch.sets)} groups, as the velocities"
         what = "positions and velocities of different shapes"
-        raise InputError(Fault(what, name, expected, f"{found} in {len(others)}"))
+        raise InputError(Fault(what, name, expected, f"{actual} in {len(others)}"))
     other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
     sums = np.zeros((3, batch.first.shape[2]))
     for velocities in batch.blocks(numbers):
         parts = [(other_of[id(one)], begin, end) for one, begin, end in velocities.parts]
         places = replace(velocities, parts=parts)
-        v = velocities.read(next(iter(batch.first.arrays))).astype(np.float64)
         times = velocities.times() if batch.first.time is not None else places.times()
         if times is None:
             hint = "a dataset or an attribute dt says it"
-            raise InputError(Fault("no time step", str(path), "dt or time stamps", hint=hint))
-        if v.shape[1] < 2:
+            raise InputError(Fault("no time step", batch.path, "dt or time stamps", hint=hint))
+        if velocities.rows < 2:
             continue
+        v = velocities.read(next(iter(batch.first.arrays))).astype(np.float64)
         d: Any = integrate(
             places.read(next(iter(others[0].arrays))),
             "first",
             times=times,
-            mode="central" if v.shape[1] >= WINDOW else "clique",
+            mode="central" if velocities.rows >= WINDOW else "clique",
             write=("velocity",),
             dtype="float64",
             allow_nonfinite=True,

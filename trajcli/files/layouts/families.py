@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -259,8 +261,9 @@ class LeRobot(Layout):
     @cached_property
     def _info(self) -> tuple[str, dict[str, Any]]:
         """The file for all episodes, in a folder above, and what it says."""
-        for folder in list(self.file.path.resolve().parents)[:4]:
-            path = folder / "meta" / "info.json"
+        for above in ("", "..", "../..", "../../.."):  # a path as long as the user's own
+            folder = os.path.normpath(self.file.path.parent / above)
+            path = Path(folder) / "meta" / "info.json"
             if path.is_file():
                 return str(path), read_json_file(path, self.file)
         return "", {}

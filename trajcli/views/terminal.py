@@ -1,8 +1,8 @@
-"""Lines over time in a terminal: braille dots in colours, or letters where it has no colours."""
+"""Tables, numbers and plots for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
 COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
@@ -18,6 +18,8 @@ COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
 _MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 """The bit of each of a braille letter's 4 × 2 dots."""
+_READABLE = 8
+"""Columns of text are folded to this width before other columns are left out."""
 _LABEL = 9
 _HEIGHT = 8
 _TWO_COLUMNS = 100
@@ -25,6 +27,66 @@ LARGEST = 1e300
 """Larger values are not drawn: their differences are not finite."""
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A table of texts, which fold where it is too wide; "> min" heads a column of numbers.
+
+    spare: columns that are left out, the last first, where texts would fold to single letters.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    spare: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich import box
+        from rich.cells import cell_len
+        from rich.table import Table
+        from rich.text import Text
+
+        names = [heading.removeprefix("> ") for heading in self.headings]
+        widths = []
+        for heading, *cells in zip(self.headings, *self.rows, strict=True):
+            width = max(map(cell_len, (heading.removeprefix("> "), *cells)))
+            widths.append(2 + (width if heading.startswith(">") else min(width, _READABLE)))
+        shown = list(range(len(names)))
+        for i in reversed([i for i in shown if names[i] in self.spare]):
+            if sum(widths[k] for k in shown) > options.max_width:
+                shown.remove(i)
+        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+        for i in shown:
+            numbers = self.headings[i].startswith(">")
+            grid.add_column(Text(names[i]), justify="right" if numbers else "left",
+                            no_wrap=numbers, overflow="fold")  # fmt: skip
+        for row in self.rows:
+            grid.add_row(*(Text(row[i]) for i in shown))
+        yield grid
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], spare: Sequence[str] = ()
+) -> Fitted:
+    """A table; rows that are short go on with empty cells. See :class:`Fitted`."""
+    blank = [""] * len(headings)
+    return Fitted(headings, [[*row, *blank[len(row) :]] for row in rows], spare)
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """A number of a few digits; nothing for None."""
+    return "" if value is None else f"{value + 0.0:.{digits}g}"  # + 0.0: no -0
+
+
+def shortened(names: Sequence[str], limit: int) -> str:
+    """Names as a list, of many the first."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
+
+
+def cut(text: str, length: int = 60) -> str:
+    """A text of at most so many letters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -43,7 +105,8 @@ def figure(
 ) -> RenderableType:
     """A plot per entry, two beside each other where the terminal is wide, under one legend.
 
-    names: what dof i is called, for every i in ``Curves.dofs``.
+    names: what dof i is called, for every i in ``Curves.dofs``. Lines are braille dots in
+    colours, or letters where there are none.
     """
     from rich.console import Group
     from rich.table import Table
