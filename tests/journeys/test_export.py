@@ -132,6 +132,25 @@ def test_names_that_a_csv_must_quote_are_quoted(trajcli, folder):
     assert read_csv("out.csv")[0] == ["row", 'position/a,"b"', "position/c d"]
 
 
+def test_names_in_a_csv_are_neither_formulas_nor_control_characters(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["=1+1"] = -1.5 * np.ones((2, 4, 2))
+        file["joint_names"] = ["=HYPERLINK(1)", "b\x1b[2J\r\u202e"]
+    assert trajcli("export in.h5:=1+1 --index 0 -o out.csv").code == 0
+    head, rows = read_csv("out.csv")
+    assert head == ["row", "'=1+1/=HYPERLINK(1)", "'=1+1/b\\x1b[2J\\r\\u202e"]
+    assert (rows[:, 1:] == -1.5).all()
+    assert "-1.5" in Path("out.csv").read_text()
+    with h5py.File("demos.h5", "w") as file:
+        for n in range(2):
+            file[f"@sum_{n}\x07/position"] = np.full((1, 1), -2.5)
+    assert trajcli("export demos.h5 -o demos.csv").code == 0
+    with open("demos.csv", newline="") as file:
+        _, *rows = list(csv.reader(file))
+    assert [row[0] for row in rows] == ["'@sum_0\\x07", "'@sum_1\\x07"]
+    assert {row[2] for row in rows} == {"-2.5"}
+
+
 def test_npz_and_npy_hold_the_same_numbers_and_type(trajcli, plans):
     assert trajcli("export out.h5 --index 2:5 --dof 0,6 -o out.npz").code == 0
     assert trajcli("export out.h5:jerk --index -1 -o jerk.npy").code == 0

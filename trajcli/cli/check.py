@@ -55,9 +55,7 @@ def check(
                         return "with --untrusted, what the file names is not opened"
                     return start_rows(files, path)
 
-                findings = check_source(
-                    files, one, start_of, limits, index, velocity_of, progress
-                )
+                findings = check_source(files, one, start_of, limits, index, velocity_of, progress)
             if recompute:
                 from trajcli.jobs.recompute import recompute as compare
 

@@ -41,9 +41,9 @@ def export(
     require_kind(out)
     refuse_place(out, overwrite, folder=False)
     with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
-        chosen = selection(read_sources(files, [source]), index, dof, rows)
+        chosen = selection(read_sources(files, [source]), index, dof, rows, progress)
         refuse_input(out, files.paths())
-        write(chosen, out, overwrite, progress)
+        write(chosen, out, overwrite)
         size = out.stat().st_size
     count = counted(chosen.count, "trajectory", "trajectories")
     console.say(f"{out}: {count}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
