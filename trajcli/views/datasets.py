@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,28 +26,29 @@ Members = Sequence[tuple[ArrayFile, str]]
 """Datasets of one pattern, as their files and their names in them."""
 
 
+@dataclass
 class Datasets:
-    """Reports of datasets; the arrays of a batch are read together, once."""
+    """Reports of datasets; the arrays of a batch are read together, once.
 
-    def __init__(
-        self,
-        trajectories: Sequence[Batch],
-        index: str | None,
-        dof: str | None,
-        full: bool,
-        size: int,
-        on_progress: Progress,
-    ) -> None:
-        self._index, self._dof, self._full = index, dof, full
-        self._small = size <= SAMPLE_BYTES  # as it is stored, maybe packed
-        self._progress = on_progress
-        self._arrays = {b.label(name): (b, name) for b in trajectories for name in b.first.arrays}
+    size: bytes of the file as it is stored, maybe packed. sampled: whether not all was read.
+    """
+
+    trajectories: Sequence[Batch]
+    index: str | None
+    dof: str | None
+    full: bool
+    size: int
+    on_progress: Progress
+    sampled: bool = False
+
+    def __post_init__(self) -> None:
+        every = self.trajectories
+        self._small = self.size <= SAMPLE_BYTES
+        self._arrays = {b.label(name): (b, name) for b in every for name in b.first.arrays}
         self._labels = {
             path: label for label, (b, name) in self._arrays.items() for path in b.paths(name)
         }
         self._statistics: dict[int, dict[str, Statistics]] = {}
-        self._budget = SAMPLE_BYTES
-        self.sampled = False
 
     def reports(self, names: Members, named: bool) -> list[dict[str, Any]]:
         """One for each dataset; for those whose groups differ in numbers alone, one in all.
@@ -78,14 +79,14 @@ class Datasets:
     def _of_batch(self, batch: Batch, name: str) -> dict[str, Any]:
         """An array of trajectories."""
         first, stored = batch.first, batch.first.arrays[name]
-        dofs = select(self._dof, first.shape[2], "--dof", batch.dofs)
+        dofs = select(self.dof, first.shape[2], "--dof", batch.dofs)
         if id(batch) not in self._statistics:
             self._statistics[id(batch)] = self._read(batch)
         of = self._statistics[id(batch)][name]
         places = [(failure.trajectory, failure.row, failure.dof) for failure in of.nonfinite[:5]]
         about = _about(stored, of, stored.shape[1:] if first.single else stored.shape)
         about["units"] = first.unit(name)
-        about["trajectories"] = self._index or "all"
+        about["trajectories"] = self.index or "all"
         about["nonfinite_at"] = [dict(zip(_AXES, place, strict=True)) for place in places]
         about["dofs"] = [batch.dofs[i] for i in dofs]
         if stored.dtype.kind == "f":
@@ -93,23 +94,23 @@ class Datasets:
         return about
 
     def _read(self, batch: Batch) -> dict[str, Statistics]:
-        numbers = select(self._index, batch.count, "--index")
+        numbers = select(self.index, batch.count, "--index")
         arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
         budget = SAMPLE_BYTES if self._small else self._budget * len(arrays)
-        whole = self._full or batch.nbytes(len(numbers)) <= budget
+        whole = self.full or batch.nbytes(len(numbers)) <= budget
         self.sampled |= not whole
         done = 0
         for block in batch.blocks(numbers) if whole else batch.sample(numbers, budget):
             for name, statistics in arrays.items():
                 statistics.add(block.read(name), block)
             done += len(block.numbers)
-            self._progress(done, len(numbers))
+            self.on_progress(done, len(numbers))
         return arrays
 
     def _other(self, members: Members) -> dict[str, Any]:
         """What is no trajectory; of many in a large file, the first, middle and last."""
         spread = sorted({0, len(members) // 2, len(members) - 1})
-        chosen = members if self._full or self._small else [members[i] for i in spread]
+        chosen = members if self.full or self._small else [members[i] for i in spread]
         self.sampled |= len(chosen) < len(members)
         stored = [file.require(name) for file, name in chosen]
         of, budget = Statistics(1), self._budget // len(chosen)
@@ -125,7 +126,7 @@ class Datasets:
         count = stored.shape[0] if stored.shape else 1
         step = max(1, budget // 4 * count // max(stored.nbytes, 1))
         begins: Sequence[int] = range(0, count, step)
-        if not self._full and stored.nbytes > budget:
+        if not self.full and stored.nbytes > budget:
             self.sampled = True
             begins = sorted(set(np.linspace(0, count - step, 4).astype(int).tolist()))
         for begin in begins:

@@ -11,10 +11,13 @@ from trajcli.views.terminal import cut, figure, number, table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}
-_FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention", "dt", "dt_source")
+_FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
 _UNSHOWN = ("long_name", "wrt", "gradient_factor", "gradient_of", "trajcli_version", "request")
+_TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
+"""Attributes that the lines about the trajectories repeat."""
 _MOST_DOFS = 64
 
 
@@ -25,12 +28,14 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
     facts = inspection.report
     family = ", ".join(name for name in (facts["family"], facts["layout"]) if name)
     yield Text.assemble((facts["file"], "bold"), f": {family}, {size}")
+    timed = facts["trajectories"]["count"] and facts["dt"]
+    hidden = (*_FIRST, *_UNSHOWN, *(_TIMES if timed else ()))
     attributes = facts["attributes"]
     names = [name for name in _FIRST if name in attributes]
-    names += [name for name in attributes if name not in (*_FIRST, *_UNSHOWN)]
-    shown = [f"{name} = {cut(', '.join(str(attributes[name]).splitlines()))}" for name in names]
-    if shown:
-        yield Text("  " + " · ".join(shown))
+    names += [name for name in attributes if name not in hidden]
+    if names:
+        shown = [f"{name} = {cut(' '.join(str(attributes[name]).split()))}" for name in names]
+        yield _joined(shown, console.width)
     if facts["trajectories"]["count"]:
         yield Text("\n".join(f"  {line}" for line in _trajectories(facts)))
     yield from _datasets(facts["datasets"], "x" if console.options.ascii_only else "×")
@@ -44,8 +49,19 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
         yield Text("from a sample of the values, spread over the file; --full looks at all of them")
 
 
+def _joined(texts: Sequence[str], width: int) -> Text:
+    """Texts in lines that do not break within one, where it is not longer than a line."""
+    from rich.text import Text
+
+    lines = [f"  {texts[0]}"]
+    for text in texts[1:]:
+        longer = f"{lines[-1]} · {text}"
+        lines = [*lines[:-1], longer] if len(longer) <= width else [*lines, f"  {text}"]
+    return Text("\n".join(lines))
+
+
 def _trajectories(facts: Mapping[str, Any]) -> Iterator[str]:
-    """How many trajectories, how long, at which rate."""
+    """How many trajectories, how long, at which rate, and where their times are from."""
     counts, dt = facts["trajectories"], facts["dt"]
     many = "trajectory" if counts["count"] == 1 else "trajectories"
     text = f"{counts['count']} {many} of {_range(counts['rows'], 'd')} rows, {counts['dofs']} dofs"
@@ -56,8 +72,10 @@ def _trajectories(facts: Mapping[str, Any]) -> Iterator[str]:
     yield text
     if dt is None:
         yield "no time step in the file: rows are counted"
-    elif "dt" not in facts["attributes"]:
-        yield ("" if dt["value"] is None else f"dt = {dt['value']}, from ") + dt["source"]
+    elif dt["value"] is None:
+        yield dt["source"]
+    else:
+        yield f"dt {'' if dt['value'] == 'varies' else '= '}{dt['value']}, from {dt['source']}"
 
 
 def _range(ends: Sequence[float], form: str) -> str:
@@ -82,7 +100,7 @@ def _datasets(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[Ren
         row = [shape, one["dtype"], one["storage"], one["units"] or "", *values] if known else []
         rows.append([name, *(row or ["not read"])])
     yield Text()
-    yield table(headings, rows)
+    yield table(headings, rows, ("type", "stored", "unit", "NaN", "Inf"))
     if len(chosen) > 1:
         yield Text(f"* of all trajectories; the others of --index {min(chosen - {'all'})}")
     for one in datasets:
@@ -117,7 +135,7 @@ def _peaks(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
                 columns.append(("when", [_when(dof, members[name]) for dof in dofs]))
         yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
         headings, texts = zip(*columns, strict=True)
-        yield table(headings, zip(*texts, strict=True))
+        yield table(headings, list(zip(*texts, strict=True)), ("p min", "max", "when"))
 
 
 def _numbers(dofs: Sequence[Mapping[str, Any]], key: str) -> list[str]:
