@@ -35,16 +35,15 @@ _DOUBLE = float(np.finfo(np.float64).eps)
 class ModeCheck:
     """Blocks of an output computed again; ``add`` takes them one by one.
 
-    dt: the step that the output states. rows: by quantity, the first row that is compared, and
-    how many are left out at the end. roundings: how many times the stored values may have been
-    rounded. exact: whether all rows were equal to the bit. reason: why there is nothing to
-    compare.
+    dt: the step that the output states. rows: by quantity, those that are compared. roundings:
+    how many times the stored values may have been rounded. exact: whether all rows were equal to
+    the bit. reason: why there is nothing to compare.
     """
 
     mode: Mode
     recorded: bool
     dt: float | None
-    rows: Mapping[str, tuple[int, int]]
+    rows: Mapping[str, slice]
     roundings: int = 1
     failures: list[Failure] = field(default_factory=list)
     compared: int = 0
@@ -64,36 +63,13 @@ class ModeCheck:
             self.reason = "the times of the rows are not known"
             return
         least = WINDOW if self.mode.name == "central" and self.recorded else 2
-        names = [name for name, (first, cut) in self.rows.items() if first < block.rows - cut]
+        names = [name for name, rows in self.rows.items() if range(block.rows)[rows]]
         if block.rows < least or not names:
             return
         values = {name: _native(array) for name, array in values.items() if name in QUANTITIES}
-        inputs = self._inputs(values, dt, times)
-        types = {values[name].dtype.name for name in names}
-        dtype = types.pop() if len(types) == 1 and self.exact else "float64"
-        again = inputs.compute(choose("cpu"), dtype, names)
-        self.compared += len(block.numbers)
-        unequal = []
-        for name in names:
-            rows = self._compared(name, block.rows)
-            stored, computed = values[name][:, rows], again[name][:, rows]
-            computed = computed.astype(stored.dtype, copy=False)
-            if not np.array_equal(stored, computed):
-                unequal.append(name)
-                self.exact &= np.array_equal(stored, computed, equal_nan=True)
-        if unequal:
-            exact = again if dtype == "float64" else inputs.compute(choose("cpu"), "float64", names)
-            self._judge(inputs, values, {name: exact[name] for name in unequal}, block.numbers)
-
-    def _compared(self, name: str, count: int) -> slice:
-        first, cut = self.rows[name]
-        return slice(first, count - cut)
-
-    def _inputs(self, values: Mapping[str, Array], dt: Any, times: Any) -> Inputs:
-        """The start row and the actions of rows [b, T, D] by quantity."""
         actions = values[QUANTITIES[self.mode.derivatives_of]]
         start = {} if self.recorded else {name: rows[:, 0] for name, rows in values.items()}
-        return Inputs(
+        inputs = Inputs(
             mode=self.mode,
             actions=np.ascontiguousarray(actions if self.recorded else actions[:, 1:]),
             start={name: np.ascontiguousarray(part) for name, part in start.items()},
@@ -102,6 +78,17 @@ class ModeCheck:
             times=times,
             recorded=self.recorded,
         )
+        again = inputs.compute(choose("cpu"), "float64", names)
+        self.compared += len(block.numbers)
+        unequal = {}
+        for name in names:
+            stored = values[name][:, self.rows[name]]
+            rounded = again[name][:, self.rows[name]].astype(stored.dtype, copy=False)
+            if not np.array_equal(stored, rounded):
+                unequal[name] = again[name]
+                self.exact &= np.array_equal(stored, rounded, equal_nan=True)
+        if unequal:
+            self._judge(inputs, values, unequal, block.numbers)
 
     def _judge(
         self,
@@ -110,29 +97,23 @@ class ModeCheck:
         exact: Mapping[str, Floats],
         numbers: Array,
     ) -> None:
-        """Hold rows that are not equal to the bit against what rounding may do.
-
-        ratios: by how many times the rounding each value [b, T, D] is off.
-        """
+        """Hold rows that are not equal to the bit against what rounding may do."""
         coarsest = max(_half_unit(array) for array in values.values())
         spread = _rounding(inputs, self.roundings * coarsest + 4 * _DOUBLE, list(exact))
         promised = max(_PROMISE, 1.2e-16 * inputs.horizon)
-        ratios = {}
+        ratios = {}  # by how many times what is allowed each value [b, T, D] is off
         for name, result in exact.items():
-            stored, rows = values[name], self._compared(name, result.shape[1])
+            stored, rows = values[name], self.rows[name]
             size = np.where(np.isfinite(result), np.abs(result), 0.0)
             with np.errstate(all="ignore"):
-                off = np.abs(stored - result)
                 allowed = spread[name] + self.roundings * _half_unit(stored) * size
-                if not (off > allowed)[:, rows].any():
-                    continue
                 allowed += promised * size[:, rows].max(1, keepdims=True)
-                ratio = off / np.maximum(allowed, 1e-300)
+                ratio = np.abs(stored - result) / np.maximum(allowed, 1e-300)
             ratios[name] = np.zeros_like(ratio)  # NaN is another check's business
             ratios[name][:, rows] = np.where(np.isfinite(ratio), ratio, 0.0)[:, rows]
-        every = [(ratio > 1.0).any((1, 2)) for ratio in ratios.values()]
-        for b in np.flatnonzero(np.any(every, 0)).tolist() if every else ():
-            trajectory = {name: ratio[b] for name, ratio in ratios.items()}
+        wrong = np.any([(ratio > 1.0).any((1, 2)) for ratio in ratios.values()], axis=0)
+        for b in np.flatnonzero(wrong).tolist():
+            trajectory = {name: ratio[b] for name, ratio in ratios.items() if ratio[b].max() > 1.0}
             self.failures.append(self._failure(int(numbers[b]), trajectory))
 
     def _failure(self, trajectory: int, ratios: Mapping[str, Array]) -> Failure:
@@ -229,9 +210,9 @@ def mode_check(attributes: Mapping[str, Any], names: Sequence[str]) -> ModeCheck
     for order, quantity in enumerate(QUANTITIES):
         if quantity in names and quantity != action:
             if curobo:  # its past and held rows are rows: inside of them, a recording's windows
-                rows[quantity] = (MIDDLE, MIDDLE)
+                rows[quantity] = slice(MIDDLE, -MIDDLE)
             elif (first := _first_row(mode, order, names, recorded, words["frames"])) is not None:
-                rows[quantity] = (first, 0)
+                rows[quantity] = slice(first, None)
     if not rows:
         return f"it needs more than {', '.join(n for n in QUANTITIES if n in names)}"
     roundings = _RETIMED if "slower_only" in attributes else 1  # trajcli retime states it
