@@ -103,7 +103,7 @@ def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):
     assert trajcli("diff actions.npy b.npy --atol 0.2").code == 1
 
 
-def test_last_places_count_numbers_between_across_zero_and_infinity():
+def test_last_places_are_those_of_the_larger_number_also_around_zero_and_infinity():
     from trajcli.views.diff import last_places
 
     for kind in (np.float32, np.float64):
@@ -112,6 +112,8 @@ def test_last_places_count_numbers_between_across_zero_and_infinity():
         a = np.array([one, tiny, 0.0, one, np.inf], kind)
         b = np.array([np.nextafter(one, kind(2), dtype=kind), -tiny, -0.0, np.nan, np.inf], kind)
         assert last_places(a, b).tolist() == [1.0, 2.0, 0.0, np.inf, 0.0]
+        zero_and_one = last_places(np.zeros(1, kind), np.ones(1, kind))
+        assert zero_and_one.tolist() == [1.0 / np.finfo(kind).eps]
 
 
 def test_nan_equals_nan_and_nothing_else(trajcli, folder):

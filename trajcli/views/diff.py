@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import InputError
@@ -97,13 +96,12 @@ class Difference:
         if numeric:
             x, y = a.astype(np.float64), b.astype(np.float64)
             with np.errstate(all="ignore"):
-                gap = np.where(same, 0.0, np.abs(x - y))
-                gap = np.where(np.isnan(gap), np.inf, gap)
                 size = np.maximum(np.abs(x), np.abs(y))
-                share = np.where(same, 0.0, np.where(np.isfinite(gap), gap / size, np.inf))
-                ulp = np.where(same, 0.0, last_places(a, b))
+                gap = np.where(same, 0.0, np.nan_to_num(np.abs(x - y), nan=np.inf, posinf=np.inf))
+                share = np.where(gap > 0, np.where(np.isfinite(gap), gap / size, np.inf), 0.0)
                 allowed = np.where(np.isfinite(size), tolerance.atol + tolerance.rtol * size, 0.0)
-                beyond &= (gap > allowed) & ~(ulp <= tolerance.ulp)
+            ulp = np.where(same, 0.0, last_places(a, b))
+            beyond &= (gap > allowed) & ~(ulp <= tolerance.ulp)
         self.differing += int((~same).sum())
         self.beyond += int(beyond.sum())
         self.relative = max(self.relative, float(share.max()))
@@ -118,19 +116,14 @@ class Difference:
 
 
 def last_places(a: Array, b: Array) -> Floats:
-    """How many numbers of the coarser type lie between two; infinite at a NaN."""
+    """The distance of numbers in units of the last place of the larger, both rounded to the
+    coarser type; infinite at a NaN."""
     size = min([8, *(one.dtype.itemsize for one in (a, b) if one.dtype.kind == "f")])
-    x, y = (_ordered(one.astype(f"f{size}"), size) for one in (a, b))
-    with np.errstate(over="ignore"):  # modulo 2^64 the difference is right
-        gap = (np.maximum(x, y) - np.minimum(x, y)).view(np.uint64).astype(np.float64)
-    return np.where(np.isnan(a) | np.isnan(b), np.inf, gap)
-
-
-def _ordered(values: Array, size: int) -> npt.NDArray[np.int64]:
-    """Floats as integers in the same order, neighbours one apart, both zeros 0."""
-    bits = np.ascontiguousarray(values).view(f"i{size}").astype(np.int64)
-    lowest = np.int64(-(2 ** (8 * size - 1)))
-    return np.where(bits < 0, lowest - bits, bits)
+    with np.errstate(all="ignore"):
+        x, y = (one.astype(f"f{size}") for one in (a, b))
+        unit = np.spacing(np.maximum(np.abs(x), np.abs(y)))
+        places = np.abs(x.astype(np.float64) - y) / unit
+    return np.where(x == y, 0.0, np.where(np.isnan(places), np.inf, places))
 
 
 def datasets(files: Files, text: str) -> dict[str, dict[str, Compared]]:
