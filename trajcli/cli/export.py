@@ -26,8 +26,8 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz,
-    .npy), or as HDF5 (.h5).
+    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz),
+    or as HDF5 (.h5).
 
     A table has a column t and one for each quantity and joint, as position/joint1; of several
     trajectories a column trajectory before them. An .rrd has these as scalars on the time line

@@ -96,7 +96,7 @@ Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
 Out = Annotated[Path, _out("-o --out OUT",
     "OUT.h5, OUT.npz, or OUT without ending: a folder of .npy files.")]
 Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
-Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz, .npy or .h5.")]
+Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz or .h5.")]
 Json = Annotated[bool, _general("--json", "One JSON document on stdout; text on stderr.")]
 Quiet = Annotated[bool, _general("--quiet -q", "Only warnings and errors.")]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -195,6 +195,7 @@ def _cells(column: Array) -> list[Any]:
     return cells
 
 
+@lru_cache(1024)
 def _cell(name: str) -> str:
     """A name from a file that a spreadsheet takes for a text and a terminal shows as it is.
 
@@ -247,48 +248,30 @@ def _write_rrd(chosen: Selection, path: Path, name: str) -> None:
         recording.disconnect()
 
 
-def _write_npy(chosen: Selection, path: Path, _: str) -> None:
-    """One array [n, rows, dofs]; raises UsageError where there are several."""
-    if len(chosen.arrays) > 1:
-        group = chosen.batch.first.group
-        hint = f"name one: {chosen.batch.path}:{f'{group}/{chosen.arrays[0]}'.lstrip('/')}"
-        found = ", ".join(chosen.arrays)
-        what = "a .npy holds one array"
-        raise UsageError(Fault(what, chosen.batch.path, "one", found, hint))
-    with open(path, "wb") as file:
-        _write_array(file, chosen, chosen.arrays[0], 0, 1)
-
-
 def _write_npz(chosen: Selection, path: Path, _: str) -> None:
     """Every array [n, rows, dofs] and the times [n, rows], each read once."""
-    chosen.rows()
     names = [*chosen.arrays, *(["time"] if chosen.timed else [])]
+    shape = chosen.count, chosen.rows(), len(chosen.dofs)
     about = {
         "attributes": {"source": Path(chosen.batch.path).name},
         "units": chosen.units() | ({"time": "s"} if chosen.timed else {}),
         **({"dof": chosen.dof_names} if chosen.batch.first.joint_names else {}),
     }
+    done = 0
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        for place, name in enumerate(names):
+        for name in names:
+            kind = chosen.dtype(name)
+            layout = {"descr": kind.str, "fortran_order": False,
+                      "shape": shape if name in chosen.arrays else shape[:2]}  # fmt: skip
             # a ZipInfo is dated 1980: the same input gives the same bytes
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                _write_array(member, chosen, name, place, len(names))
+                np.lib.format.write_array_header_2_0(member, layout)
+                for block in chosen.blocks:
+                    values = np.ascontiguousarray(chosen.values(block, name), kind)
+                    member.write(values.reshape(-1).view(np.uint8).data)
+                    done += len(block.numbers)
+                    chosen.on_progress(done, len(names) * chosen.count)
         archive.writestr(zipfile.ZipInfo(PROVENANCE), json.dumps(about, indent=2))
-
-
-def _write_array(file: IO[bytes], chosen: Selection, name: str, place: int, places: int) -> None:
-    """An array of all trajectories, or their times, as .npy; the array ``place`` of so many."""
-    shape = (chosen.count, chosen.rows(), len(chosen.dofs))[: 3 if name in chosen.arrays else 2]
-    kind, head = chosen.dtype(name), io.BytesIO()
-    layout = {"descr": kind.str, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_2_0(head, layout)
-    file.write(head.getvalue())
-    done = place * chosen.count
-    for block in chosen.blocks:
-        values = np.ascontiguousarray(chosen.values(block, name), kind)
-        file.write(values.reshape(-1).view(np.uint8).data)
-        done += len(block.numbers)
-        chosen.on_progress(done, places * chosen.count)
 
 
 def _write_hdf5(chosen: Selection, out: Path, overwrite: bool) -> None:
@@ -343,7 +326,6 @@ _WRITERS: dict[str, Callable[[Selection, Path, str], None] | None] = {
     ".parquet": _write_parquet,
     ".rrd": _write_rrd,
     ".npz": _write_npz,
-    ".npy": _write_npy,
     ".h5": None,  # written as every output is
     ".hdf5": None,
 }
