@@ -54,13 +54,8 @@ _UNDATED: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-_MARKS: dict[str, dict[str, Any]] = {
-    "start": {"color": DARK, "marker": "o", "ms": 3.2, "mfc": "white", "mew": 0.8, "ls": "none"},
-    "end": {"color": DARK, "marker": "s", "ms": 2.8, "ls": "none"},
-    "goal": {"color": DARK, "marker": "*", "ms": 7, "mfc": "none", "mew": 0.7, "ls": "none"},
-    "beyond a limit": {"color": RED, "marker": "x", "ms": 5, "mew": 1.1, "ls": "none"},
-}
-"""What the marks in a figure of lines are called, and their style."""
+_GOAL = {"color": DARK, "marker": "*", "ms": 7, "mfc": "none", "mew": 0.7, "ls": "none"}
+BEYOND = {"color": RED, "marker": "x", "ms": 5, "mew": 1.1, "ls": "none"}
 Entry = tuple[str, Mapping[str, Any]]
 """A label of the legend, and the style of the line or mark beside it."""
 
@@ -133,24 +128,15 @@ def _panel(axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[s
             axis.plot(line.time, line.values[:, i], color=colour(number), linewidth=width,
                       linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
                       drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
-            _mark_ends(axis, line, i, number)
+            if line.goal is not None:
+                style = {**_GOAL, "color": colour(number), "clip_on": False, "zorder": 4}
+                axis.plot(line.time[-1:], line.goal[i : i + 1], **style)
     _draw_limits(axis, members)
     for line in members:
         _mark_beyond(axis, line)
     axis.set_ylabel(f"{quantity}\n{unit_text(members[0].unit)}".strip())
     if count := sum(line.beyond for line in members):
         axis.set_title(beyond_text(count), loc="right", color=RED, pad=2)
-
-
-def _mark_ends(axis: Any, line: Line, i: int, number: int) -> None:
-    """Where a line begins and ends, and the goal of its trajectory."""
-    ends = ("start", 0), ("end", -1)
-    places = {kind: (line.time[row], line.values[row, i]) for kind, row in ends}
-    if line.goal is not None:
-        places["goal"] = line.time[-1], line.goal[i]
-    for kind, (time, value) in places.items():
-        style = {**_MARKS[kind], "color": colour(number), "clip_on": False, "zorder": 4}
-        axis.plot([time], [value], **style)
 
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
@@ -187,7 +173,7 @@ def _mark_beyond(axis: Any, line: Line) -> None:
                   zorder=1.5, gid=f"{gid}/part")  # fmt: skip
         excess = np.maximum(values - line.bounds.upper[i], line.bounds.lower[i] - values)
         worst = int(np.nanargmax(excess))
-        axis.plot(line.time[worst], values[worst], zorder=5, gid=gid, **_MARKS["beyond a limit"])
+        axis.plot(line.time[worst], values[worst], zorder=5, gid=gid, **BEYOND)
 
 
 def _entries(
@@ -206,13 +192,9 @@ def _entries(
     shown = names if len(names) <= _LEGEND_ENTRIES else (names[0], names[-1])
     for name in shown if len(names) > 1 else ():
         entries.append((f"trajectory {name}", {"color": DARK, "alpha": opacity[name]}))
-    marks = {
-        "start": True,
-        "end": True,
-        "goal": any(line.goal is not None for line in lines),
-        "beyond a limit": any(line.beyond for line in lines),
-    }
-    return [*entries, *((kind, _MARKS[kind]) for kind, there in marks.items() if there)]
+    goal = [("goal", _GOAL)] * any(line.goal is not None for line in lines)
+    beyond_limits = [("beyond a limit", BEYOND)] * any(line.beyond for line in lines)
+    return [*entries, *goal, *beyond_limits]
 
 
 def new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.files.limits import Bounds
 from trajcli.views.figures import (
+    BEYOND,
     DARK,
     RED,
     beyond_text,
@@ -28,11 +29,7 @@ _FAR = 2.0
 """Limits are shown that are from the values by up to so many times their range."""
 _BAR = 0.86
 """The height of the tallest bar, as a share of a row."""
-_LIMIT, _BEYOND = "limit", "beyond a limit"
-_MARKS: dict[str, dict[str, Any]] = {
-    _LIMIT: {"color": RED, "lw": 1.2},
-    _BEYOND: {"color": RED, "marker": "x", "ms": 5, "mew": 1.1, "ls": "none"},
-}
+_LIMIT = {"color": RED, "lw": 1.2}
 
 
 def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection], title: str | None) -> Any:
@@ -48,10 +45,9 @@ def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection], title: s
         _panel(axis, one.quantity, one)
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
-    kinds = {_LIMIT: any(one.bounds is not None for one in peaks),
-             _BEYOND: any(one.beyond for one in peaks)}  # fmt: skip
     title = short_labels(selections)[0] if title is None else title
-    finish(figure, title, [(kind, _MARKS[kind]) for kind, there in kinds.items() if there])
+    limits = [("limit", _LIMIT)] * any(one.bounds is not None for one in peaks)
+    finish(figure, title, limits + [("beyond a limit", BEYOND)] * any(one.beyond for one in peaks))
     return figure
 
 
@@ -114,9 +110,9 @@ def _mark_limits(axis: Any, one: Peaks, i: int, row: int, name: str, signed: boo
     lower, upper = float(one.bounds.lower[i]), float(one.bounds.upper[i])
     for limit in {lower, upper} if signed else {-lower, upper}:
         if np.isfinite(limit):
-            axis.plot([limit] * 2, [row, row + _BAR], **_MARKS[_LIMIT], zorder=5, gid="limit")
+            axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
     room = one.bounds.slack * float(one.bounds.size[i])
     low, high = float(np.fmin.reduce(one.low[:, i])), float(np.fmax.reduce(one.high[:, i]))
     worst = [low] * (low < lower - room) + [high] * (high > upper + room)
     for end in worst if signed else [max(map(abs, worst))] if worst else []:
-        axis.plot([end], [row + _BAR / 2], **_MARKS[_BEYOND], zorder=6, gid=f"beyond/{name}")
+        axis.plot([end], [row + _BAR / 2], **BEYOND, zorder=6, gid=f"beyond/{name}")
