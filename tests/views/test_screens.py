@@ -18,7 +18,7 @@ from rich.console import Console
 
 from trajcli.views.diff import Difference
 from trajcli.views.diff_report import report
-from trajcli.views.terminal import Curves, figure, plot, table
+from trajcli.views.terminal import Curves, Table, figure, plot
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -95,10 +95,18 @@ def test_hundreds_of_trajectories_alike_are_a_line_unless_all_are_wanted():
 def test_words_fold_before_numbers_do():
     rows = [["a very long name of a dataset, or two", "1.23456789", "x" * 50]]
     on = console(50)
-    lines = shown(on, table(["dataset", "> v", "note"], rows))
+    lines = shown(on, Table(["dataset", "> v", "note"], rows))
     assert all(len(line) <= 50 for line in lines)
     assert any("1.23456789" in line for line in lines)
     assert sum(line.count("x") for line in lines) == 50
+
+
+def test_a_narrow_table_leaves_columns_out_before_words_fold_to_letters():
+    headings, rows = ["dataset", "stored", "> min"], [["acceleration", "contiguous", "-2.859"]]
+    for width, stored in ((24, False), (40, True)):
+        lines = shown(console(width), Table(headings, rows, spare=["stored"]))
+        assert any("acceleration" in line and "-2.859" in line for line in lines)
+        assert any("contiguous" in line for line in lines) == stored
 
 
 def curves(y: Any, x: Any = None) -> Curves:

@@ -15,7 +15,7 @@ from trajcli.views.mode_check import ModeCheck, is_recording, mode_check
 from trajcli.views.row_checks import StartCheck, StartRows, TimeCheck, nonfinite_states
 from trajcli.views.selection import select
 from trajcli.views.statistics import Failure, Progress, Statistics
-from trajcli.views.terminal import table
+from trajcli.views.terminal import Table
 from trajcli.views.trajectories import Batch, batches
 from trajcli.views.velocity_check import velocity_off
 
@@ -269,7 +269,7 @@ def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[Re
         failing = [f"{one.count}{many}" if one.passed is False else "", one.where]
         row = [one.check, one.dataset, _WORDS[one.passed], one.text, *failing]
         rows.append(row[: len(columns)])
-    yield table(columns, rows)
+    yield Table(columns, rows)
     for finding in failed if verbose else ():
         yield Text(f"\n{finding.check}, {finding.dataset}", "bold")
         yield Text("\n".join(f"  {where}" for where in finding.failures))

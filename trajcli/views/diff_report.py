@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from trajcli.views.diff import Difference
-from trajcli.views.terminal import cut, table
+from trajcli.views.terminal import Table, cut
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,7 @@ def report(
     lines = _lines(differences, verbose)
     compared = [(name, members) for name, members in lines if any(one.values for one in members)]
     if compared:
-        yield table(_HEADINGS, [_row(name, members) for name, members in compared])
+        yield Table(_HEADINGS, [_row(name, members) for name, members in compared])
     for name, members in compared:
         worst = max(members, key=lambda one: (one.at is not None, one.absolute))
         if worst.at is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli.files.schema import QUANTITIES
 from trajcli.views.inspect import Inspection
-from trajcli.views.terminal import cut, figure, number, table
+from trajcli.views.terminal import Table, cut, figure, number
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -100,7 +100,7 @@ def _datasets(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[Ren
         row = [shape, one["dtype"], one["storage"], one["units"] or "", *values] if known else []
         rows.append([name, *(row or ["not read"])])
     yield Text()
-    yield table(headings, rows, ("type", "stored", "unit", "NaN", "Inf"))
+    yield Table(headings, rows, ("type", "stored", "unit", "NaN", "Inf"))
     if len(chosen) > 1:
         yield Text(f"* of all trajectories; the others of --index {min(chosen - {'all'})}")
     for one in datasets:
@@ -135,7 +135,7 @@ def _peaks(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
                 columns.append(("when", [_when(dof, members[name]) for dof in dofs]))
         yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
         headings, texts = zip(*columns, strict=True)
-        yield table(headings, list(zip(*texts, strict=True)), ("p min", "max", "when"))
+        yield Table(headings, list(zip(*texts, strict=True)), ("p min", "max", "when"))
 
 
 def _numbers(dofs: Sequence[Mapping[str, Any]], key: str) -> list[str]:
@@ -164,4 +164,4 @@ def _rows(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
             where = where if name == names[0] else [""] * len(where)
             rows.append([*where, name, *(number(value, 6) for value in listed[name][i])])
     yield Text(f"\ntrajectory {listed['trajectory']}", "bold")
-    yield table(["> row", *["> time"] * timed, "", *(f"> {d}" for d in listed["dofs"])], rows)
+    yield Table(["> row", *["> time"] * timed, "", *(f"> {d}" for d in listed["dofs"])], rows)

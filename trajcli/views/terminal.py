@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
     from rich.text import Text
 
 COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
@@ -30,10 +31,11 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Table:
     """A table of texts, which fold where it is too wide; "> min" heads a column of numbers.
 
-    spare: columns that are left out, the last first, where texts would fold to single letters.
+    Rows may be short. spare: columns that are left out, the last first, where texts would
+    otherwise fold to a few letters.
     """
 
     headings: Sequence[str]
@@ -41,36 +43,26 @@ class Fitted:
     spare: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        from rich import box
-        from rich.cells import cell_len
-        from rich.table import Table
+        from rich import box, cells, table
         from rich.text import Text
 
-        names = [heading.removeprefix("> ") for heading in self.headings]
-        widths = []
-        for heading, *cells in zip(self.headings, *self.rows, strict=True):
-            width = max(map(cell_len, (heading.removeprefix("> "), *cells)))
-            widths.append(2 + (width if heading.startswith(">") else min(width, _READABLE)))
-        shown = list(range(len(names)))
-        for i in reversed([i for i in shown if names[i] in self.spare]):
-            if sum(widths[k] for k in shown) > options.max_width:
-                shown.remove(i)
-        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-        for i in shown:
-            numbers = self.headings[i].startswith(">")
-            grid.add_column(Text(names[i]), justify="right" if numbers else "left",
-                            no_wrap=numbers, overflow="fold")  # fmt: skip
-        for row in self.rows:
-            grid.add_row(*(Text(row[i]) for i in shown))
+        shown = []  # heading, whether a column of numbers, cells, width
+        for heading, *column in zip_longest(self.headings, *self.rows, fillvalue=""):
+            name, numbers = heading.removeprefix("> "), heading.startswith(">")
+            width = max(map(cells.cell_len, (name, *column)))
+            shown.append((name, numbers, column, 2 + (width if numbers else min(width, _READABLE))))
+        for one in [one for one in reversed(shown) if one[0] in self.spare]:
+            if sum(width for *_, width in shown) > options.max_width:
+                shown.remove(one)
+        grid = table.Table(
+            box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
+        )
+        for name, numbers, _, _ in shown:
+            side: JustifyMethod = "right" if numbers else "left"
+            grid.add_column(Text(name), justify=side, no_wrap=numbers, overflow="fold")
+        for row in zip(*(column for _, _, column, _ in shown), strict=True):
+            grid.add_row(*map(Text, row))
         yield grid
-
-
-def table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], spare: Sequence[str] = ()
-) -> Fitted:
-    """A table; rows that are short go on with empty cells. See :class:`Fitted`."""
-    blank = [""] * len(headings)
-    return Fitted(headings, [[*row, *blank[len(row) :]] for row in rows], spare)
 
 
 def number(value: float | None, digits: int = 4) -> str:
