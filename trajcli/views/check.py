@@ -12,12 +12,17 @@ import numpy as np
 from trajcli.files.limits import Bounds, Limits, read_limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.views.mode_check import ModeCheck, is_recording, mode_check
-from trajcli.views.row_checks import StartCheck, StartRows, TimeCheck, nonfinite_states
+from trajcli.views.row_checks import (
+    StartCheck,
+    StartRows,
+    TimeCheck,
+    nonfinite_states,
+    velocity_off,
+)
 from trajcli.views.selection import select
 from trajcli.views.statistics import Failure, Progress, Statistics
 from trajcli.views.terminal import Table
 from trajcli.views.trajectories import Batch, batches
-from trajcli.views.velocity_check import velocity_off
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -205,7 +210,8 @@ def _mode(
         return Finding(check, label, True, text, mode.compared, facts=facts)
     worst = max(failure.excess for failure in mode.failures)
     wrong = sum(failure.count for failure in mode.failures)
-    text = f"{wrong} values are not what the actions give, up to {worst:.3g} × rounding"
+    are = "value is" if wrong == 1 else "values are"
+    text = f"{wrong} {are} not what the actions give, up to {worst:.3g} × rounding"
     return _failed(check, batch, "", mode.failures, text, count, times_rounding=worst)
 
 
