@@ -37,7 +37,8 @@ def check(
     """
     from trajcli.files.reader import Files
     from trajcli.files.source import parse_source
-    from trajcli.views.check import check_source, recompute_finding, report
+    from trajcli.views.check import check_source, report
+    from trajcli.views.findings import recompute_finding
     from trajcli.views.row_checks import StartRows
     from trajcli.views.trajectories import expand_globs
 

@@ -21,8 +21,8 @@ from trajcli.kernels.choose import choose
 from trajcli.modes import MODES, Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.modes.central import MIDDLE, WINDOW
-from trajcli.views.statistics import Failure
-from trajcli.views.trajectories import Array, Block, Floats
+from trajcli.views.findings import Failure, Finding, failed
+from trajcli.views.trajectories import Array, Batch, Block, Floats
 
 _PROMISE = 1e-12
 """What the kernels promise, as a share of the largest value along a trajectory."""
@@ -89,6 +89,21 @@ class ModeCheck:
                 self.exact &= np.array_equal(stored, rounded, equal_nan=True)
         if unequal:
             self._judge(inputs, values, unequal, block.numbers)
+
+    def finding(self, batch: Batch, count: int) -> Finding:
+        """Whether the rows are what the actions give."""
+        check = f"mode {self.name}"
+        if not self.compared:
+            return Finding(check, batch.label(), None, f"not checked: {self.reason}", count)
+        if not self.failures:
+            how = "to the bit" if self.exact else "within rounding"
+            text, facts = f"equal to what the actions give, {how}", {"exact": self.exact}
+            return Finding(check, batch.label(), True, text, self.compared, facts=facts)
+        worst = max(failure.excess for failure in self.failures)
+        wrong = sum(failure.count for failure in self.failures)
+        are = "value is" if wrong == 1 else "values are"
+        text = f"{wrong} {are} not what the actions give, up to {worst:.3g} × rounding"
+        return failed(check, batch, "", self.failures, text, count, times_rounding=worst)
 
     def _judge(
         self,

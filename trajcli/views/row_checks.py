@@ -16,10 +16,9 @@ from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
 from trajcli.files.time import Time, positive
-from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import integrate
-from trajcli.views.statistics import Failure, failures
+from trajcli.views.findings import Failure, Finding, failed, failures, trajectory_text
 from trajcli.views.trajectories import Array, Batch, Block, shared
 
 TOLERANCE = 0.1
@@ -58,13 +57,24 @@ class StartCheck:
             wrong = ~(off <= np.spacing(np.abs(state).astype(rows.dtype)))
             self.failures += failures(wrong, off, rows, block, name)
 
+    def finding(self, batch: Batch) -> Finding:
+        """Whether row 0 equals the start state, or why that is not known."""
+        label = batch.label()
+        if isinstance(self.start, str) or not self.compared:
+            reason = self.start if isinstance(self.start, str) else "there are no rows"
+            return Finding("start row", label, None, f"not checked: {reason}")
+        if not self.failures:
+            return Finding("start row", label, True, "equals the start state", self.compared)
+        worst = max(self.failures, key=lambda failure: failure.excess).excess
+        text = f"off by {worst:.3g}" if np.isfinite(worst) else "not finite"
+        return failed("start row", batch, "", self.failures, text, self.compared)
 
-def nonfinite_states(sets: Sequence[TrajectorySet]) -> Iterator[tuple[str, int, list[str]]]:
-    """The start and goal states beside trajectories: their name, how many datasets, and where
-    they are NaN or Inf."""
+
+def nonfinite_states(batch: Batch) -> Iterator[Finding]:
+    """Whether the start and goal states beside trajectories are finite."""
     for name in (f"{state}/{quantity}" for state in ("start", "goal") for quantity in QUANTITIES):
         stored: dict[str, Dataset] = {}
-        for one in sets:
+        for one in batch.sets:
             with suppress(InputError):  # what is not numbers is no state
                 beside = one.companion(name, name.replace("/", "_"))
                 if beside is not None:
@@ -75,8 +85,10 @@ def nonfinite_states(sets: Sequence[TrajectorySet]) -> Iterator[tuple[str, int, 
             places = np.argwhere(~np.isfinite(values)) if values.dtype.kind == "f" else ()
             bad += [f"{where}, entry {place.tolist()}" for place in places]
         if stored:
-            where = next(iter(stored)).rpartition(":")[2].strip("/")
-            yield where if len(stored) == 1 else name, len(stored), bad
+            only = next(iter(stored)).rpartition(":")[2].strip("/")
+            text, where = (f"{len(bad)} NaN or Inf", bad[0]) if bad else ("no NaN or Inf", "")
+            label = only if len(stored) == 1 else name
+            yield Finding("finite", label, not bad, text, len(stored), where, len(bad), bad)
 
 
 @dataclass
@@ -127,19 +139,37 @@ class TimeCheck:
             if shared(time):
                 return
 
+    def finding(self, batch: Batch, count: int) -> Finding | None:
+        """Whether the times hold; None of a file without any."""
+        if not (self.where or self.failures):
+            return None
+        label = self.where.removeprefix(f"{batch.path}:").lstrip("/") or "time"
+        if batch.first.group and label.startswith(batch.first.group):
+            label = batch.pattern + label.removeprefix(batch.first.group)
+        if self.failures:
+            number, text, where = self.failures[0]
+            bad = [f"{trajectory_text(batch, n)}{at}: {what}" for n, what, at in self.failures]
+            where = trajectory_text(batch, number) + where
+            return Finding("time", label, False, text, count, where, len(bad), bad)
+        dt = next(iter(self.steps)) if len(self.steps) == 1 else None
+        text = "increases" if dt is None else f"increases by dt = {dt:g} s"
+        known = [step for step in self.steps if step is not None]
+        if 1 < len(known) == len(self.steps):
+            text += f", dt = {min(known):g} to {max(known):g} s"
+        return Finding("time", label, True, text, count, facts={"dt": dt})
 
-def velocity_off(
+
+def velocities_finding(
     files: Files, batch: Batch, numbers: Sequence[int], positions: str
-) -> tuple[bool, str, str, dict[str, Any]]:
+) -> Finding:
     """Velocities of trajectories beside the five-point differences of their positions.
 
-    positions: DATASET of the same file, or FILE:DATASET. Returns whether they agree, a text, the
-    worst dof, and per dof [D] the RMS of what is between the two as a share of that of the
-    differences, and the factor that fits best. Raises InputError where there are no such
-    positions, or no time step.
+    positions: DATASET of the same file, or FILE:DATASET. Facts: per dof [D] the RMS of what is
+    between the two as a share of that of the differences, and the factor that fits best. Raises
+    InputError where there are no such positions, or no time step.
     """
     name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
-    others = read_sources(files, [name])
+    first, others = next(iter(batch.first.arrays)), read_sources(files, [name])
     shapes = [[describe(one.shape) for one in sets] for sets in (batch.sets, others)]
     if shapes[0] != shapes[1]:
         expected, actual = (", ".join(dict.fromkeys(listed)) for listed in shapes)
@@ -157,7 +187,7 @@ def velocity_off(
             raise InputError(Fault("no time step", batch.path, "dt or time stamps", hint=hint))
         if velocities.rows < 2:
             continue
-        v = velocities.read(next(iter(batch.first.arrays))).astype(np.float64)
+        v = velocities.read(first).astype(np.float64)
         d: Any = integrate(
             places.read(next(iter(others[0].arrays))),
             "first",
@@ -181,4 +211,5 @@ def velocity_off(
     meanings = [text for known, text in _FACTORS.items() if abs(factor / known - 1) < TOLERANCE]
     if not passed and meanings:
         text += f", {factor:.4g} times as large: {meanings[0]}"
-    return passed, text, f"dof {worst}", {"per_dof": errors.tolist(), "factors": factors.tolist()}
+    label, facts = batch.label(first), {"per_dof": errors.tolist(), "factors": factors.tolist()}
+    return Finding("velocity", label, passed, text, len(numbers), f"dof {worst}", facts=facts)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from trajcli.files.limits import Bounds
+from trajcli.views.findings import Failure, failures
 from trajcli.views.trajectories import Array, Block, Floats
 
 Progress = Callable[[int, int], None]
@@ -16,22 +16,6 @@ Progress = Callable[[int, int], None]
 
 _GROUPED = 256
 """Rows that are reduced side by side: NumPy is slow along an axis of a few dofs."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A trajectory that fails a check: how many of its values, and the worst of them.
-
-    excess: by how much the worst value fails, which orders trajectories.
-    """
-
-    trajectory: int
-    count: int
-    row: int
-    dof: int
-    value: float
-    excess: float = np.inf
-    dataset: str = ""
 
 
 class Statistics:
@@ -102,19 +86,6 @@ def exceeded(values: Array, bounds: Bounds) -> tuple[Floats, Array]:
     with np.errstate(invalid="ignore"):
         excess = np.maximum(values - bounds.upper, bounds.lower - values) / bounds.size
     return excess, (excess > bounds.slack) & np.isfinite(values)
-
-
-def failures(
-    bad: Array, excess: Array, values: Array, block: Block, name: str = ""
-) -> list[Failure]:
-    """The trajectories where values [b, T, D] are bad, with the worst by ``excess`` of each."""
-    excess, many = np.where(bad, excess, -1.0), []
-    for b in np.flatnonzero(bad.any((1, 2))).tolist():
-        row, dof = (int(n) for n in np.unravel_index(excess[b].argmax(), excess[b].shape))
-        worst = float(values[b, row, dof]), float(excess[b, row, dof])
-        place = block.first + row, dof
-        many.append(Failure(int(block.numbers[b]), int(bad[b].sum()), *place, *worst, name))
-    return many
 
 
 def _extreme(function: Any, values: Array) -> Array:
