@@ -216,13 +216,21 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
     return clipped
 
 
-class _ScaleGradient(Function):
+class _Identity(Function):
+    """x as it is; what else there is acts on its gradient."""
+
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, factor: Tensor) -> Tensor:
+    def forward(x: Tensor, *_: Any) -> Tensor:
         return x.view_as(x)
 
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
+        return tangent.view_as(tangent)
+
+
+class _ScaleGradient(_Identity):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.save_for_backward(inputs[1])
@@ -232,18 +240,8 @@ class _ScaleGradient(Function):
         (factor,) = ctx.saved_tensors
         return (grad * factor).to(grad.dtype), None
 
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Tensor:
-        return tangent.view_as(tangent)
 
-
-class _ClipGradient(Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, norm: float | None, value: float | None) -> Tensor:
-        return x.view_as(x)
-
+class _ClipGradient(_Identity):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.bounds = inputs[1:]
@@ -258,7 +256,3 @@ class _ClipGradient(Function):
             length = (grad * grad).sum(inner, keepdim=True).sqrt() if inner else grad.abs()
             grad = grad * torch.where(length > norm, norm / length, 1.0)
         return grad, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
-        return tangent.view_as(tangent)

@@ -64,38 +64,27 @@ def time_stamp_faults(
     """Faults of time stamps [T] or [B, T]: NaN, repeats, steps back."""
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
-    faults = []
-    unusable = ~np.isfinite(table)
     gaps = differences(table)
-    for what, wrong, hint in (
-        ("time stamps that are not finite", unusable, ""),
-        (
-            "time stamps that repeat",
-            gaps == 0,
-            "leave those rows out, as integrate --repeated-times drop does",
-        ),
-        ("time stamps that go back", gaps < 0, "sort the rows by time, or split the recording"),
+    drop = "leave those rows out, as integrate --repeated-times drop does"
+    faults = []
+    for what, wrong, first_row, hint in (
+        ("time stamps that are not finite", ~np.isfinite(table), 0, ""),
+        ("time stamps that repeat", gaps == 0, 1, drop),
+        ("time stamps that go back", gaps < 0, 1, "sort the rows by time, or split the recording"),
     ):
         places = np.argwhere(wrong)
-        if len(places):
-            shift = 0 if wrong is unusable else 1
-            named = [
-                _stamp_place(table, p, shift, first_trajectory, row_numbers) for p in places[:3]
-            ]
-            more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            listed = f"{len(places)} such: " + "; ".join(named) + more
-            faults.append(Fault(what, where, "strictly increasing seconds", listed, hint))
+        if not len(places):
+            continue
+        named = []
+        for trajectory, row in (places[:3] + np.array([0, first_row])).tolist():
+            number = row if row_numbers is None else int(row_numbers[row])
+            spot = place(("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
+            stamp = f"row {number} ({float(table[trajectory, row])!r})"
+            named.append(located(spot, stamp) if spot else stamp)
+        more = f" and {len(places) - 3} more" if len(places) > 3 else ""
+        listed = f"{len(places)} such: " + "; ".join(named) + more
+        faults.append(Fault(what, where, "strictly increasing seconds", listed, hint))
     return faults
-
-
-def _stamp_place(
-    table: Array, place: Array, shift: int, first_trajectory: int, row_numbers: Array | None
-) -> str:
-    row = int(place[1]) + shift
-    named = table.shape[0] > 1 or first_trajectory
-    which = f"trajectory {first_trajectory + int(place[0])}, " if named else ""
-    number = row if row_numbers is None else int(row_numbers[row])
-    return f"{which}row {number} ({float(table[int(place[0]), row])!r})"
 
 
 def largest(array: Any) -> float:

@@ -30,12 +30,11 @@ __all__ = ["Csr", "Operator", "operator", "operator_of"]
 Array = Any
 """numpy.ndarray, float64."""
 
-_BYTES_PER_BAND_ROW = 600
-"""Peak memory to compute a band's entries, per row."""
-
-
 Matrix = Any
 """A dense NumPy array, or a :class:`Csr`."""
+
+_BYTES_PER_BAND_ROW = 600
+"""Peak memory to compute a band's entries, per row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +57,8 @@ class Operator:
     def rows(self, quantity: str) -> slice:
         """Where a quantity's rows are: ``A[operator.rows("jerk")]`` is [T, H]."""
         if quantity not in PARTS:
-            raise UsageError(
-                Fault("unknown quantity", "quantity", ", ".join(PARTS), repr(quantity))
-            )
+            expected = ", ".join(PARTS)
+            raise UsageError(Fault("unknown quantity", "quantity", expected, repr(quantity)))
         begin = PARTS.index(quantity) * len(self.time)
         return slice(begin, begin + len(self.time))
 
@@ -162,23 +160,20 @@ def _require_memory(mode: Mode, horizon: int, recorded: bool, sparse: bool) -> N
     needed = rows * _BYTES_PER_BAND_ROW if banded else 2 * 8 * rows * (horizon + 8)
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
-        hint = "a shorter horizon"
-        if not sparse and not isinstance(mode, Cascade):
-            hint = "sparse matrices (--sparse), or a shorter horizon"
-        raise UsageError(
-            Fault(
-                "matrices that do not fit into memory",
-                f"horizon {horizon}",
-                f"at most {present:.3g} bytes, the memory of this machine",
-                f"about {needed:.3g} bytes",
-                hint,
-            )
+        dense_band = not sparse and not isinstance(mode, Cascade)
+        hint = (
+            "sparse matrices (--sparse), or a shorter horizon"
+            if dense_band
+            else "a shorter horizon"
         )
+        what, where = "matrices that do not fit into memory", f"horizon {horizon}"
+        limit = f"at most {present:.3g} bytes, the memory of this machine"
+        raise UsageError(Fault(what, where, limit, f"about {needed:.3g} bytes", hint))
 
 
 def _without_trajectory_hint(fault: Fault) -> Fault:
     """The fault without a hint that applies to trajectories only."""
-    inapplicable = ("--start-position", "--repeated-times", "[B, 1]")
+    inapplicable = ("--start", "--repeated-times", "[B, 1]")
     return replace(fault, hint="") if any(x in fault.hint for x in inapplicable) else fault
 
 

@@ -81,18 +81,12 @@ class CheckingKernels:
     """The compiled kernels. ``finite``: whether all inputs were finite; None: they have not run."""
 
     def __init__(self, kernels: Any) -> None:
-        self._kernels = kernels
+        self._forward, self.adjoint = kernels.forward, kernels.adjoint
         self.finite: bool | None = None
 
     def forward(self, program: Program, operands: Operands, out: Parts) -> None:
         """As :func:`trajcli.kernels.native.forward`."""
-        self.finite = self._kernels.forward(program, operands, out, finite=True)
-
-    def adjoint(
-        self, program: Program, operands: Operands, upstream: Parts, gradients: Gradients
-    ) -> None:
-        """As :func:`trajcli.kernels.native.adjoint`."""
-        self._kernels.adjoint(program, operands, upstream, gradients)
+        self.finite = self._forward(program, operands, out, finite=True)
 
 
 class Call:
@@ -102,12 +96,7 @@ class Call:
     """
 
     def __init__(
-        self,
-        inputs: Inputs,
-        dtype: str,
-        wanted: Sequence[str],
-        finite: bool,
-        zero: bool,
+        self, inputs: Inputs, dtype: str, wanted: Sequence[str], finite: bool, zero: bool
     ) -> None:
         from trajcli.kernels import native
 

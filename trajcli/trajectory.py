@@ -18,7 +18,7 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import nonfinite_faults, shape_faults
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice, choose
-from trajcli.modes import MODES, PARTS, Mode, make_mode
+from trajcli.modes import MODES, PARTS, make_mode
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -186,8 +186,21 @@ def integrate(
             return Trajectory(*outputs)
     made = make_mode(mode, **options)
     wanted = _wanted(write)
-    inputs = _inputs(made, actions, start, dt, times, goal, start_index, goal_index)
-    inputs = replace(inputs, trusted=allow_nonfinite)
+    actions = as_array(actions)
+    actions = actions[None] if actions.ndim == 2 else actions
+    recorded = isinstance(start, str) and start == "first"
+    inputs = Inputs(
+        mode=made,
+        actions=actions,
+        start=_parts(start, "start", actions),
+        goal=_parts(goal, "goal", actions),
+        dt=_optional(dt),
+        times=_optional(times),
+        start_index=_optional(start_index),
+        goal_index=_optional(goal_index),
+        recorded=recorded or (start is None and getattr(made, "ends", None) == "recording"),
+        trusted=allow_nonfinite,
+    )
     raise_if_any(shape_faults(inputs))
     if dtype not in (None, *DTYPES):
         raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
@@ -205,24 +218,34 @@ def _compute(
 ) -> Trajectory:
     """The trajectory of checked shapes; NaN and Inf are refused unless the inputs are trusted."""
     kernels: Any = choice.kernels
-    native = None
-    if not inputs.trusted and choice.backend == "native":  # which check values as they read them
-        kernels = native = prepared.CheckingKernels(kernels)
+    checking = None
+    if not inputs.trusted and choice.backend == "native":  # which checks values as it reads them
+        kernels = checking = prepared.CheckingKernels(kernels)
     elif not inputs.trusted:
         raise_if_any(nonfinite_faults(inputs))
+    rows: Sequence[Array | None]
     if tensors:
-        outputs = _differentiable(inputs, kernels, choice.device, dtype, wanted)
-        time = _timed(inputs, choice.device).row_times()
+        import torch
+
+        from trajcli import autograd
+
+        program, operands = inputs.program(), inputs.operands(choice.device)
+        outputs = [name in wanted for name in PARTS]
+        rows = autograd.integrate(program, operands, kernels, getattr(torch, dtype), outputs)
+        if inputs.dt is not None and not is_torch(inputs.dt) and inputs.dt.size == 1:
+            # one step is sent, not all times
+            inputs = replace(inputs, dt=to_torch(inputs.dt, choice.device))
+        time = inputs.row_times()
         # a copy: small arrays on a device are cached
         time = time if is_torch(time) else to_torch(time, choice.device).clone()
     else:
-        outputs = inputs.compute(choice, dtype, wanted, kernels)
-        time = inputs.row_times()
-    if native is not None and not native.finite:
+        arrays = inputs.compute(choice, dtype, wanted, kernels)
+        rows, time = [arrays.get(name) for name in PARTS], inputs.row_times()
+    if checking is not None and not checking.finite:
         raise_if_any(nonfinite_faults(inputs))
-        if native.finite is False:
+        if checking.finite is False:
             raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
-    p, v, a, j = (outputs.get(name) for name in PARTS)
+    p, v, a, j = rows
     time = time[0] if time.shape[0] == 1 else time
     return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.mode.options(inputs.recorded))
 
@@ -241,76 +264,29 @@ def load(path: str | Path) -> Trajectory:
     return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
 
 
-def _differentiable(
-    inputs: Inputs, kernels: Any, device: str, dtype: str, wanted: Sequence[str]
-) -> dict[str, Any]:
-    import torch
-
-    from trajcli import autograd
-
-    outputs = autograd.integrate(
-        inputs.program(),
-        inputs.operands(device),
-        kernels,
-        getattr(torch, dtype),
-        [name in wanted for name in PARTS],
-    )
-    return dict(zip(PARTS, outputs, strict=True))
-
-
-def _timed(inputs: Inputs, device: str) -> Inputs:
-    """The inputs with their one dt, if they have one, on the device, so as to send no times."""
-    one = inputs.dt is not None and not is_torch(inputs.dt) and inputs.dt.size == 1
-    return replace(inputs, dt=to_torch(inputs.dt, device)) if one else inputs
-
-
-def _wanted(write: Iterable[str]) -> list[str]:
-    names = list(write)
+def _wanted(names: Sequence[str]) -> list[str]:
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
-        raise UsageError(Fault("unknown output", "write", ", ".join(PARTS), repr(unknown or names)))
+        problem = repr(unknown or list(names))
+        raise UsageError(Fault("unknown output", "write", ", ".join(PARTS), problem))
     return [name for name in PARTS if name in names]
 
 
-def _inputs(
-    mode: Mode,
-    actions: Array,
-    start: StateLike,
-    dt: Array | float | None,
-    times: Array | None,
-    goal: State | Array | None,
-    start_index: Array | None,
-    goal_index: Array | None,
-) -> Inputs:
-    """The arguments as arrays of full rank."""
-    actions = as_array(actions)
-    if actions.ndim == 2:
-        actions = actions[None]
-    recorded = isinstance(start, str) and start == "first"
-    if getattr(mode, "ends", None) == "recording" and start is None:
-        recorded = True
-    parts: dict[str, Array] = {}
-    if isinstance(start, str):
-        if start not in ("zero", "first"):
-            raise UsageError(Fault("unknown start", "start", "zero, first or a State", start))
-        if start == "zero":
-            parts = {"position": np.zeros((1, *actions.shape[-1:]))}
-    elif start is not None:
-        parts = _parts(start)
-    return Inputs(
-        mode=mode,
-        actions=actions,
-        start=parts,
-        goal={} if goal is None else _parts(goal),
-        dt=None if dt is None else as_array(dt),
-        times=None if times is None else as_array(times),
-        start_index=None if start_index is None else as_array(start_index),
-        goal_index=None if goal_index is None else as_array(goal_index),
-        recorded=recorded,
-    )
+def _optional(values: Any) -> Array | None:
+    return None if values is None else as_array(values)
 
 
-def _parts(state: State | Array) -> dict[str, Array]:
+def _parts(state: StateLike, role: str, actions: Array) -> dict[str, Array]:
+    """The parts of a state, [S, D]."""
+    if state is None:
+        return {}
+    if isinstance(state, str):
+        if state == "zero":
+            return {"position": np.zeros((1, *actions.shape[-1:]))}
+        if state == "first" and role == "start":
+            return {}
+        words = "zero, first" if role == "start" else "zero"
+        raise UsageError(Fault(f"unknown {role}", role, f"{words} or a State", state))
     parts = state.parts() if isinstance(state, State) else {"position": state}
     arrays = {name: as_array(values) for name, values in parts.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

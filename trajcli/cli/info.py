@@ -55,9 +55,9 @@ def _facts() -> dict[str, Any]:
         import torch
 
         for index in range(count):
-            properties = torch.cuda.get_device_properties(index)
-            what = f"{properties.name}, {properties.total_memory / 1e9:.0f} GB; {preferred(f'cuda:{index}')}"
-            devices.append({"name": f"cuda:{index}", "what": what})
+            name, card = f"cuda:{index}", torch.cuda.get_device_properties(index)
+            what = f"{card.name}, {card.total_memory / 1e9:.0f} GB; {preferred(name)}"
+            devices.append({"name": name, "what": what})
     absent = absent_backends()
     backends = [
         {"name": name, "present": name not in absent, "why": absent.get(name, "")}

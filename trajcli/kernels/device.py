@@ -24,12 +24,12 @@ class Stream(Protocol):
     def do(self, work: Callable[[], None]) -> None:
         """Run ``work`` after all earlier work; may return before it is done.
 
-        work launches operations of torch and does not wait for them. Raises DeviceOutOfMemory and DeviceLost,
-        here or from ``wait``.
+        work launches operations of torch and does not wait for them. Raises DeviceOutOfMemory and
+        DeviceLost, here or from ``wait``.
         """
 
     def wait(self) -> None:
-        """Return when all work is done. Raises DeviceOutOfMemory and DeviceLost for what went wrong."""
+        """Return when all work is done. Raises DeviceOutOfMemory and DeviceLost."""
 
 
 class Device(Protocol):
