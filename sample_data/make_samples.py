@@ -162,11 +162,11 @@ def split(times: Floats, steps: int) -> Floats:
         raise ValueError(f"a motion has {len(parts)} phases, more than {steps}")
     while parts.sum() < steps:
         parts[np.argmax(lengths / parts)] += 1
-    pieces = [
+    intervals = [
         np.linspace(t, t + length, n, endpoint=False)
         for t, length, n in zip(times[:-1], lengths, parts, strict=True)
     ]
-    return np.concatenate([*pieces, times[-1:]])
+    return np.concatenate([*intervals, times[-1:]])
 
 
 def jerk_between(motion: Any, times: Floats) -> Floats:
@@ -242,8 +242,8 @@ def write_recordings(path: Path, faulty_path: Path, rows: int = 2000) -> None:
     times = 1.7e9 + elapsed
     write_recording(path, position, times)
     # A logger that writes a message twice: rows 120 and 250 repeat the row before them.
-    kept = np.sort(np.concatenate([np.arange(298), [119, 248]]))
-    write_recording(faulty_path, position[kept], times[kept])
+    chosen = np.sort(np.concatenate([np.arange(298), [119, 248]]))
+    write_recording(faulty_path, position[chosen], times[chosen])
 
 
 def write_recording(path: Path, position: Floats, times: Floats) -> None:

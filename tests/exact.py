@@ -152,8 +152,10 @@ def bspline(
     places.append((segments - 1, Fraction(1)))
     columns = []
     for order in range(4):
-        left = degree - order
-        columns.append([de_boor(points[s : s + left + 1], left, local) for s, local in places])
+        remaining = degree - order
+        columns.append(
+            [de_boor(points[s : s + remaining + 1], remaining, local) for s, local in places]
+        )
         points = [(b - a) / knot for a, b in pairwise(points)]
     return columns
 
@@ -267,7 +269,7 @@ def integrate(
     if convention == "curobo" and mode in ORDERS:
         frames = "curobo"
     gaps = _steps(dt, times, batch, horizon, recorded)
-    found: dict[str, Any] = {part: [] for part in PARTS}
+    table: dict[str, Any] = {part: [] for part in PARTS}
     clock = []
     for b in range(batch):
         step = gaps[b]
@@ -299,10 +301,10 @@ def integrate(
                 columns = [column[1:] for column in columns]
             per_dof.append(columns)
         for m, part in enumerate(PARTS):
-            found[part].append([list(row) for row in zip(*(c[m] for c in per_dof), strict=True)])
+            table[part].append([list(row) for row in zip(*(c[m] for c in per_dof), strict=True)])
         clock.append(_times(step, mode, convention, frames, len(per_dof[0][0])))
     rows = len(clock[0]) if clock else 0
-    arrays = {part: _objects(values, (batch, rows, dofs)) for part, values in found.items()}
+    arrays = {part: _objects(values, (batch, rows, dofs)) for part, values in table.items()}
     return {**arrays, "time": _objects(clock, (batch, rows))}
 
 
@@ -325,16 +327,16 @@ def _steps(dt: Any, times: Any, batch: int, horizon: int, recorded: bool) -> lis
 
 def _state(state: Any, index: Any, b: int, d: int) -> list[Fraction]:
     parts = state if isinstance(state, Mapping) else {p: getattr(state, p) for p in PARTS}
-    found = []
+    numbers = []
     for part in PARTS:
         values = parts.get(part)
         if values is None:
-            found.append(Fraction(0))
+            numbers.append(Fraction(0))
             continue
         table = np.atleast_2d(np.asarray(values))
         row = 0 if len(table) == 1 else b if index is None else int(index[b])
-        found.append(number(table[row, d]))
-    return found
+        numbers.append(number(table[row, d]))
+    return numbers
 
 
 def _after(state: Sequence[Fraction], columns: Columns) -> Columns:
@@ -362,12 +364,12 @@ def _objects(values: Any, shape: tuple[int, ...]) -> np.ndarray:
 # -- comparing ------------------------------------------------------------------------------
 
 
-def assert_within(found: Any, exact: Any, relative: float = 1e-12, nothing: float = 0.0) -> None:
+def assert_within(actual: Any, exact: Any, relative: float = 1e-12, nothing: float = 0.0) -> None:
     """Every value within ``relative`` of the largest along its trajectory and dof.
 
     Errors up to ``nothing`` pass, for columns that are zero all along because terms cancel.
     """
-    for place, value, target, largest in _pairs(found, exact):
+    for place, value, target, largest in _pairs(actual, exact):
         error = abs(number(value) - target)
         assert error <= max(Fraction(relative) * largest, Fraction(nothing)), (
             f"{place}: found {value!r}, exactly {float(target)!r}, "
@@ -375,22 +377,22 @@ def assert_within(found: Any, exact: Any, relative: float = 1e-12, nothing: floa
         )
 
 
-def assert_promised(found: Any, exact: Mapping[str, Any], dtype: str) -> None:
+def assert_promised(actual: Any, exact: Mapping[str, Any], dtype: str) -> None:
     """A trajectory keeps what is promised of plain float64, rounded once to its type.
 
     Within max(1e-12, 1.2e-16·H) of the largest magnitude of the quantity along its trajectory and
     dof; of a quantity that is differenced, of the magnitudes that are subtracted, over the steps.
     """
-    time = np.atleast_2d(np.asarray(found.time))
+    time = np.atleast_2d(np.asarray(actual.time))
     assert time.dtype == np.float64
     steps = np.diff(time, axis=1)
     shortest = float(steps.min()) if steps.size else 1.0
-    shortest *= found.options.get("steps", 1)
-    order = ORDERS.get(found.mode, 0)
+    shortest *= actual.options.get("steps", 1)
+    order = ORDERS.get(actual.mode, 0)
     relative = max(1e-12, 1.2e-16 * time.shape[1])
     size: Any = 0.0
     for m, part in enumerate(PARTS):
-        values, wanted = np.asarray(getattr(found, part)), exact[part]
+        values, wanted = np.asarray(getattr(actual, part)), exact[part]
         assert values.dtype == dtype
         assert values.shape == wanted.shape
         nearest = np.array([float(x) for x in wanted.ravel()]).reshape(wanted.shape)
@@ -410,19 +412,19 @@ def assert_promised(found: Any, exact: Mapping[str, Any], dtype: str) -> None:
     assert_within(clock[:, :, None], exact["time"][:, :, None], relative, nothing=1e-300)
 
 
-def _pairs(found: Any, exact: Any) -> Any:
+def _pairs(actual: Any, exact: Any) -> Any:
     """The values that are not simply the exact ones rounded: place, value, exact, largest."""
-    found, exact = np.asarray(found), np.asarray(exact, dtype=object)
-    assert found.shape == exact.shape
-    assert found.dtype.kind == "f"
+    actual, exact = np.asarray(actual), np.asarray(exact, dtype=object)
+    assert actual.shape == exact.shape
+    assert actual.dtype.kind == "f"
     nearest = np.array([float(x) for x in exact.ravel()]).reshape(exact.shape)
-    suspects = np.argwhere(found != nearest.astype(found.dtype))
+    suspects = np.argwhere(actual != nearest.astype(actual.dtype))
     largest: dict[tuple[int, ...], Fraction] = {}
     for place in suspects:
         along = (place[0], *place[2:])
         if along not in largest:
             column = exact[(place[0], slice(None), *place[2:])]
             largest[along] = max(abs(x) for x in column)
-        value = found[tuple(place)]
+        value = actual[tuple(place)]
         assert np.isfinite(value), f"{place}: found {value!r}"
         yield place, value, exact[tuple(place)], largest[along]

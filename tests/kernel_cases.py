@@ -56,14 +56,14 @@ def problem(
     B, H, D = shape
     steps = H - 1 if recorded else H
     shapes = {"one": (), "each step": (steps,), "each": (B, 1), "all": (B, steps)}
-    given: dict[str, Any] = dict(options)
-    given["actions"] = random.standard_normal(shape).astype(dtype)
+    arguments: dict[str, Any] = dict(options)
+    arguments["actions"] = random.standard_normal(shape).astype(dtype)
     parts = random.standard_normal((2, 4, B, D)).astype(dtype)
-    given["start"] = "first" if recorded else State(*parts[0])
-    given["dt"] = random.uniform(0.01, 0.2, shapes[dt])
+    arguments["start"] = "first" if recorded else State(*parts[0])
+    arguments["dt"] = random.uniform(0.01, 0.2, shapes[dt])
     if options.get("ends") == "goal":
-        given["goal"] = State(*parts[1][: 1 if mode == "central" else 4])
-    return given
+        arguments["goal"] = State(*parts[1][: 1 if mode == "central" else 4])
+    return arguments
 
 
 def as_tensors(value: Any) -> Any:
@@ -74,18 +74,18 @@ def as_tensors(value: Any) -> Any:
     return value
 
 
-def on_triton(given: dict[str, Any], mode: str) -> Any:
-    tensors = {name: as_tensors(value) for name, value in given.items()}
+def on_triton(arguments: dict[str, Any], mode: str) -> Any:
+    tensors = {name: as_tensors(value) for name, value in arguments.items()}
     return integrate(**tensors, mode=mode, backend="triton")
 
 
-def assert_close(found: Any, want: Any, name: str = "") -> None:
+def assert_close(actual: Any, want: Any, name: str = "") -> None:
     """Within 2 ulp, or 1e-12 of the largest value along the trajectory and dof; float64 within
     1e-15 of the largest value."""
-    found, want = (x.cpu().numpy() if isinstance(x, torch.Tensor) else x for x in (found, want))
-    assert found.shape == want.shape
-    assert found.dtype == want.dtype
-    a, b = found.astype(np.float64), want.astype(np.float64)
+    actual, want = (x.cpu().numpy() if isinstance(x, torch.Tensor) else x for x in (actual, want))
+    assert actual.shape == want.shape
+    assert actual.dtype == want.dtype
+    a, b = actual.astype(np.float64), want.astype(np.float64)
     ulp = np.spacing(np.abs(want)).astype(np.float64)
     if want.dtype == np.float64:
         allowed = 2 * ulp + 1e-15 * np.abs(b).max(initial=0)

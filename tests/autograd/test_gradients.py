@@ -159,13 +159,17 @@ def test_torch_func_transforms_agree_with_each_other(mode, steps, recorded, opti
     again = torch.func.jacrev(torch.func.jacrev(cost))(u, dt)
     torch.testing.assert_close(hessian, again, rtol=1e-8, atol=1e-8 * float(again.abs().max()))
     many = torch.stack([u, 2 * u, -u])
-    each = torch.stack([torch.func.grad(cost)(x, dt) for x in many])
+    separate = torch.stack([torch.func.grad(cost)(x, dt) for x in many])
     mapped = torch.func.vmap(torch.func.grad(cost), (0, None))(many, dt)
-    torch.testing.assert_close(mapped, each, rtol=1e-12, atol=1e-12 * float(each.abs().max()))
+    torch.testing.assert_close(
+        mapped, separate, rtol=1e-12, atol=1e-12 * float(separate.abs().max())
+    )
     steps_too = torch.stack([dt, 1.5 * dt, 2 * dt])
-    each = torch.stack([torch.func.grad(cost, 1)(u, x) for x in steps_too])
+    separate = torch.stack([torch.func.grad(cost, 1)(u, x) for x in steps_too])
     mapped = torch.func.vmap(torch.func.grad(cost, 1), (None, 0))(u, steps_too)
-    torch.testing.assert_close(mapped, each, rtol=1e-12, atol=1e-12 * float(each.abs().max()))
+    torch.testing.assert_close(
+        mapped, separate, rtol=1e-12, atol=1e-12 * float(separate.abs().max())
+    )
 
 
 def test_the_gradient_reaches_shared_start_states_and_start_indices():
@@ -214,15 +218,15 @@ def test_unusual_tensors_give_the_same_gradients():
     (want,) = torch.autograd.grad((integrate(plain, s, 0.1).position ** 2).sum(), plain)
     strided = base.clone().requires_grad_()
     loss = (integrate(strided.transpose(1, 2), s, 0.1).position ** 2).sum()
-    (got,) = torch.autograd.grad(loss, strided)
-    torch.testing.assert_close(got.transpose(1, 2), want, rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(loss, strided)
+    torch.testing.assert_close(gradient.transpose(1, 2), want, rtol=0, atol=0)
     one = torch.randn(1, 4, 5, dtype=F64, requires_grad=True)
     loss = integrate(one.expand(3, 4, 5), s, 0.1).position.sum()
-    (got,) = torch.autograd.grad(loss, one, retain_graph=True)
+    (gradient,) = torch.autograd.grad(loss, one, retain_graph=True)
     (single,) = torch.autograd.grad(integrate(one, s, 0.1).position.sum(), one)
-    torch.testing.assert_close(got, 3 * single)
+    torch.testing.assert_close(gradient, 3 * single)
     (again,) = torch.autograd.grad(loss, one)
-    torch.testing.assert_close(again, got, rtol=0, atol=0)
+    torch.testing.assert_close(again, gradient, rtol=0, atol=0)
     empty = torch.zeros(0, 4, 5, dtype=F64, requires_grad=True)
     integrate(empty, s, 0.1).jerk.sum().backward()
     assert empty.grad.shape == (0, 4, 5)
@@ -238,8 +242,8 @@ def test_checkpointing_gives_the_same_gradient():
         return (integrate(u, s, 0.1, "jerk").position ** 2).sum()
 
     (want,) = torch.autograd.grad(cost(u), u)
-    (got,) = torch.autograd.grad(checkpoint(cost, u, use_reentrant=False), u)
-    torch.testing.assert_close(got, want, rtol=0, atol=0)
+    (gradient,) = torch.autograd.grad(checkpoint(cost, u, use_reentrant=False), u)
+    torch.testing.assert_close(gradient, want, rtol=0, atol=0)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, while it traces
@@ -251,13 +255,15 @@ def test_compiled_code_gives_the_same_numbers_or_says_that_it_cannot():
         return (integrate(2 * u, s, 0.1, "jerk").position ** 2).sum()
 
     (want,) = torch.autograd.grad(cost(u), u)
-    (got,) = torch.autograd.grad(torch.compile(cost, backend="eager")(u), u)
-    torch.testing.assert_close(got, want, rtol=1e-6, atol=0)
+    (gradient,) = torch.autograd.grad(torch.compile(cost, backend="eager")(u), u)
+    torch.testing.assert_close(gradient, want, rtol=1e-6, atol=0)
     try:
-        (got,) = torch.autograd.grad(torch.compile(cost, backend="eager", fullgraph=True)(u), u)
+        (gradient,) = torch.autograd.grad(
+            torch.compile(cost, backend="eager", fullgraph=True)(u), u
+        )
     except torch._dynamo.exc.Unsupported:
         return
-    torch.testing.assert_close(got, want, rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient, want, rtol=1e-6, atol=0)
 
 
 def test_golden_gradients_of_curobo_are_met(golden):

@@ -140,12 +140,12 @@ def test_time_stamps_that_do_not_run_forward_name_the_first_places(trajcli, fold
 
 
 @pytest.mark.parametrize(
-    ("lengths", "told"),
+    ("lengths", "message"),
     [([5, 6], "1 to 5"), ([5, 0], "trajectory 1"), ([5], "integers [2]"), ([5.0, 3.0], "float64")],
 )
-def test_lengths_that_cannot_be_are_refused(trajcli, folder, lengths, told):
+def test_lengths_that_cannot_be_are_refused(trajcli, folder, lengths, message):
     np.savez("in.npz", actions=np.zeros((2, 5, 1)), lengths=np.array(lengths), dt=1.0)
-    refused(trajcli, "in.npz --start zero -o out.h5", "in.npz:lengths", told)
+    refused(trajcli, "in.npz --start zero -o out.h5", "in.npz:lengths", message)
 
 
 def test_nothing_asked_for_shows_the_help(trajcli):

@@ -36,15 +36,15 @@ def home(samples, tmp_path) -> tuple[Path, dict[str, str]]:
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m trajcli "$@"\n')
     command.chmod(0o755)
     path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
-    own = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "TERM": "xterm"}
-    return tmp_path, {**os.environ, **own}
+    variables = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "TERM": "xterm"}
+    return tmp_path, {**os.environ, **variables}
 
 
 def need(shell: str) -> str:
-    found = shutil.which(shell)
-    if found is None:
+    program = shutil.which(shell)
+    if program is None:
         pytest.skip(f"{shell} is not installed")
-    return found
+    return program
 
 
 @pytest.mark.parametrize(
@@ -113,23 +113,25 @@ def test_fish_completes_datasets_and_leaves_files_to_itself(home):
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_are_given_whole_words(home, shell):
     folder, env = home
-    asked = {
+    variables = {
         "_TRAJCLI_COMPLETE": f"complete_{shell}",
         "_TYPER_COMPLETE_ARGS": "trajcli plot reach.h5:reference/p",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
     }
     command = [sys.executable, "-m", "trajcli"]
-    run = subprocess.run(command, cwd=folder, env={**env, **asked}, capture_output=True)
+    run = subprocess.run(command, cwd=folder, env={**env, **variables}, capture_output=True)
     word = {"zsh": r"reach.h5\\:reference/position", "fish": "reach.h5:reference/position"}
     assert word[shell] in run.stdout.decode()
 
 
 def test_completion_of_datasets_does_not_import_torch(home):
     folder, env = home
-    asked = {"_TRAJCLI_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
-    asked["COMP_WORDS"] = "trajcli inspect reach.h5 : start/v"
+    variables = {"_TRAJCLI_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
+    variables["COMP_WORDS"] = "trajcli inspect reach.h5 : start/v"
     command = [sys.executable, "-X", "importtime", "-m", "trajcli"]
-    run = subprocess.run(command, cwd=folder, env={**env, **asked}, capture_output=True, text=True)
+    run = subprocess.run(
+        command, cwd=folder, env={**env, **variables}, capture_output=True, text=True
+    )
     assert run.stdout.split() == ["start/velocity"]
     modules = {line.rpartition("|")[2].strip() for line in run.stderr.split("\n")}
     assert "h5py" in modules

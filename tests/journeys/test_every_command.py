@@ -157,7 +157,7 @@ def test_help_names_the_line_that_installs_what_a_command_needs(trajcli, command
 
 
 @pytest.mark.parametrize(
-    ("file", "what", "found"),
+    ("file", "what", "content"),
     [
         ("line.npy", "wrong number of dimensions", "[5]"),
         ("complex.npy", "not real numbers", "complex numbers (complex128)"),
@@ -165,7 +165,7 @@ def test_help_names_the_line_that_installs_what_a_command_needs(trajcli, command
     ],
 )
 @pytest.mark.parametrize("name", ["check", "plot", "export csv"])
-def test_an_array_that_is_no_trajectory_says_what_it_is(trajcli, folder, name, file, what, found):
+def test_an_array_that_is_no_trajectory_says_what_it_is(trajcli, folder, name, file, what, content):
     np.save("line.npy", np.ones(5))
     np.save("complex.npy", np.ones((2, 3, 4), complex))
     with h5py.File("line.h5", "w") as made:
@@ -173,7 +173,7 @@ def test_an_array_that_is_no_trajectory_says_what_it_is(trajcli, folder, name, f
     result = run(trajcli, name, folder / file)
     assert result.code == 2
     assert f"{file}{':/position' * file.endswith('h5')}: {what}\n" in result.err
-    assert f"  found:    {found}\n" in result.err
+    assert f"  found:    {content}\n" in result.err
 
 
 def test_one_is_told_as_one(trajcli, folder):

@@ -16,16 +16,18 @@ PARTS = ("position", "velocity", "acceleration", "jerk")
 
 def gradients(path: str) -> dict[str, np.ndarray]:
     with h5py.File(path) as file:
-        found = {name: file[f"grad/{name}"][()] for name in file["grad"]}
-        return found | ({"cost": file["cost"][()]} if "cost" in file else {})
+        stored = {name: file[f"grad/{name}"][()] for name in file["grad"]}
+        return stored | ({"cost": file["cost"][()]} if "cost" in file else {})
 
 
-def close(found: np.ndarray, want: torch.Tensor) -> None:
+def close(actual: np.ndarray, want: torch.Tensor) -> None:
     """Within one unit in the last place of the largest entry's type."""
     expected = want.detach().numpy()
-    assert found.shape == expected.shape
-    eps = np.finfo(found.dtype).eps
-    np.testing.assert_allclose(found, expected, rtol=2 * eps, atol=2 * eps * np.abs(expected).max())
+    assert actual.shape == expected.shape
+    eps = np.finfo(actual.dtype).eps
+    np.testing.assert_allclose(
+        actual, expected, rtol=2 * eps, atol=2 * eps * np.abs(expected).max()
+    )
 
 
 @pytest.mark.parametrize("memory", ["1kB", "1GB"])
@@ -50,11 +52,11 @@ def test_the_gradient_of_a_cost_is_torchs(trajcli, folder, mode, options, memory
     rows = integrate(u, s, dt, mode, **options)
     cost = (rows.velocity**2).sum((1, 2)) + 0.1 * (rows.jerk**2).sum((1, 2))
     want = torch.autograd.grad(cost.sum(), (u, s, dt))
-    found = gradients("out.h5")
-    close(found["actions"], want[0])
-    close(found["start_position"], want[1])
-    np.testing.assert_allclose(found["dt"], want[2], rtol=1e-5)
-    np.testing.assert_allclose(found["cost"], cost.detach(), rtol=1e-5)
+    grads = gradients("out.h5")
+    close(grads["actions"], want[0])
+    close(grads["start_position"], want[1])
+    np.testing.assert_allclose(grads["dt"], want[2], rtol=1e-5)
+    np.testing.assert_allclose(grads["cost"], cost.detach(), rtol=1e-5)
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["position"], rows.position.detach())
 
@@ -80,9 +82,9 @@ def test_upstream_gradients_reach_all_inputs_in_their_shapes_whatever_the_block(
         np.save(f"{name}.npy", values)
     upstream = {name: random.standard_normal((5, 11, 3)) for name in ("position", "jerk")}
     np.savez("up.npz", **upstream)
-    given = dt if dt.startswith("--") else f"--dt {dt}"
+    option = dt if dt.startswith("--") else f"--dt {dt}"
     line = (
-        f"integrate wide.npy --start states.npy --start-index index.npy {given} --mode jerk "
+        f"integrate wide.npy --start states.npy --start-index index.npy {option} --mode jerk "
         "--scheme zoh --grad up.npz --grad-factor -2 --overwrite"
     )
     for out, memory in (("whole.h5", "1GB"), ("parts.h5", "1kB")):
@@ -99,10 +101,10 @@ def test_upstream_gradients_reach_all_inputs_in_their_shapes_whatever_the_block(
     want = torch.autograd.grad(
         [rows.position, rows.jerk], (u, s, d), [-2 * torch.as_tensor(x) for x in upstream.values()]
     )
-    found = gradients("whole.h5")
+    grads = gradients("whole.h5")
     for name, grad in zip(("actions", "start_position", "dt"), want, strict=True):
-        np.testing.assert_allclose(found[name], grad, rtol=1e-13, atol=1e-13 * abs(grad).max())
-        assert found[name].shape == grad.shape
+        np.testing.assert_allclose(grads[name], grad, rtol=1e-13, atol=1e-13 * abs(grad).max())
+        assert grads[name].shape == grad.shape
 
 
 def test_recordings_and_goals_have_gradients(trajcli, folder, samples):
@@ -121,18 +123,18 @@ def test_recordings_and_goals_have_gradients(trajcli, folder, samples):
     result = trajcli(f"{line} --cost acceleration --wrt goal,start")
     assert result.code == 0, result.err
     with np.load(samples / "control_points.npz") as file:
-        given = {
+        inputs = {
             n: torch.as_tensor(file[n]) for n in ("actions", "start_position", "goal_position")
         }
         dt = float(file["dt"])
-    goal = given["goal_position"].requires_grad_()
+    goal = inputs["goal_position"].requires_grad_()
     rows = integrate(
-        given["actions"], State(given["start_position"]), dt, "bspline", ends="goal", goal=goal
+        inputs["actions"], State(inputs["start_position"]), dt, "bspline", ends="goal", goal=goal
     )
     (want,) = torch.autograd.grad((rows.acceleration**2).sum(), goal)
-    found = gradients("g.h5")
-    assert set(found) == {"goal_position", "start_position", "cost"}
-    np.testing.assert_allclose(found["goal_position"], want, rtol=1e-9)
+    grads = gradients("g.h5")
+    assert set(grads) == {"goal_position", "start_position", "cost"}
+    np.testing.assert_allclose(grads["goal_position"], want, rtol=1e-9)
 
 
 @pytest.mark.parametrize("out", ["out.npz", "out"])
@@ -141,12 +143,12 @@ def test_gradients_lie_in_every_kind_of_output(trajcli, folder, out):
     assert trajcli(line).code == 0
     assert trajcli(line).code == 0
     if out == "out":
-        found = np.load("out/grad/actions.npy")
+        grads = np.load("out/grad/actions.npy")
     else:
         with np.load(out) as archive:
-            found = archive["grad/actions"]
-    assert found.shape == (5, 10, 3)
-    assert np.abs(found).max() > 0
+            grads = archive["grad/actions"]
+    assert grads.shape == (5, 10, 3)
+    assert np.abs(grads).max() > 0
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def expected(**options: object) -> dict[str, np.ndarray]:
-    found = integrate(np.load("actions.npy"), np.load("start.npy"), 0.02, **options)
-    return {name: getattr(found, name) for name in (*QUANTITIES, "time")}
+    trajectory = integrate(np.load("actions.npy"), np.load("start.npy"), 0.02, **options)
+    return {name: getattr(trajectory, name) for name in (*QUANTITIES, "time")}
 
 
 @pytest.mark.parametrize("out", ["out.h5", "out.hdf5", "out.npz", "out"])
@@ -87,11 +87,11 @@ def test_start_and_goal_states_come_from_groups_of_files(trajcli, folder):
     result = trajcli(f"{line} --start states.h5 --goal states.h5:other")
     assert result.code == 0, result.err
     goal = State(**{name: values[::-1] for name, values in parts.items()})
-    found = integrate(
+    trajectory = integrate(
         np.load("actions.npy"), State(**parts), 0.02, "bspline", ends="goal", goal=goal
     )
     for name in QUANTITIES:
-        np.testing.assert_array_equal(read("out.h5")[name], getattr(found, name))
+        np.testing.assert_array_equal(read("out.h5")[name], getattr(trajectory, name))
 
 
 def test_a_start_can_be_typed(trajcli, folder):
@@ -112,14 +112,14 @@ def test_dofs_are_picked_and_named(trajcli, folder):
     for dofs, columns in (("0:2", [0, 1]), ("2,0", [2, 0]), ("c,b", [2, 1])):
         result = trajcli(f"integrate in.h5 -o out.h5 --overwrite --dofs {dofs} --joints x,y")
         assert result.code == 0, result.err
-        found = integrate(actions[..., columns], start[:, columns], 0.02)
+        trajectory = integrate(actions[..., columns], start[:, columns], 0.02)
         with h5py.File("out.h5") as file:
-            np.testing.assert_array_equal(file["jerk"], found.jerk)
+            np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
             assert list(file["dof"].asstr()) == ["x", "y"]
     assert trajcli("integrate in.h5 -o out.h5 --overwrite --dofs c,b").code == 0
     with h5py.File("out.h5") as file:
         assert list(file["dof"].asstr()) == ["c", "b"]
-    for options, said in (
+    for options, message in (
         ("--dofs 0:9", "0:3"),
         ("--dofs d", "names: a, b, c"),
         ("--dofs 3", "from 0 to 2"),
@@ -129,7 +129,7 @@ def test_dofs_are_picked_and_named(trajcli, folder):
         ("--joints a,b,b", "3 different names"),
     ):
         result = trajcli(f"integrate in.h5 -o none.h5 {options}")
-        assert (result.code, said in result.err) == (2, True), result.err
+        assert (result.code, message in result.err) == (2, True), result.err
 
 
 def test_what_cannot_be_integrated_is_left_out_and_listed(trajcli, folder):
@@ -297,9 +297,11 @@ def test_everything_is_found_in_a_plain_hdf5_file(trajcli, folder):
         file["dt"] = np.full(10, 0.02)
         file["joint_names"] = ["a", "b", "c"]
     assert trajcli("integrate in.h5 -o out.h5").code == 0
-    found = integrate(np.load("actions.npy"), State(**start), np.full(10, 0.02), start_index=index)
+    trajectory = integrate(
+        np.load("actions.npy"), State(**start), np.full(10, 0.02), start_index=index
+    )
     with h5py.File("out.h5") as file:
-        np.testing.assert_array_equal(file["position"], found.position)
+        np.testing.assert_array_equal(file["position"], trajectory.position)
         np.testing.assert_array_equal(file["start_index"], index)
         assert file["velocity"].attrs["units"] == "m/s"
         assert list(file["dof"].asstr()) == ["a", "b", "c"]
@@ -353,9 +355,9 @@ def test_a_recording_is_differenced_on_its_own_time_stamps(trajcli, folder, samp
     assert "times" in result.document["dt_source"]
     with h5py.File(source) as file:
         positions, times = file["position"][:], file["times"][:]
-    found = integrate(positions, "first", times=times, mode="central")
+    trajectory = integrate(positions, "first", times=times, mode="central")
     with h5py.File("out.h5") as file:
-        np.testing.assert_array_equal(file["jerk"], found.jerk)
+        np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
         assert file["position"].shape == (1, *positions.shape)
         assert file.attrs["ends"] == "recording"
 
@@ -372,11 +374,11 @@ def test_repeated_stamps_are_an_error_until_they_are_dropped(trajcli, folder, sa
     assert result.code == 0, result.err
     with h5py.File(source) as file:
         times, positions = file["times"][:], file["position"][:]
-    kept = np.concatenate([[True], np.diff(times) != 0])
-    dropped = int((~kept).sum())
+    distinct = np.concatenate([[True], np.diff(times) != 0])
+    dropped = int((~distinct).sum())
     assert dropped > 0
     assert any(f"{dropped} row" in note for note in result.document["notes"])
-    np.testing.assert_array_equal(read("out.h5")["position"][0], positions[kept])
+    np.testing.assert_array_equal(read("out.h5")["position"][0], positions[distinct])
 
 
 def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, folder):
@@ -393,8 +395,8 @@ def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, fo
     order = [0, 1, 2, 9, 10]
     stacked = np.stack([actions[i % 5] + i for i in order])
     start = np.array([[i] * 3 for i in order])
-    found = integrate(stacked, start, 0.02)
-    np.testing.assert_array_equal(read("out.h5")["position"], found.position)
+    trajectory = integrate(stacked, start, 0.02)
+    np.testing.assert_array_equal(read("out.h5")["position"], trajectory.position)
     result = trajcli("integrate actions.npy actions.npy --start zero --dt 1 -o two.h5")
     assert result.code == 0, result.err
     assert read("two.h5")["position"].shape == (10, 11, 3)
@@ -587,8 +589,8 @@ def test_a_signal_ends_the_run_with_75_and_resume_goes_on(trajcli, folder, signu
     assert trajcli(f"{line} --resume").code == 0
     assert trajcli(f"{line.replace('out.h5', 'whole.h5')}").code == 0
     assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
-    left = ["actions.npy", "many.npy", "out.h5", "start.npy", "whole.h5"]
-    assert sorted(os.listdir()) == left
+    listed = ["actions.npy", "many.npy", "out.h5", "start.npy", "whole.h5"]
+    assert sorted(os.listdir()) == listed
 
 
 def test_a_run_killed_at_any_moment_leaves_the_old_output_or_none(trajcli, folder):

@@ -34,10 +34,10 @@ def test_the_matrices_of_a_mode_lie_in_a_file(trajcli, folder, out, thin):
     for name, matrix in want.matrices().items():
         if thin:
             parts = (stored[f"{name}_{part}"] for part in ("data", "indices", "indptr"))
-            found = sparse.csr_array(tuple(parts), shape=stored[f"{name}_shape"]).toarray()
+            stored_matrix = sparse.csr_array(tuple(parts), shape=stored[f"{name}_shape"]).toarray()
         else:
-            found = stored[name]
-        np.testing.assert_array_equal(found, matrix)
+            stored_matrix = stored[name]
+        np.testing.assert_array_equal(stored_matrix, matrix)
 
 
 def test_steps_come_from_a_file(trajcli, folder):
@@ -45,8 +45,8 @@ def test_steps_come_from_a_file(trajcli, folder):
     np.save("steps.npy", steps)
     np.save("stamps.npy", np.concatenate([[0.0], np.cumsum(steps)]))
     want = library.operator(3, steps, "jerk", scheme="foh").A
-    for given in ("--dt steps.npy", "--times stamps.npy"):
-        line = f"operator --mode jerk --scheme foh --horizon 3 {given} -o op.npz --overwrite"
+    for option in ("--dt steps.npy", "--times stamps.npy"):
+        line = f"operator --mode jerk --scheme foh --horizon 3 {option} -o op.npz --overwrite"
         assert trajcli(line).code == 0
         with np.load("op.npz") as file:
             np.testing.assert_allclose(file["A"], want, rtol=1e-14)

@@ -67,10 +67,10 @@ def test_what_is_not_finite_stays_where_it_is_when_angles_are_unwrapped(trajcli,
     line = "integrate angles.npy --start first --mode clique --dt 0.1 --wrap-dofs 0 -o out.h5"
     assert trajcli(f"{line} --allow-nonfinite").code == 0
     with h5py.File("out.h5") as file:
-        found = file["position"][0, :, 0]
-    assert np.flatnonzero(np.isnan(found)).tolist() == [7]
-    kept = np.delete(angles[:, 0], 7)
-    np.testing.assert_allclose(np.delete(found, 7), np.unwrap(kept), atol=1e-12)
+        positions = file["position"][0, :, 0]
+    assert np.flatnonzero(np.isnan(positions)).tolist() == [7]
+    others = np.delete(angles[:, 0], 7)
+    np.testing.assert_allclose(np.delete(positions, 7), np.unwrap(others), atol=1e-12)
 
 
 @pytest.mark.parametrize("gap", ["", "--max-gap 100"])
@@ -100,12 +100,14 @@ def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli,
     assert any("segments of fewer than 5 rows left out: 1" in note for note in notes)
     with h5py.File("out.h5") as file:
         for k, (begin, end) in enumerate([(0, 100), (103, 250), (250, 400)]):
-            own = times[begin:end]
-            expected = integrate(WRAPPED[begin:end], "first", times=own, mode="central")
+            stamps = times[begin:end]
+            expected = integrate(WRAPPED[begin:end], "first", times=stamps, mode="central")
             for name in ("position", "velocity", "jerk"):
-                found = file[f"in/segment_{k}/{name}"][:]
-                np.testing.assert_array_equal(found, getattr(expected, name)[0])
-            np.testing.assert_allclose(file[f"in/segment_{k}/time"][:], own - own[0], atol=1e-12)
+                actual = file[f"in/segment_{k}/{name}"][:]
+                np.testing.assert_array_equal(actual, getattr(expected, name)[0])
+            np.testing.assert_allclose(
+                file[f"in/segment_{k}/time"][:], stamps - stamps[0], atol=1e-12
+            )
     with h5py.File("in.h5") as file:
         np.save("p.npy", file["position"])
         np.save("t.npy", file["times"])
@@ -126,10 +128,10 @@ def test_repeats_gaps_and_wraps_are_handled_together(trajcli, folder):
     assert result.code == (2 if repeats else 0)
     result = trajcli(f"{line} --repeated-times drop --wrap-dofs 0,1,2 --overwrite")
     assert result.code == 0, result.err
-    kept = np.concatenate([[True], np.diff(times) != 0])
+    distinct = np.concatenate([[True], np.diff(times) != 0])
     with h5py.File("out.h5") as file:
         for k, part in enumerate((slice(0, 150), slice(150, None))):
-            expected = np.unwrap(WRAPPED[part][kept[part]], axis=0)
+            expected = np.unwrap(WRAPPED[part][distinct[part]], axis=0)
             np.testing.assert_allclose(file[f"in/segment_{k}/position"][:], expected, atol=1e-12)
 
 
@@ -142,7 +144,7 @@ def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("--wrap-dofs 3", "0 to 2"),
         ("--wrap-dofs a", "like 3,5"),
@@ -150,12 +152,12 @@ def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
         ("--max-gap 0.0001 --mode central", "no segment of 5 rows"),
     ],
 )
-def test_what_cannot_be_is_refused(trajcli, folder, options, told):
+def test_what_cannot_be_is_refused(trajcli, folder, options, message):
     record()
     mode = "" if "--mode" in options else "--mode clique"
     result = trajcli(f"integrate in.h5:position --start first {mode} {options} -o out.h5")
     assert result.code == 2
-    assert told in result.err
+    assert message in result.err
     assert not Path("out.h5").exists()
 
 

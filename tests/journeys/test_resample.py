@@ -33,9 +33,9 @@ def test_the_command_writes_what_the_library_computes(trajcli, folder, options, 
     assert result.document["dt_source"].endswith("t.h5:/time")
     with h5py.File("t.h5") as before, h5py.File("out.h5") as after:
         for name in QUANTITIES:
-            found = resample(before[name][:], method, rate=130, times=before["time"][:], **more)
-            np.testing.assert_array_equal(after[name][:], found.values)
-            np.testing.assert_array_equal(after["time"][:], found.time)
+            expected = resample(before[name][:], method, rate=130, times=before["time"][:], **more)
+            np.testing.assert_array_equal(after[name][:], expected.values)
+            np.testing.assert_array_equal(after["time"][:], expected.time)
         assert after["position"].dims[1].keys() == ["time"]
         assert after.attrs["method"] == method
 
@@ -73,8 +73,8 @@ def test_a_held_action_acts_over_its_own_step_so_that_the_motion_stays(trajcli, 
                 fine[f"in/trajectory_{b}"] if "in" in fine else {k: fine[k][b] for k in QUANTITIES}
             )
             for name in QUANTITIES:
-                found = np.asarray(group[name])[rows]
-                np.testing.assert_allclose(found, coarse[name][b], rtol=0, atol=1e-13)
+                actual = np.asarray(group[name])[rows]
+                np.testing.assert_allclose(actual, coarse[name][b], rtol=0, atol=1e-13)
 
 
 def test_a_file_stands_for_its_actions_as_in_integrate(trajcli, folder, samples):
@@ -96,20 +96,20 @@ def test_a_file_stands_for_its_actions_as_in_integrate(trajcli, folder, samples)
 
 
 def test_demonstrations_are_resampled_each_at_its_own_length(trajcli, folder):
-    given = writers.demos()
-    writers.robomimic(Path("in.h5"), given)
+    demos = writers.demos()
+    writers.robomimic(Path("in.h5"), demos)
     assert trajcli("resample in.h5 --to 50 -o out.h5").code == 0
     assert trajcli("resample in.h5:obs/robot0_joint_pos --to 50 --pack -o p.h5").code == 0
     with h5py.File("out.h5") as file, h5py.File("p.h5") as packed:
-        for i, demo in enumerate(given):
-            found = resample(demo["actions"], "linear", rate=50, dt=0.05).values
-            np.testing.assert_allclose(file[f"data/demo_{i}/actions"][:], found, atol=1e-14)
+        for i, demo in enumerate(demos):
+            expected = resample(demo["actions"], "linear", rate=50, dt=0.05).values
+            np.testing.assert_allclose(file[f"data/demo_{i}/actions"][:], expected, atol=1e-14)
             assert file[f"data/demo_{i}/dt"][()] == 1 / 50
             rows = packed["lengths"][i]
-            found = resample(demo["position"][:-1], "linear", rate=50, dt=0.05).values
-            assert rows == len(found)
+            expected = resample(demo["position"][:-1], "linear", rate=50, dt=0.05).values
+            assert rows == len(expected)
             values = packed["robot0_joint_pos"][i]
-            np.testing.assert_allclose(values[:rows], found, atol=1e-14)
+            np.testing.assert_allclose(values[:rows], expected, atol=1e-14)
             assert np.isnan(values[rows:]).all()
     assert trajcli("integrate out.h5 --start zero -o again.h5").code == 0
 
@@ -180,8 +180,8 @@ def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
         assert (slow["time_scale"][:] >= 1).all()
         for b in (0, 9, 10, 63):
             times = slow["time"][b]
-            found = resample(slow["position"][b], rate=100, times=times)
-            np.testing.assert_array_equal(out[f"slow/trajectory_{b}/position"][:], found.values)
+            expected = resample(slow["position"][b], rate=100, times=times)
+            np.testing.assert_array_equal(out[f"slow/trajectory_{b}/position"][:], expected.values)
     result = trajcli("retime out.h5 --limits slow.toml -o again.h5")
     assert result.code == 0, result.err
     with h5py.File("again.h5") as again:
@@ -191,7 +191,7 @@ def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("resample actions.npy --to 10 -o o.h5", "--dt"),
         ("resample actions.npy --dt 1 --to 0 -o o.h5", "--to"),
@@ -206,7 +206,7 @@ def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
         ("retime t.h5 --limits two.toml -o o.h5", "joints"),
     ],
 )
-def test_what_cannot_be_done_is_refused_and_nothing_is_written(trajcli, folder, line, told):
+def test_what_cannot_be_done_is_refused_and_nothing_is_written(trajcli, folder, line, message):
     assert trajcli("integrate actions.npy --start start.npy --dt 0.02 -o t.h5").code == 0
     bad = np.load("actions.npy")
     bad[1, 2, 0] = np.nan
@@ -215,11 +215,11 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(trajcli, folder, 
     Path("limits.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]\n")
     Path("two.toml").write_text("[velocity]\nupper = [1.0, 1.0]\n")
     result = trajcli(line)
-    if not told:
+    if not message:
         assert result.code == 0
         return
     assert result.code == 2
-    assert told in result.err
+    assert message in result.err
     assert not Path("o.h5").exists()
 
 
@@ -246,7 +246,7 @@ def test_every_trajectory_has_the_step_of_its_own_row(trajcli, folder):
 
 @pytest.mark.parametrize("command", ["resample in.npz --to 20", "retime in.npz --limits l.toml"])
 @pytest.mark.parametrize(
-    ("key", "values", "told"),
+    ("key", "values", "message"),
     [
         ("times", [0, 0.1, 0.2, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], "repeat"),
         ("times", [0, 0.1, 0.2, 0.1, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], "go back"),
@@ -256,13 +256,13 @@ def test_every_trajectory_has_the_step_of_its_own_row(trajcli, folder):
         ("dt", 0.0, "positive"),
     ],
 )
-def test_times_that_do_not_go_on_are_refused(trajcli, folder, command, key, values, told):
+def test_times_that_do_not_go_on_are_refused(trajcli, folder, command, key, values, message):
     velocity = np.load("actions.npy")
     np.savez("in.npz", velocity=velocity, **{key: np.array(values)})
     Path("l.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]\n")
     result = trajcli(f"{command} -o out.h5")
     assert result.code == 2
-    assert told in result.err
+    assert message in result.err
     assert "in.npz:" in result.err
     assert not [path for path in folder.iterdir() if "out" in path.name]
 
@@ -286,11 +286,11 @@ def test_start_states_go_with_the_actions_whatever_their_lengths(trajcli, folder
     )  # fmt: skip
     assert trajcli("resample in.npz --to 20 --method hold -o fine.h5").code == 0
     assert trajcli("integrate fine.h5 --mode velocity -o out.h5").code == 0
-    given = np.load("in.npz")
+    source = np.load("in.npz")
     with h5py.File("out.h5") as file:
         for b, name in enumerate(sorted(file["in"])):
-            held = np.repeat(given["actions"][b, : given["lengths"][b]], 2, axis=0)
-            expected = integrate(held, given["start_position"][b], 1 / 20, "velocity")
+            held = np.repeat(source["actions"][b, : source["lengths"][b]], 2, axis=0)
+            expected = integrate(held, source["start_position"][b], 1 / 20, "velocity")
             np.testing.assert_array_equal(file[f"in/{name}/position"][:], expected.position[0])
 
 

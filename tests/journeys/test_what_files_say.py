@@ -26,7 +26,7 @@ def written(name: str, units: str = "", **more: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         *(("rad/s^2", ("rad", 2)), ("rad / s**2", ("rad", 2)), ("m/s²", ("m", 2))),
         *(("mm/s/s", ("mm", 2)), ("rad/s2", ("rad", 2)), ("m s-2", ("m", 2))),
@@ -36,8 +36,8 @@ def written(name: str, units: str = "", **more: Any) -> None:
     ],
     ids=str,
 )
-def test_units_are_taken_apart(text, found):
-    assert derived_unit(text) == found
+def test_units_are_taken_apart(text, expected):
+    assert derived_unit(text) == expected
 
 
 @pytest.mark.parametrize("name", ["dt", "times"])
@@ -52,16 +52,16 @@ def test_steps_in_another_unit_are_refused(trajcli, folder, name, unit, allowed)
             del file["dt"]
             file["times"] = np.arange(10.0)
             file["times"].attrs["units"] = unit
-    found = trajcli("integrate u.h5 --start zero -o out.h5")
-    assert found.code == (0 if allowed else 2)
+    result = trajcli("integrate u.h5 --start zero -o out.h5")
+    assert result.code == (0 if allowed else 2)
     if not allowed:
-        assert f"u.h5:/{name}: steps in another unit" in found.err
-        assert f"found:    {unit}" in found.err
+        assert f"u.h5:/{name}: steps in another unit" in result.err
+        assert f"found:    {unit}" in result.err
         assert not Path("out.h5").exists()
 
 
 @pytest.mark.parametrize(
-    ("units", "start", "said"),
+    ("units", "start", "message"),
     [
         ("rad/s", "", "u.h5:/actions is in rad/s, which mode acceleration reads as acceleration"),
         ("m/s^2", "mm", "u.h5:/actions is in m/s^2, but u.h5:/start/position in mm"),
@@ -71,11 +71,11 @@ def test_steps_in_another_unit_are_refused(trajcli, folder, name, unit, allowed)
         ("", "mm", ""),
     ],
 )
-def test_units_that_do_not_fit_are_said(trajcli, folder, units, start, said):
+def test_units_that_do_not_fit_are_said(trajcli, folder, units, start, message):
     written("u.h5", units, start_position=(np.zeros((1, 3)), start))
-    found = trajcli("integrate u.h5 -o out.h5")
-    assert found.code == 0
-    assert (said in found.err) if said else ("warning" not in found.err)
+    result = trajcli("integrate u.h5 -o out.h5")
+    assert result.code == 0
+    assert (message in result.err) if message else ("warning" not in result.err)
 
 
 def test_positions_have_the_unit_that_actions_are_derived_from(trajcli, folder):
@@ -86,7 +86,7 @@ def test_positions_have_the_unit_that_actions_are_derived_from(trajcli, folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "mode", "scheme", "said"),
+    ("options", "mode", "scheme", "message"),
     [
         ("", "jerk", "zoh", "as u.h5:/ states"),
         ("--mode jerk", "jerk", "zoh", "as u.h5:/ states"),
@@ -96,15 +96,15 @@ def test_positions_have_the_unit_that_actions_are_derived_from(trajcli, folder):
     ],
 )
 def test_the_mode_that_a_file_states_is_used_and_said_unless_another_is_asked_for(
-    trajcli, folder, options, mode, scheme, said
+    trajcli, folder, options, mode, scheme, message
 ):
     written("u.h5")
     with h5py.File("u.h5", "a") as file:
         file.attrs.update(mode="jerk", scheme="zoh")
-    found = trajcli(f"integrate u.h5 --start zero -o out.h5 {options}")
-    assert found.code == 0
-    assert said in found.out + found.err
-    assert ("warning" in found.err) == ("not" in said or "which" in said)
+    result = trajcli(f"integrate u.h5 --start zero -o out.h5 {options}")
+    assert result.code == 0
+    assert message in result.out + result.err
+    assert ("warning" in result.err) == ("not" in message or "which" in message)
     with h5py.File("out.h5") as file:
         assert (file.attrs["mode"], file.attrs["scheme"]) == (mode, scheme)
     again = trajcli("integrate out.h5:position --mode clique --start zero --dt 1 -o more.h5")
@@ -116,21 +116,21 @@ def test_files_that_state_different_modes_are_refused_until_one_is_asked_for(tra
         written(name)
         with h5py.File(name, "a") as file:
             file.attrs.update(mode=mode, scheme="something else")
-    found = trajcli("integrate a.h5 b.h5 --start zero -o out.h5")
-    assert found.code == 2
-    assert "a.h5:/ mode jerk; b.h5:/ mode velocity" in found.err
-    found = trajcli("integrate a.h5 b.h5 --start zero --mode jerk -o out.h5")
-    assert found.code == 0
-    assert found.err.count("warning") == 1
-    assert "b.h5:/ states mode velocity, which" in found.err
+    result = trajcli("integrate a.h5 b.h5 --start zero -o out.h5")
+    assert result.code == 2
+    assert "a.h5:/ mode jerk; b.h5:/ mode velocity" in result.err
+    result = trajcli("integrate a.h5 b.h5 --start zero --mode jerk -o out.h5")
+    assert result.code == 0
+    assert result.err.count("warning") == 1
+    assert "b.h5:/ states mode velocity, which" in result.err
 
 
 @pytest.mark.parametrize("dt", ["1e-150", "1e-300", "1e300"])
 @pytest.mark.parametrize("mode", ["acceleration", "jerk"])
 def test_steps_of_any_size_are_computed_with(trajcli, folder, dt, mode):
-    found = trajcli(f"integrate actions.npy --start zero --dt {dt} --mode {mode} -o out.h5")
-    assert found.code == 0
-    assert ("too large" in found.err) == (mode == "acceleration" or dt == "1e300")
+    result = trajcli(f"integrate actions.npy --start zero --dt {dt} --mode {mode} -o out.h5")
+    assert result.code == 0
+    assert ("too large" in result.err) == (mode == "acceleration" or dt == "1e300")
 
 
 @pytest.mark.parametrize("command", ["resample --to 50", "retime --limits limits.toml"])
@@ -139,19 +139,19 @@ def test_no_trajectories_are_refused_in_words(trajcli, folder, command, source):
     Path("limits.toml").write_text("[velocity]\ndefault = 1.0\n")
     np.save("none.npy", np.zeros((0, 20, 3), "f4"))
     assert trajcli("integrate none.npy --start zero --dt 0.02 -o none.h5").code == 0
-    found = trajcli(f"{command} -o out.h5 {source}")
-    assert found.code == 2
-    assert "an empty array" in found.err
+    result = trajcli(f"{command} -o out.h5 {source}")
+    assert result.code == 2
+    assert "an empty array" in result.err
 
 
 def test_what_resample_says_of_nan_can_be_followed(trajcli, folder):
     values = np.ones((2, 9, 3))
     values[1, 3, 1] = np.nan
     np.save("nan.npy", values)
-    found = trajcli("resample nan.npy --dt 0.02 --to 50 -o out.h5")
-    assert found.code == 2
-    assert "step 3, dof 1" in found.err
-    assert "--allow-nonfinite" not in found.err
+    result = trajcli("resample nan.npy --dt 0.02 --to 50 -o out.h5")
+    assert result.code == 2
+    assert "step 3, dof 1" in result.err
+    assert "--allow-nonfinite" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -164,17 +164,17 @@ def test_what_resample_says_of_nan_can_be_followed(trajcli, folder):
     ],
 )
 def test_a_word_that_is_no_value_is_not_looked_for_as_a_file(trajcli, folder, options, parts):
-    found = trajcli(f"integrate actions.npy {options} -o out.h5")
-    assert found.code == 2
+    result = trajcli(f"integrate actions.npy {options} -o out.h5")
+    assert result.code == 2
     for part in parts:
-        assert part in found.err
+        assert part in result.err
 
 
 def test_wide_floats_are_narrowed_with_a_word(trajcli, folder):
     np.save("long.npy", np.ones((2, 5, 1), np.longdouble))
-    found = trajcli("integrate long.npy --start zero --dt 0.1 -o out.h5")
-    assert found.code == 0
-    assert "float128 converted to float64" in found.err
+    result = trajcli("integrate long.npy --start zero --dt 0.1 -o out.h5")
+    assert result.code == 0
+    assert "float128 converted to float64" in result.err
 
 
 def test_a_start_that_is_not_used_says_no_unit(trajcli, folder):
@@ -192,14 +192,14 @@ def test_attributes_of_any_type_do_not_stop_a_look(trajcli, folder):
             file.attrs.update(mode=mode, degree=[3, 3], scheme=5, steps=[1, 1])
             file["position"].attrs["units"] = [1.0, 1.0]
         for line in ("plot out.h5 -o out.png --overwrite", "inspect out.h5", "check out.h5"):
-            found = trajcli(line)
-            assert found.code in (0, 1, 2), line
-            assert "a bug" not in found.err, (line, found.err)
+            result = trajcli(line)
+            assert result.code in (0, 1, 2), line
+            assert "a bug" not in result.err, (line, result.err)
 
 
 def test_a_histogram_of_the_largest_numbers_is_drawn(trajcli, folder):
     with h5py.File("big.h5", "w") as file:
         file["position"] = np.array([[[1e308], [-1.5e308]]])
         file["time"] = np.array([0.0, 1.0])
-    found = trajcli("plot big.h5 --histogram -o big.png")
-    assert found.code == 0, found.err
+    result = trajcli("plot big.h5 --histogram -o big.png")
+    assert result.code == 0, result.err

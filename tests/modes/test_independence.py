@@ -74,10 +74,10 @@ def test_a_start_that_all_share_gives_the_bits_of_one_for_each(
     actions = RNG.normal(size=(19, H, dofs)).astype(np.float32)
     parts = RNG.normal(size=(4, 1, dofs))[: 4 if moving else 1]
     shared = trajcli.integrate(actions, State(*parts), 0.04, **options)
-    each = trajcli.integrate(actions, State(*np.repeat(parts, 19, 1)), 0.04, **options)
+    repeated = trajcli.integrate(actions, State(*np.repeat(parts, 19, 1)), 0.04, **options)
     alone = trajcli.integrate(actions[3:4], State(*parts), 0.04, **options)
     for part in PARTS:
-        assert_same_bits(getattr(shared, part), getattr(each, part), part)
+        assert_same_bits(getattr(shared, part), getattr(repeated, part), part)
         assert_same_bits(getattr(shared, part)[3:4], getattr(alone, part), part)
 
 

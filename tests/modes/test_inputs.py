@@ -85,19 +85,22 @@ def test_one_trajectory_may_have_a_hundred_thousand_steps(mode: str) -> None:
 def test_a_state_for_all_is_the_same_as_one_for_each(mode: str) -> None:
     for shared in (lambda x: x[0], lambda x: x[:1]):
         one = State(*(shared(getattr(START, part)) for part in PARTS))
-        each = State(*(np.tile(getattr(START, part)[:1], (B, 1)) for part in PARTS))
+        repeated = State(*(np.tile(getattr(START, part)[:1], (B, 1)) for part in PARTS))
         assert_same(
             trajcli.integrate(ACTIONS, one, 0.1, mode),
-            trajcli.integrate(ACTIONS, each, 0.1, mode),
+            trajcli.integrate(ACTIONS, repeated, 0.1, mode),
         )
 
 
 @EVERY_MODE
 def test_shared_and_separate_parts_of_a_state_may_be_mixed(mode: str) -> None:
     mixed = state(velocity=START.velocity[0], jerk=START.jerk[:1])
-    each = state(velocity=np.tile(START.velocity[:1], (B, 1)), jerk=np.tile(START.jerk[:1], (B, 1)))
+    repeated = state(
+        velocity=np.tile(START.velocity[:1], (B, 1)), jerk=np.tile(START.jerk[:1], (B, 1))
+    )
     assert_same(
-        trajcli.integrate(ACTIONS, mixed, 0.1, mode), trajcli.integrate(ACTIONS, each, 0.1, mode)
+        trajcli.integrate(ACTIONS, mixed, 0.1, mode),
+        trajcli.integrate(ACTIONS, repeated, 0.1, mode),
     )
 
 
@@ -123,20 +126,20 @@ def test_parts_of_a_state_that_are_not_given_are_zero(mode: str) -> None:
 def test_start_index_picks_the_state_of_each_trajectory(mode: str, kind: type) -> None:
     index = np.array([2, 0, 2, 1], dtype=kind)
     indexed = State(*(getattr(START, part)[:3] for part in PARTS))
-    each = State(*(getattr(START, part)[index] for part in PARTS))
+    repeated = State(*(getattr(START, part)[index] for part in PARTS))
     assert_same(
         trajcli.integrate(ACTIONS, indexed, 0.1, mode, start_index=index),
-        trajcli.integrate(ACTIONS, each, 0.1, mode),
+        trajcli.integrate(ACTIONS, repeated, 0.1, mode),
     )
 
 
 def test_start_index_leaves_parts_shared_by_all_alone() -> None:
     index = [1, 1, 0, 2]
     indexed = State(START.position[:3], START.velocity[:1], None, START.jerk[0])
-    each = State(START.position[index], START.velocity[0], None, START.jerk[0])
+    repeated = State(START.position[index], START.velocity[0], None, START.jerk[0])
     assert_same(
         trajcli.integrate(ACTIONS, indexed, 0.1, start_index=index),
-        trajcli.integrate(ACTIONS, each, 0.1),
+        trajcli.integrate(ACTIONS, repeated, 0.1),
     )
 
 
@@ -146,8 +149,8 @@ def test_goal_index_picks_the_goal_of_each_trajectory(mode: str) -> None:
     goals = RNG.normal(size=(2, D))
     options = {"mode": mode, "ends": "goal"}
     indexed = trajcli.integrate(ACTIONS, START, 0.1, goal=goals, goal_index=index, **options)
-    each = trajcli.integrate(ACTIONS, START, 0.1, goal=goals[index], **options)
-    assert_same(indexed, each)
+    repeated = trajcli.integrate(ACTIONS, START, 0.1, goal=goals[index], **options)
+    assert_same(indexed, repeated)
     np.testing.assert_allclose(indexed.position[:, -1], goals[index], rtol=1e-14)
 
 
@@ -174,11 +177,11 @@ def test_dt_for_all_is_the_same_as_one_for_each(mode: str) -> None:
     forms = [0.1, np.float64(0.1), np.array(0.1), np.array([0.1]), np.array([[0.1]])]
     for dt in forms:
         assert_same(trajcli.integrate(ACTIONS, START, dt, mode), expected)
-    each = trajcli.integrate(ACTIONS, START, np.full((B, 1), 0.1), mode)
+    repeated = trajcli.integrate(ACTIONS, START, np.full((B, 1), 0.1), mode)
     for part in PARTS:
-        assert (getattr(each, part) == getattr(expected, part)).all()
-    assert each.time.shape == (B, expected.position.shape[1])
-    assert (each.time == expected.time).all()
+        assert (getattr(repeated, part) == getattr(expected, part)).all()
+    assert repeated.time.shape == (B, expected.position.shape[1])
+    assert (repeated.time == expected.time).all()
 
 
 def test_a_step_of_one_second_may_be_the_number_1() -> None:
@@ -194,9 +197,9 @@ def test_time_is_one_row_for_shared_steps_and_one_for_each_trajectory_otherwise(
     one = trajcli.integrate(ACTIONS, START, shared, mode)
     assert one.time.shape == (H + 1,)
     np.testing.assert_allclose(one.time[1:], np.cumsum(shared), rtol=1e-14)
-    each = trajcli.integrate(ACTIONS, START, per_trajectory, mode)
-    assert each.time.shape == (B, H + 1)
-    np.testing.assert_allclose(each.time[:, 1:], np.cumsum(per_trajectory, 1), rtol=1e-14)
+    result = trajcli.integrate(ACTIONS, START, per_trajectory, mode)
+    assert result.time.shape == (B, H + 1)
+    np.testing.assert_allclose(result.time[:, 1:], np.cumsum(per_trajectory, 1), rtol=1e-14)
 
 
 # -- number types ----------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def arguments(case: str, group: Any) -> dict[str, Any]:
     """The case in trajcli's words."""
     mode, name = case.split("/")
     inputs = group["input"]
-    found: dict[str, Any] = {
+    values: dict[str, Any] = {
         "actions": inputs["actions"][()],
         "start": state(inputs, "start"),
         "dt": inputs["dt"][()],
@@ -52,19 +52,19 @@ def arguments(case: str, group: Any) -> dict[str, Any]:
         "convention": "curobo",
     }
     if "start_index" in inputs:
-        found["start_index"] = inputs["start_index"][()]
+        values["start_index"] = inputs["start_index"][()]
     if name.endswith("_goal"):
-        found |= {"ends": "goal", "goal": state(inputs, "goal")}
+        values |= {"ends": "goal", "goal": state(inputs, "goal")}
     if mode == "bspline":
-        found["degree"] = int(group.attrs["degree"])
-        found["steps"] = int(group.attrs["interpolation_steps"])
-    return found
+        values["degree"] = int(group.attrs["degree"])
+        values["steps"] = int(group.attrs["interpolation_steps"])
+    return values
 
 
-def assert_close(found: Any, expected: np.ndarray, name: str) -> None:
-    assert found.shape == expected.shape
-    assert found.dtype == expected.dtype == np.float32
-    error = np.abs(found.astype(np.float64) - expected.astype(np.float64)).max()
+def assert_close(actual: Any, expected: np.ndarray, name: str) -> None:
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype == np.float32
+    error = np.abs(actual.astype(np.float64) - expected.astype(np.float64)).max()
     assert error <= 2e-6 * np.abs(expected).max(), name
 
 
@@ -79,32 +79,32 @@ def test_the_file_has_every_kind_of_case() -> None:
 
 @EVERY_CASE
 def test_outputs_are_curobos(case: str, group: Any) -> None:
-    found = trajcli.integrate(**arguments(case, group))
+    trajectory = trajcli.integrate(**arguments(case, group))
     for part in PARTS:
-        assert_close(getattr(found, part), group["output"][part][()], part)
+        assert_close(getattr(trajectory, part), group["output"][part][()], part)
 
 
 @pytest.mark.parametrize("case", [c for c in cases() if c.startswith(("acceleration", "clique"))])
 def test_frames_of_curobo_with_steps_one_place_on_are_curobos(case: str, group: Any) -> None:
-    given = arguments(case, group)
-    del given["convention"]
-    if given["dt"].ndim:  # the step into row t is dt[t] there and dt[t − 1] here
-        given["dt"] = np.append(given["dt"][1:], np.float32(1.0))
-    found = trajcli.integrate(**given, frames="curobo")
+    values = arguments(case, group)
+    del values["convention"]
+    if values["dt"].ndim:  # the step into row t is dt[t] there and dt[t − 1] here
+        values["dt"] = np.append(values["dt"][1:], np.float32(1.0))
+    trajectory = trajcli.integrate(**values, frames="curobo")
     for part in PARTS:
-        assert_close(getattr(found, part), group["output"][part][()], part)
+        assert_close(getattr(trajectory, part), group["output"][part][()], part)
 
 
 @pytest.mark.parametrize("case", with_gradients())
 def test_gradients_of_curobo_are_the_transpose_of_the_outputs(case: str, group: Any) -> None:
-    given = arguments(case, group)
+    values = arguments(case, group)
     upstream = {part: group["upstream"][part][()].astype(np.float64) for part in PARTS}
-    batch, horizon, dofs = given["actions"].shape
+    batch, horizon, dofs = values["actions"].shape
     # outputs of one unit action after another, from rest at zero [H, T, 1]
-    if "goal" in given:
-        given["goal"] = np.zeros(1)
-    given |= {"actions": np.eye(horizon)[:, :, None], "start": "zero"}
-    columns = trajcli.integrate(**given)
+    if "goal" in values:
+        values["goal"] = np.zeros(1)
+    values |= {"actions": np.eye(horizon)[:, :, None], "start": "zero"}
+    columns = trajcli.integrate(**values)
     gradient = np.zeros((batch, horizon, dofs))
     for part in PARTS:
         gradient += np.einsum("ht,btd->bhd", getattr(columns, part)[:, :, 0], upstream[part])

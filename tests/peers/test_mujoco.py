@@ -41,8 +41,8 @@ def test_acceleration_by_euler_is_what_mujoco_simulates(dt: float) -> None:
         positions.append(data.qpos.copy())
         velocities.append(data.qvel.copy())
 
-    found = trajcli.integrate(actions, start, dt, "acceleration", scheme="euler")
-    for values, simulated in ((found.position, positions), (found.velocity, velocities)):
+    trajectory = trajcli.integrate(actions, start, dt, "acceleration", scheme="euler")
+    for values, simulated in ((trajectory.position, positions), (trajectory.velocity, velocities)):
         error = np.abs(values[0] - simulated).max()
         assert error <= 1e-12 * max(1.0, np.abs(simulated).max())
-    assert data.time == pytest.approx(found.time[-1], rel=1e-12)
+    assert data.time == pytest.approx(trajectory.time[-1], rel=1e-12)

@@ -24,15 +24,15 @@ CENTRAL = np.array([[1, -8, 0, 8, -1], [-1, 16, -30, 16, -1], [-1, 2, 0, -2, 1]]
 OVER = np.array([12, 12, 2])
 
 
-def assert_close(found: np.ndarray, expected: np.ndarray, relative: float = 1e-12) -> None:
-    assert found.shape == expected.shape
-    assert np.abs(found - expected).max() <= relative * np.abs(expected).max()
+def assert_close(actual: np.ndarray, expected: np.ndarray, relative: float = 1e-12) -> None:
+    assert actual.shape == expected.shape
+    assert np.abs(actual - expected).max() <= relative * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_central_has_the_textbooks_stencils_in_every_row(order: int) -> None:
-    found = trajcli.integrate(RECORDING, "first", DT, "central")
-    values = getattr(found, PARTS[order])
+    trajectory = trajcli.integrate(RECORDING, "first", DT, "central")
+    values = getattr(trajectory, PARTS[order])
     scale = OVER[order - 1] * DT**order
 
     def stencil(weights: np.ndarray, rows: slice) -> np.ndarray:
@@ -50,7 +50,7 @@ def test_central_has_the_textbooks_stencils_in_every_row(order: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_central_at_uneven_steps_solves_for_its_weights(order: int) -> None:
-    found = trajcli.integrate(RECORDING, "first", UNEVEN, "central")
+    trajectory = trajcli.integrate(RECORDING, "first", UNEVEN, "central")
     times = np.concatenate([[0.0], np.cumsum(UNEVEN)])
     expected = np.empty_like(RECORDING)
     for t in range(20):
@@ -61,36 +61,36 @@ def test_central_at_uneven_steps_solves_for_its_weights(order: int) -> None:
         wanted[order] = factorial(order) / DT**order
         weights = np.linalg.solve(powers, wanted)
         expected[:, t] = np.einsum("w,bwd->bd", weights, RECORDING[:, first : first + 5])
-    assert_close(getattr(found, PARTS[order]), expected, 1e-11)
+    assert_close(getattr(trajectory, PARTS[order]), expected, 1e-11)
 
 
 @pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
 def test_central_and_numpys_gradient_agree_on_a_parabola(uneven: bool) -> None:
     times = np.concatenate([[0.0], np.cumsum(UNEVEN if uneven else np.full(19, DT))])
     parabola = (3 - 2 * times + 5 * times**2)[:, None]
-    found = trajcli.integrate(parabola, "first", None, "central", times=times)
+    trajectory = trajcli.integrate(parabola, "first", None, "central", times=times)
     gradient = np.gradient(parabola, times, axis=0, edge_order=2)
-    assert_close(found.velocity[0], gradient, 1e-11)
-    assert_close(found.acceleration[0], np.gradient(gradient, times, axis=0), 1e-9)
+    assert_close(trajectory.velocity[0], gradient, 1e-11)
+    assert_close(trajectory.acceleration[0], np.gradient(gradient, times, axis=0), 1e-9)
 
 
 def test_central_is_two_of_numpys_gradients_extrapolated() -> None:
     # Richardson: (4 · difference over 2 dt − difference over 4 dt) / 3, fourth order
-    found = trajcli.integrate(RECORDING, "first", DT, "central")
+    trajectory = trajcli.integrate(RECORDING, "first", DT, "central")
     narrow = np.gradient(RECORDING, DT, axis=1)[:, 2:-2]
     wide = (RECORDING[:, 4:] - RECORDING[:, :-4]) / (4 * DT)
-    assert_close(found.velocity[:, 2:-2], (4 * narrow - wide) / 3)
+    assert_close(trajectory.velocity[:, 2:-2], (4 * narrow - wide) / 3)
 
 
 @pytest.mark.parametrize("dt", [DT, UNEVEN], ids=["even", "uneven"])
 def test_clique_is_numpys_diff_again_and_again(dt: float | np.ndarray) -> None:
     start = State(*RNG.normal(size=(4, 2, 3)))
-    found = trajcli.integrate(RECORDING[:, 1:], start, dt, "clique")
+    trajectory = trajcli.integrate(RECORDING[:, 1:], start, dt, "clique")
     steps = np.broadcast_to(dt, 19)[:, None]
     below = np.concatenate([start.position[:, None], RECORDING[:, 1:]], 1)
     for part in PARTS[1:]:
         rows = np.diff(below, axis=1) / steps
-        assert_close(getattr(found, part)[:, 1:], rows, 1e-10)
+        assert_close(getattr(trajectory, part)[:, 1:], rows, 1e-10)
         below = np.concatenate([getattr(start, part)[:, None], rows], 1)
 
 
@@ -101,9 +101,9 @@ def test_sums_are_numpys_cumsum_again_and_again(
 ) -> None:
     start = State(*RNG.normal(size=(4, 2, 3)))
     actions = RECORDING[:, 1:]
-    found = trajcli.integrate(actions, start, dt, mode)
+    trajectory = trajcli.integrate(actions, start, dt, mode)
     steps = np.broadcast_to(dt, 19)[:, None]
     above = actions
     for part in PARTS[:order][::-1]:
         above = getattr(start, part)[:, None] + np.cumsum(steps * above, axis=1)
-        assert_close(getattr(found, part)[:, 1:], above)
+        assert_close(getattr(trajectory, part)[:, 1:], above)

@@ -40,13 +40,17 @@ MOVES: dict[str, dict[str, list[float]]] = {
 
 
 def trajectory_of(move: dict[str, list[float]]) -> Any:
-    given = ruckig.InputParameter(3)
+    problem = ruckig.InputParameter(3)
     for name, values in move.items():
-        setattr(given, name, values)
-    given.max_velocity, given.max_acceleration, given.max_jerk = [1.0] * 3, [2.0] * 3, [4.0] * 3
-    found = ruckig.Trajectory(3)
-    assert ruckig.Ruckig(3).calculate(given, found) == ruckig.Result.Working
-    return found
+        setattr(problem, name, values)
+    problem.max_velocity, problem.max_acceleration, problem.max_jerk = (
+        [1.0] * 3,
+        [2.0] * 3,
+        [4.0] * 3,
+    )
+    trajectory = ruckig.Trajectory(3)
+    assert ruckig.Ruckig(3).calculate(problem, trajectory) == ruckig.Result.Working
+    return trajectory
 
 
 def switches(profile: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -73,9 +77,9 @@ def test_jerk_under_zoh_lands_on_ruckigs_own_states(move: str, samples: int) -> 
 
     states = np.array([planned.at_time(time) for time in times])  # [T, 3 parts, dof]
     start = State(*states[0])
-    found = trajcli.integrate(jerk, start, np.diff(times), "jerk", scheme="zoh")
-    assert np.abs(found.position).max() > 0.1
+    trajectory = trajcli.integrate(jerk, start, np.diff(times), "jerk", scheme="zoh")
+    assert np.abs(trajectory.position).max() > 0.1
     for k, part in enumerate(PARTS[:3]):
-        error = np.abs(getattr(found, part)[0] - states[:, k]).max()
+        error = np.abs(getattr(trajectory, part)[0] - states[:, k]).max()
         assert error <= 1e-11 * max(1.0, np.abs(states[:, k]).max()), part
-    np.testing.assert_allclose(found.time, times, atol=1e-12)
+    np.testing.assert_allclose(trajectory.time, times, atol=1e-12)

@@ -36,14 +36,14 @@ def load(path: Path) -> dict[str, np.ndarray]:
 
 
 def datasets(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
 
     def visit(name: str, thing: Any) -> None:
         if isinstance(thing, h5py.Dataset):
-            found[name] = thing
+            arrays[name] = thing
 
     h5py.File(path).visititems(visit)
-    return found
+    return arrays
 
 
 def kind(array: np.ndarray) -> str:
@@ -75,10 +75,10 @@ def assert_within(limits: Any, part: str, values: np.ndarray) -> None:
 def test_a_sample_holds_what_the_readme_lists(samples: Path, file: str) -> None:
     readme = (samples / "README.md").read_text(encoding="utf-8")
     listed = readme_table(readme, file)
-    found = load(samples / file)
-    described = sorted((name, str(list(a.shape)), kind(a)) for name, a in found.items())
+    arrays = load(samples / file)
+    described = sorted((name, str(list(a.shape)), kind(a)) for name, a in arrays.items())
     assert [row[:3] for row in listed] == described
-    for array in found.values():
+    for array in arrays.values():
         assert array.dtype.kind != "f" or np.all(np.isfinite(array))
 
 

@@ -52,9 +52,9 @@ def test_bspline_and_its_derivatives_are_scipys(degree: int, steps: int, ends: s
 
     options: dict[str, Any] = {"goal": GOAL} if ends == "goal" else {}
     options |= {"degree": degree, "steps": steps, "ends": ends}
-    found = trajcli.integrate(ACTIONS, START, dt, "bspline", **options)
+    trajectory = trajcli.integrate(ACTIONS, START, dt, "bspline", **options)
     rows = (count - degree) * steps + 1
-    assert found.position.shape == (B, rows, D)
+    assert trajectory.position.shape == (B, rows, D)
     # where a derivative jumps, at knots of degree 3, rows belong to what comes after
     times = np.arange(rows) * dt
     inside = times + 1e-9 * knot
@@ -62,24 +62,26 @@ def test_bspline_and_its_derivatives_are_scipys(degree: int, steps: int, ends: s
     for order, part in enumerate(PARTS):
         curve = spline if order == 0 else spline.derivative(order)
         expected = curve(inside if order == degree else times)
-        error = np.abs(getattr(found, part) - expected).max()
+        error = np.abs(getattr(trajectory, part) - expected).max()
         assert error <= 1e-11 * np.abs(expected).max(), part
 
 
 @pytest.mark.parametrize("degree", [3, 4, 5])
 def test_position_is_the_integral_of_velocity_and_so_on_up(degree: int) -> None:
     steps = 8
-    found = trajcli.integrate(ACTIONS, START, 0.05, "bspline", degree=degree, steps=steps)
+    trajectory = trajcli.integrate(ACTIONS, START, 0.05, "bspline", degree=degree, steps=steps)
     for below, above, order in zip(PARTS, PARTS[1:], range(1, 4), strict=False):
         if degree - order < 1:
             continue  # a derivative of degree 0 jumps
-        values = getattr(found, above)
+        values = getattr(trajectory, above)
         for segment in range(values.shape[1] // steps):
             rows = slice(segment * steps, (segment + 1) * steps + 1)
-            piece = interpolate.BarycentricInterpolator(found.time[rows], values[:, rows], axis=1)
+            piece = interpolate.BarycentricInterpolator(
+                trajectory.time[rows], values[:, rows], axis=1
+            )
             nodes, weights = np.polynomial.legendre.leggauss(5)
-            length = found.time[rows][-1] - found.time[rows][0]
-            at = found.time[rows][0] + length * (nodes + 1) / 2
+            length = trajectory.time[rows][-1] - trajectory.time[rows][0]
+            at = trajectory.time[rows][0] + length * (nodes + 1) / 2
             area = (piece(at) * weights[:, None]).sum(1) * length / 2
-            lower = getattr(found, below)[:, rows]
+            lower = getattr(trajectory, below)[:, rows]
             np.testing.assert_allclose(lower[:, -1] - lower[:, 0], area, atol=1e-9)
