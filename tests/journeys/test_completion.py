@@ -153,3 +153,14 @@ def test_many_datasets_are_completed_group_by_group(tmp_path):
     ]
     assert len(datasets(f"{path}:data/")) == 30
     assert datasets(f"{path}:/data/demo_7/a") == [f"{path}:/data/demo_7/actions"]
+
+
+def test_a_name_that_a_shell_would_evaluate_is_not_offered(tmp_path):
+    from trajcli.cli.completion import datasets
+
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("$(touch x)", "\\$(touch x)", "`touch x`", "';touch x;'", '"', "a\x1b[2J"):
+            file[name] = 1.0
+        file["größe"] = file["obs/q.pos"] = 1.0
+    assert sorted(datasets(f"{path}:")) == [f"{path}:größe", f"{path}:obs/q.pos"]

@@ -11,6 +11,10 @@ from collections.abc import MutableMapping
 
 _typed = ""
 """In bash: what stands before the word, up to the colon at which bash cuts words."""
+_MANY = 40
+"""Names, from which on whole groups are offered."""
+_PLAIN = re.compile(r"[\w/.,+@%=-]+").fullmatch
+"""Shells evaluate what they are offered, and show it: no name with quotes, $ or escapes."""
 
 
 def prepare(variables: MutableMapping[str, str]) -> None:
@@ -19,27 +23,16 @@ def prepare(variables: MutableMapping[str, str]) -> None:
     Only what follows the last colon is the word that bash replaces, so that alone is completed.
     """
     global _typed
-    if variables.get("_TRAJCLI_COMPLETE") != "complete_bash" or "COMP_WORDS" not in variables:
+    count = variables.get("COMP_CWORD", "")
+    if variables.get("_TRAJCLI_COMPLETE") != "complete_bash" or not count.isdecimal():
         return
-    try:
-        count = int(variables.get("COMP_CWORD", "0"))
-    except ValueError:
-        return
-    words = re.split(r"\s+", variables["COMP_WORDS"].strip())
-    words, here = words[:count], "".join(words[count : count + 1])
-    joined: list[str] = []
-    glued = False
-    for word in words:
-        if joined and (word == ":" or glued):
-            joined[-1] += word
-        else:
-            joined.append(word)
-        glued = word == ":"
-    if here == ":":
-        _typed, here = f"{joined.pop()}:" if len(joined) > 1 else "", ""
-    elif glued and len(joined) > 1:
-        _typed = joined.pop()
-    variables["COMP_WORDS"] = " ".join([*joined, here])
+    words = variables.get("COMP_WORDS", "").split()[: int(count) + 1]
+    words += [""] * (int(count) >= len(words))  # nothing has been typed of the last one
+    *joined, last = re.sub(" ?: ?", ":", " ".join(words)).split(" ")
+    if ":" in words[-2:]:
+        word = words[-1].removeprefix(":")
+        _typed, last = last.removesuffix(word), word
+    variables["COMP_WORDS"] = " ".join([*joined, last])
     variables["COMP_CWORD"] = str(len(joined))
 
 
@@ -57,7 +50,7 @@ def datasets(incomplete: str) -> list[str]:
     slash = "/" if begun.startswith("/") else ""
     try:
         with open_arrays(type(path)(os.path.expanduser(path))) as file:
-            names = [slash + name for name in file.names()]
+            names = [slash + name for name in file.names() if _PLAIN(name)]
     except (TrajcliError, OSError):
         return []
     return [f"{head}:{name}"[len(_typed) :] for name in _next(names, begun)]
@@ -71,6 +64,3 @@ def _next(names: list[str], begun: str) -> list[str]:
     cut = len(begun)
     ends = (name.find("/", cut) + 1 or len(name) for name in fitting)
     return list(dict.fromkeys(name[:end] for name, end in zip(fitting, ends, strict=True)))
-
-
-_MANY = 40
