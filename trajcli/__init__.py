@@ -28,59 +28,27 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Csr": "operators",
-    "DataError": "errors",
-    "Fault": "errors",
-    "InputError": "errors",
-    "OutputError": "errors",
-    "Stopped": "errors",
-    "TrajcliError": "errors",
-    "UsageError": "errors",
-    "MODES": "modes",
-    "Operator": "operators",
-    "Resampled": "resampling",
-    "Retimed": "retiming",
-    "State": "trajectory",
-    "Trajectory": "trajectory",
-    "clip_gradient": "autograd",
-    "integrate": "trajectory",
-    "load": "trajectory",
-    "operator": "operators",
-    "resample": "resampling",
-    "retime": "retiming",
-    "scale_gradient": "autograd",
-}
+__all__ = ["MODES", "Csr", "DataError", "Fault", "InputError", "Operator", "OutputError",
+           "Resampled", "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
+           "clip_gradient", "integrate", "load", "operator", "resample", "retime",
+           "scale_gradient"]  # fmt: skip
 
-__all__ = [
-    "MODES",
-    "Csr",
-    "DataError",
-    "Fault",
-    "InputError",
-    "Operator",
-    "OutputError",
-    "Resampled",
-    "Retimed",
-    "State",
-    "Stopped",
-    "TrajcliError",
-    "Trajectory",
-    "UsageError",
-    "clip_gradient",
-    "integrate",
-    "load",
-    "operator",
-    "resample",
-    "retime",
-    "scale_gradient",
-]
+_MODULES = {
+    "autograd": {"clip_gradient", "scale_gradient"},
+    "modes": {"MODES"},
+    "operators": {"Csr", "Operator", "operator"},
+    "resampling": {"Resampled", "resample"},
+    "retiming": {"Retimed", "retime"},
+    "trajectory": {"State", "Trajectory", "integrate", "load"},
+}
+"""Where names are defined, all others being errors."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'trajcli' has no attribute {name!r}")
-    return getattr(import_module(f"trajcli.{_HOMES[name]}"), name)
+    module = next((home for home, names in _MODULES.items() if name in names), "errors")
+    return getattr(import_module(f"trajcli.{module}"), name)
 
 
 def __dir__() -> list[str]:
