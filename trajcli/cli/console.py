@@ -1,4 +1,4 @@
-"""What people and programs are told, and where: one place for stdout, stderr and JSON.
+"""What people and programs read: one place for stdout, stderr and JSON.
 
 Names come from files and must not steer the terminal: control, escape and bidirectional
 characters are written out here, and nowhere else.
@@ -97,9 +97,10 @@ class Console:
         self._put("\n".join(line.rstrip(" ") for line in lines) + "\n")
 
     def _put(self, text: str) -> None:
+        """Write text for people, and say so where there is no room for it."""
         error = _write(self._text, text)
         if error is not None and not self.as_json:
-            self.warn(f"stdout: {error}; what is not there by now is lost")
+            self.warn(f"stdout: {error}; the rest of the text is lost")
 
     def fail(self, error: TrajcliError) -> int:
         """Report an error; returns its exit code."""
@@ -198,8 +199,8 @@ def _lines(*lines: str) -> str:
 def _write(stream: str, text: str) -> str | None:
     """Write text; a reader that has gone, or was never there, is no reason to stop a run.
 
-    What the stream's encoding has no letters for is written as an escape. Returns why what
-    somebody waits for could not be written.
+    What the stream's encoding has no letters for is written as an escape. Returns the reason
+    where there is no room.
     """
     file = getattr(sys, stream)
     if file is None:
