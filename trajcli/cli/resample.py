@@ -58,5 +58,5 @@ def resample(
 
 
 def _range(rows: dict[str, Any]) -> str:
-    least, most = rows["least"], rows["most"]
-    return str(most) if least == most else f"{least} to {most}"
+    low, high = rows["least"], rows["most"]
+    return str(high) if low == high else f"{low} to {high}"

@@ -45,10 +45,10 @@ def retime(
     report = run_retime(options.request(RetimeRequest, typed))
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
-    least, most = report["factor"]["least"], report["factor"]["most"]
+    low, high = report["factor"]["least"], report["factor"]["most"]
     console.say(
         f"{report['source']}: {trajectories}, steps from "
-        f"{report['dt_source']} · time × {least:.6g} to {most:.6g} · limited by {reasons}"
+        f"{report['dt_source']} · time × {low:.6g} to {high:.6g} · limited by {reasons}"
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
     console.document(report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, counted
+from trajcli.cli.console import MOST_LISTED, Console, counted
 
 EXAMPLE = """
 Example, on the files in sample_data (the first writes the part that the second lists):
@@ -12,8 +12,6 @@ Example, on the files in sample_data (the first writes the part that the second 
 
     trajcli status out.h5
 """
-
-_SHOWN = 10
 
 
 def status(
@@ -34,10 +32,10 @@ def status(
     console.say(f"{run.folder}: {counts}{', ready to merge' if complete else ''}")
     if run.missing:
         console.say(f"missing: {ranges(run.missing)}")
-    for fault in list(run.faults.values())[:_SHOWN]:
-        console.say(f"{fault.where}: {fault.what}: {fault.found}")
-    if len(run.faults) > _SHOWN:
-        console.say(f"and {counted(len(run.faults) - _SHOWN, 'more such part')}")
+    faults = [f"{fault.where}: {fault.what}: {fault.found}" for fault in run.faults.values()]
+    console.say(*faults[:MOST_LISTED])
+    if len(faults) > MOST_LISTED:
+        console.say(f"and {counted(len(faults) - MOST_LISTED, 'more such part')}")
     if run.array:
         console.say(f"--array={run.array}")
     console.document(
