@@ -15,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+FILES, CALLS = 35, 250
+"""What a small run should stay within."""
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = str(ROOT / "trajcli")
 
@@ -53,7 +55,10 @@ def main(arguments: list[str]) -> None:
         names = (str(Path(name).relative_to(PACKAGE)) for name in (caller, callee))
         print(f"{count:6d}  {' -> '.join(names)}")
     total = sum(crossings.values())
-    print(f"exit code {code}: {len(entered)} files entered, {total} calls across files")
+    print(
+        f"exit code {code}: {len(entered)} files entered (target {FILES}), {total} calls across "
+        f"files (target {CALLS})"
+    )
 
 
 if __name__ == "__main__":
