@@ -67,14 +67,14 @@ class Gradient:
         return replace(self, wrt=wrt, summed=summed)
 
     def faults(self, resolved: Resolved) -> list[Fault]:
-        """What does not fit: upstream of another shape, --wrt of something the run has not."""
+        """What does not fit a whole run: upstream of another shape, --wrt of what it has not."""
         inputs, lengths = resolved.longest, len(resolved.by_length)
         if lengths > 1:
             what = "gradients of trajectories of unequal length"
             return [
                 Fault(what, "--grad, --cost", "one length", str(lengths), "run them one at a time")
             ]
-        shape = (resolved.run_count, inputs.rows, inputs.actions.shape[2])
+        shape = (resolved.count, inputs.rows, inputs.actions.shape[2])
         what = "upstream of another shape"
         faults = [
             Fault(what, stored.where, describe(shape), describe(stored.shape))

@@ -109,7 +109,6 @@ def _resolved(
         start=start,
         goal=goal,
         segments=segments,
-        run_count=count,
         joint_names=_joint_names(request, inputs[0]),
         notes=notes,
         left_out=left_out,

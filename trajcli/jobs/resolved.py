@@ -97,7 +97,7 @@ class Resolved:
     """The trajectories of a run, in the order of its sources.
 
     mode_source: the file that states the mode, where it is taken from one. start, goal: of all
-    trajectories of the run, of which the segments may be a part; ``run_count`` of them.
+    trajectories of the run, of which the segments may be a part.
     """
 
     request: Request
@@ -107,7 +107,6 @@ class Resolved:
     start: StateValues
     goal: StateValues
     segments: Sequence[Segment]
-    run_count: int
     joint_names: Sequence[str] | None
     notes: Sequence[str] = ()
     left_out: Sequence[LeftOut] = ()
