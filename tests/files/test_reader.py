@@ -224,18 +224,27 @@ def test_a_state_given_for_one_command_is_the_only_dataset_or_named(tmp_path, mo
             files.dataset("in.h5")
 
 
-def test_packed_archives_are_kept_within_the_memory_and_larger_ones_refused(tmp_path, monkeypatch):
+def test_packed_archives_are_kept_within_the_memory_and_larger_ones_unpacked_by_rows(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     for name, mebibytes in (("a", 40), ("b", 40), ("c", 70)):
-        np.savez_compressed(f"{name}.npz", actions=np.zeros((mebibytes, 1 << 17, 1)))
+        values = np.zeros((mebibytes, 1 << 17, 1))
+        values[:, 5, 0] = np.arange(mebibytes)
+        np.savez_compressed(f"{name}.npz", actions=values)
+    np.savez_compressed("fortran.npz", actions=np.asfortranarray(values))
     with Files(memory=1 << 20) as files:
         sets = read_sources(files, ["a.npz", "b.npz", "c.npz"])
         for one in (*sets[:2], sets[0]):
-            assert not one.input.read_rows(38, 40).any()
+            assert one.input.read_rows(38, 40)[:, 5, 0].tolist() == [38, 39]
             closed = [other.file for other in sets[:2] if other is not one]
             assert all(not file.opened().unpacked for file in closed)
+        for begin, end in ((0, 3), (3, 5), (60, 70), (2, 4), (69, 99), (7, 7)):
+            rows = sets[2].input.read_rows(begin, end)
+            assert rows[:, 5, 0].tolist() == list(range(begin, min(end, 70)))
+        assert not sets[2].file.opened().unpacked
         with pytest.raises(InputError, match="too large to be unpacked"):
-            sets[2].input.read_rows(0, 1)
+            read_sources(files, ["fortran.npz"])
 
 
 def test_a_changed_byte_of_a_stored_array_is_noticed_when_it_is_read_to_its_end(read):

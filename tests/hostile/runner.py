@@ -54,7 +54,7 @@ class ForkedPopen:
             sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
             code = 1
             with contextlib.suppress(BaseException):
-                untrusted._serve(*command[-3:])
+                untrusted._serve(*command[-4:])
                 code = 0
             os._exit(code)
         os.close(ask_read)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fnmatch
+import json
 import math
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,11 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.source import natural_key
+from trajcli.files.file_bytes import read_regular, unreadable
+from trajcli.files.source import natural_order
 
 T = TypeVar("T")
 
 NUMERIC_KINDS = "fiu"
+DEFAULT_MEMORY = 256 << 20
+_LEAST_MEMORY = 64 << 20
+_LARGEST_JSON = 16 << 20
 
 Block = Any
 """numpy.ndarray"""
@@ -102,22 +108,25 @@ def _type_name(dtype: np.dtype[Any]) -> str:
     return f"{names.get(dtype.kind, 'other values')} ({dtype})"
 
 
-def unreadable(where: object, expected: str, error: Exception) -> Fault:
-    """The fault of a file that a library could not read."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return Fault("cannot be read", str(where), expected, reason)
+def json_object(text: object) -> dict[str, Any]:
+    """The JSON object that a text holds; empty for anything else."""
+    try:
+        value = json.loads(text_of(text)) if isinstance(text, (str, bytes)) else None
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 class OpenFiles:
     """Files of which only so many are open at a time: one more closes the one opened first.
 
     That one is opened again when something of it is read. ``lock`` is held while a file is used,
-    so that no other thread closes it. ``memory``: bytes that arrays which are unpacked as a whole
-    may take in all files, 64 MiB at least.
+    so that no other thread closes it. ``memory``: bytes that may be unpacked at once, 64 MiB at
+    least.
     """
 
-    def __init__(self, memory: int = 4 << 30, limit: int = 64) -> None:
-        self._memory, self._limit = max(memory, 64 << 20), limit
+    def __init__(self, memory: int = DEFAULT_MEMORY, limit: int = 64) -> None:
+        self.memory, self._limit = max(memory, _LEAST_MEMORY), limit
         self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
         self.lock = threading.RLock()
 
@@ -127,43 +136,45 @@ class OpenFiles:
         while len(self._files) > self._limit:
             next(iter(self._files)).close()
 
-    def hold(self, file: ArrayFile, size: int, where: str) -> None:
-        """Make room for what a file unpacks; raises InputError where there is not so much."""
-        self._files[file] += size
+    def hold(self, file: ArrayFile, size: int) -> None:
+        """Make room for what a file unpacks, at most ``memory``: others forget what they hold."""
         others = (other for other in list(self._files) if other is not file)
-        while sum(self._files.values()) > self._memory:
-            other = next(others, None)
-            if other is None:
-                expected, found = f"at most {self._memory} bytes", f"{self._files[file]} bytes"
-                hint = "a larger --memory, or an archive that is not packed: numpy.savez"
-                raise InputError(Fault("too large to be unpacked", where, expected, found, hint))
-            other.close()
+        while size + sum(self._files.values()) > self.memory:
+            next(others, file).close()
+        file.opened()
+        self._files[file] += size
 
     def remove(self, file: ArrayFile) -> None:
         """Forget a file that has been closed."""
         self._files.pop(file, None)
 
+    def refuse_larger(self, size: int, where: str, hint: str) -> None:
+        """Raise InputError for what is unpacked as a whole and takes more than ``memory``."""
+        if size > self.memory:
+            what, expected = "too large to be unpacked", f"at most {self.memory} bytes at once"
+            hint = f"a larger --memory, where the command has it, or {hint}"
+            raise InputError(Fault(what, where, expected, f"{size} bytes", hint))
+
 
 class ArrayFile(ABC):
-    """A file of named arrays. Close it, or use it in a ``with`` statement.
+    """A file of named arrays. Close it, or use it in a ``with`` statement; reading opens it again.
 
-    Reading from it opens it again. What a reader opens comes from :meth:`begin`. ``failures`` are
-    what its library raises over a damaged file, of which ``expected`` says what it should be;
-    ``slash`` is what names begin with in messages.
+    What a reader opens comes from :meth:`begin`. ``failures`` are what its library raises over a
+    damaged file, of which ``expected`` says what it should be; ``slash`` is what names begin with
+    in messages. ``outside``: other files that reading this one led to.
     """
 
     failures: tuple[type[Exception], ...] = (OSError,)
     expected = "a readable file"
     slash = ""
 
-    def __init__(self, path: Path, family: str) -> None:
-        self.path = path
-        self.family = family
+    def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
+        self.path, self.family = path, family
         self.outside: list[str] = []
-        """Other files that reading this one led to."""
+        self.pool = pool or OpenFiles()
+        self.lock = self.pool.lock
         self._handle: Any = None
         self._stamp: tuple[int, int] | None = None
-        self.pool = OpenFiles()
 
     def begin(self) -> Any:
         """Open the file: an object with a method ``close``."""
@@ -174,19 +185,15 @@ class ArrayFile(ABC):
 
         Raises InputError where the file is another than it was.
         """
-        if self._handle is not None:
-            return self._handle
         with self.lock:
-            try:
-                now = self.path.stat()
-            except OSError as error:
-                raise InputError(unreadable(self.path, "a readable file", error)) from None
-            stamp = now.st_size, now.st_mtime_ns
-            if self._stamp not in (None, stamp):
-                hint = "another program writes it: run again when it is done"
-                raise InputError(Fault("changed while it was read", str(self.path), hint=hint))
-            self._handle, self._stamp = self.safely("", self.begin), stamp
-            self.pool.add(self)
+            if self._handle is None:
+                now = self.safely("", self.path.stat, "a readable file")
+                stamp = now.st_size, now.st_mtime_ns
+                if self._stamp not in (None, stamp):
+                    hint = "another program writes it: run again when it is done"
+                    raise InputError(Fault("changed while it was read", str(self.path), hint=hint))
+                self._handle, self._stamp = self.safely("", self.begin), stamp
+                self.pool.add(self)
             return self._handle
 
     def safely(self, name: str, read: Callable[[], T], expected: str = "") -> T:
@@ -200,20 +207,12 @@ class ArrayFile(ABC):
             except InputError:
                 raise
             except self.failures as error:
-                where = f"{self.path}:{self.slash}{name}" if name else self.path
-                raise InputError(unreadable(where, expected or self.expected, error)) from None
+                raise self.damaged(name, error, expected) from None
 
-    @property
-    def lock(self) -> threading.RLock:
-        """Held while the open file is used."""
-        return self.pool.lock
-
-    def share(self, pool: OpenFiles) -> None:
-        """Be one of these files, of which only some are open."""
-        self.pool.remove(self)
-        self.pool = pool
-        if self._handle is not None:
-            pool.add(self)
+    def damaged(self, name: str, error: Exception, expected: str = "") -> InputError:
+        """The error of a file, or of what has this name in it, that a library cannot read."""
+        where = f"{self.path}:{self.slash}{name}" if name else self.path
+        return InputError(unreadable(where, expected or self.expected, error))
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -248,6 +247,23 @@ class ArrayFile(ABC):
         """Whether datasets lie under this name."""
         return any(other.startswith(name.strip("/") + "/") for other in self.names())
 
+    def beside(self, name: str) -> dict[str, Any]:
+        """The JSON object in another file of the data set, named from the folder of this one;
+        empty where there is none. Raises InputError for a file that must not or cannot be read."""
+        path = self.path_beside(name)
+        if not os.path.lexists(path):
+            return {}
+        self.outside = list(dict.fromkeys([*self.outside, str(path)]))
+        return self.read_beside(name)
+
+    def read_beside(self, name: str) -> dict[str, Any]:
+        """The same, of a file that exists."""
+        return json_object(read_regular(self.path_beside(name), _LARGEST_JSON, "a JSON file"))
+
+    def path_beside(self, name: str) -> Path:
+        """The path of another file of the data set."""
+        return Path(os.path.normpath(self.path.parent / name))
+
     def close(self) -> None:
         """Close the file; reading from it opens it again."""
         with self.lock:
@@ -264,10 +280,10 @@ class ArrayFile(ABC):
 
     def require(self, name: str) -> Dataset:
         """The dataset of this name; raises InputError naming the near ones if there is none."""
-        found = self.get(name)
-        if found is not None:
-            return found
-        raise InputError(self.missing(name))
+        stored = self.get(name)
+        if stored is None:
+            raise InputError(self.missing(name))
+        return stored
 
     def missing(self, name: str) -> Fault:
         """The fault of a dataset that is not there."""
@@ -285,14 +301,14 @@ class ArrayFile(ABC):
         wanted = pattern.strip("/")
         if "*" not in wanted:
             return [wanted]
-        found = [""]
+        paths = [""]
         for part in wanted.split("/"):  # * does not cross a slash
-            found = [
-                f"{group}/{child}" if group else child
-                for group in found
+            paths = [
+                f"{group}/{child}".strip("/")
+                for group in paths
                 for child in fnmatch.filter(self.children(group), part)
             ]
-        found = [name for name in found if not self.has_group(name)]
-        if not found:
+        names = natural_order(path for path in paths if not self.has_group(path))
+        if not names:
             raise InputError(self.missing(pattern))
-        return sorted(found, key=natural_key)
+        return names

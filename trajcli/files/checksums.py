@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import unreadable
+from trajcli.files.file_bytes import unreadable
 
 _BLOCK_BYTES = 4 << 20
 _BYTES = 4

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import unreadable
+from trajcli.files.file_bytes import unreadable
 from trajcli.files.schema import QUANTITIES
 
 _LARGEST_BYTES = 4 << 20

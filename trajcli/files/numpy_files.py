@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
+import os
 import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset, unreadable
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, json_object
 from trajcli.files.atomic_output import PROVENANCE
-from trajcli.files.mapping import FileBytes
-from trajcli.files.source import natural_key
+from trajcli.files.file_bytes import FileBytes, open_regular, read_regular
+from trajcli.files.source import natural_order
 
 _FAULTS = (
     ValueError, EOFError, OSError, RuntimeError, TypeError, KeyError, IndexError, ArithmeticError,
@@ -33,48 +33,59 @@ _LONGEST_PROVENANCE = 1 << 20
 """Longer ones, in bytes, are not trajcli's."""
 
 
-class _Header:
-    """What an array in NumPy's format says of itself; its values follow."""
+class _Header(NamedTuple):
+    """What an array in NumPy's format says of itself; its values follow at ``offset``."""
 
-    def __init__(self, stream: Any) -> None:
-        version = np.lib.format.read_magic(stream)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }
-        if version not in read:
-            raise ValueError(f"npy format version {version}")
-        shape, self.fortran, self.dtype = read[version](stream)
-        self.shape = tuple(int(n) for n in shape)
-        if self.dtype.hasobject:
-            raise ValueError("pickled objects")
-        if any(n < 0 for n in self.shape):
-            raise ValueError(f"a shape of {list(self.shape)}")
-        self.fortran = self.fortran and len(self.shape) > 1
-        self.offset: int = stream.tell()
-        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    offset: int
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def rows(self, data: FileBytes, begin: int, start: int, stop: int) -> npt.NDArray[Any]:
         """Rows start..stop, where the header lies at ``begin`` of a file."""
+        begin += self.offset
         if not self.fortran:
-            return data.rows(self.dtype, self.shape, begin + self.offset, start, stop)
-        whole = data.array(self.dtype, self.shape[::-1], begin + self.offset)
+            return data.rows(self.dtype, self.shape, begin, start, stop)
+        whole = data.rows(self.dtype, self.shape[::-1], begin, 0, self.shape[-1])
         rows: npt.NDArray[Any] = whole.T[start:stop]
         return rows
+
+
+def _read_header(stream: Any) -> _Header:
+    version = np.lib.format.read_magic(stream)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version not in read:
+        raise ValueError(f"npy format version {version}")
+    sizes, fortran, dtype = read[version](stream)
+    shape = tuple(int(n) for n in sizes)
+    if dtype.hasobject:
+        raise ValueError("pickled objects")
+    if any(n < 0 for n in shape):
+        raise ValueError(f"a shape of {list(shape)}")
+    return _Header(shape, dtype, fortran and len(shape) > 1, stream.tell())
 
 
 class NpyFile(ArrayFile):
     """One array; its dataset name is empty."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "npy")
-        try:
-            with open(path, "rb") as stream:
-                self._header = _Header(stream)
-        except _FAULTS as error:
-            fault = pickled(path) if "pickled" in str(error) else unreadable(path, _ARRAY, error)
-            raise InputError(fault) from None
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, "npy", pool)
         size = self.opened().size
+        try:
+            with open(open_regular(path), "rb") as stream:
+                self._header = _read_header(stream)
+        except _FAULTS as error:
+            is_pickle = "pickled" in str(error)
+            raise (
+                InputError(pickled(path)) if is_pickle else self.damaged("", error, _ARRAY)
+            ) from None
         if size < self._header.offset + self._header.nbytes:
             what, expected = "shorter than its header says", "as many values as the header declares"
             hint = "it was cut off while being written or copied: get it again"
@@ -103,18 +114,14 @@ class _NamedArrays(ArrayFile):
 
     def describe(self, text: bytes) -> None:
         """Take over what trajcli.json says; nothing of one that is none of trajcli's."""
-        try:
-            document = json.loads(text) if len(text) <= _LONGEST_PROVENANCE else None
-        except (ValueError, RecursionError):
-            document = None
-        table = document if isinstance(document, dict) else {}
-        attributes, units = (
-            part if isinstance(part, dict) else {}
-            for part in (table.get("attributes"), table.get("units"))
-        )
-        self._attributes = {n: v for n, v in attributes.items() if isinstance(v, (str, int, float))}
-        self._units = {name: str(unit) for name, unit in units.items()}
-        names = table.get("dof")
+        table = json_object(text if len(text) <= _LONGEST_PROVENANCE else None)
+        attributes, units, names = (table.get(key) for key in ("attributes", "units", "dof"))
+        self._attributes = {
+            name: value
+            for name, value in (attributes if isinstance(attributes, dict) else {}).items()
+            if isinstance(value, (str, int, float))
+        }
+        self._units = units if isinstance(units, dict) else {}
         self._dofs = list(map(str, names)) if isinstance(names, list) else None
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
@@ -124,7 +131,7 @@ class _NamedArrays(ArrayFile):
         return self._dofs
 
     def names(self) -> list[str]:
-        return sorted(self.parts(), key=natural_key)
+        return natural_order(self.parts())
 
     def parts(self) -> Mapping[str, Any]:
         """What holds each array, by name."""
@@ -134,7 +141,7 @@ class _NamedArrays(ArrayFile):
         name = name.strip("/")
         stored = self.array(name) if name in self.parts() else None
         unit = self._units.get(name)
-        return replace(stored, attributes={"units": unit}) if stored and unit else stored
+        return replace(stored, attributes={"units": str(unit)}) if stored and unit else stored
 
     def array(self, name: str) -> Dataset:
         """The array of a name there is."""
@@ -144,18 +151,13 @@ class _NamedArrays(ArrayFile):
 class FolderFile(_NamedArrays):
     """A folder that trajcli wrote; each .npy in it and in its folders is a dataset."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "npy folder")
-        try:
-            with open(path / PROVENANCE, "rb") as stream:
-                self.describe(stream.read(_LONGEST_PROVENANCE + 1))
-            files = [*path.glob("*.npy"), *path.glob("*/*.npy")]
-        except OSError as error:
-            raise InputError(unreadable(path, "a folder", error)) from None
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, "npy folder", pool)
+        self.describe(read_regular(path / PROVENANCE, _LONGEST_PROVENANCE, "trajcli.json"))
         self._files: dict[str, NpyFile] = {}
         self._parts = {
             part.relative_to(path).with_suffix("").as_posix(): part
-            for part in files
+            for part in [*path.glob("*.npy"), *path.glob("*/*.npy")]
             if part.is_file() and not (part.is_symlink() or part.parent.is_symlink())
         }
 
@@ -164,8 +166,7 @@ class FolderFile(_NamedArrays):
 
     def array(self, name: str) -> Dataset:
         if name not in self._files:
-            self._files[name] = NpyFile(self._parts[name])
-        self._files[name].share(self.pool)
+            self._files[name] = NpyFile(self._parts[name], self.pool)
         return self._files[name].require("")
 
     def close(self) -> None:
@@ -174,17 +175,16 @@ class FolderFile(_NamedArrays):
 
 
 class NpzFile(_NamedArrays):
-    """A zip archive of .npy members. Stored ones are read in place; deflated ones as a whole, and
-    kept until the file is closed."""
+    """A zip archive of .npy members. Stored ones are read in place; deflated ones are unpacked as
+    a whole and kept until the file is closed, larger ones than the memory from front to back."""
 
     failures = _FAULTS
     expected = "an .npz archive"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "npz")
-        archive = self.opened().zip
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, "npz", pool)
         try:
-            with archive.open(PROVENANCE) as stream:
+            with self.opened().zip.open(PROVENANCE) as stream:
                 text = stream.read(_LONGEST_PROVENANCE + 1)
         except _FAULTS:  # another program wrote it
             text = b""
@@ -198,84 +198,107 @@ class NpzFile(_NamedArrays):
         return infos
 
     def array(self, name: str) -> Dataset:
-        where = f"{self.path}:{name}"
-        header, whole = self.safely(name, lambda: self._header(name), _ARRAY)
+        where, plain = f"{self.path}:{name}", _is_stored(self.parts()[name])
+        header = self.safely(name, lambda: self._header(name), _ARRAY)
+        if header.fortran and not plain:
+            self.pool.refuse_larger(header.nbytes, where, "C order: numpy.ascontiguousarray")
 
         def read_rows(start: int, stop: int) -> Any:
-            return self.safely(name, lambda: self._rows(name, header, whole, start, stop), _ARRAY)
+            return self.safely(name, lambda: self._rows(name, header, start, stop), _ARRAY)
 
-        plain = self.parts()[name].compress_type == zipfile.ZIP_STORED
         storage = "stored" if plain else "deflated"
         return Dataset(where, header.shape, header.dtype, read_rows, storage=storage)
 
-    def _header(self, name: str) -> tuple[_Header, bool]:
-        """What a member says of itself, and whether it is read as a whole."""
+    def _header(self, name: str) -> _Header:
         info = self.parts()[name]
         with self.opened().zip.open(info) as stream:
-            header = _Header(stream)
+            header = _read_header(stream)
         declared, size = header.nbytes, info.file_size - header.offset
         if declared > _EXPANSION_LIMIT * (info.compress_size + 1):
             raise ValueError(f"declares {declared} bytes in {info.compress_size} packed ones")
         if declared != size:
             raise ValueError(f"declares {declared} bytes of values, holds {size}")
-        return header, header.fortran or info.compress_type != zipfile.ZIP_STORED
+        return header
 
-    def _rows(self, name: str, header: _Header, whole: bool, start: int, stop: int) -> Any:
+    def _rows(self, name: str, header: _Header, start: int, stop: int) -> Any:
         archive, info = self.opened(), self.parts()[name]
-        if whole:
-            values = archive.unpacked.get(name)
-            if values is None:
-                self.pool.hold(self, header.nbytes, f"{self.path}:{name}")
-                values = archive.unpacked[name] = _unpacked(header, archive.zip.read(info))
-            return values[start:stop] if header.shape else values
-        lengths = archive.bytes.array(np.dtype("<u2"), (2,), info.header_offset + 26)
-        begin = info.header_offset + 30 + int(lengths.sum())
-        rows = header.rows(archive.bytes, begin, start, stop)
-        archive.check(info, begin, header, start, rows)
-        return rows
+        if _is_stored(info):
+            return archive.stored_rows(info, header, start, stop)
+        if header.nbytes > self.pool.memory and not header.fortran:
+            return archive.streamed_rows(info, header, start, stop)
+        if name not in archive.unpacked:
+            self.pool.hold(self, header.nbytes)
+            archive = self.opened()
+            data = archive.zip.read(info)
+            values = np.frombuffer(data, header.dtype, math.prod(header.shape), header.offset)
+            shape = header.shape
+            archive.unpacked[name] = (
+                values.reshape(shape[::-1]).T if header.fortran else values.reshape(shape)
+            )
+        return archive.unpacked[name][start:stop] if header.shape else archive.unpacked[name]
 
 
 class _Archive:
     """An open zip archive, and what was unpacked of it."""
 
     def __init__(self, path: Path) -> None:
-        self.zip = zipfile.ZipFile(path)
         self.bytes = FileBytes(path)
+        try:
+            self.zip = zipfile.ZipFile(os.fdopen(self.bytes.descriptor, "rb", closefd=False))
+        except BaseException:
+            self.bytes.close()
+            raise
         self.infos = {
             info.filename.removesuffix(".npy"): info
             for info in self.zip.infolist()
             if info.filename.endswith(".npy")
         }
         self.unpacked: dict[str, npt.NDArray[Any]] = {}
+        self._streams: dict[str, Any] = {}
         self._checked: dict[str, tuple[int, int]] = {}
 
-    def check(
-        self, info: zipfile.ZipInfo, begin: int, header: _Header, start: int, rows: Any
-    ) -> None:
-        """Raise BadZipFile where a stored member, read from front to end, misses its checksum."""
-        at, sum_ = self._checked.get(info.filename, (0, 0))
+    def stored_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
+        """Rows of a member that is not packed. Raises BadZipFile where one that was read from
+        front to end misses its checksum."""
+        lengths = self.bytes.rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
+        begin = info.header_offset + 30 + int(lengths.sum())
+        rows = header.rows(self.bytes, begin, start, stop)
+        at, checksum = self._checked.get(info.filename, (0, 0))
         first = start * (header.nbytes // header.shape[0]) if header.shape and start else 0
         if first == 0:
-            head = self.bytes.array(np.dtype("u1"), (header.offset,), begin)
-            at, sum_ = 0, zlib.crc32(head.tobytes())
-        if first != at:
-            return
-        sum_ = zlib.crc32(rows.tobytes(), sum_)
-        self._checked[info.filename] = (at + rows.nbytes, sum_)
-        if at + rows.nbytes == header.nbytes and sum_ != info.CRC:
-            raise zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
+            head = self.bytes.rows(np.dtype("u1"), (header.offset,), begin, 0, header.offset)
+            at, checksum = 0, zlib.crc32(head.tobytes())
+        if first == at and not header.fortran:
+            checksum = zlib.crc32(rows.tobytes(), checksum)
+            self._checked[info.filename] = (at + rows.nbytes, checksum)
+            if at + rows.nbytes == header.nbytes and checksum != info.CRC:
+                raise zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
+        return rows
+
+    def streamed_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
+        """Rows of a packed member, unpacked up to there; from its beginning to go back."""
+        start, stop, _ = slice(start, stop).indices(header.shape[0])
+        shape = (max(stop - start, 0), *header.shape[1:])
+        if info.filename not in self._streams:
+            self._streams[info.filename] = self.zip.open(info)
+        stream = self._streams[info.filename]
+        row_bytes = math.prod(shape[1:]) * header.dtype.itemsize
+        if stream.tell() != header.offset + start * row_bytes:
+            stream.seek(header.offset + start * row_bytes)
+        data = stream.read(shape[0] * row_bytes)
+        return np.frombuffer(data, header.dtype).reshape(shape)
 
     def close(self) -> None:
         """Close the archive."""
         self.unpacked.clear()
+        for stream in self._streams.values():
+            stream.close()
         self.zip.close()
         self.bytes.close()
 
 
-def _unpacked(header: _Header, data: bytes) -> npt.NDArray[Any]:
-    """The array that a member holds."""
-    values = np.frombuffer(data, header.dtype, math.prod(header.shape), header.offset)
-    return values.reshape(header.shape[::-1]).T if header.fortran else values.reshape(header.shape)
+def _is_stored(info: zipfile.ZipInfo) -> bool:
+    return info.compress_type == zipfile.ZIP_STORED
 
 
 def pickled(path: Path) -> Fault:

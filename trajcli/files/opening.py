@@ -7,15 +7,21 @@ import os
 from pathlib import Path
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, unreadable
+from trajcli.files.arrays import ArrayFile, OpenFiles
 from trajcli.files.atomic_output import PROVENANCE
+from trajcli.files.file_bytes import open_regular, unreadable
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SIGNATURES = {b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz"}
 _LARGEST_USER_BLOCK = 1 << 26
 
 
-def open_arrays(path: Path, allow_external: bool = False, untrusted: bool = False) -> ArrayFile:
+def open_arrays(
+    path: Path,
+    allow_external: bool = False,
+    untrusted: bool = False,
+    pool: OpenFiles | None = None,
+) -> ArrayFile:
     """Open an .npy, .npz, HDF5 or Parquet file, or a folder that trajcli wrote, for reading.
 
     ``untrusted``: the file is read by a child process with limits on time and memory, so that
@@ -26,25 +32,30 @@ def open_arrays(path: Path, allow_external: bool = False, untrusted: bool = Fals
     if untrusted:
         from trajcli.files.untrusted import UntrustedFile
 
-        return UntrustedFile(path, family, allow_external)
-    return open_family(path, family, allow_external)
+        return UntrustedFile(path, family, allow_external, pool)
+    return open_family(path, family, allow_external, pool)
 
 
-def open_family(path: Path, family: str, allow_external: bool) -> ArrayFile:
+def open_family(
+    path: Path, family: str, allow_external: bool, pool: OpenFiles | None = None
+) -> ArrayFile:
     """Open a file of a known family in this process."""
     if family == "hdf5":
         from trajcli.files.hdf5 import Hdf5File
 
-        return Hdf5File(path, allow_external)
+        return Hdf5File(path, allow_external, pool)
     if family == "parquet":
         from trajcli.files.parquet_files import ParquetFile
 
-        return ParquetFile(path)
+        return ParquetFile(path, pool)
     from trajcli.files import numpy_files
 
-    if family == "npy folder":
-        return numpy_files.FolderFile(path)
-    return numpy_files.NpyFile(path) if family == "npy" else numpy_files.NpzFile(path)
+    kinds: dict[str, type[ArrayFile]] = {
+        "npy": numpy_files.NpyFile,
+        "npz": numpy_files.NpzFile,
+        "npy folder": numpy_files.FolderFile,
+    }
+    return kinds[family](path, pool)  # type: ignore[arg-type]
 
 
 def recognise(path: Path) -> str:
@@ -54,10 +65,7 @@ def recognise(path: Path) -> str:
             return "npy folder"
         raise InputError(_folder(path))
     try:
-        if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe could wait for ever
-            found = "a pipe, socket or device"
-            raise InputError(Fault("not a regular file", str(path), "a file on a disk", found))
-        with open(path, "rb") as file:
+        with open(open_regular(path), "rb") as file:
             head = signature = file.read(8)
             size, offset = os.fstat(file.fileno()).st_size, 512
             while signature != _HDF5_SIGNATURE and offset < min(size, _LARGEST_USER_BLOCK):

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.file_bytes import open_regular
+
+_VALUE_BYTES = 8
 
 
 class ParquetFile(ArrayFile):
@@ -19,8 +22,8 @@ class ParquetFile(ArrayFile):
 
     expected = "an intact Parquet file"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, "parquet")
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, "parquet", pool)
         try:
             import pyarrow as arrow
         except ImportError:
@@ -28,17 +31,16 @@ class ParquetFile(ArrayFile):
             raise InputError(Fault(what, str(path), hint="pip install pyarrow")) from None
         self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
         self._datasets: dict[str, Dataset] = {}
-        self._columns, counts = self.safely("", self._contents)
-        self._edges = np.cumsum([0, *counts])
+        self._columns, self._edges = self.safely("", self._contents)
 
     def begin(self) -> _Handle:
         return _Handle(self.path)
 
-    def _contents(self) -> tuple[list[str], list[int]]:
-        """The columns, and the rows of each row group."""
-        file = self.opened().file
-        groups = (file.metadata.row_group(k) for k in range(file.num_row_groups))
-        return list(file.schema_arrow.names), [group.num_rows for group in groups]
+    def _contents(self) -> tuple[list[str], Any]:
+        """The columns, and the first row of each row group."""
+        about = self.opened().about
+        counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
+        return list(about.schema.to_arrow_schema().names), np.cumsum([0, *counts])
 
     def names(self) -> list[str]:
         return list(self._columns)
@@ -79,6 +81,11 @@ class ParquetFile(ArrayFile):
         def read() -> Any:
             handle = self.opened()
             if handle.last.get(name, (None,))[0] != number:
+                about = handle.about.row_group(number)
+                columns = (about.column(k) for k in range(about.num_columns))
+                counts = [c.num_values for c in columns if c.path_in_schema.split(".")[0] == name]
+                size = sum(counts) * _VALUE_BYTES
+                self.pool.refuse_larger(size, where, "smaller row groups: row_group_size")
                 column = handle.file.read_row_group(number, columns=[name]).column(0)
                 handle.last[name] = number, _values(column.combine_chunks(), where)
             return handle.last[name][1]
@@ -92,12 +99,19 @@ class _Handle:
     def __init__(self, path: Path) -> None:
         from pyarrow import parquet
 
-        self.file = parquet.ParquetFile(path, memory_map=False)
+        self._stream = open(open_regular(path), "rb")  # noqa: SIM115
+        try:
+            self.file = parquet.ParquetFile(self._stream)
+        except BaseException:
+            self._stream.close()
+            raise
+        self.about = self.file.metadata
         self.last: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
         """Close it."""
         self.file.close()
+        self._stream.close()
         self.last.clear()
 
 
@@ -109,20 +123,14 @@ def _values(column: Any, where: str) -> Any:
         column = arrow.concat_arrays(column.chunks)
     if column.null_count:
         raise InputError(Fault("missing values", where, "a number in every row", "nulls"))
-    kind = column.type
-    if arrow.types.is_fixed_size_list(kind) or arrow.types.is_list(kind) or (
-        arrow.types.is_large_list(kind)
-    ):  # fmt: skip
+    kind, types = column.type, arrow.types
+    if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
         flat = column.flatten()
-        if len(column) and len(flat) % len(column):
-            raise InputError(_uneven(where))
         lengths = np.asarray(column.value_lengths())
-        if len(lengths) and (lengths != lengths[0]).any():
+        if len(lengths) and ((lengths != lengths[0]).any() or len(flat) != lengths.sum()):
             raise InputError(_uneven(where))
-        inner = _values(flat, where)
-        return inner.reshape(len(column), -1)
-    if not (arrow.types.is_floating(kind) or arrow.types.is_integer(kind)
-            or arrow.types.is_boolean(kind)):  # fmt: skip
+        return _values(flat, where).reshape(len(column), -1)
+    if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
         raise InputError(Fault("not real numbers", where, "floats or integers", str(kind)))
     return column.to_numpy(zero_copy_only=False)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import DEFAULT_MEMORY, ArrayFile, Dataset, OpenFiles
 from trajcli.files.layouts import Layout, Member, layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
@@ -34,11 +34,13 @@ class Files:
     """
 
     def __init__(
-        self, allow_external: bool = False, untrusted: bool = False, memory: int = 4 << 30
+        self,
+        allow_external: bool = False,
+        untrusted: bool = False,
+        memory: int = DEFAULT_MEMORY,
     ) -> None:
-        self._options = (allow_external, untrusted)
+        self._options = (allow_external, untrusted, OpenFiles(memory))
         self._files: dict[str, ArrayFile] = {}
-        self._open = OpenFiles(memory)
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
 
     def open(self, path: Path | str) -> ArrayFile:
@@ -46,7 +48,6 @@ class Files:
         key = str(path)
         if key not in self._files:
             self._files[key] = open_arrays(Path(path), *self._options)
-            self._files[key].share(self._open)
         return self._files[key]
 
     def layout(self, file: ArrayFile, name: str | None = None) -> Layout | None:

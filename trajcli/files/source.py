@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,12 +73,17 @@ def expand_files(source: Source) -> list[Source]:
         text = os.path.join(glob.escape(text), "data", "*", "*.parquet")
     elif os.path.exists(text) or not set(text) & set("*?["):
         return [source]
-    paths = sorted(glob.glob(text), key=natural_key)
+    paths = natural_order(glob.glob(text))
     return [source._replace(path=Path(path)) for path in paths] or [source]
 
 
+def natural_order(names: Iterable[str]) -> list[str]:
+    """Names sorted so that demo_2 comes before demo_10."""
+    return sorted(names, key=natural_key)
+
+
 def natural_key(text: str) -> list[Any]:
-    """Sorts demo_2 before demo_10, whole numbers of any number of digits."""
+    """Sorts whole numbers of any number of digits by what they count."""
     parts: list[Any] = re.split(r"(\d+)", text)  # text, digits, text, …
     significant = [digits.lstrip("0") for digits in parts[1::2]]
     parts[1::2] = [(len(digits), digits) for digits in significant]

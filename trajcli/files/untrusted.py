@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 
 MEMORY_LIMIT = 4 << 30
 """Address space of the child, bytes; its libraries take about a quarter."""
@@ -33,13 +33,15 @@ BYTES_PER_SECOND = 5_000_000
 class UntrustedFile(ArrayFile):
     """A file read by a child process."""
 
-    def __init__(self, path: Path, family: str, allow_external: bool) -> None:
-        super().__init__(path, family)
+    def __init__(
+        self, path: Path, family: str, allow_external: bool, pool: OpenFiles | None = None
+    ) -> None:
+        super().__init__(path, family, pool)
         self._allow_external = allow_external
         self.opened()
 
     def begin(self) -> _Child:
-        child = _Child(self.path, self.family, self._allow_external)
+        child = _Child(self.path, self.family, self._allow_external, self.pool.memory)
         try:
             child.ask("has_group", "")  # opens the file
         except InputError:
@@ -50,10 +52,6 @@ class UntrustedFile(ArrayFile):
     def _ask(self, method: str, *arguments: Any, size: int = 0) -> Any:
         with self.lock:
             return self.opened().ask(method, *arguments, size=size)
-
-    def names(self) -> list[str]:
-        names: list[str] = self._ask("names")
-        return names
 
     def get(self, name: str) -> Dataset | None:
         about = self._ask("get", name)
@@ -72,13 +70,14 @@ class UntrustedFile(ArrayFile):
 
         return Dataset(shape=shape, dtype=dtype, read_rows=read_rows, **about)
 
+    def names(self) -> list[str]:
+        return list(self._ask("names"))
+
     def attributes(self, group: str = "") -> Mapping[str, Any]:
-        attributes: dict[str, Any] = self._ask("attributes", group)
-        return attributes
+        return dict(self._ask("attributes", group))
 
     def children(self, group: str = "") -> list[str]:
-        names: list[str] = self._ask("children", group)
-        return names
+        return list(self._ask("children", group))
 
     def dims(self, name: str) -> tuple[str, ...]:
         return tuple(self._ask("dims", name))
@@ -90,19 +89,22 @@ class UntrustedFile(ArrayFile):
     def has_group(self, name: str) -> bool:
         return bool(self._ask("has_group", name))
 
+    def read_beside(self, name: str) -> dict[str, Any]:
+        return dict(self._ask("read_beside", name))
+
 
 class _Child:
     """The process that reads a file."""
 
-    def __init__(self, path: Path, family: str, allow_external: bool) -> None:
+    def __init__(self, path: Path, family: str, *options: int) -> None:
         self._path, self._family = path, family
-        self._absolute = str(path.resolve())
+        self._absolute = os.path.abspath(path)
         self._late = False
         # -m puts the current folder first on the path: let that be where trajcli itself is.
         home = Path(__file__).resolve().parents[2]
-        options = [self._absolute, family, str(int(allow_external))]
+        arguments = [self._absolute, family, *(str(int(option)) for option in options)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trajcli.files.untrusted", *options],
+            [sys.executable, "-m", "trajcli.files.untrusted", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -117,28 +119,31 @@ class _Child:
 
     def ask(self, method: str, *arguments: Any, size: int = 0) -> Any:
         """The answer to a request; size: bytes of values that must follow, which are then it."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+        requests, answers = self.process.stdin, self.process.stdout
+        assert requests is not None
+        assert answers is not None
         timer = threading.Timer(SECONDS + size / BYTES_PER_SECOND, self._stop)
         timer.daemon = True
         timer.start()
+        answer, data = None, b""
         try:
-            self.process.stdin.write(json.dumps([method, *arguments]).encode() + b"\n")
-            self.process.stdin.flush()
-            line = self.process.stdout.readline()
-            answer = json.loads(self._named(line)) if line.endswith(b"\n") else None
-            data = self.process.stdout.read(size) if size and answer and "value" in answer else b""
-        except OSError:
-            answer, data = None, b""
+            requests.write(json.dumps([method, *arguments]).encode() + b"\n")
+            requests.flush()
+            line = answers.readline()
+            answer = json.loads(self._as_typed(line)) if line.endswith(b"\n") else None
+            data = answers.read(size) if size and answer and "value" in answer else b""
+        except (OSError, ValueError, RecursionError):
+            answer = None
         finally:
             timer.cancel()
         if answer is not None and "faults" in answer:
             raise InputError(*(Fault(**fault) for fault in answer["faults"]))
         if answer is None or len(data) < size:
+            self.process.kill()
             raise InputError(self._ended())
         return data if method == "read_rows" else answer["value"]
 
-    def _named(self, line: bytes) -> str:
+    def _as_typed(self, line: bytes) -> str:
         """An answer with the file called as the user called it."""
         absolute, path = (json.dumps(str(p))[1:-1] for p in (self._absolute, self._path))
         return line.decode().replace(absolute, path)
@@ -158,9 +163,11 @@ class _Child:
         return Fault("cannot be read", str(self._path), expected, found, hint)
 
 
-def _serve(path: str, family: str, allow_external: str) -> None:
+def _serve(path: str, family: str, allow_external: str, memory: str) -> None:
     """The child: answer requests until the parent goes."""
     import resource
+
+    from trajcli.files.opening import open_family
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -171,9 +178,8 @@ def _serve(path: str, family: str, allow_external: str) -> None:
         data: bytes = b""
         try:
             if file is None:
-                from trajcli.files.opening import open_family
-
-                file = open_family(Path(path), family, allow_external == "1")
+                pool = OpenFiles(int(memory))
+                file = open_family(Path(path), family, allow_external == "1", pool)
             if method == "read_rows":
                 rows = file.require(arguments[0]).read_rows(*arguments[1:])
                 value, data = None, np.ascontiguousarray(rows).tobytes()
@@ -196,14 +202,14 @@ def _plain(value: Any) -> Any:
             value.require_numeric()
         names = ("where", "shape", "storage", "attributes")
         return {"dtype": value.dtype.str, **{name: _plain(getattr(value, name)) for name in names}}
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+        return value if isinstance(value, (str, int, float, list)) else None
     if isinstance(value, Mapping):
-        found = {
-            name: entry.tolist() if isinstance(entry, (np.ndarray, np.generic)) else entry
-            for name, entry in value.items()
-        }
-        return {n: v for n, v in found.items() if isinstance(v, (str, int, float, list))}
+        plain = {name: _plain(entry) for name, entry in value.items()}
+        return {name: entry for name, entry in plain.items() if entry is not None}
     return value
 
 
 if __name__ == "__main__":
-    _serve(*sys.argv[1:4])
+    _serve(*sys.argv[1:5])

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.mapping import shortened
+from trajcli.files.file_bytes import shortened
 from trajcli.kernels import native
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
 from trajcli.files.layouts.layout import (
     Layout,
     Member,
@@ -21,8 +19,6 @@ from trajcli.files.layouts.layout import (
     entry,
     environment,
     from_rate,
-    read_json,
-    read_json_file,
 )
 from trajcli.files.time import Time, positive
 
@@ -83,7 +79,7 @@ class Robosuite(Robomimic):
     marks = ("repository_version",)
 
     def find_step(self) -> Time | None:
-        about = read_json(self.file.attributes("data").get("env_info"))
+        about = json_object(self.file.attributes("data").get("env_info"))
         where = f"{self.file.path}:/data@env_info"
         return super().find_step() or from_rate(about, ("control_freq",), where)
 
@@ -150,7 +146,7 @@ class ManiSkill(Layout):
     def __init__(self, file: ArrayFile) -> None:
         super().__init__(file)
         self._beside = file.path.with_suffix(".json")
-        self._table = read_json_file(self._beside, file)
+        self._table = file.beside(self._beside.name)
         mode = entry(self._table, ("env_info", "env_kwargs", "control_mode"))
         self.commands_positions = mode == "pd_joint_pos"
 
@@ -260,13 +256,12 @@ class LeRobot(Layout):
 
     @cached_property
     def _info(self) -> tuple[str, dict[str, Any]]:
-        """The file for all episodes, in a folder above, and what it says."""
-        for above in ("", "..", "../..", "../../.."):  # a path as long as the user's own
-            folder = os.path.normpath(self.file.path.parent / above)
-            path = Path(folder) / "meta" / "info.json"
-            if path.is_file():
-                return str(path), read_json_file(path, self.file)
-        return "", {}
+        """The file for all episodes, and what it says: of FOLDER/data/CHUNK/FILE in FOLDER/meta,
+        else in meta beside the file; nowhere else, as others may write there."""
+        folders = self.file.path.absolute().parents
+        above = "../../" if len(folders) > 2 and folders[1].name == "data" else ""
+        name = f"{above}meta/info.json"
+        return str(self.file.path_beside(name)), self.file.beside(name)
 
 
 _FAMILIES: tuple[type[Layout], ...] = (

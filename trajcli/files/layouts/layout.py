@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, json_object
 from trajcli.files.time import Time, positive
 
 Names = Sequence[str]
 Pairs = Sequence[tuple[str, str]]
-
-_LARGEST_JSON = 256 << 20
 
 
 class Member(NamedTuple):
@@ -151,29 +147,7 @@ class Layout:
 
 def environment(file: ArrayFile) -> Mapping[str, Any]:
     """What a file like robomimic's says of the environment it was recorded in."""
-    return read_json(file.attributes("data").get("env_args"))
-
-
-def read_json(text: object) -> dict[str, Any]:
-    """A JSON object, as attributes hold it; empty for anything else."""
-    try:
-        value = json.loads(text_of(text)) if isinstance(text, (str, bytes)) else None
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def read_json_file(path: Path, file: ArrayFile) -> dict[str, Any]:
-    """The JSON object in a file that belongs to ``file``; empty where there is none."""
-    try:
-        if not path.is_file() or path.stat().st_size > _LARGEST_JSON:
-            return {}
-        found = read_json(path.read_bytes())
-    except OSError:
-        return {}
-    if str(path) not in file.outside:
-        file.outside.append(str(path))
-    return found
+    return json_object(file.attributes("data").get("env_args"))
 
 
 def entry(table: Any, path: Names) -> Any:

@@ -1,0 +1,131 @@
+"""The bytes of files: only of regular ones, small arrays read, large ones mapped where that is
+safe.
+
+Only local file systems that keep the space they have promised are safe: on others a mapped page
+can vanish, which ends a process by a signal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import os
+import stat
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.errors import Fault, InputError
+
+_SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
+_SMALL_BYTES = 1 << 20
+"""Less is read: mapping it would bring the megabytes around it into memory."""
+
+
+def open_regular(path: Path) -> int:
+    """A descriptor of a regular file. Anything else is refused, never waited for.
+
+    Raises InputError for a pipe, a socket, a device or a folder, and OSError.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    found = "a folder" if os.path.isdir(path) else "a pipe, socket or device"
+    raise InputError(Fault("not a regular file", str(path), "a file on a disk", found))
+
+
+def read_regular(path: Path, largest: int, expected: str) -> bytes:
+    """All of a small file; raises InputError where it is not regular, readable and small."""
+    try:
+        with open(open_regular(path), "rb") as file:
+            data = file.read(largest + 1)  # what /proc holds has no size
+    except OSError as error:
+        raise InputError(unreadable(path, expected, error)) from None
+    if len(data) > largest:
+        limit, found = f"{expected} of at most {largest} bytes", "a larger one"
+        raise InputError(Fault("too large", str(path), limit, found))
+    return data
+
+
+def unreadable(where: object, expected: str, error: Exception) -> Fault:
+    """The fault of a file that a library could not read."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return Fault("cannot be read", str(where), expected, reason)
+
+
+class FileBytes:
+    """The bytes of an open regular file. An array stays valid when it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.descriptor = open_regular(path)
+        self.size = os.fstat(self.descriptor).st_size
+        """How many there were when it was opened."""
+        self._map: mmap.mmap | None = None
+
+    def rows(
+        self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
+    ) -> npt.NDArray[Any]:
+        """Rows start..stop of an array of this shape; all of one without dimensions.
+
+        Mapped ones are read-only. Raises InputError where the file ends before them.
+        """
+        if shape:
+            start, stop, _ = slice(start, stop).indices(shape[0])
+            offset += start * math.prod(shape[1:]) * dtype.itemsize
+            shape = (max(stop - start, 0), *shape[1:])
+        size = math.prod(shape) * dtype.itemsize
+        values: npt.NDArray[Any]
+        if size > _SMALL_BYTES and _is_safe(self._path):
+            with contextlib.suppress(OSError):  # no room in the address space
+                self._map = self._map or mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
+            if self._map is not None and offset + size <= len(self._map):
+                values = np.ndarray(shape, dtype, self._map, offset)
+                return values
+        values = np.empty(shape, dtype)
+        view: Any = memoryview(values.reshape(-1).view(np.uint8)) if size else b""  # type: ignore[arg-type]
+        while len(view):
+            count = os.preadv(self.descriptor, [view], offset)
+            if not count:
+                now = os.fstat(self.descriptor).st_size
+                raise InputError(shortened(str(self._path), offset + len(view), now))
+            view, offset = view[count:], offset + count
+        return values
+
+    def close(self) -> None:
+        """Close the file; arrays that are in use keep what they map."""
+        os.close(self.descriptor)
+        self._map = None
+
+
+def shortened(path: str, before: int, now: int) -> Fault:
+    """The fault of a file that another program cut off; sizes in bytes."""
+    expected = f"{before} bytes, as at the beginning"
+    hint = "another program writes it: run again when it is done"
+    return Fault("became shorter while it was read", path, expected, f"{now} bytes", hint)
+
+
+def _is_safe(path: Path) -> bool:
+    """Whether a file lies on a file system whose mapped pages can be trusted."""
+    return _file_system(os.path.dirname(os.path.realpath(path))) in _SAFE
+
+
+@cache
+def _file_system(folder: str) -> str:
+    """The type of the file system that holds a folder; "" where it cannot be known."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return ""
+    places = [
+        (len(place), kind)
+        for place, kind in ((line[1].replace("\\040", " "), line[2]) for line in lines)
+        if folder == place or folder.startswith(place.rstrip("/") + "/")
+    ]
+    return max(reversed(places), key=lambda entry: entry[0], default=(0, ""))[1]
