@@ -1,8 +1,7 @@
-"""Files that are broken or mean harm: whole ones, and what can be done to them."""
+"""Files that mean harm: those that lead elsewhere, and those that declare too much."""
 
 from __future__ import annotations
 
-import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,89 +13,6 @@ SECRET = 7.25  # what lies in the files that must not be read
 
 Case = tuple[str, bytes]
 """What was done, the bytes of the file."""
-
-
-def whole_files(folder: Path) -> dict[str, bytes]:
-    """Small files of every kind that is read, by name; each runs as it is."""
-    random = np.random.default_rng(1)
-    actions = random.standard_normal((12, 150, 7)).astype("f4")
-    demos = [random.standard_normal((40 + i, 7)) for i in range(11)]
-
-    def plain(file: h5py.File) -> None:
-        file["actions"] = actions
-        file["start/position"] = np.zeros((12, 7), "f4")
-        file["dt"] = 0.02
-        file.attrs["note"] = "plain"
-
-    def packed(file: h5py.File) -> None:
-        options = {"chunks": (1, 50, 7), "compression": "gzip", "shuffle": True}
-        file.create_dataset("actions", data=actions, fletcher32=True, **options)
-        file.attrs["dt"] = 0.02
-
-    def robomimic(file: h5py.File) -> None:
-        data = file.create_group("data")
-        data.attrs["env_args"] = '{"env_name": "Lift", "env_kwargs": {"control_freq": 20}}'
-        for i, values in enumerate(demos):
-            group = data.create_group(f"demo_{i}")
-            group.attrs["num_samples"] = len(values)
-            group.create_dataset("actions", data=values, compression="gzip")
-            group.create_dataset("obs/robot0_joint_pos", data=values, compression="gzip")
-        file["mask/train"] = np.array([b"demo_0", b"demo_3"])
-
-    found = {}
-    for name, fill, version in (
-        ("plain.h5", plain, "earliest"),
-        ("new.h5", plain, "latest"),
-        ("packed.h5", packed, "earliest"),
-        ("robomimic.h5", robomimic, "earliest"),
-        ("robomimic_new.h5", robomimic, "latest"),
-    ):
-        with h5py.File(folder / name, "w", libver=version) as file:
-            fill(file)
-        found[name] = (folder / name).read_bytes()
-    for name, array in (("actions.npy", actions), ("fortran.npy", np.asfortranarray(actions))):
-        buffer = io.BytesIO()
-        np.save(buffer, array)
-        found[name] = buffer.getvalue()
-    return found
-
-
-def cut(whole: bytes, step: int = 4096) -> Iterator[Case]:
-    """The file without its end, at every ``step`` bytes."""
-    for size in range(0, len(whole), step):
-        yield f"cut at {size}", whole[:size]
-
-
-def flipped(whole: bytes, count: int, seed: int) -> Iterator[Case]:
-    """Random bytes changed: one, a few or many, in what describes the data as often as not."""
-    random = np.random.default_rng(seed)
-    described = np.flatnonzero(np.frombuffer(whole, np.uint8) != 0)
-    head = described[described < 4096]
-    for number in range(count):
-        broken = bytearray(whole)
-        how_many = int(random.choice([1, 1, 2, 4, 16, 64]))
-        pool = head if random.random() < 0.6 else np.arange(len(whole))
-        places = random.choice(pool, how_many)
-        for place in places:
-            special = random.choice([0x00, 0xFF, 0x80, int(random.integers(256))])
-            broken[place] = special if random.random() < 0.7 else broken[place] ^ (
-                1 << int(random.integers(8))
-            )  # fmt: skip
-        yield f"flips {number}: {sorted(int(p) for p in places)[:8]}", bytes(broken)
-
-
-def swapped(whole: bytes, count: int, seed: int) -> Iterator[Case]:
-    """Pieces of eight bytes, addresses among them, put in each other's place or made huge."""
-    random = np.random.default_rng(seed)
-    limit = min(len(whole), 8192) // 8
-    for number in range(count):
-        broken = bytearray(whole)
-        a, b = (8 * int(k) for k in random.integers(0, limit, 2))
-        if random.random() < 0.5:
-            broken[a : a + 8], broken[b : b + 8] = whole[b : b + 8], whole[a : a + 8]
-        else:
-            broken[a : a + 8] = struct.pack("<q", int(random.choice([-1, 1 << 40, 1 << 62, 8])))
-        yield f"swap {number}: {a}, {b}", bytes(broken)
 
 
 def huge_numpy_headers() -> Iterator[Case]:

@@ -28,6 +28,8 @@ class Ended:
     text: str
     hung: bool = False
     seconds: float = 0.0
+    resident: int = 0
+    """kB, at most"""
     folder: Path = field(default_factory=Path)
 
 
@@ -140,16 +142,17 @@ class Clock:
 def _ended(running: dict[int, tuple[Any, Path, float]], clock: Clock) -> Iterator[Ended]:
     """The children that have ended by now, or are stopped for taking too long."""
     for child, (job, place, began) in list(running.items()):
-        pid, status = os.waitpid(child, os.WNOHANG)
+        pid, status, usage = os.wait4(child, os.WNOHANG)
         seconds = clock.now() - began
-        hung = not pid and seconds > SECONDS
+        crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        hung = not pid and seconds > SECONDS * crowd
         if hung:
             os.killpg(child, signal.SIGKILL)
-            pid, status = os.waitpid(child, 0)
+            pid, status, usage = os.wait4(child, 0)
         if pid:
             del running[child]
             text = place.with_suffix(".txt").read_text(errors="replace")
             place.with_suffix(".txt").unlink()
             code = os.waitstatus_to_exitcode(status)
-            yield Ended(job, code, text, hung, seconds, place)
+            yield Ended(job, code, text, hung, seconds, usage.ru_maxrss, place)
     time.sleep(0.001)

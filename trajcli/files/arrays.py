@@ -69,6 +69,8 @@ class Dataset:
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Block:
         """Rows start..stop, of these first..last along the second axis."""
+        if isinstance(self.read_rows, OneTrajectory):  # of a packed one not all is unpacked
+            return self.read_rows.rows(first, last)[None][start:stop]
         return self.read_rows(start, stop)[:, first:last]
 
     def select(self, trajectories: Numbers, rows: Numbers) -> Dataset:
@@ -94,6 +96,17 @@ class Dataset:
         raise InputError(
             Fault("not real numbers", self.where, "floats or integers", _type_name(self.dtype))
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OneTrajectory:
+    """What reads [T, D] as [1, T, D]: ``rows`` reads so many of the ``count`` rows."""
+
+    rows: Callable[[int, int], Block]
+    count: int
+
+    def __call__(self, start: int, stop: int) -> Block:
+        return self.rows(0, self.count)[None][start:stop]
 
 
 def text_of(value: object) -> str:

@@ -235,8 +235,9 @@ class Hdf5File(ArrayFile):
         packed = dataset.chunks and item.get_create_plist().get_nfilters()
         _refuse_undersized(dataset, where, size, _EXPANSION_LIMIT if packed else 1)
         if packed:
-            unpacked = math.prod(dataset.chunks) * dtype.itemsize
-            self.pool.refuse_larger(unpacked, where, "smaller chunks: h5repack -l CHUNK=...")
+            chunk = math.prod(dataset.chunks) * dtype.itemsize
+            at_once = max(chunk, size) if len(shape) == 1 else chunk  # those are read as a whole
+            self.pool.refuse_larger(at_once, where, "smaller chunks: h5repack -l CHUNK=...")
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))

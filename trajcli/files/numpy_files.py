@@ -200,8 +200,8 @@ class NpzFile(_NamedArrays):
     def array(self, name: str) -> Dataset:
         where, plain = f"{self.path}:{name}", _is_stored(self.parts()[name])
         header = self.safely(name, lambda: self._header(name), _ARRAY)
-        if header.fortran and not plain:
-            self.pool.refuse_larger(header.nbytes, where, "C order: numpy.ascontiguousarray")
+        if not plain and (header.fortran or len(header.shape) < 2):  # those are read as a whole
+            self.pool.refuse_larger(header.nbytes, where, "an archive in C order: numpy.savez")
 
         def read_rows(start: int, stop: int) -> Any:
             return self.safely(name, lambda: self._rows(name, header, start, stop), _ARRAY)

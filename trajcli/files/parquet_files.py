@@ -59,6 +59,8 @@ class ParquetFile(ArrayFile):
         rows = int(self._edges[-1])
         first = self._group(name, 0, where) if rows else np.zeros(0)
         inner, dtype = first.shape[1:], first.dtype
+        if not inner:  # those are read as a whole
+            self.pool.refuse_larger(rows * dtype.itemsize, where, "fewer rows in a file")
 
         def read_rows(start: int, stop: int) -> Any:
             parts = [np.zeros((0, *inner), dtype)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, OneTrajectory, text_of
 from trajcli.files.layouts import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import (
@@ -267,11 +267,7 @@ def as_batch(stored: Dataset, dofs: slice | None = None) -> Dataset:
         expected = "[B, T, D], or [T, D] for one trajectory"
         found = describe(stored.shape)
         raise InputError(Fault("wrong number of dimensions", stored.where, expected, found))
-    rows, count = stored.read_rows, stored.shape[0]
-
-    def read_rows(begin: int, end: int) -> Any:
-        return rows(0, count)[None][begin:end]
-
+    read_rows = OneTrajectory(stored.read_rows, stored.shape[0])
     return replace(stored, shape=(1, *stored.shape), read_rows=read_rows)
 
 

@@ -1,0 +1,164 @@
+"""What is opened: regular files of sane size, which unpack to no more than there is memory for."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hostile.mutants import warm
+from hostile.runner import Ended, run_all
+
+PLACES = {
+    "odd.h5": ("integrate odd.h5 --start zero --dt 1 -o out.h5", "inspect odd.h5", "check odd.h5",
+               "plot odd.h5 -o fig.svg", "diff odd.h5 in.h5", "export odd.h5 -o out.csv",
+               "resample odd.h5 --to 9 -o out.h5", "inspect odd.h5 --untrusted"),
+    "states.npy": ("integrate in.h5 --start states.npy --dt 1 -o out.h5",
+                   "integrate in.h5 --start zero --times states.npy -o out.h5",
+                   "integrate in.h5 --start zero --dt ./states.npy -o out.h5"),
+    "limits.toml": ("check in.h5 --limits limits.toml", "plot in.h5 --limits limits.toml -o f.svg"),
+    "in.json": ("integrate in.h5 --start zero -o out.h5", "inspect in.h5",
+                "integrate in.h5 --start zero --untrusted -o out.h5"),
+    "folder/trajcli.json": ("inspect folder", "check folder"),
+    "out.h5.parts/00000-of-00002.h5": ("merge out.h5",),
+}  # fmt: skip
+LINES = [(place, line) for place, lines in PLACES.items() for line in lines]
+
+
+def make(place: str, what: str) -> None:
+    """A ManiSkill file, and at a place beside it something that is no regular file."""
+    with h5py.File("in.h5", "w") as file:
+        file["traj_0/actions"] = np.zeros((4, 3))
+        file["traj_0/obs/agent/qpos"] = np.zeros((5, 3))
+    Path(place).parent.mkdir(exist_ok=True)
+    if what == "pipe":
+        os.mkfifo(place)
+    else:
+        os.symlink(what, place)
+
+
+def endings(jobs: list[Any], work: Callable[[Any], int], folder: Path) -> list[Ended]:
+    warm()
+    return list(run_all(jobs, work, folder))
+
+
+def open_odd_place(job: tuple[str, str, str]) -> int:
+    from trajcli.cli import main
+
+    place, line, what = job
+    make(place, what)
+    return main(line.split())
+
+
+@pytest.mark.parametrize("what", ["pipe", "/dev/zero", "/dev/tty", "/proc/self/mem"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path, what):
+    ended = endings([(*line, what) for line in LINES], open_odd_place, tmp_path)
+    wrong = [
+        (end.job, end.code, end.text) for end in ended if end.code != 2 or "error" not in end.text
+    ]
+    assert not wrong
+    assert len(ended) == len(LINES)
+
+
+def packed_archive(path: str, shape: tuple[int, ...]) -> None:
+    np.savez_compressed(path, actions=np.zeros(shape, "f4"), dt=0.01)
+
+
+def one_chunk(path: str, shape: tuple[int, ...]) -> None:
+    packer, zeros = zlib.compressobj(1), bytes(1 << 20)
+    size = 4 * int(np.prod(shape))
+    packed = b"".join([*(packer.compress(zeros) for _ in range(size >> 20)), packer.flush()])
+    with h5py.File(path, "w") as file:
+        stored = file.create_dataset("actions", shape, "f4", chunks=shape, compression="gzip")
+        stored.id.write_direct_chunk((0,) * len(shape), packed)
+        file["dt"] = 0.01
+
+
+def many_chunks(path: str, shape: tuple[int, ...]) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("actions", data=np.zeros(shape, "f4"), chunks=(1 << 18, *shape[1:]),
+                            compression="gzip", compression_opts=1)  # fmt: skip
+        file["dt"] = 0.01
+
+
+BOMBS = {
+    "batch.npz": (packed_archive, (1 << 9, 1 << 16, 4), (0,)),
+    "long.npz": (packed_archive, (1 << 25, 4), (0,)),
+    "chunk.h5": (one_chunk, (1 << 9, 1 << 16, 4), (2,)),
+    "long_chunk.h5": (one_chunk, (1 << 25, 4), (2,)),
+    "chunks.h5": (many_chunks, (1 << 25, 4), (0,)),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_looking_at_a_file_of_megabytes_that_unpacks_to_hundreds_takes_little_memory(
+    tmp_path, name
+):
+    make_bomb, shape, codes = BOMBS[name]
+    path = tmp_path / name
+    make_bomb(str(path), shape)
+    assert path.stat().st_size < 8 << 20
+
+    def look(option: str) -> int:
+        from trajcli.cli import main
+
+        return main(["inspect", str(path), *option.split()])
+
+    for end in endings(["", "--untrusted", "--json"], look, tmp_path):
+        assert end.code in (0, 2), end.text
+        assert end.resident < 450 << 10, (end.job, end.resident)
+        assert end.code in codes or "unreadable" in end.text or "too large" in end.text, end.text
+
+
+def test_rows_of_a_chunk_larger_than_the_memory_are_refused_with_what_to_do(tmp_path):
+    one_chunk(str(tmp_path / "in.h5"), (300, 1 << 17, 1))
+
+    def integrate(memory: str) -> int:
+        from trajcli.cli import main
+
+        line = f"integrate {tmp_path}/in.h5 --start zero -o out.h5 --memory {memory} --dry-run"
+        return main(line.split())
+
+    small, large = endings(["100MB", "200MB"], integrate, tmp_path)
+    assert (small.code, large.code) == (2, 0), small.text + large.text
+    assert "too large to be unpacked" in small.text
+    assert "a larger --memory" in small.text
+
+
+def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, monkeypatch):
+    pytest.importorskip("pyarrow")
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    from trajcli.errors import InputError
+    from trajcli.files.reader import Files, read_sources
+
+    columns = {"action": [[0.0, 1.0]] * 4, "episode_index": [0] * 4}
+
+    def step(folder: str, info: str) -> float | None:
+        for place, text in ((folder, None), (info, json.dumps({"fps": 20}))):
+            (tmp_path / place).mkdir(parents=True)
+            if text:
+                (tmp_path / place / "info.json").write_text(text)
+        source = tmp_path / folder / "in.parquet"
+        parquet.write_table(arrow.table(columns), source)
+        with Files() as files:
+            (one,) = read_sources(files, [str(source)])
+            return None if one.time is None else one.time.uniform
+
+    assert step("a/data/chunk-000", "a/meta") == 0.05
+    assert step("b", "b/meta") == 0.05
+    assert step("c/data/chunk-000/deeper", "c/meta") is None
+    assert step("d/run/today", "d/meta") is None
+    assert step("e/run", "e/meta") is None
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["traj_0/actions"] = np.zeros((4, 3))
+    (tmp_path / "in.json").write_bytes(b" " * (17 << 20))
+    with Files() as files, pytest.raises(InputError, match="too large"):
+        _ = read_sources(files, [str(tmp_path / "in.h5")])
