@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.file_bytes import unreadable
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.files.file_bytes import read_regular, unreadable
 from trajcli.files.schema import QUANTITIES
 
 _LARGEST_BYTES = 4 << 20
@@ -21,6 +21,9 @@ _ROUNDING = {4: 1e-6, 8: 1e-9}
 
 Table = tuple[Sequence[float], Sequence[float]]
 """Lower and upper limits, one per joint."""
+Parsed = tuple[Sequence[str] | None, dict[str, Table], list[Fault]]
+"""Joint names, tables by quantity, and what is wrong with the file."""
+_MOVING = ("revolute", "prismatic", "continuous")
 
 
 @dataclass(frozen=True)
@@ -87,49 +90,42 @@ class Limits:
 
 def read_limits(path: Path) -> Limits:
     """Limits from a .toml or .urdf file; raises InputError for what is neither or not right."""
-    try:
-        if not path.is_file() and path.exists():
-            raise InputError(Fault("not a regular file", str(path), "a file of limits"))
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
-    except OSError as error:
-        raise InputError(unreadable(path, "a file of limits", error)) from None
-    if len(data) > _LARGEST_BYTES:
-        expected = f"at most {_LARGEST_BYTES} bytes"
-        raise InputError(Fault("too large for limits", str(path), expected))
-    return _from_urdf(path, data) if data.lstrip()[:1] == b"<" else _from_toml(path, data)
+    data = read_regular(path, _LARGEST_BYTES, "a file of limits")
+    parse = _from_urdf if data.lstrip()[:1] == b"<" else _from_toml
+    joints, tables, faults = parse(path, data)
+    count = len(joints) if joints is not None else None
+    for name, (lower, upper) in tables.items():
+        where, count = f"{path}: [{name}]", len(upper) if count is None else count
+        if len(upper) != count:
+            expected = f"{count}, one per joint"
+            faults.append(Fault("wrong number of limits", where, expected, str(len(upper))))
+        for i, (low, high) in enumerate(zip(lower, upper, strict=True)):
+            if not low <= high:
+                what, sides = "limits that nothing can keep", f"{low} and {high}"
+                faults.append(Fault(what, f"{where}, joint {i}", "lower <= upper", sides))
+    raise_if_any(faults)
+    return Limits(path, joints, tables)
 
 
-def _from_toml(path: Path, data: bytes) -> Limits:
-    table = _parse_toml(path, data)
-    names = table.get("joint_names")
-    faults = []
+def _from_toml(path: Path, data: bytes) -> Parsed:
+    document = _parse_toml(path, data)
+    names, faults, tables = document.get("joint_names"), [], {}
     if names is not None and not _all(names, str):
-        faults.append(Fault("not names", f"{path}: joint_names", "a list of strings", repr(names)))
+        faults = [Fault("not names", f"{path}: joint_names", "a list of strings", repr(names))]
         names = None
-    tables: dict[str, Table] = {}
-    for name in (name for name in QUANTITIES if name in table):
-        where = f"{path}: [{name}]"
-        sides = _sides(table[name])
-        if sides is None:
-            expected = "upper (and lower, if it is not its negative): one number per joint"
-            faults.append(Fault("not limits", where, expected, repr(table[name])[:200]))
+    for name in (name for name in QUANTITIES if name in document):
+        sides = _sides(document[name])
+        if sides is not None:
+            tables[name] = sides
             continue
-        count = len(names) if names is not None else len(next(iter(tables.values()), sides)[1])
-        if len(sides[1]) != count:
-            found = str(len(sides[1]))
-            faults.append(Fault("wrong number of limits", where, f"{count}, one per joint", found))
-        for i, (lower, upper) in enumerate(zip(*sides, strict=True)):
-            if not lower <= upper:
-                what, found = "limits that nothing can keep", f"{lower} and {upper}"
-                faults.append(Fault(what, f"{where}, joint {i}", "lower <= upper", found))
-        tables[name] = sides
+        expected = "upper (and lower, if it is not its negative): one number per joint"
+        table = repr(document[name])[:200]
+        faults.append(Fault("not limits", f"{path}: [{name}]", expected, table))
     if not tables and not faults:
         expected = f"tables {', '.join(f'[{name}]' for name in QUANTITIES)}"
-        faults.append(Fault("no limits in it", str(path), expected, ", ".join(table) or "nothing"))
-    if faults:
-        raise InputError(*faults)
-    return Limits(path, names, tables)
+        present = ", ".join(document) or "nothing"
+        faults = [Fault("no limits in it", str(path), expected, present)]
+    return names, tables, faults
 
 
 def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
@@ -150,19 +146,20 @@ def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
 
 def _sides(table: Any) -> Table | None:
     """Lower and upper of a table; one alone is symmetric. None for what is no such table."""
-    if not isinstance(table, dict) or not {"lower", "upper"} & set(table):
-        return None
-    stated = {side: table[side] for side in ("lower", "upper") if side in table}
-    if not all(values and _all(values, int, float) for values in stated.values()):
+    stated = table if isinstance(table, dict) else {}
+    numbers = {side: stated[side] for side in ("lower", "upper") if side in stated}
+    if not numbers or not all(values and _all(values, int, float) for values in numbers.values()):
         return None
     try:
-        numbers = {side: [float(value) for value in values] for side, values in stated.items()}
+        sides = {side: np.array(values, np.float64) for side, values in numbers.items()}
     except OverflowError:  # an integer of hundreds of digits
         return None
-    upper = numbers["upper"] if "upper" in numbers else [-value for value in numbers["lower"]]
-    lower = numbers["lower"] if "lower" in numbers else [-value for value in numbers["upper"]]
-    fits = len(lower) == len(upper) and not any(map(math.isnan, lower + upper))
-    return (lower, upper) if fits else None
+    lower, upper = sides.get("lower"), sides.get("upper")
+    lower = -upper if lower is None and upper is not None else lower
+    upper = -lower if upper is None and lower is not None else upper
+    if lower is None or upper is None or len(lower) != len(upper):
+        return None
+    return None if np.isnan([lower, upper]).any() else (lower.tolist(), upper.tolist())
 
 
 def _all(values: Any, *kinds: type) -> bool:
@@ -172,44 +169,40 @@ def _all(values: Any, *kinds: type) -> bool:
     )
 
 
-def _from_urdf(path: Path, data: bytes) -> Limits:
+def _from_urdf(path: Path, data: bytes) -> Parsed:
     from xml.etree import ElementTree
 
-    joints: dict[str, tuple[float, float, float]] = {}
-    faults: list[Fault] = []
     try:
         if b"<!" in data.replace(b"<!--", b""):
             raise ValueError("a document type: entities are not read")
-        moving = [
-            joint
-            for joint in ElementTree.fromstring(data).iter("joint")
-            if joint.get("type") in ("revolute", "prismatic", "continuous")
-        ]
+        joints = [j for j in ElementTree.fromstring(data).iter("joint") if j.get("type") in _MOVING]
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise InputError(unreadable(path, "a URDF", error)) from None
-    for joint in moving:
-        name, limit = joint.get("name", ""), joint.find("limit")
+    limits: dict[str, tuple[float, float, float]] = {}
+    faults: list[Fault] = []
+    for joint in joints:
+        name, element = joint.get("name", ""), joint.find("limit")
+        limit = {} if element is None else element.attrib
         try:
-            joints[name] = _urdf_limit(joint.get("type"), {} if limit is None else limit.attrib)
+            lower, upper, speed = (
+                float(limit.get(*entry))
+                for entry in (("lower", 0), ("upper", 0), ("velocity", "inf"))
+            )
+            if joint.get("type") == "continuous" or not limit:
+                lower, upper = -math.inf, math.inf
+            if not (lower <= upper and speed >= 0):
+                raise ValueError("limits that nothing can keep")
+            limits[name] = lower, upper, speed
         except ValueError:
             where = f"{path}: joint {name}, <limit>"
-            found = str(limit.attrib if limit is not None else "")
-            faults.append(Fault("not numbers", where, "lower, upper, velocity", found))
-    if not moving:
+            faults.append(Fault("not numbers", where, "lower, upper, velocity", str(limit)))
+    if not joints:
         faults.append(Fault("no limits in it", str(path), "<joint> with <limit>", "none"))
     if faults:
-        raise InputError(*faults)
-    lower, upper, speed = zip(*joints.values(), strict=True)
-    tables = {"position": (lower, upper), "velocity": ([-v for v in speed], speed)}
-    return Limits(path, list(joints), tables)
-
-
-def _urdf_limit(kind: str | None, limit: Mapping[str, str]) -> tuple[float, float, float]:
-    """Lower, upper, speed; a continuous joint has no ends, an absent one is 0 in a URDF."""
-    speed = float(limit.get("velocity", "inf"))
-    if kind == "continuous" or not limit:
-        return -math.inf, math.inf, speed
-    lower, upper = float(limit.get("lower", "0")), float(limit.get("upper", "0"))
-    if not (lower <= upper and speed >= 0):
-        raise ValueError("limits that nothing can keep")
-    return lower, upper, speed
+        return None, {}, faults
+    lowers, uppers, speeds = zip(*limits.values(), strict=True)
+    tables: dict[str, Table] = {
+        "position": (lowers, uppers),
+        "velocity": ([-v for v in speeds], speeds),
+    }
+    return list(limits), tables, faults

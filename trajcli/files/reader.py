@@ -6,7 +6,7 @@ called, how long, at which times, and what lies beside them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trajcli.checks import describe
@@ -61,13 +61,10 @@ class Files:
         """The numbers that FILE[:DATASET] names; without DATASET, the only ones of the file."""
         source = parse_source(text)
         file = self.open(source.path)
-        name = source.dataset
-        if name is None:
-            names = file.names()
-            if len(names) != 1:
-                raise InputError(file.missing(""))
-            name = names[0]
-        return pick_dofs(file.require(name).require_numeric(), source.dofs)
+        names = file.names() if source.dataset is None else [source.dataset]
+        if len(names) != 1:
+            raise InputError(file.missing(""))
+        return pick_dofs(file.require(names[0]).require_numeric(), source.dofs)
 
     def paths(self) -> list[str]:
         """Every file that was read, also those that a file led to."""
@@ -105,19 +102,18 @@ def read_sources(
     """
     if not sources:
         raise UsageError(Fault("no SOURCE", "SOURCE", "one or more of FILE[:DATASET]", "none"))
-    found: list[TrajectorySet] = []
-    for text in sources:
-        for source in expand_files(parse_source(text)):
-            file = files.open(source.path)
-            family = files.layout(file, layout)
-            if family is not None:
-                found += _laid_out(file, family, source, filter_key)
-                continue
-            if filter_key is not None:
-                what, where = "a filter key needs a layout", f"{file.path}: robomimic"
-                raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
-            found += _plain(file, source)
-    return found
+    sets: list[TrajectorySet] = []
+    for source in (part for text in sources for part in expand_files(parse_source(text))):
+        file = files.open(source.path)
+        family = files.layout(file, layout)
+        if family is not None:
+            sets += _laid_out(file, family, source, filter_key)
+        elif filter_key is not None:
+            what, where = "a filter key needs a layout", f"{file.path}: robomimic"
+            raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
+        else:
+            sets += _plain(file, source)
+    return sets
 
 
 def require_inputs(sets: Sequence[TrajectorySet]) -> list[TrajectorySet]:
@@ -138,10 +134,10 @@ def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:
             TrajectorySet(file, path, {_called(path): file.require(path)}, dofs=dofs, named=True)
             for path in _paths(file, name)
         ]
-    found = list(_recognised(file, f"{name.strip('/')}/" if name else "", dofs))
-    if not found:
+    sets = list(_recognised(file, f"{name.strip('/')}/" if name else "", dofs))
+    if not sets:
         raise InputError(_no_trajectories(file))
-    return found
+    return sets
 
 
 def _paths(file: ArrayFile, name: str) -> list[str]:
@@ -164,9 +160,8 @@ def _recognised(file: ArrayFile, prefix: str, dofs: slice | None) -> Iterator[Tr
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
     for path in dict.fromkeys((*direct, *file.names())):
         group, _, last = path.rpartition("/")
-        if not path.startswith(prefix) or group.rpartition("/")[2] in _STATES:
-            continue
-        if last in QUANTITIES or last in _ACTIONS:
+        known = last in QUANTITIES or last in _ACTIONS
+        if known and path.startswith(prefix) and group.rpartition("/")[2] not in _STATES:
             groups.setdefault(group, {})[last] = path
     for paths in groups.values():
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
@@ -187,53 +182,41 @@ def _laid_out(
     if not members:
         what = f"no trajectories of layout {layout.name}"
         raise InputError(Fault(what, str(file.path), hint="--layout plain reads named arrays"))
-    name = (source.dataset or "").strip("/")
+    name, dofs = (source.dataset or "").strip("/"), source.dofs
     below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
-    named = not below
-    arrays: Iterable[tuple[Member, str, Dataset]]
-    if not named:
-        arrays = ((member, *layout.actions_of(member)) for member in below)
-    else:
-        arrays = _named_arrays(file, layout, members, name)
+    if below:
+        actions = ((member, *layout.actions_of(member)) for member in below)
+        return [
+            TrajectorySet(file, path, {"actions": stored}, layout, member, dofs)
+            for member, path, stored in actions
+        ]
     return [
-        TrajectorySet(
-            file,
-            path,
-            {_called(path) if named else "actions": stored},
-            layout,
-            member,
-            source.dofs,
-            named,
-        )
-        for member, path, stored in arrays
+        TrajectorySet(file, path, {_called(path): stored}, layout, member, dofs, named=True)
+        for member, path, stored in _named_arrays(file, layout, members, name)
     ]
 
 
 def _named_arrays(
-    file: ArrayFile, layout: Layout, members: Sequence[Member], dataset: str
+    file: ArrayFile, layout: Layout, members: Sequence[Member], name: str
 ) -> Iterator[tuple[Member, str, Dataset]]:
     """The arrays that FILE:DATASET names, with their trajectories and paths."""
-    name = dataset.strip("/")
     groups = {member.group: member for member in members if member.group}
     inside = groups and name.split("/")[0] not in {group.split("/")[0] for group in groups}
     if inside and "*" not in name:
         for member in members:
             yield member, member.path(name), file.require(member.path(name))
         return
-    paths = [path for path in file.match(dataset) if not groups or _owner(path, groups)]
+    owners = {path: _owner(path, groups) for path in file.match(name)}
+    paths = [path for path, owner in owners.items() if not groups or owner]
     if not paths:
-        raise InputError(file.missing(dataset))
+        raise InputError(file.missing(name))
     for path in paths:
-        stored, owner = file.require(path), _owner(path, groups)
-        if owner is not None:
-            yield owner, path, stored
-            continue
-        rows = max(member.end or 0 for member in members)  # flat arrays: each has its rows
-        if rows and stored.shape[:1] < (rows,):
-            expected = f"at least {rows} rows, those of the trajectories"
+        stored, owner = file.require(path), owners[path]
+        if owner is None and layout.rows and stored.shape[:1] < (layout.rows,):
+            expected = f"at least {layout.rows} rows, those of the trajectories"
             raise InputError(Fault("too few rows", stored.where, expected, describe(stored.shape)))
-        for member in members:
-            yield member, path, member.rows_of(stored)
+        for member in [owner] if owner else members:  # flat arrays: each has its rows
+            yield member, path, stored if owner else member.rows_of(stored)
 
 
 def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:

@@ -36,11 +36,9 @@ _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 def from_steps(stored: Dataset) -> Time:
     """The time that a dataset of steps gives; raises InputError for another unit than seconds."""
     values = _loaded(stored)
-    if isinstance(values, Dataset):
-        return Time(stored.where, stored.where, dt=values, shape=stored.shape)
-    if values.size and (values == values.flat[0]).all():
-        return Time(stored.where, stored.where, dt=float(values.flat[0]), shape=stored.shape)
-    return Time(stored.where, stored.where, dt=values, shape=stored.shape)
+    equal = not isinstance(values, Dataset) and values.size and (values == values.flat[0]).all()
+    dt = float(values.flat[0]) if equal else values  # type: ignore[union-attr]
+    return Time(stored.where, stored.where, dt=dt, shape=stored.shape)
 
 
 def from_stamps(
@@ -54,9 +52,8 @@ def from_stamps(
     values = _loaded(stored)
     source = f"time stamps {stored.where}"
     step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal)
-    if step is not None:
-        return Time(source, stored.where, dt=step, shape=stored.shape, stamped=True)
-    return Time(source, stored.where, stamps=values, shape=stored.shape, stamped=True)
+    stamps = values if step is None else None
+    return Time(source, stored.where, step, stamps, shape=stored.shape, stamped=True)
 
 
 def _loaded(stored: Dataset) -> Values:

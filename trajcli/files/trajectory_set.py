@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, OneTrajectory, text_of
 from trajcli.files.layouts import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
@@ -23,6 +25,8 @@ from trajcli.files.stored_time import (
 )
 from trajcli.files.time import Lengths, Time, positive
 
+_TIME_NAMES = {"steps": ("dt",), "stamps": STAMPS}
+
 
 class TrajectorySet:
     """Trajectories that lie in one group of a file, as arrays of one shape [B, T, D].
@@ -31,11 +35,8 @@ class TrajectorySet:
     SOURCE names a dataset, as the last part of that name. ``single``: they lie there as [T, D],
     and are seen as [1, T, D]. ``dofs``: the slice of the file's dofs that SOURCE picked.
     ``commands``: they are what a robot was told to do, not what it did. ``named``: SOURCE names
-    the array.
+    the array. ``array_name``: of the first array within its trajectory, "obs/joint_pos".
     """
-
-    __slots__ = ("_groups", "_lengths", "_path", "_time", "arrays", "commands", "dofs", "file",
-                 "group", "layout", "member", "name", "named", "single")  # fmt: skip
 
     def __init__(
         self,
@@ -48,32 +49,23 @@ class TrajectorySet:
         named: bool = False,
     ) -> None:
         """path: of the first dataset, within the file."""
-        self.named = named
         group = path.rpartition("/")[0]
         self.file, self.layout, self.member, self.dofs = file, layout, member, dofs
-        self.group = group if member is None else member.group
-        self._path = path
+        self.named, self.group = named, group if member is None else member.group
+        self.array_name = path[len(self.group) :].strip("/")
         self._groups = _upward(group)
         self.single = next(iter(datasets.values())).ndim == 2
         self.arrays: Mapping[str, Dataset] = {
             name: as_batch(stored, dofs) for name, stored in datasets.items()
         }
-        inside = path[len(self.group) :].strip("/") if member is not None else ""
-        self.commands = layout is not None and inside.split("/")[0] in layout.actions
+        self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
         self.name = self.group or file.path.stem if member is None else member.name
-        self._time: Time | None = None
-        self._lengths: Lengths | bool | None = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """[B, T, D] of the arrays."""
         batch, rows, dofs = next(iter(self.arrays.values())).shape
         return batch, rows, dofs
-
-    @property
-    def array_name(self) -> str:
-        """What the first array is called within its trajectory: "obs/joint_pos"."""
-        return self._path[len(self.group) :].strip("/")
 
     @property
     def of_actions(self) -> bool:
@@ -92,61 +84,45 @@ class TrajectorySet:
             return next(iter(self.arrays.values()))
         raise InputError(without_actions([self]))
 
-    @property
+    @cached_property
     def lengths(self) -> Lengths | None:
         """Of arrays padded to T rows, how many each trajectory has [B]; None where all have T.
 
         Raises InputError for a dataset ``lengths`` that cannot be such.
         """
-        if isinstance(self._lengths, bool):
-            self._lengths = self._read_lengths()
-        return self._lengths
-
-    def _read_lengths(self) -> Lengths | None:
-        if self.layout is not None or self.single:
-            return None
-        stored = self.file.get(f"{self._groups[0]}lengths")
+        padded = self.layout is None and not self.single
+        stored = self.file.get(f"{self._groups[0]}lengths") if padded else None
         if stored is None:
             return None
         batch, rows, _ = self.shape
         if stored.shape != (batch,) or stored.dtype.kind not in "iu":
-            found = f"{stored.dtype} {describe(stored.shape)}"
-            raise InputError(Fault("not lengths", stored.where, f"integers [{batch}]", found))
+            present = f"{stored.dtype} {describe(stored.shape)}"
+            raise InputError(Fault("not lengths", stored.where, f"integers [{batch}]", present))
         values = np.asarray(stored.read()).astype(np.int64)
         bad = np.flatnonzero((values < 1) | (values > rows))
         if len(bad):
-            where = f"{stored.where}, trajectory {int(bad[0])}"
-            found = str(int(values[bad[0]]))
-            raise InputError(Fault("no such length", where, f"1 to {rows}", found))
+            where, length = f"{stored.where}, trajectory {bad[0]}", str(values[bad[0]])
+            raise InputError(Fault("no such length", where, f"1 to {rows}", length))
         return None if (values == rows).all() else values
 
-    @property
+    @cached_property
     def time(self) -> Time | None:
         """What the file says of the times of the rows; None where it says nothing.
 
         Raises InputError where it contradicts itself.
         """
-        if self._time is None:
-            self._time = self._find_time() or Time("", "")
-        return self._time if self._time.source else None
-
-    def _find_time(self) -> Time | None:
-        stated = self.attribute("dt")
-        nominal = (stated[0], positive(stated[1])) if stated is not None else ("", None)
-        found = self._stored_time(*nominal)
-        if found is not None:
-            return found
-        if self.layout is not None and self.layout.step is not None:
-            return self._fitted(self.layout.step)
-        if nominal[1] is not None:
-            return self._fitted(Time.of(nominal[0], nominal[1]))
-        for name in RATES:
-            stated = self.attribute(name)
-            rate = positive(stated[1]) if stated is not None else None
-            if stated is not None and rate is not None:
-                source = f"{stated[0]}, {rate:g} Hz"
-                return self._fitted(Time.of(source, 1.0 / rate, stated[0]))
-        return None
+        where, stated = self.attribute("dt") or ("", None)
+        dt = positive(stated)
+        time = self._stored_time(where, dt) or (self.layout.step if self.layout else None)
+        if time is None and dt is not None:
+            time = Time.of(where, dt)
+        for name in RATES if time is None else ():
+            where, stated = self.attribute(name) or ("", None)
+            rate = positive(stated)
+            if rate is not None:
+                time = Time.of(f"{where}, {rate:g} Hz", 1.0 / rate, where)
+                break
+        return None if time is None else self._fitted(time)
 
     def _stored_time(self, attribute: str, nominal: float | None) -> Time | None:
         """Steps or stamps beside the arrays, else in the groups above.
@@ -154,27 +130,28 @@ class TrajectorySet:
         Those above may be of other trajectories, and are passed over where they do not fit. How
         many steps actions need is for their mode to say. attribute, nominal: the attribute dt.
         """
-        misfit: Time | None = None
+        misfits: list[Time] = []
         for group in self._groups:
-            candidates: list[Time | None] = []
-            for names in (("dt",), STAMPS):
-                stored = next(self._near(names, [group]), None)
-                if stored is None:
-                    candidates.append(None)
-                    continue
-                steps = names[0] == "dt"
-                time = from_steps(stored) if steps else from_stamps(stored, self.lengths, nominal)
-                time = self._fitted(time)
-                candidates.append(time if time.fits or time.actions else None)
-                misfit = misfit or (time if candidates[-1] is None else None)
+            stored = {name: self._near([group], *names) for name, names in _TIME_NAMES.items()}
+            times = {
+                name: self._fitted(
+                    from_steps(values)
+                    if name == "steps"
+                    else from_stamps(values, self.lengths, nominal)
+                )
+                for name, values in stored.items()
+                if values is not None
+            }
+            fitting = {name: time for name, time in times.items() if time.fits or time.actions}
+            misfits += [time for name, time in times.items() if name not in fitting]
+            time = reconciled(fitting.get("steps"), fitting.get("stamps"))
+            if time is None:
+                continue
             beside = attribute == f"{self.file.path}:/{group.rstrip('/')}@dt"
-            found = reconciled(candidates[0], candidates[1])
-            if found is not None and found is candidates[1] and nominal is not None and beside:
-                require_nominal(found, attribute, nominal)
-            if found is not None:
-                return found
-        if misfit is not None:
-            raise InputError(*misfit.shape_faults())
+            if time is fitting.get("stamps") and nominal is not None and beside:
+                require_nominal(time, attribute, nominal)
+            return time
+        raise_if_any(fault for time in misfits[:1] for fault in time.shape_faults())
         return None
 
     def _fitted(self, time: Time) -> Time:
@@ -183,21 +160,17 @@ class TrajectorySet:
 
     def companion(self, *names: str) -> Dataset | None:
         """The first of these datasets there is, beside the arrays, else in the groups above."""
-        return next(self._near(names, self._groups), None)
+        return self._near(self._groups, *names)
 
-    def _near(self, names: Sequence[str], groups: Sequence[str]) -> Iterator[Dataset]:
-        for group in groups:
-            for name in names:
-                stored = self.file.get(group + name)
-                if stored is not None:
-                    yield self._own_rows(stored.require_numeric())
-
-    def _own_rows(self, stored: Dataset) -> Dataset:
-        """The rows of this trajectory, where arrays hold those of many one after the other."""
-        if self.member is None or self.member.end is None or self.layout is None:
-            return stored
-        rows = self.layout.rows
-        return self.member.rows_of(stored) if stored.shape[:1] == (rows,) else stored
+    def _near(self, groups: Sequence[str], *names: str) -> Dataset | None:
+        stored = (self.file.get(group + name) for group in groups for name in names)
+        dataset = next((one for one in stored if one is not None), None)
+        if dataset is None:
+            return None
+        dataset.require_numeric()
+        # where arrays hold the rows of many trajectories one after the other
+        flat = self.layout is not None and dataset.shape[:1] == (self.layout.rows,)
+        return self.member.rows_of(dataset) if flat and self.member is not None else dataset
 
     def attribute(self, *names: str) -> tuple[str, Any] | None:
         """The first of these attributes and where it is: of the first array, else of a group."""
@@ -208,8 +181,7 @@ class TrajectorySet:
             for group in self._groups:
                 attributes = self.file.attributes(group)
                 if name in attributes:
-                    where = f"{self.file.path}:/{group.rstrip('/')}"
-                    return f"{where}@{name}", attributes[name]
+                    return f"{self.file.path}:/{group.rstrip('/')}@{name}", attributes[name]
         return None
 
     @property
@@ -225,34 +197,31 @@ class TrajectorySet:
         return names if names is not None and len(names) == dofs else None
 
     def _stored_names(self) -> list[str] | None:
-        for group in self._groups:
-            for name in ("joint_names", "dof"):
-                try:
-                    stored = self.file.get(group + name)
-                except InputError:  # names are a courtesy: no reason to refuse the data
-                    continue
+        for path in (group + name for group in self._groups for name in ("joint_names", "dof")):
+            with contextlib.suppress(InputError):  # names are a courtesy
+                stored = self.file.get(path)
                 if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:
                     return [text_of(value) for value in stored.read()]
         return None
 
     def unit(self, name: str) -> str | None:
         """The unit of an array: the one it states, else the one its position implies."""
-        stated = self.arrays[name].attributes.get("units")
-        if isinstance(stated, (str, bytes)):
-            return text_of(stated)
-        position = self.arrays.get("position")
-        base = position.attributes.get("units") if position is not None else None
-        if isinstance(base, (str, bytes)) and name in QUANTITIES:
-            return unit_of(name, text_of(base))
+        for array in (name, "position"):
+            stated = self.arrays[array].attributes.get("units") if array in self.arrays else None
+            if isinstance(stated, (str, bytes)):
+                unit = text_of(stated)
+                return unit if array == name else unit_of(name, unit)
+            if name not in QUANTITIES:
+                return None
         return None
 
 
 def _upward(group: str) -> tuple[str, ...]:
     """A group and those above it, up to the root: ("data/demo_3/", "data/", "")."""
-    found = [""]
+    groups = [""]
     for part in group.split("/") if group else ():
-        found.append(f"{found[-1]}{part}/")
-    return tuple(reversed(found))
+        groups.append(f"{groups[-1]}{part}/")
+    return tuple(reversed(groups))
 
 
 def as_batch(stored: Dataset, dofs: slice | None = None) -> Dataset:
