@@ -67,6 +67,10 @@ class Dataset:
         """All values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
 
+    def texts(self) -> list[str]:
+        """All values of an array of strings."""
+        return [text_of(value) for value in self.read()]
+
     def read_part(self, start: int, stop: int, first: int, last: int) -> Block:
         """Rows start..stop, of these first..last along the second axis."""
         if isinstance(self.read_rows, OneTrajectory):  # of a packed one not all is unpacked

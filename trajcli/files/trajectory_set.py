@@ -176,12 +176,13 @@ class TrajectorySet:
         """The first of these attributes and where it is: of the first array, else of a group."""
         first = next(iter(self.arrays.values()))
         for name in names:
-            if name in first.attributes:
-                return f"{first.where}@{name}", first.attributes[name]
+            value = first.attributes.get(name)
+            if value is not None:
+                return f"{first.where}@{name}", value
             for group in self._groups:
-                attributes = self.file.attributes(group)
-                if name in attributes:
-                    return f"{self.file.path}:/{group.rstrip('/')}@{name}", attributes[name]
+                value = self.file.attributes(group).get(name)
+                if value is not None:
+                    return f"{self.file.path}:/{group.rstrip('/')}@{name}", value
         return None
 
     @property
@@ -201,7 +202,7 @@ class TrajectorySet:
             with contextlib.suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)
                 if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:
-                    return [text_of(value) for value in stored.read()]
+                    return stored.texts()
         return None
 
     def unit(self, name: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.arrays import ArrayFile, text_of
+from trajcli.files.arrays import ArrayFile
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.source import natural_key
 
@@ -84,4 +84,4 @@ class PartContents:
 def _texts(file: ArrayFile, name: str) -> list[str] | None:
     """A dataset of strings; None where there is none, or one of numbers."""
     stored = file.get(name) if name in file.names() else None
-    return [text_of(text) for text in stored.read()] if stored and not stored.numeric else None
+    return stored.texts() if stored is not None and not stored.numeric else None

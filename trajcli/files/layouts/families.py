@@ -43,7 +43,7 @@ class Robomimic(Layout):
             raise InputError(Fault("no such filter key", where, expected, key))
         if stored.dtype.kind not in "SUO":
             raise InputError(Fault("not a list of names", where, "strings", str(stored.dtype)))
-        wanted = {text_of(name) for name in stored.read()}
+        wanted = set(stored.texts())
         members = [m for m in self.members() if m.group.rpartition("/")[2] in wanted]
         missing = wanted - {m.group.rpartition("/")[2] for m in members}
         if missing:
