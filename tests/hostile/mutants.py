@@ -31,6 +31,7 @@ from hostile.runner import Ended, run_all
 
 from trajcli import integrate
 
+PER_SEED = 1000
 JUDGES = ("check", "diff", "status")
 LARGEST_RESIDENT = 1 << 20
 """kB"""
@@ -481,13 +482,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", default="")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        kinds = [kind for kind in chosen.kinds.split(",") if kind]
-        ended, bad = run(chosen.count, chosen.seed, Path(name), kinds)
-    for end in bad[:20]:
-        print(described(end))
-    print(f"{chosen.count} mutants of seed {chosen.seed}: {dict(ended)}; {len(bad)} faulty")
-    sys.exit(1 if bad else 0)
+    kinds = [kind for kind in chosen.kinds.split(",") if kind]
+    total, faults = Counter[str](), 0
+    for done in range(0, chosen.count, PER_SEED):
+        count, seed = min(PER_SEED, chosen.count - done), chosen.seed + done // PER_SEED
+        with tempfile.TemporaryDirectory() as name:
+            ended, bad = run(count, seed, Path(name), kinds)
+        total, faults = total + ended, faults + len(bad)
+        for end in bad:
+            print(described(end))
+        print(f"seed {seed}, {done + count} mutants: {dict(total)}; {faults} faulty", flush=True)
+    sys.exit(1 if faults else 0)
 
 
 def described(end: Ended) -> str:
