@@ -311,8 +311,10 @@ def check_values(name: str) -> None:
             actions = _actions(name, title)[..., : found.shape[1] - 1, :].reshape(
                 len(found), -1, found.shape[2]
             )
-            computed = integrate(actions, "zero", 0.02, allow_nonfinite=True, **options)
-            np.testing.assert_array_equal(found, computed.position)
+            computed = integrate(
+                actions.astype("f8"), "zero", 0.02, allow_nonfinite=True, **options
+            )
+            np.testing.assert_array_equal(found, computed.position.astype(found.dtype))
 
 
 def _actions(name: str, title: str) -> Any:
@@ -379,7 +381,8 @@ def warm() -> None:
     import trajcli.jobs.run  # noqa: F401
     from trajcli.cli import main
 
-    main(["inspect", "none.h5", "--quiet"])  # builds what parses words
+    with contextlib.redirect_stderr(io.StringIO()):
+        main(["inspect", "none.h5", "--quiet"])  # builds what parses words
     gc.collect()
     gc.freeze()
 

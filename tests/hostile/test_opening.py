@@ -131,6 +131,20 @@ def test_rows_of_a_chunk_larger_than_the_memory_are_refused_with_what_to_do(tmp_
     assert "a larger --memory" in small.text
 
 
+def test_what_belongs_to_an_untrusted_file_is_parsed_by_its_child(tmp_path, monkeypatch):
+    from trajcli.files import arrays
+    from trajcli.files.untrusted import UntrustedFile
+
+    np.save(tmp_path / "in.npy", np.zeros((2, 3)))
+    (tmp_path / "in.json").write_text('{"env_info": {"control_freq": 20, "names": [1, "a"]}}')
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    monkeypatch.setattr(arrays, "json_object", lambda text: pytest.fail("parsed here"))
+    with UntrustedFile(tmp_path / "in.npy", "npy", False) as file:
+        assert file.beside("in.json") == {"env_info": {"control_freq": 20, "names": [1, "a"]}}
+        assert file.beside("deep.json") == file.beside("none.json") == {}
+        assert file.outside == [str(tmp_path / name) for name in ("in.json", "deep.json")]
+
+
 def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     import pyarrow as arrow

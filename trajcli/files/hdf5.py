@@ -20,18 +20,15 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import FileBytes
+from trajcli.files.hdf5_checks import files_outside, leads_outside, unpacked_bytes
 from trajcli.files.source import natural_order
 
-_EXPANSION_LIMIT = 1100
-"""No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
 _CHUNK_CACHE = 16 << 20
 """Of each open dataset, so that a chunk of several MiB is unpacked once."""
 _OPEN_DATASETS = 8
 _LONGEST_ATTRIBUTE = 1 << 20
 _DEEPEST_LINK = 32
 _DEEPEST_GROUP = 100
-_BUILT_IN_FILTERS = {*range(1, 7), 32000}
-"""deflate to scale-offset, and h5py's LZF; others are loaded as plug-ins."""
 _FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 """What h5py raises over a damaged file."""
 
@@ -176,7 +173,7 @@ class Hdf5File(ArrayFile):
             file, inside = root.links.get_val(_raw(path))
             if not self._allow_external:
                 target = f"a link to {_text(file)}:{_text(inside)}"
-                raise InputError(_external(f"{self.path}:/{path}", target))
+                raise InputError(leads_outside(f"{self.path}:/{path}", target))
             self._lead_to(file)
         elif group and kind == h5py.h5l.TYPE_SOFT and not group.foreign:  # else HDF5 follows it
             target = _text(root.links.get_val(_raw(path)))
@@ -231,13 +228,13 @@ class Hdf5File(ArrayFile):
             return None
         if dataset.shape is None:
             raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
-        self._refuse_outside(dataset, where)
-        packed = dataset.chunks and item.get_create_plist().get_nfilters()
-        _refuse_undersized(dataset, where, size, _EXPANSION_LIMIT if packed else 1)
-        if packed:
-            chunk = math.prod(dataset.chunks) * dtype.itemsize
-            at_once = max(chunk, size) if len(shape) == 1 else chunk  # those are read as a whole
-            self.pool.refuse_larger(at_once, where, "smaller chunks: h5repack -l CHUNK=...")
+        for name in files_outside(dataset, where, self._allow_external):
+            if not os.path.exists(self._lead_to(name)) and dataset.is_virtual:
+                missing = f"{name} is missing"
+                raise InputError(Fault("a virtual dataset without its values", where, "", missing))
+        self.pool.refuse_larger(
+            unpacked_bytes(dataset, where), where, "smaller chunks: h5repack -l CHUNK=..."
+        )
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
@@ -254,25 +251,6 @@ class Hdf5File(ArrayFile):
             datasets[path] = h5py.Dataset(self._open(path))
         stored = datasets[path]
         return np.asarray(stored[start:stop] if stored.shape else stored[()])
-
-    def _refuse_outside(self, dataset: Any, where: str) -> None:
-        """Raise InputError for values in other files, unless they may be read and are there."""
-        properties = dataset.id.get_create_plist()
-        filters = (properties.get_filter(k) for k in range(properties.get_nfilters()))
-        foreign = [_text(name) for code, *_, name in filters if code not in _BUILT_IN_FILTERS]
-        for present, outside in (
-            (dataset.is_virtual, "a virtual dataset"),
-            (dataset.external, f"values in {dataset.external and dataset.external[0][0]}"),
-            (foreign, f"a filter that is a plug-in: {', '.join(foreign)}"),
-        ):
-            if present and not self._allow_external:
-                raise InputError(_external(where, outside))
-        for source in dataset.virtual_sources() if dataset.is_virtual else ():
-            if source.file_name != "." and not os.path.exists(self._lead_to(source.file_name)):
-                missing = f"{source.file_name} is missing"
-                raise InputError(Fault("a virtual dataset without its values", where, "", missing))
-        for name, *_ in dataset.external or ():
-            self._lead_to(name)
 
 
 class _Handle:
@@ -339,23 +317,6 @@ def _attribute(item: Any, name: str) -> Any:
     return value if plain or (isinstance(value, np.ndarray) and value.dtype.kind in "fiu") else None
 
 
-def _refuse_undersized(dataset: Any, where: str, size: int, expansion: int) -> None:
-    """Raise InputError for a dataset of ``size`` bytes of which far less is stored."""
-    held = dataset.id.get_storage_size()
-    # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
-    if dataset.is_virtual or dataset.external or size <= held * expansion:
-        return
-    raise InputError(
-        Fault(
-            "declares more than the file holds",
-            where,
-            f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})",
-            f"{held} bytes stored",
-            "it was never written, or cut off: get or write it again",
-        )
-    )
-
-
 def _is_bare_dimension(item: Any) -> bool:
     """Whether a dataset is netCDF's mark of a dimension that has no values."""
     if not h5py.h5a.exists(item, b"NAME"):
@@ -387,8 +348,3 @@ def _raw(name: str) -> bytes:
 def _text(name: bytes | str) -> str:
     """A name in a file, which may hold any bytes."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
-
-
-def _external(where: str, target: str) -> Fault:
-    hint = "--allow-external reads it, if you trust the file"
-    return Fault("leads out of the file", where, "values in the file itself", target, hint)
