@@ -110,7 +110,12 @@ class NpyFile(ArrayFile):
 
 
 class _NamedArrays(ArrayFile):
-    """Arrays by name, beside which trajcli.json says what .npy cannot where trajcli wrote them."""
+    """Arrays by name, beside which trajcli.json says what .npy cannot where trajcli wrote them.
+
+    ``parts``: what holds each array, by name.
+    """
+
+    parts: Mapping[str, Any]
 
     def describe(self, text: bytes) -> None:
         """Take over what trajcli.json says; nothing of one that is none of trajcli's."""
@@ -131,15 +136,11 @@ class _NamedArrays(ArrayFile):
         return self._dofs
 
     def names(self) -> list[str]:
-        return natural_order(self.parts())
-
-    def parts(self) -> Mapping[str, Any]:
-        """What holds each array, by name."""
-        raise NotImplementedError
+        return natural_order(self.parts)
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
-        stored = self.array(name) if name in self.parts() else None
+        stored = self.array(name) if name in self.parts else None
         unit = self._units.get(name)
         return replace(stored, attributes={"units": str(unit)}) if stored and unit else stored
 
@@ -155,18 +156,15 @@ class FolderFile(_NamedArrays):
         super().__init__(path, "npy folder", pool)
         self.describe(read_regular(path / PROVENANCE, _LONGEST_PROVENANCE, "trajcli.json"))
         self._files: dict[str, NpyFile] = {}
-        self._parts = {
+        self.parts = {
             part.relative_to(path).with_suffix("").as_posix(): part
             for part in [*path.glob("*.npy"), *path.glob("*/*.npy")]
             if part.is_file() and not (part.is_symlink() or part.parent.is_symlink())
         }
 
-    def parts(self) -> Mapping[str, Path]:
-        return self._parts
-
     def array(self, name: str) -> Dataset:
         if name not in self._files:
-            self._files[name] = NpyFile(self._parts[name], self.pool)
+            self._files[name] = NpyFile(self.parts[name], self.pool)
         return self._files[name].require("")
 
     def close(self) -> None:
@@ -183,8 +181,11 @@ class NpzFile(_NamedArrays):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npz", pool)
+        archive = self.opened().zip
+        members = {info.filename: info for info in archive.infolist()}
+        self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
         try:
-            with self.opened().zip.open(PROVENANCE) as stream:
+            with archive.open(PROVENANCE) as stream:
                 text = stream.read(_LONGEST_PROVENANCE + 1)
         except _FAULTS:  # another program wrote it
             text = b""
@@ -193,12 +194,8 @@ class NpzFile(_NamedArrays):
     def begin(self) -> _Archive:
         return _Archive(self.path)
 
-    def parts(self) -> Mapping[str, zipfile.ZipInfo]:
-        infos: Mapping[str, zipfile.ZipInfo] = self.opened().infos
-        return infos
-
     def array(self, name: str) -> Dataset:
-        where, plain = f"{self.path}:{name}", _is_stored(self.parts()[name])
+        where, plain = f"{self.path}:{name}", _is_stored(self.parts[name])
         header = self.safely(name, lambda: self._header(name), _ARRAY)
         if not plain and (header.fortran or len(header.shape) < 2):  # those are read as a whole
             self.pool.refuse_larger(header.nbytes, where, "an archive in C order: numpy.savez")
@@ -210,7 +207,7 @@ class NpzFile(_NamedArrays):
         return Dataset(where, header.shape, header.dtype, read_rows, storage=storage)
 
     def _header(self, name: str) -> _Header:
-        info = self.parts()[name]
+        info = self.parts[name]
         with self.opened().zip.open(info) as stream:
             header = _read_header(stream)
         declared, size = header.nbytes, info.file_size - header.offset
@@ -221,7 +218,7 @@ class NpzFile(_NamedArrays):
         return header
 
     def _rows(self, name: str, header: _Header, start: int, stop: int) -> Any:
-        archive, info = self.opened(), self.parts()[name]
+        archive, info = self.opened(), self.parts[name]
         if _is_stored(info):
             return archive.stored_rows(info, header, start, stop)
         if header.nbytes > self.pool.memory and not header.fortran:
@@ -248,11 +245,6 @@ class _Archive:
         except BaseException:
             self.bytes.close()
             raise
-        self.infos = {
-            info.filename.removesuffix(".npy"): info
-            for info in self.zip.infolist()
-            if info.filename.endswith(".npy")
-        }
         self.unpacked: dict[str, npt.NDArray[Any]] = {}
         self._streams: dict[str, Any] = {}
         self._checked: dict[str, tuple[int, int]] = {}
