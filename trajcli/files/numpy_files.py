@@ -268,22 +268,24 @@ class _Archive:
         return rows
 
     def streamed_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
-        """Rows of a packed member, unpacked up to there; from its beginning to go back."""
+        """Rows of a packed member, unpacked up to there; from its beginning to go back behind the
+        rows that were read last."""
         start, stop, _ = slice(start, stop).indices(header.shape[0])
         shape = (max(stop - start, 0), *header.shape[1:])
-        if info.filename not in self._streams:
-            self._streams[info.filename] = self.zip.open(info)
-        stream = self._streams[info.filename]
+        stream, first, last = self._streams.get(info.filename) or (self.zip.open(info), 0, None)
+        if last is not None and first <= start and stop <= first + len(last):
+            return last[start - first : stop - first]
         row_bytes = math.prod(shape[1:]) * header.dtype.itemsize
         if stream.tell() != header.offset + start * row_bytes:
             stream.seek(header.offset + start * row_bytes)
-        data = stream.read(shape[0] * row_bytes)
-        return np.frombuffer(data, header.dtype).reshape(shape)
+        rows = np.frombuffer(stream.read(shape[0] * row_bytes), header.dtype).reshape(shape)
+        self._streams[info.filename] = stream, start, rows
+        return rows
 
     def close(self) -> None:
         """Close the archive."""
         self.unpacked.clear()
-        for stream in self._streams.values():
+        for stream, *_ in self._streams.values():
             stream.close()
         self.zip.close()
         self.bytes.close()
