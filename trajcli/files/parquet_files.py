@@ -11,7 +11,7 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import open_regular
 
-_VALUE_BYTES = 8
+_BATCH_ROWS = 1 << 16
 
 
 class ParquetFile(ArrayFile):
@@ -38,7 +38,7 @@ class ParquetFile(ArrayFile):
 
     def _contents(self) -> tuple[list[str], Any]:
         """The columns, and the first row of each row group."""
-        about = self.opened().about
+        about = self.opened().file.metadata
         counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
         return list(about.schema.to_arrow_schema().names), np.cumsum([0, *counts])
 
@@ -78,18 +78,20 @@ class ParquetFile(ArrayFile):
         return Dataset(where, (rows, *inner), dtype, read_rows, storage="columns")
 
     def _group(self, name: str, number: int, where: str) -> Any:
-        """The values of a column in a row group."""
+        """The values of a column in a row group, of which no more is unpacked than may be."""
+        import pyarrow as arrow
 
         def read() -> Any:
             handle = self.opened()
             if handle.last.get(name, (None,))[0] != number:
-                about = handle.about.row_group(number)
-                columns = (about.column(k) for k in range(about.num_columns))
-                counts = [c.num_values for c in columns if c.path_in_schema.split(".")[0] == name]
-                size = sum(counts) * _VALUE_BYTES
-                self.pool.refuse_larger(size, where, "smaller row groups: row_group_size")
-                column = handle.file.read_row_group(number, columns=[name]).column(0)
-                handle.last[name] = number, _values(column.combine_chunks(), where)
+                parts, size = [], 0
+                for batch in handle.file.iter_batches(_BATCH_ROWS, [number], [name]):
+                    parts.append(batch.column(0))
+                    size += batch.nbytes
+                    self.pool.refuse_larger(size, where, "smaller row groups: row_group_size")
+                kind = handle.file.schema_arrow.field(name).type
+                column = arrow.chunked_array(parts, kind).combine_chunks()
+                handle.last[name] = number, _values(column, where)
             return handle.last[name][1]
 
         return self.safely(name, read, "numbers, or lists of them")
@@ -107,7 +109,6 @@ class _Handle:
         except BaseException:
             self._stream.close()
             raise
-        self.about = self.file.metadata
         self.last: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
@@ -121,8 +122,6 @@ def _values(column: Any, where: str) -> Any:
     """A column as an array [rows], or [rows, D] of lists."""
     import pyarrow as arrow
 
-    if isinstance(column, arrow.ChunkedArray):
-        column = arrow.concat_arrays(column.chunks)
     if column.null_count:
         raise InputError(Fault("missing values", where, "a number in every row", "nulls"))
     kind, types = column.type, arrow.types
