@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from pathlib import Path
 
@@ -256,3 +257,16 @@ def test_a_changed_byte_of_a_stored_array_is_noticed_when_it_is_read_to_its_end(
     actions.read_rows(0, 50)
     with pytest.raises(InputError, match="CRC"):
         actions.read_rows(50, 90)
+
+
+def test_files_that_cannot_be_read_are_closed(tmp_path):
+    np.save(tmp_path / "short.npy", np.zeros(99))
+    names = ["short.npy", "bad.npy", "bad.npz", "bad.h5"]
+    for name, head in zip(names, (b"", b"\x93NUMPY", b"PK\3\4", b"\x89HDF\r\n\x1a\n"), strict=True):
+        whole = head or (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[:200] + b"rest")
+    before = len(os.listdir("/proc/self/fd"))
+    for name in names * 3:
+        with Files() as files, pytest.raises(InputError):
+            files.open(tmp_path / name)
+    assert len(os.listdir("/proc/self/fd")) == before

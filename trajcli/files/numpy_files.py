@@ -77,19 +77,27 @@ class NpyFile(ArrayFile):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npy", pool)
+        try:
+            self._header = self._read_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_header(self) -> _Header:
         size = self.opened().size
         try:
-            with open(open_regular(path), "rb") as stream:
-                self._header = _read_header(stream)
+            with open(open_regular(self.path), "rb") as stream:
+                header = _read_header(stream)
         except _FAULTS as error:
-            is_pickle = "pickled" in str(error)
-            raise (
-                InputError(pickled(path)) if is_pickle else self.damaged("", error, _ARRAY)
-            ) from None
-        if size < self._header.offset + self._header.nbytes:
+            if "pickled" in str(error):
+                raise InputError(pickled(self.path)) from None
+            raise self.damaged("", error, _ARRAY) from None
+        if size < header.offset + header.nbytes:
             what, expected = "shorter than its header says", "as many values as the header declares"
             hint = "it was cut off while being written or copied: get it again"
-            raise InputError(Fault(what, str(path), expected, f"a file of {size} bytes", hint))
+            found = f"a file of {size} bytes"
+            raise InputError(Fault(what, str(self.path), expected, found, hint))
+        return header
 
     def begin(self) -> FileBytes:
         return FileBytes(self.path)
