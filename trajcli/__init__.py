@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trajcli.operators import Csr, Operator, operator
     from trajcli.resampling import Resampled, resample
     from trajcli.retiming import Retimed, retime
+    from trajcli.sampling import sample
     from trajcli.trajectory import State, Trajectory, integrate, load
 
 __version__ = "0.1.0"
@@ -31,7 +32,7 @@ __version__ = "0.1.0"
 __all__ = ["MODES", "Csr", "DataError", "Fault", "InputError", "Operator", "OutputError",
            "Resampled", "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
            "clip_gradient", "integrate", "load", "operator", "resample", "retime",
-           "scale_gradient"]  # fmt: skip
+           "sample", "scale_gradient"]  # fmt: skip
 
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
@@ -39,6 +40,7 @@ _MODULES = {
     "operators": {"Csr", "Operator", "operator"},
     "resampling": {"Resampled", "resample"},
     "retiming": {"Retimed", "retime"},
+    "sampling": {"sample"},
     "trajectory": {"State", "Trajectory", "integrate", "load"},
 }
 """Where names are defined, all others being errors."""
