@@ -19,6 +19,7 @@ from trajcli.checks import as_array, require_counts
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
+from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.cascade import Cascade
@@ -80,6 +81,7 @@ def operator(
     ends: str | None = None,
     degree: int | None = None,
     steps: int | None = None,
+    window: int | None = None,
     frames: str | None = None,
     convention: str | None = None,
 ) -> Operator:
@@ -94,7 +96,7 @@ def operator(
     to 1e-16·H. Raises UsageError and InputError as :func:`trajcli.integrate` does, and for
     matrices that do not fit into memory.
     """
-    options = {"scheme": scheme, "ends": ends, "degree": degree}
+    options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
     options |= {"steps": steps, "frames": frames, "convention": convention}
     made = make_mode(mode, **options)
     if not (start is None or (isinstance(start, str) and start == "first")):
@@ -221,7 +223,7 @@ def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]
     points = _points(program, powers)
     first, kind = where.first(), where.kind()
     if program.table is None:
-        weights = _fornberg(program, dt[0], first, kind)
+        weights = _uneven_weights(program, dt[0], first, kind)
     else:
         weights = _on_points(program)[kind] / powers[:, None]
     rows = program.rows
@@ -267,15 +269,19 @@ def _on_points(program: Band) -> Array:
     return weights
 
 
-def _fornberg(program: Band, dt: Array, first: Array, kind: Array) -> Array:
-    """Weights on points [T, 4, W] of stencils on unequal steps."""
+def _uneven_weights(program: Band, dt: Array, first: Array, kind: Array) -> Array:
+    """Weights on points [T, 4, W] where steps differ."""
     lead = max(len(program.head) - 1, 0)
     at = np.arange(program.width - 1)
     gaps = dt[np.clip(first[:, None] + at - lead, 0, program.steps - 1)]  # [T, W - 1]
     times = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(1)], 1)
-    here = times[range(len(gaps)), np.array(program.base)[kind]]
-    weights = derivative_weights(list(times.T), here, np.ones(len(gaps)))
-    table = np.moveaxis(np.array(weights), -1, 0)
-    middle = program.width // 2  # what stands still has no derivatives
-    table[:, 1:, middle] -= table[:, 1:].sum(2)
+    base = np.array(program.base)[kind]
+    here = times[range(len(gaps)), base]
+    if program.degree is None:
+        weights = derivative_weights(list(times.T), here, np.ones(len(gaps)))
+        table = np.moveaxis(np.array(weights), -1, 0)
+    else:
+        table = np.stack(fit_weights(times - here[:, None], program.degree), 1)
+    # what stands still has no derivatives
+    table[range(len(gaps)), 1:, base] -= table[:, 1:].sum(2)
     return table

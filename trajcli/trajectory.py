@@ -140,6 +140,7 @@ def integrate(
     ends: str | None = None,
     degree: int | None = None,
     steps: int | None = None,
+    window: int | None = None,
     frames: str | None = None,
     convention: str | None = None,
     dtype: str | None = None,
@@ -172,12 +173,16 @@ def integrate(
     on the device are checked: a start or goal index out of range gives NaN there, and the formulas
     are applied to a dt that is not positive.
     """
-    options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps}
+    options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps, "window": window}
     options |= {"frames": frames, "convention": convention}
     write = tuple(write)
     key = None
     if times is None and goal is None and start_index is None and goal_index is None:
-        types = (degree.__class__, steps.__class__)  # True equals 1, and is refused
+        types = (
+            degree.__class__,
+            steps.__class__,
+            window.__class__,
+        )  # True equals 1, and is refused
         about = (mode, *options.values(), *types, dtype, write, backend, allow_nonfinite)
         key = prepared.key_of(actions, start, dt, about)
         call = prepared.lookup(key)

@@ -44,7 +44,9 @@ class Job:
     @property
     def least(self) -> int:
         """The fewest actions."""
-        return 5 if self.mode == "central" and self.recorded else 1
+        return dict(self.options).get(
+            "window", 5 if self.recorded and self.mode == "central" else 1
+        )
 
     def program(self, horizon: int, uneven: bool) -> Program:
         return make_mode(self.mode, **dict(self.options)).program(horizon, self.recorded, uneven)
@@ -74,6 +76,9 @@ BANDS = (
         for degree in (3, 4, 5)
         for steps in (1, 3, 5)
     ),
+    job("savgol", recorded=True, window=5, degree=2),
+    job("savgol", recorded=True, window=7),
+    job("savgol", recorded=True, window=7, degree=5),
     job("bspline", degree=4, steps=1, ends="goal"),
     job("bspline", degree=5, ends="goal", convention="curobo"),
 )
@@ -153,6 +158,20 @@ def random_cases(jobs: tuple[Job, ...], count: int, group: int) -> list[Case]:
     cases = [random_case(jobs, draw) for _ in range(count)]
     note = f"TRAJCLI_SEED={SEED}, group {group}, case"
     return [replace(x, name=f"{x} ({note} {k})") for k, x in enumerate(cases)]
+
+
+@cache
+def random_fit(seed: int) -> Case:
+    """Any window and degree, of any recording that is long enough."""
+    draw = random.Random(seed)
+    degree = draw.choice((2, 3, 4, 5))
+    window = 2 * draw.randint(degree // 2 + 1, 12) - 1
+    window += 2 * (window <= degree)
+    work = job("savgol", recorded=True, window=window, degree=degree)
+    shape = (draw.randint(1, 4), window + draw.choice((0, 1, 9, 40)), draw.choice(DOFS))
+    form, dtype = draw.choice(FORMS), draw.choice(DTYPES)
+    drawn = case.__wrapped__(work, shape, form, dtype, draw.randrange(2**31))
+    return replace(drawn, name=f"{drawn}, seed {seed}")
 
 
 @cache

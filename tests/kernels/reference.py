@@ -145,7 +145,7 @@ def band(
         kind = t + windows.offset - windows.steps * first
         base = program.base[kind]
         if program.table is None:
-            weights = stencil(gaps[first : first + program.width - 1], base)
+            weights = stencil(gaps[first : first + program.width - 1], base, program.degree)
         else:
             weights = [
                 [number(w) / spacing**m for w in row] for m, row in enumerate(program.table[kind])
@@ -169,20 +169,54 @@ def state_points(table: Any, state: list[Any], spacing: Any) -> list[list[Any]]:
     return points
 
 
-def stencil(gaps: list[Any], base: int) -> list[list[Any]]:
-    """Derivatives 0 … 3, at point ``base``, of the polynomial through points so far apart:
-    the weights of differences of neighbours. That of order 0 is none."""
+def stencil(gaps: list[Any], base: int, degree: int | None) -> list[list[Any]]:
+    """Derivatives 0 … 3, at point ``base``, of the polynomial through points so far apart, or of
+    the one of this degree that fits them best: the weights of differences of neighbours."""
     times = [sum(gaps[:i]) - sum(gaps[:base]) for i in range(len(gaps) + 1)]
+    weights = through(times) if degree is None else fitting(times, degree)
+    # what is after a gap moves with its difference; weights of derivatives sum to zero
+    before = [[sum(w[m] for w in weights[: i + 1]) for i in range(base)] for m in range(4)]
+    after = [
+        [sum(w[m] for w in weights[i + 1 :]) for i in range(base, len(gaps))] for m in range(4)
+    ]
+    return [[*(-x for x in left), *right] for left, right in zip(before, after, strict=True)]
+
+
+def through(times: list[Any]) -> list[list[Any]]:
+    """Of each point its weights in derivatives 0 … 3 of the polynomial through all, at time 0."""
     weights = []
     for i, time in enumerate(times):
-        lagrange = [type(gaps[0])(1)]  # by powers of the time since the base
+        lagrange = [time * 0 + 1]  # by powers of the time since the base
         for other in times[:i] + times[i + 1 :]:
             raised, scaled = [0, *lagrange], [*(-other * c for c in lagrange), 0]
             lagrange = [(a + b) / (time - other) for a, b in zip(raised, scaled, strict=True)]
         weights.append([factorial(m) * lagrange[m] for m in range(4)])
-    # what is after a gap moves with its difference; weights of derivatives sum to zero
-    sums = [[sum(w[m] for w in weights[i + 1 :]) for i in range(len(gaps))] for m in (1, 2, 3)]
-    return [[0 * gap for gap in gaps], *sums]
+    return weights
+
+
+def fitting(times: list[Any], degree: int) -> list[list[Any]]:
+    """The same of the polynomial that fits best: powers of time made orthogonal to those below, by
+    J. Gram's and E. Schmidt's sums, each with its values at the points and its coefficients."""
+    scale = times[-1] - times[0]
+    times = [time / scale for time in times]
+    weights = [[time * 0] * 4 for time in times]
+    basis: list[tuple[list[Any], list[Any]]] = []
+    for k in range(degree + 1):
+        values = [time**k for time in times]
+        powers = [times[0] * 0 + (n == k) for n in range(6)]
+        for _ in range(2):  # again for what is rounded
+            for other, coefficients in basis:
+                product = sum(a * b for a, b in zip(values, other, strict=True))
+                share = product / sum(b * b for b in other)
+                values = [a - share * b for a, b in zip(values, other, strict=True)]
+                powers = [a - share * b for a, b in zip(powers, coefficients, strict=True)]
+        basis.append((values, powers))
+        norm = sum(a * a for a in values)
+        for m in range(4):
+            at_row = factorial(m) * powers[m] / scale**m
+            for weight, value in zip(weights, values, strict=True):
+                weight[m] = weight[m] + at_row * value / norm
+    return weights
 
 
 # -- the adjoint ------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from kernels.cases import (
     job,
     random_band,
     random_cases,
+    random_fit,
 )
 from kernels.comparison import (
     NAMES,
@@ -88,6 +89,11 @@ def test_any_table_and_any_windows_are_right(backend: str) -> None:
     """A new mode is a padding and a table, never a kernel."""
     for k in range(30):
         assert_rows(backend, random_band((SEED + k) % 2**31))
+
+
+def test_any_window_is_fitted(backend: str) -> None:
+    for k in range(20):
+        assert_rows(backend, random_fit((SEED + k) % 2**31))
 
 
 @pytest.mark.parametrize("work", BANDS, ids=str)

@@ -5,7 +5,18 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from kernels.cases import BANDS, DOFS, DTYPES, SEED, Job, case, job, random_band, random_cases
+from kernels.cases import (
+    BANDS,
+    DOFS,
+    DTYPES,
+    SEED,
+    Job,
+    case,
+    job,
+    random_band,
+    random_cases,
+    random_fit,
+)
 from kernels.comparison import (
     assert_gradients,
     assert_gradients_of_torch,
@@ -84,3 +95,8 @@ def test_a_trajectory_has_the_same_bits_alone(work: Job, backend: str) -> None:
 @pytest.mark.parametrize("work", BANDS[::5], ids=str)
 def test_gradients_that_are_not_wanted_change_no_other(work: Job, backend: str) -> None:
     assert_same_gradients_without_others(backend, case(work, (3, 9, 5), work.forms[-1]))
+
+
+def test_any_window_is_fitted(backend: str) -> None:
+    for k in range(20):
+        assert_gradients(backend, random_fit((SEED + k) % 2**31))

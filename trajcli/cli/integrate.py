@@ -42,6 +42,7 @@ def integrate(
     json: options.Json = False,
     quiet: options.Quiet = False,
     ends: options.Ends = None,
+    window: options.Window = None,
     degree: options.Degree = None,
     steps: options.Steps = None,
     frames: options.Frames = None,

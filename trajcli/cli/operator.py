@@ -18,6 +18,7 @@ def operator(
     mode: options.Mode = "acceleration",
     scheme: options.Scheme = None,
     ends: options.Ends = None,
+    window: options.Window = None,
     degree: options.Degree = None,
     steps: options.Steps = None,
     frames: options.Frames = None,

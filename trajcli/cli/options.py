@@ -26,7 +26,7 @@ def request(kind: type[T], values: dict[str, Any]) -> T:
 
 def of_mode(values: dict[str, Any]) -> dict[str, Any]:
     """The options of modes that have a value."""
-    names = ("scheme", "ends", "degree", "steps", "frames", "convention")
+    names = ("scheme", "ends", "window", "degree", "steps", "frames", "convention")
     return {name: values[name] for name in names if values[name] is not None}
 
 
@@ -82,7 +82,7 @@ _WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
 
 # fmt: off
 ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
-                   "bspline", "teleport"]
+                   "savgol", "bspline", "teleport"]
 LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
                      "maniskill", "d4rl", "minari", "lerobot", "plain"]
 MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "bspline"]
@@ -112,13 +112,16 @@ SkipBad = Annotated[bool, _read("--skip-bad",
     "Leave out what cannot be integrated, list it, and exit with 1.")]
 
 Mode = Annotated[ModeName | None, _computed("--mode MODE",
-    "acceleration (acc) | jerk | velocity | clique (position) | central | bspline | "
+    "acceleration (acc) | jerk | velocity | clique (position) | central | savgol | bspline | "
     "teleport. (default: what the file says, else acceleration)")]
 Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SCHEME",
     "How sums treat the action between rows: euler|zoh|foh. (default: euler)")]
 Ends = Annotated[Literal["plan", "recording", "goal"] | None, _computed("--ends ENDS",
     "central, bspline: plan|recording|goal. (default: plan)")]
-Degree = Annotated[int | None, _computed("--degree N", "bspline: 3, 4 or 5. (default: 3)")]
+Window = Annotated[int | None, _computed("--window ROWS", "savgol: rows of a window, odd.")]
+Degree = Annotated[
+    int | None, _computed("--degree N", "bspline: 3 to 5 (default 3); savgol: 2 to 5 (default 4).")
+]
 Steps = Annotated[int | None, _computed("--steps N",
     "bspline: rows per knot interval. (default: 1)")]
 Frames = Annotated[Literal["full", "actions", "curobo"] | None, _computed("--frames FRAMES",

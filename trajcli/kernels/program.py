@@ -138,7 +138,10 @@ class Band:
     ``table`` [P, 4, width − 1] is for points one unit apart. None where steps differ: width is
     then 5, windows.steps 1, and the derivatives are those, at the point base[kind] of the window,
     of the polynomial through its points, whose times differ by gaps: from point i to point i + 1
-    it is dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is that point itself.
+    it is dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is that point itself. With ``degree``
+    the width is any, and the polynomial is the one of that degree that fits the points best in
+    the sense of least squares; x_0 is its value. Such a band has no points but the actions, all of
+    them, and no start row.
 
     ``start_row``: the start state is written as row 0, before those of the windows.
 
@@ -158,6 +161,7 @@ class Band:
     table: Floats | None
     spacing: int = 1
     start_row: bool = False
+    degree: int | None = None
 
     @property
     def rows(self) -> int:
@@ -173,7 +177,9 @@ class Band:
     @property
     def copies(self) -> bool:
         """Whether positions are points as they are."""
-        return self.table is None or not self.table[:, 0].any()
+        if self.table is None:
+            return self.degree is None
+        return not self.table[:, 0].any()
 
 
 Program = Cascade | Band

@@ -6,10 +6,11 @@ import operator
 from typing import Any, SupportsIndex
 
 from trajcli.errors import Fault, UsageError
-from trajcli.modes.bspline import DEGREES, BSpline
+from trajcli.modes.bspline import BSpline
 from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Velocity
 from trajcli.modes.central import Central
 from trajcli.modes.mode import CONVENTIONS, FRAMES, PARTS, Mode
+from trajcli.modes.savgol import SavitzkyGolay
 from trajcli.modes.teleport import Teleport
 
 MODES: dict[str, type[Mode]] = {
@@ -18,18 +19,21 @@ MODES: dict[str, type[Mode]] = {
     "acceleration": Acceleration,
     "jerk": Jerk,
     "central": Central,
+    "savgol": SavitzkyGolay,
     "bspline": BSpline,
     "teleport": Teleport,
 }
 ALIASES = {"position": "clique", "acc": "acceleration"}
 ENDS = ("plan", "recording", "goal")
 
+WHOLE = {"degree", "steps", "window"}
+"""Options that are whole numbers."""
+
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "scheme": SCHEMES,
     "ends": ENDS,
     "frames": FRAMES,
     "convention": CONVENTIONS,
-    "degree": DEGREES,
 }
 
 
@@ -49,7 +53,7 @@ def make_mode(name: str, **options: Any) -> Mode:
     ]
     if faults:
         raise UsageError(*faults)
-    for option in options.keys() & {"degree", "steps"}:
+    for option in options.keys() & WHOLE:
         options[option] = operator.index(options[option])
     return kind(**options)
 
@@ -66,15 +70,13 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
                 "trajcli modes lists what each mode takes",
             )
         ]
-    whole = option in ("degree", "steps")
-    if whole and not (isinstance(value, SupportsIndex) and not isinstance(value, bool)):
-        expected = "a whole number >= 1" if option == "steps" else "3, 4 or 5"
+    choices = kind.degrees if option == "degree" else _CHOICES.get(option, ())
+    expected = ", ".join(str(choice) for choice in choices) or "a whole number >= 1"
+    whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
+    if option in WHOLE and not (whole and (choices or value >= 1)):
         return [Fault(f"{option} must be a whole number", option, expected, repr(value))]
-    if option in _CHOICES and value not in _CHOICES[option]:
-        choices = ", ".join(str(choice) for choice in _CHOICES[option])
-        return [Fault(f"unknown {option}", option, choices, repr(value))]
-    if option == "steps" and value < 1:
-        return [Fault("steps per knot interval", option, "a whole number >= 1", repr(value))]
+    if choices and value not in choices:
+        return [Fault(f"unknown {option}", option, expected, repr(value))]
     return []
 
 

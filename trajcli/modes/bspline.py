@@ -30,6 +30,7 @@ class BSpline(Mode):
     formula = "p(t) = Σ N_i(t) u_i, uniform B-spline of degree 3, 4 or 5; v, a, j its derivatives"
     needs = "start position; dt per trajectory; goal state with --ends goal"
     gives = "(H + degree + 1)·steps + 1"
+    degrees = DEGREES
 
     degree: int = 3
     steps: int = 1

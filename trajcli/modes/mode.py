@@ -43,7 +43,8 @@ class Case:
 class Mode:
     """Base of the modes. A mode's options are its dataclass fields.
 
-    ``derivatives_of`` is the order of the actions (0 position … 3 jerk).
+    ``derivatives_of`` is the order of the actions (0 position … 3 jerk), ``degrees`` those that the
+    option degree can have.
     """
 
     name: ClassVar[str]
@@ -51,6 +52,7 @@ class Mode:
     needs: ClassVar[str]
     gives: ClassVar[str]
     derivatives_of: ClassVar[int] = 0
+    degrees: ClassVar[tuple[int, ...]] = ()
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:

@@ -46,7 +46,9 @@ inline const Kind* kinds_of(const Job& job) { return static_cast<const Kind*>(jo
 // Adds to the gradient of a point.
 inline void add(double* point, Vec gradient) { store(point, load(point) + gradient); }
 
-// Rows where steps are equal: weights of points one unit apart, over powers of the spacing.
+// Rows by weights: of a job's table, of points one unit apart, over powers of the spacing, or made
+// for some rows, which then are the kinds. STEP: from one weight of a kind to the next.
+template <Int STEP>
 class Table {
 public:
     Table(const Job& job, const double* dt)
@@ -54,23 +56,31 @@ public:
           copies_(job.copies),
           kinds_(kinds_of(job)),
           weights_(static_cast<const double*>(job.table)) {
+        static_assert(STEP == 1);
         const Vec spacing = static_cast<double>(job.spacing) * load(dt);
         Vec power = all(1.0);
         for (Vec& scale : scale_) scale = 1.0 / power, power *= spacing;
     }
+
+    Table(const Kind* kinds, const double* weights)
+        : next_kind_(1), copies_(false), kinds_(kinds), weights_(weights) {
+        for (Vec& scale : scale_) scale = all(1.0);
+    }
+
+    Int kind(const Windows& windows, Int row) const { return STEP == 1 ? windows.kind() : row; }
 
     // Position to jerk of a row whose window begins at point ``first``.
     void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const auto [base, begin, end] = kinds_[kind];
         const Int next = points.pitch;
         const double* point = points.at + first * next;
-        const double* weights = weights_ + kind * next_kind_ + begin * 4;
+        const double* weights = weights_ + kind * next_kind_ + begin * 4 * STEP;
         const double* at = point + begin * next;
         Vec sum[4] = {}, here = load(at);
-        for (Int i = begin; i < end; i++, weights += 4) {
+        for (Int i = begin; i < end; i++, weights += 4 * STEP) {
             const Vec after = load(at += next), change = after - here;
             if (!copies_) sum[0] += weights[0] * change;
-            for (int m = 1; m < 4; m++) sum[m] += weights[m] * change;
+            for (int m = 1; m < 4; m++) sum[m] += weights[m * STEP] * change;
             here = after;
         }
         x[0] = load(point + base * next);
@@ -83,12 +93,12 @@ public:
         const auto [base, begin, end] = kinds_[kind];
         const Int next = points.pitch;
         double* point = points.at + first * next;
-        const double* weights = weights_ + kind * next_kind_ + begin * 4;
+        const double* weights = weights_ + kind * next_kind_ + begin * 4 * STEP;
         double* at = point + begin * next;
         Vec g[4], before = {};
         for (int m = 0; m < 4; m++) g[m] = x[m] * scale_[m];
-        for (Int i = begin; i < end; i++, weights += 4, at += next) {
-            Vec sum = weights[1] * g[1] + weights[2] * g[2] + weights[3] * g[3];
+        for (Int i = begin; i < end; i++, weights += 4 * STEP, at += next) {
+            Vec sum = weights[STEP] * g[1] + weights[2 * STEP] * g[2] + weights[3 * STEP] * g[3];
             if (!copies_) sum += weights[0] * g[0];
             add(at, before - sum);
             before = sum;
@@ -112,6 +122,8 @@ public:
     // gaps: those after each point from the first row's window on.
     Newton(const Job& job, Rows<const double> gaps, Int column)
         : kinds_(kinds_of(job)), gaps_{gaps.at + column, gaps.pitch} {}
+
+    Int kind(const Windows& windows, Int) const { return windows.kind(); }
 
     void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
         const Int base = kinds_[kind].base, next = points.pitch;
@@ -184,19 +196,95 @@ private:
     const Rows<const double> gaps_;
 };
 
+// Rows where steps differ, by the polynomials that fit the points of their windows best: a table
+// that is made anew for every few rows, which are the lanes of its vectors. They are sums over
+// polynomials that are orthogonal on the times, by the recurrence of G. Forsythe, "Generation and
+// use of orthogonal polynomials for data-fitting with a digital computer", J. SIAM 5 (1957).
+class Fit {
+public:
+    explicit Fit(const Job& job)
+        : job_(job), count_(fits(job) ? job.width : 0), buffer_(7 * count_ * W) {}
+
+    bool used() const { return count_; }
+
+    // Weights of the rows from ``row`` on, at most W. gaps: those after each point from the first
+    // row's window on; all lanes have the same.
+    Table<W> make(Int row, Int rows, Rows<const double> gaps) {
+        place_times(row, rows, gaps);
+        for (Int i = 0; i < 4 * count_; i++) store(weights_ + i * W, Vec{});
+        for (Int i = 0; i < count_; i++) store(values_ + i * W, Vec{});
+        Vec at_row[4] = {all(1.0)}, row_before[4] = {}, factor[4] = {};
+        Vec norm_before = all(1.0), mean = {}, ratio = {};
+        for (Int k = 0; k <= job_.degree + 1; k++) {  // the weights follow one polynomial behind
+            Vec norm = {}, moment = {}, sum[4] = {};
+            for (Int i = 0; i < count_; i++) {
+                const Vec now = load(values_ + i * W), time = load(times_ + i * W);
+                for (int m = 0; m < 4; m++)  // on differences: those of all points up to it
+                    add(weights_ + (i * 4 + m) * W, sum[m] -= factor[m] * now);
+                const Vec value =
+                    k > 0 ? (time - mean) * now - ratio * load(before_ + i * W) : all(1.0);
+                store(before_ + i * W, now);
+                store(values_ + i * W, value);
+                const Vec square = value * value;
+                norm += square;
+                moment += time * square;
+            }
+            for (int m = 3; k > 0 && m >= 0; m--) {
+                const Vec now = at_row[m], below = m > 0 ? at_row[m - 1] : Vec{};
+                at_row[m] = static_cast<double>(m) * below - mean * now - ratio * row_before[m];
+                row_before[m] = now;
+            }
+            const Vec scale = 1.0 / norm;
+            for (int m = 0; m < 4; m++) factor[m] = at_row[m] * scale;
+            mean = moment * scale;
+            ratio = norm / norm_before;
+            norm_before = norm;
+        }
+        for (Int lane = 0; lane < W; lane++)  // beyond the base: and those of all points, which are 1
+            for (Int i = kinds_[lane].base; i < count_; i++) weights_[i * 4 * W + lane] += 1.0;
+        return Table<W>(kinds_, weights_);
+    }
+
+private:
+    // The time from each row to each point of its window.
+    void place_times(Int row, Int rows, Rows<const double> gaps) {
+        Windows windows(job_, row);
+        const Int from = windows.first();
+        for (Int lane = 0; lane < W; lane++) {
+            const Int base = kinds_of(job_)[windows.kind()].base;
+            const double* gap = gaps.at + (windows.first() - from) * gaps.pitch;
+            kinds_[lane] = {base, 0, count_ - 1};
+            double time = 0.0;
+            for (Int i = base; i >= 0; i--) {
+                times_[i * W + lane] = time;
+                if (i > 0) time -= gap[(i - 1) * gaps.pitch];
+            }
+            time = 0.0;
+            for (Int i = base + 1; i < count_; i++)
+                times_[i * W + lane] = time += gap[(i - 1) * gaps.pitch];
+            if (lane + 1 < rows) windows.advance();
+        }
+    }
+
+    const Job& job_;
+    const Int count_;
+    Buffer<double> buffer_;
+    double* const times_ = buffer_.at;
+    double* const values_ = times_ + count_ * W;
+    double* const before_ = values_ + count_ * W;
+    double* const weights_ = before_ + count_ * W;
+    Kind kinds_[W];
+};
+
 // A strip of rows from ``row`` on. points: those from the first row's window on.
 template <class Rule, class Out>
 void band_strip(const Job& job, const Rule& rule, Int row, Int rows, Rows<const double> points,
-                const Rows<Out>* out, Int column) {
-    const Int pitch = out[0].pitch;
-    Out* to[4];
-    for (int m = 0; m < 4; m++) to[m] = out[m].at + column;
-    points.at += column;
+                Out* const* to, Int pitch) {
     Windows windows(job, row);
     const Int from = windows.first();
     for (Int t = 0; t < rows; t++, windows.advance()) {
         Vec x[4];
-        rule.derive(windows.first() - from, windows.kind(), points, x);
+        rule.derive(windows.first() - from, rule.kind(windows, t), points, x);
         for (int m = 0; m < 4; m++) store(to[m] + t * pitch, x[m]);
     }
 }
@@ -204,22 +292,32 @@ void band_strip(const Job& job, const Rule& rule, Int row, Int rows, Rows<const 
 // Its transpose: adds to the gradients of points, whose rows are whole vectors.
 template <class Rule, class In>
 void band_adjoint_strip(const Job& job, const Rule& rule, Int row, Int rows,
-                        const Rows<const In>* upstream, Rows<double> points, Int column) {
-    const Rows<const In> source[4] = {upstream[0], upstream[1], upstream[2], upstream[3]};
-    points.at += column;
+                        const Rows<const In>* upstream, Rows<double> points) {
     Windows windows(job, row);
     const Int from = windows.first();
     for (Int t = 0; t < rows; t++, windows.advance()) {
         Vec x[4];
-        for (int m = 0; m < 4; m++) x[m] = load(source[m].at + t * source[m].pitch + column);
-        rule.pull(windows.first() - from, windows.kind(), x, points);
+        for (int m = 0; m < 4; m++) x[m] = load(upstream[m].at + t * upstream[m].pitch);
+        rule.pull(windows.first() - from, rule.kind(windows, t), x, points);
     }
 }
 
-// Calls ``work`` with the rule of a job's rows.
+// Calls ``work`` with the rule of a job's rows from ``row`` on, for every strip: rows
+// [t, t + count), the first point of their windows, counted from that of all, and the first lane.
 template <class Work>
-void with_rule(const Job& job, const double* dt, Rows<const double> gaps, Int column, Work work) {
-    job.table ? work(Table(job, dt + column)) : work(Newton(job, gaps, column));
+void for_rules(const Job& job, Fit& fit, Int row, Int rows, const double* dt,
+               Rows<const double> gaps, Int lanes, Work work) {
+    if (!fits(job))
+        return for_strips(lanes, [&](Int column) {
+            job.table ? work(Table<1>(job, dt + column), 0, rows, 0, column)
+                      : work(Newton(job, gaps, column), 0, rows, 0, column);
+        });
+    for (Int t = 0; t < rows; t += W) {
+        const Int count = std::min(W, rows - t);
+        const Int point = first_point(job, row + t) - first_point(job, row);
+        const auto table = fit.make(row + t, count, {gaps.at + point * gaps.pitch, gaps.pitch});
+        for_strips(lanes, [&](Int column) { work(table, t, count, point, column); });
+    }
 }
 
 // What both directions know of a job's points.
@@ -259,6 +357,7 @@ void band(Run& run, Int begin, Int end) {
     Readers<double> start(run, tiling, job.start, 1, job.start_index);
     Readers<double> goal(run, tiling, job.goal, 1, job.goal_index);
     Buffer<double> state(4 * pitch), window(most * tiling.lanes);
+    Fit fit(job);
     Writer<Out> writer(run, tiling, 4);
     writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
         const double* dt = first_step.rows(tile, 0, 1).at;
@@ -289,11 +388,14 @@ void band(Run& run, Int begin, Int end) {
         place(job.tail, points.tail, goal, std::max(from, points.tail), last);
         Rows<const double> gaps = {};
         if (!job.table) gaps = steps.rows(tile, from - gap_lead(job), last - from - 1);
-        for_strips(tile.lanes, [&](Int column) {
-            with_rule(job, dt, gaps, column, [&](const auto& rule) {
-                band_strip(job, rule, row, rows, {window.at, tile.lanes}, out, column);
-            });
-        });
+        const Rows<const double> of = {window.at, tile.lanes};
+        for_rules(job, fit, row, rows, dt, gaps, tile.lanes,
+                  [&](const auto& rule, Int t, Int count, Int point, Int column) {
+                      Out* to[4];
+                      for (int m = 0; m < 4; m++) to[m] = out[m].from(t, column).at;
+                      band_strip(job, rule, row + t, count, of.from(point, column), to,
+                                 out[0].pitch);
+                  });
     });
 }
 
@@ -308,7 +410,8 @@ public:
           chunk_(chunk(run.job, tiling)),
           steps_(run, tiling, job_.dt, chunk_ / job_.window_steps + 2 + job_.width, {},
                  job_.steps - 1),
-          values_((tiling.rows + 2 * job_.width + Points(job_).count - job_.used + 2) * pitch) {}
+          values_((tiling.rows + 2 * job_.width + Points(job_).count - job_.used + 2) * pitch),
+          fit_(job_) {}
 
     // Gathers those of points [from, end).
     void gather(const Tile& tile, Int from, Int end, const double* dt) {
@@ -324,11 +427,13 @@ public:
                 rows[m] = upstream.part[m].rows(tile, t + job_.start_row, count);
             Rows<const double> gaps = {};
             if (!job_.table) gaps = steps_.rows(tile, origin - gap_lead(job_), points - 1);
-            for_strips(tile.lanes, [&](Int column) {
-                with_rule(job_, dt, gaps, column, [&](const auto& rule) {
-                    band_adjoint_strip(job_, rule, t, count, rows, {at(origin), pitch}, column);
-                });
-            });
+            const Rows<double> to = {at(origin), pitch};
+            for_rules(job_, fit_, t, count, dt, gaps, tile.lanes,
+                      [&](const auto& rule, Int u, Int some, Int point, Int column) {
+                          Rows<const In> of[4];
+                          for (int m = 0; m < 4; m++) of[m] = rows[m].from(u, column);
+                          band_adjoint_strip(job_, rule, t + u, some, of, to.from(point, column));
+                      });
         }
     }
 
@@ -347,6 +452,7 @@ private:
     const Int chunk_;
     Reader<double> steps_;
     Buffer<double> values_;
+    Fit fit_;
     Int begin_ = 0;
 };
 

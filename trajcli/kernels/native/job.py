@@ -138,7 +138,7 @@ def _place_band(job: Any, program: Band) -> list[Any]:
     job.held, job.steps, job.spacing = program.held, program.steps, program.spacing
     for field in ("count", "last", "offset", "steps", "shift"):
         setattr(job, f"window_{field}", getattr(windows, field))
-    job.width, job.copies = program.width, program.copies
+    job.width, job.copies, job.degree = program.width, program.copies, program.degree or 0
     if program.table is not None:
         arrays.append(np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64))
         job.table = address(arrays[-1])

@@ -35,6 +35,8 @@ struct Rows {
     Int pitch;
 
     operator Rows<const T>() const { return {at, pitch}; }
+
+    Rows from(Int row, Int column) const { return {at + row * pitch + column, pitch}; }
 };
 
 // Columns in whole vectors.
@@ -45,6 +47,9 @@ struct Tile {
     Int batch, group, column, columns, row, rows;
     Int lanes;  // of a row
 };
+
+// Whether rows are those of polynomials that fit windows on unequal steps: Fit in band.hpp.
+inline bool fits(const Job& job) { return job.degree && !job.table; }
 
 // How a job is cut into items, which are groups of trajectories or blocks of the dofs of one, and
 // items into tiles.
@@ -60,6 +65,7 @@ struct Tiling {
         const Int length = std::max<Int>(job.dofs * std::max(job.rows, job.horizon), 1);
         group = std::max(job.dofs * 2 <= W ? W : 1, SHORT / length);
         group = std::max<Int>(std::min(group, job.batch), 1);
+        if (fits(job) && job.dt.stride[0]) group = 1;  // one trajectory's weights at a time
         blocks = (job.dofs + MOST_COLUMNS - 1) / MOST_COLUMNS;
         columns = (job.dofs + blocks - 1) / blocks;
         lanes = group > 1 ? whole(group * columns) : columns;
@@ -270,7 +276,8 @@ public:
           count_(count),
           backwards_(backwards),
           whole_(tiling.columns % W == 0),
-          apart_(tiling.group > 1 || tiling.blocks > 1 || (backwards && !whole_)),
+          apart_(tiling.group > 1 || tiling.blocks > 1 || (backwards && !whole_) ||
+                 tiling.columns * (tiling.total + 1) < W),  // less than a vector reaches
           size_(tiling.rows * whole(tiling.lanes) + W),
           lanes_(count * size_),
           room_(std::max(run.job.tile, tiling.group * tiling.rows * tiling.columns)) {

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from trajcli.arrays import columns
+from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def outputs(
     points = torch.cat([*head, actions, *held, *tail], 1)
     if program.windows.count == 0:
         runs: list[list[Tensor]] = [[] for _ in wanted]
+    elif program.degree is not None and program.table is None:
+        runs = _fitted(program, points, dt, wanted)
     elif program.table is None:
         runs = _uneven(program, points, dt, wanted)
     else:
@@ -149,6 +152,30 @@ def _uneven(
             values += _newton([columns(f, first, count) for f in divided], times)
         for runs, run in zip(outputs, values, strict=False):
             runs.append(run)
+    return outputs
+
+
+def _fitted(
+    program: Band, points: Tensor, dt: Tensor, wanted: Sequence[bool]
+) -> list[list[Tensor]]:
+    """The same by polynomials that fit the points of a window best."""
+    assert program.degree is not None
+    gaps = _gaps(program, dt, points.shape[1] - 1)
+    outputs: list[list[Tensor]] = [[] for _ in wanted]
+    for first, count, (kind,) in _runs(program):
+        base = program.base[kind]
+        steps = [columns(gaps, first + i, count) for i in range(program.width - 1)]
+        # the time from the row to every point of its window, [b, count, W]
+        since = [sum(steps[base:i]) - sum(steps[i:base]) for i in range(program.width)]
+        times = torch.cat([torch.zeros_like(steps[0]) + x for x in since], 2)
+        weights = fit_weights(times, program.degree)
+        here = columns(points, first + base, count)
+        rises = [columns(points, first + i, count) - here for i in range(program.width)]
+        for m in (m for m in range(4) if wanted[m]):
+            value = here if m == 0 else torch.zeros_like(here)
+            for i, rise in enumerate(rises):
+                value = torch.addcmul(value, rise, weights[m][..., i, None])
+            outputs[m].append(value)
     return outputs
 
 

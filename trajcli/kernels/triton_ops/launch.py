@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from trajcli.kernels.program import Array, Band, Gradients, Operands, Parts, Program
-from trajcli.kernels.triton_ops import band, cascade, tiles
+from trajcli.kernels.triton_ops import band, cascade, fit, tiles
 from trajcli.kernels.triton_ops.tiles import BandForm, CascadeForm
 
 LANES = 128
@@ -38,13 +38,15 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
     if not batch * dofs or all(buffer is None for buffer in wanted):
         return
     (actions,) = in_rows([gradients.actions])
+    if actions is not None and isinstance(program, Band) and program.degree is not None:
+        actions = torch.empty(actions.shape, dtype=torch.float64, device=actions.device)  # of sums
     parts = [None if buffer is None else buffer.contiguous() for buffer in wanted[1:]]
     if actions is not None and not reaches_all(program, horizon):
         actions.zero_()
-    if not isinstance(program, Band):  # a cascade has no goal
-        for part in parts[4:]:
-            if part is not None:
-                part.zero_()
+    fits = isinstance(program, Band) and program.degree is not None  # which have no states
+    for part in parts if fits else () if isinstance(program, Band) else parts[4:]:
+        if part is not None:
+            part.zero_()
     start, goal = (parts[:4], None, 1), (parts[4:], None, 1)
     rows = in_rows(upstream)
     launch(program, operands.actions.shape, actions, operands.dt, start, goal, rows, adjoint=True)
@@ -87,7 +89,10 @@ def launch(
         **OPTIONS,
     }
     kernel: Any = cascade.run
-    if isinstance(program, Band):
+    if isinstance(program, Band) and program.degree is not None:
+        kernel, arguments = fit.run, fit_arguments(program, arguments)
+        arguments |= {"D": dofs, "DOFS": lane_dofs}
+    elif isinstance(program, Band):
         kernel = band.run
         arguments |= state_arguments("goal", *goal) | band_arguments(program, dt.device, tile)
     else:
@@ -136,8 +141,24 @@ def band_arguments(
     }
 
 
+def fit_arguments(program: Band, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a band whose rows are fits: of recordings, so that it has no states."""
+    unused = {"used", "START_ROW", "start", "start_index", "start_count"}
+    windows = program.windows
+    return {
+        **{name: value for name, value in arguments.items() if name not in unused},
+        "count": windows.count,
+        "last": windows.last,
+        "shift": windows.shift,
+        "width": program.width,
+        "DEGREE": program.degree,
+    }
+
+
 def reaches_all(program: Program, horizon: int) -> bool:
-    """Whether an adjoint writes the gradients of all actions."""
+    """Whether an adjoint writes the gradients of all actions, and does not add to them."""
+    if isinstance(program, Band) and program.degree is not None:
+        return False
     if program.used < horizon or not isinstance(program, Band):
         return program.used == horizon
     windows, head = program.windows.first(), len(program.head)
