@@ -33,8 +33,6 @@ from trajcli.kernels.program import Gradients, Operands, Parts, Program
 
 __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward", "guard"]
 
-_NOT_FINITE = -1
-
 
 @cache
 def _library() -> tuple[Any, str]:
@@ -76,20 +74,18 @@ def guard() -> Iterator[None]:
 
     Only where these kernels are there, and on the main thread.
     """
-    library = _library()[0]
     main = threading.current_thread() is threading.main_thread()
-    up = main and library is not None and library.trajcli_guard(1) == 0
+    up = main and not absence() and _library()[0].trajcli_guard(1) == 0
     try:
         yield
     finally:
         if up:
-            library.trajcli_guard(0)
+            _library()[0].trajcli_guard(0)
 
 
 def pages_lost() -> bool:
     """Whether the guard has had such pages."""
-    library = _library()[0]
-    return library is not None and bool(library.trajcli_pages_lost())
+    return not absence() and bool(_library()[0].trajcli_pages_lost())
 
 
 class Call:
@@ -196,12 +192,12 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
 
 @contextmanager
 def _contiguous(arrays: Sequence[Any]) -> Iterator[list[Any]]:
-    """The arrays, but for those that lie otherwise: contiguous ones that are copied to them."""
+    """The arrays, with contiguous copies of those that lie otherwise, which are copied back."""
     places = list(arrays)
     for i, array in enumerate(arrays):
-        if isinstance(array, np.ndarray) and not array.flags.carray:
-            places[i] = np.empty(array.shape, array.dtype)
-        elif hasattr(array, "is_contiguous") and not array.is_contiguous():
+        if isinstance(array, np.ndarray):
+            places[i] = np.require(array, requirements="CA")
+        elif hasattr(array, "contiguous"):
             places[i] = array.contiguous()
     yield places
     for array, result in zip(arrays, places, strict=True):

@@ -100,13 +100,14 @@ void fill_first_rows(const Job& job, const Tile& tile, const Rows<Out>* rows) {
 
 // Its transpose, of the gradients of order m.
 template <class In>
-void pull_first_rows(const Job& job, const Tile& tile, int m, Rows<In> rows) {
+Rows<In> pull_first_rows(const Job& job, const Tile& tile, int m, Rows<In> rows) {
     for (Int t = 0; t < m && t < job.rows; t++)
         for (Int i = 0; i < tile.lanes; i++) {
             In& gradient = rows.at[t * rows.pitch + i];
             if (m < job.rows) rows.at[m * rows.pitch + i] += gradient;
             gradient = 0;
         }
+    return rows;
 }
 
 template <class Out, class In>
@@ -162,12 +163,11 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
         Rows<const In> upstream[4];
         for (int m = 0; m < 4; m++) {
             const Int from = row + job.start_row - lead;
-            upstream[m] = readers.part[m].rows(tile, from, rows + lead);
-            if (start && job.upstream[m].data) {
-                const Rows<In> copy = readers.part[m].copy(tile, from, rows + lead);
-                pull_first_rows(job, tile, m, copy);
-                upstream[m] = copy;
-            }
+            if (start && job.upstream[m].data)
+                upstream[m] = pull_first_rows(
+                    job, tile, m, readers.part[m].copy(tile, from, rows + lead));
+            else
+                upstream[m] = readers.part[m].rows(tile, from, rows + lead);
             upstream[m].at += lead * upstream[m].pitch;
         }
         Out* const actions = out->at + start * out->pitch;

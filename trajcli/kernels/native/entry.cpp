@@ -99,17 +99,16 @@ Int run_job(Job& job) {
     return run.status;
 }
 
-double half(std::uint16_t bits) {
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double value = (exponent ? fraction + 1024 : fraction) * 0x1p-24;
-    if (exponent > 1) value *= 1 << (exponent - 1);
-    if (exponent == 31) value = fraction ? NAN : INFINITY;
-    return bits >> 15 ? -value : value;
-}
-
 struct Half {
     std::uint16_t bits;
-    explicit operator double() const { return half(bits); }
+
+    explicit operator double() const {
+        const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+        double value = (exponent ? fraction + 1024 : fraction) * 0x1p-24;
+        if (exponent > 1) value *= 1 << (exponent - 1);
+        if (exponent == 31) value = fraction ? NAN : INFINITY;
+        return bits >> 15 ? -value : value;
+    }
 };
 
 std::atomic<bool> lost{false};

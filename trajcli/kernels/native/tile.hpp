@@ -116,18 +116,14 @@ inline void with_sizes(const Tile& tile, Work work) {
 // -- inputs -----------------------------------------------------------------------------------
 
 template <class T>
-void check_finite(Run& run, const T* values, Int count) {
+void check_finite(Run& run, const Tile& tile, Rows<const T> values, Int rows) {
     if (!run.job.finite) return;
-    int faults = 0;
-    for (Int i = 0; i < count; i++) faults |= values[i] - values[i] != 0;
-    if (faults) run.status = NOT_FINITE;
-}
-
-template <class T>
-void check_rows(Run& run, const Tile& tile, Rows<const T> values, Int rows) {
     Int count = tile.group * tile.columns;
     if (values.pitch == count) count *= rows, rows = 1;
-    for (Int t = 0; t < rows; t++) check_finite(run, values.at + t * values.pitch, count);
+    int faults = 0;
+    for (Int t = 0; t < rows; t++, values.at += values.pitch)
+        for (Int i = 0; i < count; i++) faults |= values.at[i] - values.at[i] != 0;
+    if (faults) run.status = NOT_FINITE;
 }
 
 inline const char* element(const Array& array, Int batch, Int row, Int column) {
@@ -171,7 +167,7 @@ public:
         if (in_place_ && row >= 0 && row + rows - 1 <= last_ && (inner || tile.columns % W == 0)) {
             const char* at = element(array_, tile.batch, row, tile.column);
             const Rows<const In> there = {reinterpret_cast<const In*>(at), array_.stride[1] / size};
-            check_rows(run_, tile, there, rows);
+            check_finite(run_, tile, there, rows);
             return there;
         }
         const bool same = shared_ && row == row_ && rows == rows_ && tile.group == group_ &&
@@ -189,6 +185,14 @@ public:
     }
 
     void copy(const Tile& tile, Int row, Int rows, In* to) {
+        for (; rows > 1 && row < 0; row++, rows--, to += tile.lanes) copy_rows(tile, 0, 1, to);
+        for (; rows > 1 && row + rows - 1 > last_; rows--)
+            copy_rows(tile, last_, 1, to + (rows - 1) * tile.lanes);
+        copy_rows(tile, std::clamp(row, Int(0), last_), rows, to);
+    }
+
+private:
+    void copy_rows(const Tile& tile, Int row, Int rows, In* to) {
         Tile one = tile;
         one.group = 1;
         if (!index_.data) convert_rows(tile, row, rows, to);
@@ -196,42 +200,36 @@ public:
             std::memcpy(&one.batch, element(index_, tile.batch + g, 0, 0), sizeof one.batch);
             convert_rows(one, row, rows, to + g * tile.columns);
         }
-        check_rows<In>(run_, tile, {to, tile.lanes}, rows);
+        check_finite<In>(run_, tile, {to, tile.lanes}, rows);
     }
 
-private:
     void convert_rows(const Tile& tile, Int row, Int rows, In* to) {
         if (is_plain<float>(array_)) return interleave<float>(tile, row, rows, to);
         if (is_plain<double>(array_)) return interleave<double>(tile, row, rows, to);
         if constexpr (std::is_same_v<In, double>)
             for (Int t = 0; t < rows; t++)
-                for (Int g = 0; g < tile.group; g++) {
-                    const Int from = std::clamp(row + t, Int(0), last_);
-                    convert(array_, element(array_, tile.batch + g, from, tile.column),
+                for (Int g = 0; g < tile.group; g++)
+                    convert(array_, element(array_, tile.batch + g, row + t, tile.column),
                             tile.columns, to + t * tile.lanes + g * tile.columns);
-                }
     }
 
     template <class From>
     void interleave(Tile tile, Int row, Int rows, In* to) {
         const Int size = sizeof(From), next = array_.stride[0] / size;
         const Int pitch = array_.stride[1] / size, step = array_.stride[2] / size;
-        const From* from = reinterpret_cast<const From*>(element(array_, tile.batch, 0, tile.column));
+        const auto from = reinterpret_cast<const From*>(
+            element(array_, tile.batch, row, tile.column));
         // side by side, trajectories are no stream that processors know: half the time
         for (Int i = 0; next == rows * pitch && i < tile.group * next; i += 64 / size)
             __builtin_prefetch(from + tile.group * next + i);
-        if (tile.group == 1 && step == 1 && pitch == tile.columns && pitch == tile.lanes &&
-            row >= 0 && row + rows - 1 <= last_) {
-            from += row * pitch;
-            row = 0, tile.columns *= rows, rows = 1;
-        }
-        with_sizes(tile, [=, last = last_](auto columns, auto group, auto lanes) {
-            for (Int t = 0; t < rows; t++) {
-                const From* at = from + std::clamp(row + t, Int(0), last) * pitch;
+        if (tile.group == 1 && step == 1 && pitch == tile.columns && pitch == tile.lanes)
+            tile.columns *= rows, rows = 1;
+        with_sizes(tile, [=](auto columns, auto group, auto lanes) {
+            for (Int t = 0; t < rows; t++)
                 for (Int g = 0; g < group; g++)
                     for (Int d = 0; d < columns; d++)
-                        to[t * lanes + g * columns + d] = static_cast<In>(at[g * next + d * step]);
-            }
+                        to[t * lanes + g * columns + d] =
+                            static_cast<In>(from[g * next + t * pitch + d * step]);
         });
     }
 
