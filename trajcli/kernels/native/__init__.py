@@ -196,7 +196,7 @@ def _contiguous(arrays: Sequence[Any]) -> Iterator[list[Any]]:
     places = list(arrays)
     for i, array in enumerate(arrays):
         if isinstance(array, np.ndarray):
-            places[i] = np.require(array, requirements="CA")
+            places[i] = np.require(array, requirements=["C", "A"])
         elif hasattr(array, "contiguous"):
             places[i] = array.contiguous()
     yield places
