@@ -124,7 +124,7 @@ def test_a_job_that_slurm_warns_goes_on_when_it_is_queued_again(
     command = (f"sample_data/cluster/{script}.sbatch", "many.npy", "out.h5")
     options = ("--array=0",) if script == "array" else ()
     job = cluster.submit(folder, *options, *command)
-    until(lambda: any((folder / "out.h5.parts").glob(".*.trajcli-part")))
+    until(lambda: any((folder / "out.h5.parts").glob(".*.trajcli-*/data")))
     whom = ("--batch",) if script == "array" else ()
     cluster.run("scancel", "--signal=USR1", *whom, job)  # as Slurm does before the time is up
     assert set(cluster.wait(job).values()) == {"COMPLETED"}, log(folder)

@@ -78,13 +78,13 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
     kills = unfinished = 0
     while kills < KILLS:
         process = start(f"{chance.randrange(2)}/2")
-        while process.poll() is None and not any(PARTS.glob(".*.trajcli-part")):
+        while process.poll() is None and not any(PARTS.glob(".*.trajcli-*/data")):
             time.sleep(0.001)
         time.sleep(chance.uniform(0.0, 0.1))
         process.send_signal(signal.SIGKILL)
         process.communicate()
         kills += 1
-        unfinished += any(PARTS.glob(".*.trajcli-part"))
+        unfinished += any(PARTS.glob(".*.trajcli-*/data"))
         for part in PARTS.glob("0*.h5"):  # what is there is complete
             require_intact(part)
             part.unlink()
@@ -100,7 +100,7 @@ def test_shards_that_are_killed_and_run_again_give_the_same_bytes(whole):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_shard_that_slurm_warns_exits_75_and_the_same_command_goes_on(whole, number):
     process = start("0/1")
-    while process.poll() is None and not any(PARTS.glob(".*.trajcli-part")):
+    while process.poll() is None and not any(PARTS.glob(".*.trajcli-*/data")):
         time.sleep(0.001)
     process.send_signal(number)
     _, error = process.communicate()
@@ -113,7 +113,7 @@ def test_a_shard_that_slurm_warns_exits_75_and_the_same_command_goes_on(whole, n
 
 def test_a_shard_that_is_being_written_is_refused_to_a_second_process(whole):
     PARTS.mkdir()
-    with open(PARTS / ".00001-of-00002.h5.trajcli-part", "wb") as other:
+    with open(PARTS / ".00001-of-00002.h5.trajcli-lock", "wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         assert finish("1/2") == 2
     assert [finish(f"{index}/2") for index in range(2)] == [0, 0]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from cluster.runs import BATCH, OUT, PARTS, demonstrations, many_files, run_shards, write_parts
 
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError, OutputError, UsageError
+from trajcli.files.outputs import Output
 from trajcli.jobs.merge import merge
 from trajcli.jobs.run import run
 
@@ -119,6 +120,46 @@ def test_any_byte_that_is_not_the_one_written_is_found():
             merge(OUT)
         assert "run this shard again" in str(damaged.value)
     assert not OUT.exists()
+
+
+def test_words_that_changed_places_are_found():
+    write_parts(1)
+    path = PARTS / "00000-of-00001.h5"
+    data = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        at = file["position"].id.get_offset()
+    assert data[at : at + 4] != data[at + 48 : at + 52]
+    data[at : at + 4], data[at + 48 : at + 52] = data[at + 48 : at + 52], data[at : at + 4]
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="damaged"):
+        merge(OUT)
+
+
+@pytest.mark.parametrize("compress", [None, 1])
+def test_a_part_that_the_disk_changed_while_it_was_written_is_found(monkeypatch, compress):
+    """The checksum is of what was computed, not of what is on the disk at the end."""
+    finish = Output.finish
+
+    def scribble(output: Output) -> None:
+        (path,) = PARTS.glob(".*/chunks" if compress else ".*/data")
+        at = 0
+        if not compress:
+            with h5py.File(path) as made:
+                at = made["position"].id.get_offset()
+        with open(path, "rb+") as file:
+            file.seek(at + 8)
+            file.write(b"\x55" * 50)
+        finish(output)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "finish", scribble)
+        if compress:
+            with pytest.raises(OutputError, match="damaged"):
+                write_parts(1, compress=compress)
+            return
+        write_parts(1)
+    with pytest.raises(InputError, match="damaged"):
+        merge(OUT)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.99])

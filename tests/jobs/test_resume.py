@@ -122,8 +122,7 @@ def endless() -> bytes:
 def test_a_damaged_journal_starts_again(request_, damaged):
     with pytest.raises(Stopped):
         run(request_, on_progress=stop_at(0.5))
-    (journal,) = Path().glob(".*journal")
-    journal.write_bytes(damaged)
+    Path(".out.h5.trajcli-stopped/journal").write_bytes(damaged)
     assert run(replace(request_, resume=True))["resumed_after"] == 0
 
 
@@ -186,10 +185,75 @@ def test_a_resume_that_is_killed_while_it_completes_leaves_nothing_to_trust(requ
     )
     killed = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ROOT})
     assert killed.returncode == -signal.SIGKILL
-    assert Path(".out.h5.trajcli-chunks").exists()
+    assert list(Path().glob(".out.h5.trajcli-*/chunks"))
     assert run(replace(asked, resume=True))["resumed_after"] == 0
     assert Path("out.h5").read_bytes() == want
     assert not [p for p in Path().iterdir() if p.name.startswith(".")]
+
+
+def removed(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def zeroed(path: Path) -> None:
+    """The same file with the same size and the same time of its last change."""
+    before = path.stat()
+    with open(path, "rb+") as file:
+        file.write(bytes(before.st_size))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replaced(path: Path) -> None:
+    path.write_bytes(path.read_bytes())
+
+
+def linked(path: Path) -> None:
+    os.link(path, path.parent.parent / "another name")
+
+
+@pytest.mark.parametrize("damage", [removed, cut, zeroed, replaced, linked])
+@pytest.mark.parametrize("name", ["out.h5", "out.npz", "out", "packed.h5"])
+def test_what_is_not_as_it_was_left_is_begun_anew(request_, name, damage):
+    asked = replace(request_, out=Path(name), compress=1 if name == "packed.h5" else None)
+    run(asked)
+    want = contents(Path(name))
+    asked = replace(asked, overwrite=True)
+    with pytest.raises(Stopped, match="--resume"):
+        run(asked, on_progress=stop_at(0.5))
+    stopped = Path(f".{name}.trajcli-stopped")
+    files = [p for p in stopped.rglob("*") if p.is_file() and p.name != "journal"]
+    damage(max(files, key=lambda path: path.stat().st_size))
+    report = run(replace(asked, resume=True))
+    assert report["resumed_after"] == 0
+    assert any("begun anew" in note for note in report["notes"])
+    assert contents(Path(name)) == want
+    assert not list(Path().glob(".*"))
+
+
+def test_what_another_user_left_is_not_adopted(request_, monkeypatch):
+    run(request_)
+    want = contents(Path("out.h5"))
+    asked = replace(request_, overwrite=True)
+    with pytest.raises(Stopped):
+        run(asked, on_progress=stop_at(0.5))
+    stopped = Path(".out.h5.trajcli-stopped")
+    os.chmod(stopped, 0o777)
+    before = sorted(p.name for p in stopped.iterdir())
+    report = run(replace(asked, resume=True))
+    assert any("begun anew" in note for note in report["notes"])
+    assert contents(Path("out.h5")) == want
+    assert sorted(p.name for p in stopped.iterdir()) == before
+
+
+def test_a_fifo_as_a_journal_is_not_waited_for(request_):
+    stopped = Path(".out.h5.trajcli-stopped")
+    stopped.mkdir(0o700)
+    os.mkfifo(stopped / "journal")
+    assert run(replace(request_, resume=True))["resumed_after"] == 0
 
 
 def test_one_writer_at_a_time_also_when_resuming(request_):
@@ -244,11 +308,12 @@ def test_what_another_command_has_left_is_not_dropped_without_a_word(request_):
 
 
 def test_what_lies_in_the_place_of_what_a_run_has_left_is_begun_anew(request_):
-    left = Path(".out.h5.trajcli-journal")
+    stopped = Path(".out.h5.trajcli-stopped")
     np.savez("other.npz", backend=np.array("\x1b[31mnative"))
     np.savez("more.npz", more=np.array("native"))
     for garbage in (b"", b"PK\x03\x04", *map(_bytes, ("actions.npy", "other.npz", "more.npz"))):
-        left.write_bytes(garbage)
+        stopped.mkdir(0o700)
+        (stopped / "journal").write_bytes(garbage)
         report = run(replace(request_, resume=True, overwrite=True))
         assert any("begun anew" in note for note in report["notes"])
 

@@ -618,16 +618,18 @@ def test_a_run_killed_at_any_moment_leaves_the_old_output_or_none(trajcli, folde
 
 
 def test_a_killed_run_does_not_hinder_the_next(trajcli, folder):
-    Path(".out.h5.trajcli-part").write_bytes(b"left by a killed run")
+    Path(".out.h5.trajcli-01234567").mkdir()
+    Path(".out.h5.trajcli-01234567/data").write_bytes(b"left by a killed run")
+    Path(".out.h5.trajcli-lock").touch()
     assert trajcli(f"{RUN} -o out.h5").code == 0
-    assert not Path(".out.h5.trajcli-part").exists()
+    assert not list(folder.glob(".out.h5*"))
     np.testing.assert_array_equal(read("out.h5")["position"], expected()["position"])
 
 
 def test_two_writers_of_one_output_are_one_too_many(trajcli, folder):
     import fcntl
 
-    with open(".out.h5.trajcli-part", "w") as held:
+    with open(".out.h5.trajcli-lock", "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         result = trajcli(f"{RUN} -o out.h5")
     assert result.code == 2

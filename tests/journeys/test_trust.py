@@ -31,8 +31,9 @@ def test_untrusted_reading_runs_nothing_from_the_current_folder(folder):
 
 def test_a_planted_link_is_not_written_through(trajcli, folder):
     Path("victim").write_text("precious")
-    os.symlink("victim", ".out.h5.trajcli-part")
-    assert trajcli(f"{RUN} -o out.h5").code == 0
+    os.symlink("victim", ".out.h5.trajcli-lock")
+    os.symlink("victim", ".out.h5.trajcli-stopped")
+    assert trajcli(f"{RUN} -o out.h5 --resume").code == 0
     assert Path("victim").read_text() == "precious"
     assert not Path("out.h5").is_symlink()
 

@@ -1,4 +1,13 @@
-"""Where an output goes: whether it may, its hidden place, the lock on it, its name at the end."""
+"""Where an output goes: whether it may, the hidden folder beside it, its name at the end.
+
+    .OUT.trajcli-1f3a09c2    of a process that writes OUT, or that was killed
+    .OUT.trajcli-stopped     of a run that was stopped: all there, and what resumes it
+    .OUT.trajcli-lock        locked while a process writes OUT
+
+Every process writes in a folder that it made, under a name that no other has. OUT appears by one
+rename, and so does what a stopped run leaves; it is taken up by another one, before anything in it
+is touched. So the names alone say what may be trusted.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +16,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,7 +24,11 @@ from trajcli.errors import Fault, OutputError
 
 PROVENANCE = "trajcli.json"
 """In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
-BUSY = "another run is writing this OUT"
+_LONGEST_NAME = 200
+"""Bytes of OUT's name in a hidden name; a file system takes 255."""
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_EXCHANGE, _HERE = 2, -100
+"""RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
 
 
 def output_family(path: Path) -> str:
@@ -37,10 +51,7 @@ def output_family(path: Path) -> str:
 
 def refuse_output(path: Path, overwrite: bool) -> None:
     """Raise OutputError where OUT cannot or must not be written."""
-    family = output_family(path)
-    refuse_place(path, overwrite, folder=family == "npy")
-    if family == "npy" and os.path.lexists(path):
-        _refuse_folder(path)
+    refuse_place(path, overwrite, folder=output_family(path) == "npy")
 
 
 def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
@@ -64,12 +75,17 @@ def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
     if not overwrite:
         hint = "--overwrite replaces it once the new one is complete"
         raise OutputError(Fault("already exists", str(path), "a name that is free", hint=hint))
+    if folder:
+        _refuse_others(path)
 
 
-def _refuse_folder(path: Path) -> None:
+def _refuse_others(path: Path) -> None:
     """Raise OutputError where a folder holds what trajcli did not write."""
-    ours = (path / PROVENANCE).is_file()
-    parts = [*path.iterdir(), *(path / "grad").glob("*")]
+    try:
+        ours = (path / PROVENANCE).is_file()
+        parts = [*path.iterdir(), *(path / "grad").glob("*")]
+    except OSError as error:
+        raise OutputError(os_fault(path, error)) from None
     others = [
         part.name
         for part in parts
@@ -81,22 +97,6 @@ def _refuse_folder(path: Path) -> None:
         raise OutputError(
             Fault("a folder with other things in it", str(path), found=found, hint=hint)
         )
-
-
-@contextlib.contextmanager
-def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
-    """A file being made: a hidden name to write to, renamed when all went well, else removed."""
-    refuse_place(path, overwrite, folder=False)
-    hidden = path.parent / f".{path.name}.trajcli-part"
-    lock = locked(hidden, path, folder=False)
-    try:
-        yield hidden
-        os.replace(hidden, path)
-    except OSError as error:
-        raise OutputError(os_fault(path, error)) from None
-    finally:
-        remove(hidden)
-        os.close(lock)
 
 
 def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
@@ -113,57 +113,168 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
             )
 
 
-def locked(hidden: Path, path: Path, folder: bool | None = None) -> int:
-    """Make the hidden file or folder and hold its lock; refuse where another run does."""
-    folder = output_family(path) != "hdf5" if folder is None else folder
-    for _ in range(100):
+class HiddenFolder:
+    """The folder in which one process writes OUT; see the top of this module.
+
+    Raises OutputError where OUT is refused, or another process writes it.
+    """
+
+    def __init__(self, path: Path, overwrite: bool, folder: bool) -> None:
+        name = path.name
+        if len(os.fsencode(name)) > _LONGEST_NAME:
+            import hashlib
+
+            name = hashlib.sha256(os.fsencode(name)).hexdigest()
+        self._out, self._prefix = path, f".{name}.trajcli-"
+        self.path = self._sibling(os.urandom(4).hex())
+        self.data = self.path / "data"
+        """What becomes OUT."""
+        refuse_place(path, overwrite, folder)
+        self._lock: int | None = None
+        exclusive = self._acquire_lock()
         try:
-            if hidden.is_symlink():
-                hidden.unlink()  # nobody's but a stranger's: never write through it
-            if folder:
-                hidden.mkdir(exist_ok=True)
-                descriptor = os.open(hidden, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            else:
-                descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except OSError as error:
-            raise OutputError(os_fault(path, error)) from None
+            refuse_place(path, overwrite, folder)  # the process before may just have written it
+            if exclusive:
+                self._remove_dead()
+        except BaseException:
+            self.close()
+            raise
+
+    def make(self) -> None:
+        """Begin with an empty folder."""
+        remove(self.path)
+        os.mkdir(self.path, 0o700)
+
+    def take_stopped(self) -> bool:
+        """Make what a stopped run of this user left the folder of this process; False without."""
+        stopped = self._sibling("stopped")
+        with contextlib.suppress(FileNotFoundError):
+            status = os.lstat(stopped)
+            private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
+            if stat.S_ISDIR(status.st_mode) and private:
+                os.rename(stopped, self.path)
+                return True
+        return False
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether a stopped run left something, be it another user's."""
+        return os.path.lexists(self._sibling("stopped"))
+
+    def leave_stopped(self) -> None:
+        """Leave the folder to be resumed."""
+        os.rename(self.path, self._sibling("stopped"))
+        self.close()
+
+    def publish(self, durable: bool = False) -> None:
+        """Give the data the name OUT; durable: with all that is needed to find it after a crash."""
+        if durable:
+            sync(self.data)
+        if self.data.is_dir() and self._out.is_dir():
+            _refuse_others(self._out)  # somebody may have put things there in the meantime
+            self._exchange()
+        else:
+            os.replace(self.data, self._out)
+        if durable:
+            sync(self._out.parent)
+
+    def close(self) -> list[str]:
+        """Remove all that is not OUT; returns what could not be removed."""
+        remove(self.path)
+        lock = self._sibling("lock")
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(lock)
+            os.close(self._lock)
+            self._lock = None
+        return [str(path) for path in (self.path,) if os.path.lexists(path)]
+
+    def _sibling(self, name: str) -> Path:
+        return self._out.parent / f"{self._prefix}{name}"
+
+    def _acquire_lock(self) -> bool:
+        """Whether the lock is held: a file system may have none. Refuse where another holds it."""
+        lock = self._sibling("lock")
+        for _ in range(100):
+            try:
+                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+                descriptor = os.open(lock, flags, 0o666)
+            except OSError as error:
+                if error.errno == errno.ELOOP:  # a link, which is none of ours
+                    os.unlink(lock)
+                    continue
+                raise OutputError(os_fault(lock, error)) from None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+                what, there = "another run is writing this output", f"it holds {lock.name}"
+                raise OutputError(Fault(what, str(self._out), "one writer", there)) from None
+            except OSError:
+                self._lock = descriptor
+                return False
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.fstat(descriptor), os.lstat(lock)):
+                    self._lock = descriptor
+                    return True
+            os.close(descriptor)  # the other run ended and removed it in between
+        raise OutputError(Fault("cannot be locked", str(self._out)))
+
+    def _remove_dead(self) -> None:
+        """Remove the folders of processes that were killed: a living one would hold the lock."""
+        pattern = re.escape(self._prefix) + "[0-9a-f]{8}"
+        for name in os.listdir(self._out.parent):
+            if re.fullmatch(pattern, name):
+                remove(self._out.parent / name)
+
+    def _exchange(self) -> None:
+        """Put the folder in the place of the one that is there: in one step, where the file system
+        can; the other one is then removed with the hidden folder."""
+        import ctypes
+
+        data, out = os.fsencode(self.data), os.fsencode(self._out)
+        with contextlib.suppress(AttributeError):  # an old C library
+            if ctypes.CDLL(None).renameat2(_HERE, data, _HERE, out, _EXCHANGE) == 0:
+                return
+        old = self.path / "old"
+        os.rename(self._out, old)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            found = "it holds " + hidden.name
-            raise OutputError(Fault(BUSY, str(path), "one writer", found)) from None
+            os.rename(self.data, self._out)
         except OSError:
-            return descriptor  # a file system without locks
-        with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(descriptor), os.stat(hidden)):
-                return descriptor
-        os.close(descriptor)  # the other run finished and renamed it in between
-    raise OutputError(Fault("cannot lock the output", str(path)))
+            os.rename(old, self._out)
+            raise
 
 
-def replace(hidden: Path, path: Path) -> None:
-    """Give the finished output its name; a file in one step, a folder in two."""
-    if not hidden.is_dir() or not path.is_dir():
-        os.replace(hidden, path)
-        return
-    old = path.parent / f".{path.name}.trajcli-old"
-    remove(old)
-    os.rename(path, old)
-    os.rename(hidden, path)
-    remove(old)
+@contextlib.contextmanager
+def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
+    """A file being made: a hidden name to write to, which becomes the file when all went well."""
+    hidden = HiddenFolder(path, overwrite, folder=False)
+    try:
+        hidden.make()
+        yield hidden.data
+        hidden.publish()
+    except OSError as error:
+        raise OutputError(os_fault(path, error)) from None
+    finally:
+        hidden.close()
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a folder, or (``folder/*``) all that is in a folder."""
-    parts: Iterable[Path] = path.parent.iterdir() if path.name == "*" else [path]
-    for part in list(parts):
-        if part.is_dir() and not part.is_symlink():
-            import shutil
+    """Remove a folder and all in it, as far as that can be done."""
+    if os.path.lexists(path):
+        import shutil
 
-            shutil.rmtree(part, ignore_errors=True)
-        else:
-            part.unlink(missing_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def sync(path: Path) -> None:
+    """Have a file, or a folder and the files in it, brought to the disk."""
+    for part in [*sorted(path.rglob("*")), path] if path.is_dir() else [path]:
+        descriptor = os.open(part, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def reserve(path: Path, size: int) -> None:
@@ -194,7 +305,12 @@ def require_space(path: Path, needed: int) -> None:
         )
 
 
-def os_fault(path: Path, error: OSError) -> Fault:
-    reason = error.strerror or str(error)
-    hint = "nothing was written; free some space" if error.errno == errno.ENOSPC else ""
+def os_fault(path: Path, error: Exception) -> Fault:
+    """The fault of a path that cannot be written. HDF5 tells the number of an error in a text."""
+    number = getattr(error, "errno", None)
+    match = re.search(r"errno = (\d+)", str(error))
+    if number is None and match:
+        number = int(match[1])
+    reason = str(error) if number is None else os.strerror(number)
+    hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
     return Fault("cannot be written", str(path), found=reason, hint=hint)

@@ -2,7 +2,7 @@
 
 A chunk holds whole trajectories, some MiB of them; of one that is longer, a part of its rows. The
 bytes are those that HDF5's own filters would make of the same chunks. Packed chunks wait in a
-hidden file beside OUT until all are there: where they lie in OUT then depends neither on the
+file of their own until all are there: where they lie in OUT then depends neither on the
 blocks that trajectories are written in nor on whether the run was stopped and resumed.
 """
 
@@ -18,16 +18,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trajcli.files.atomic_output import remove
+from trajcli.errors import Fault, OutputError
 from trajcli.files.hdf5_output import Hdf5Output
 from trajcli.files.schema import Schema, Variable
 
 _CHUNK_BYTES = 4 << 20
 _LARGEST_CHUNK = 8 << 20
 _QUEUED_CHUNKS = 8
-_HELD, _SIZES, _PACKED = "held/", "sizes", "packed"
-"""In a journal: trajectories that do not fill a chunk yet, the sizes of packed chunks, and how many
-blocks are packed."""
+_CHUNKS = "chunks"
+"""The file of packed chunks in the hidden folder."""
+_HELD, _CHECKSUMS, _PACKED = "held/", "checksums", "packed"
+"""In a journal: trajectories that do not fill a chunk yet, size and CRC-32 of packed chunks, and
+the number of blocks that are packed."""
 
 
 class _Block(NamedTuple):
@@ -41,17 +43,8 @@ class _Block(NamedTuple):
 class CompressedOutput(Hdf5Output):
     """The same file with its trajectories [B, T, ...] in compressed chunks."""
 
-    def __init__(
-        self,
-        path: Path,
-        schema: Schema,
-        overwrite: bool,
-        durable: bool,
-        identity: str = "",
-        resume: bool = False,
-        *,
-        level: int,
-    ) -> None:
+    def __init__(self, path: Path, schema: Schema, level: int) -> None:
+        super().__init__(path, schema)
         self._level = level
         self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         self._chunked = {v.name: v for v in schema.streamed if _is_chunked(v)}
@@ -60,9 +53,8 @@ class CompressedOutput(Hdf5Output):
         self._packed = 0
         self._held: dict[str, list[Any]] = {name: [] for name in self._chunked}
         self._packing: deque[Future[bytes]] = deque()
-        self._sizes: list[int] = []
-        identity = f"{identity} deflated {level}"
-        super().__init__(path, schema, overwrite, durable, identity, resume)
+        self._checksums: list[tuple[int, int]] = []
+        """Size and CRC-32 of every chunk that is packed."""
 
     def place(self, name: str, row: int, group: int = 0) -> tuple[int, int] | None:
         """None of what is compressed: a chunk has no place before it is packed."""
@@ -104,8 +96,8 @@ class CompressedOutput(Hdf5Output):
         """Put aside the chunks that are packed; waits for them where more than so many are not."""
         while len(self._packing) > most or (self._packing and self._packing[0].done()):
             chunk = self._packing.popleft().result()
-            self._put(self._waiting_file, np.frombuffer(chunk, np.uint8), self._end)
-            self._sizes.append(len(chunk))
+            self._pwrite(self._chunks_file, memoryview(chunk), self._end)
+            self._checksums.append((len(chunk), zlib.crc32(chunk)))
             self._end += len(chunk)
 
     def _complete(self) -> None:
@@ -113,33 +105,38 @@ class CompressedOutput(Hdf5Output):
         import h5py
 
         self._collect(0)
-        remove(self._journal)  # a file that h5py is changing is nothing to resume
-        sizes, at = iter(self._sizes), 0
-        with h5py.File(self._hidden, "r+", locking=False) as file:
+        checksums, at = iter(self._checksums), 0
+        with h5py.File(self._hidden.data, "r+", locking=False) as file:
             for block in self._blocks:
                 prefix, offset = "", [block.row]
                 if self.schema.groups:
                     prefix, offset = f"{self.schema.groups[block.group].names[block.row]}/", []
                 for name, rows, shape in self._chunks(block):
                     dataset = h5py.h5d.open(file.id, f"{prefix}{name}".encode())
-                    chunk = os.pread(self._waiting_file, next(sizes), at)
-                    dataset.write_direct_chunk(
-                        (*offset, rows.start, *(0 for _ in shape[2:])), chunk
-                    )
-                    at += len(chunk)
+                    place = (*offset, rows.start, *(0 for _ in shape[2:]))
+                    size, crc = next(checksums)
+                    chunk = os.pread(self._chunks_file, size, at)
+                    if zlib.crc32(chunk) != crc:
+                        where = str(self._hidden.path / _CHUNKS)
+                        raise OutputError(Fault("damaged", where, f"CRC-32 {crc:08x}"))
+                    dataset.write_direct_chunk(place, chunk)
+                    if self._segments is not None:
+                        stored = dataset.get_chunk_info_by_coord(place)
+                        self._segments[stored.byte_offset] = (size, crc)
+                    at += size
 
     def keep(self, done: int, carried: Mapping[str, Any]) -> None:
         """Also trajectories that do not fill a chunk yet are kept."""
         self._collect(0)
         held = {_HELD + name: np.array(values) for name, values in self._held.items() if values}
-        sizes = {_SIZES: np.array(self._sizes, np.int64), _PACKED: np.array(self._packed)}
-        super().keep(done, {**carried, **held, **sizes})
+        packed = {_CHECKSUMS: np.array(self._checksums, np.int64), _PACKED: np.array(self._packed)}
+        super().keep(done, {**carried, **held, **packed})
 
     def _resume(self) -> bool:
         if not super()._resume():
             return False
-        self._sizes = self.carried.pop(_SIZES).tolist()
-        self._end = sum(self._sizes)
+        self._checksums = list(map(tuple, self.carried.pop(_CHECKSUMS).tolist()))
+        self._end = sum(size for size, _ in self._checksums)
         self._packed = int(self.carried.pop(_PACKED))
         for name in self._chunked:
             self._held[name] = list(self.carried.pop(_HELD + name, ()))
@@ -147,7 +144,7 @@ class CompressedOutput(Hdf5Output):
 
     def _open_files(self) -> None:
         super()._open_files()
-        self._waiting_file, self._end = self._open_at(self._waiting), 0
+        self._chunks_file, self._end = self._open_file(self._hidden.path / _CHUNKS), 0
 
     def _close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -34,7 +34,7 @@ class Hdf5Output(Output):
         count = sum(len(group.names) for group in schema.groups)
         # values between which no description lies can be written at once
         room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if grouped else 2048
-        with h5py.File(self._hidden, "w", locking=False, meta_block_size=room) as file:
+        with h5py.File(self._hidden.data, "x", locking=False, meta_block_size=room) as file:
             for name, value in sorted(schema.attributes.items()):
                 # names of files may hold bytes that are no text
                 file.attrs[name] = text_of(value) if isinstance(value, str) else value
@@ -47,10 +47,10 @@ class Hdf5Output(Output):
             dof = self._make_scales(h5py, file, packed, made)
             if grouped:
                 self._make_groups(h5py, file, dof)
-        reserve(self._hidden, self._hidden.stat().st_size)
+        reserve(self._hidden.data, self._hidden.data.stat().st_size)
 
     def _open_files(self) -> None:
-        descriptor = self._open_at(self._hidden)
+        descriptor = self._open_file(self._hidden.data)
         self._descriptors = {name: descriptor for name, _ in self._addresses}
 
     def _make_datasets(

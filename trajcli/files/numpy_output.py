@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 
-from trajcli.files.atomic_output import PROVENANCE, remove, reserve
+from trajcli.files.atomic_output import PROVENANCE, reserve
 from trajcli.files.outputs import Output, plain_value
 from trajcli.files.schema import Schema
 
@@ -20,7 +19,7 @@ class FolderOutput(Output):
     """A folder with one .npy per variable, and the attributes in trajcli.json."""
 
     def _prepare(self) -> None:
-        remove(self._hidden / "*")
+        self._arrays.mkdir()
         for variable in self.schema.variables:
             head = io.BytesIO()
             layout = {"descr": variable.dtype.str, "fortran_order": False, "shape": variable.shape}
@@ -30,13 +29,18 @@ class FolderOutput(Output):
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(head.getvalue())
             reserve(path, head.tell() + variable.nbytes)
-        (self._hidden / PROVENANCE).write_text(_provenance(self.schema), encoding="utf-8")
+        (self._arrays / PROVENANCE).write_text(_provenance(self.schema), encoding="utf-8")
 
     def _open_files(self) -> None:
-        self._descriptors = {n: self._open_at(self._path_of(n)) for n, _ in self._addresses}
+        self._descriptors = {n: self._open_file(self._path_of(n)) for n, _ in self._addresses}
+
+    @property
+    def _arrays(self) -> Path:
+        """The folder of the arrays."""
+        return self._hidden.data
 
     def _path_of(self, name: str) -> Path:
-        return self._hidden / f"{name}.npy"
+        return self._arrays / f"{name}.npy"
 
 
 class NpzOutput(FolderOutput):
@@ -44,24 +48,23 @@ class NpzOutput(FolderOutput):
 
     copies = 2
 
+    @property
+    def _arrays(self) -> Path:
+        return self._hidden.path / "arrays"
+
     def _complete(self) -> None:
         import shutil
         import zipfile
 
         self._close()
-        archive = self._hidden / "archive.npz"
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED, allowZip64=True) as target:
+        with zipfile.ZipFile(self._hidden.data, "x", zipfile.ZIP_STORED, allowZip64=True) as target:
             for name in [*(f"{v.name}.npy" for v in self.schema.variables), PROVENANCE]:
                 info = zipfile.ZipInfo(name)  # dated 1980: same input, same bytes
-                part = self._hidden / name
+                part = self._arrays / name
                 info.file_size = part.stat().st_size
                 with open(part, "rb") as source, target.open(info, "w", force_zip64=True) as sink:
                     shutil.copyfileobj(source, sink, _COPY_BYTES)
                 part.unlink()
-        inner = self.path.parent / f".{self.path.name}.trajcli-archive"
-        os.replace(archive, inner)
-        remove(self._hidden)
-        self._hidden = inner
 
 
 def _provenance(schema: Schema) -> str:

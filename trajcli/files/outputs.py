@@ -1,8 +1,6 @@
-"""Writing outputs: beside OUT under a hidden name, renamed last.
+"""Writing outputs: in a hidden folder beside OUT, renamed last.
 
-Whatever ends the process, OUT is absent, the old one, or complete. The hidden name is the same
-for every run of one OUT and locked while a run writes, so a second one is refused, and what a
-killed run left behind is taken over by the next.
+Whatever ends the process, OUT is absent, the old one, or complete; see :mod:`.atomic_output`.
 """
 
 from __future__ import annotations
@@ -10,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
+import time
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,27 +20,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, OutputError, Stopped
-from trajcli.files import journal
-from trajcli.files.atomic_output import (
-    locked,
-    os_fault,
-    output_family,
-    refuse_output,
-    remove,
-    replace,
-    require_space,
-)
+from trajcli.errors import Fault, OutputError
+from trajcli.files.atomic_output import HiddenFolder, os_fault, output_family, require_space, sync
+from trajcli.files.checksums import Segments, append_checksums
 from trajcli.files.schema import Schema
 
 _ROWS_AT_ONCE = 1 << 20
-_ADDRESSES = "addresses"
+_HEAD, _ADDRESSES, _SEGMENTS = "head", "addresses", "segments"
+"""Arrays of a journal besides those of the run."""
+_TICK = 0.02
+"""Seconds, more than the clock of file systems takes to go on."""
 
 Addresses = npt.NDArray[np.int64]
 
 
 class Output(ABC):
-    """An output being written. ``finish`` makes it appear; ``discard`` leaves no trace.
+    """An output being written. ``finish`` makes it appear; the end of its context, or ``discard``,
+    removes what is not finished.
 
     ``group`` numbers the length of the trajectories that are written, where they are of several
     (:attr:`Schema.groups`); ``row`` then counts those of this length.
@@ -48,15 +45,7 @@ class Output(ABC):
     copies = 1
     """How often the values lie on the disk while they are written."""
 
-    def __init__(
-        self,
-        path: Path,
-        schema: Schema,
-        overwrite: bool,
-        durable: bool,
-        identity: str = "",
-        resume: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, schema: Schema) -> None:
         self.path = path
         self.schema = schema
         self.done = 0
@@ -65,28 +54,52 @@ class Output(ABC):
         """The arrays that it kept to be resumed."""
         self.begun_anew = False
         """Whether there is a stopped run that this one cannot resume."""
-        self._durable = durable
-        refuse_output(path, overwrite)
-        self._hidden = path.parent / f".{path.name}.trajcli-part"
-        self._journal = journal.place_of(path)
-        self._waiting = path.parent / f".{path.name}.trajcli-chunks"
-        self._identity = identity
-        self._lock = locked(self._hidden, path)
+        self.notes: list[str] = []
+        """What there is to say of an output that is complete."""
         self._variables = {variable.name: variable for variable in schema.variables}
         self._descriptors: dict[str, int] = {}
         self._addresses: dict[tuple[str, int], Addresses] = {}
         """By name and group. Of packed variables the byte of the first entry alone; of those in
         groups that of every trajectory."""
         self._open: list[int] = []
-        with self._discarding():
-            if resume and self._resume():
-                return
-            self.begun_anew = resume and self._journal.exists()
-            self._remove_rest()
-            require_space(path, schema.nbytes * self.copies)
-            self._prepare()
-            self._open_files()
-            self._write_known()
+        self._segments: Segments | None = None
+
+    def begin(
+        self,
+        overwrite: bool,
+        durable: bool = False,
+        identity: str = "",
+        resume: bool = False,
+        checksum: bool = False,
+    ) -> None:
+        """Make the hidden folder and what is known before the values are, or resume a stopped run.
+
+        The options are those of :func:`open_output`.
+        """
+        self._durable, self._identity = durable, identity
+        self._segments = {} if checksum else None
+        self._hidden = HiddenFolder(self.path, overwrite, output_family(self.path) == "npy")
+        try:
+            with self._failures():
+                stopped = self._hidden.has_stopped
+                if self._hidden.take_stopped() and resume and self._resume():
+                    return
+                self.begun_anew = resume and stopped
+                self._hidden.make()
+                require_space(self.path, self.schema.nbytes * self.copies)
+                self._prepare()
+                self._open_files()
+                self._write_known()
+        except BaseException:
+            self.discard()
+            raise
+
+    def __enter__(self) -> Output:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave no trace of an output that is neither finished nor kept."""
+        self.discard()
 
     @abstractmethod
     def _prepare(self) -> None:
@@ -132,9 +145,9 @@ class Output(ABC):
 
     def place(self, name: str, row: int, group: int = 0) -> tuple[int, int] | None:
         """The file descriptor and byte where all entries of a variable lie from ``row`` on, one
-        after the other, for kernels that write into the file. None where they do not: ``write``
-        finds their places."""
-        if self.schema.pack:
+        after the other, for kernels that write into the file. None where they do not, or where
+        a checksum is taken: ``write`` finds their places."""
+        if self.schema.pack or self._segments is not None:
             return None
         variable, addresses = self._variables[name], self._addresses[name, group]
         if self.schema.groups:
@@ -144,14 +157,17 @@ class Output(ABC):
         return self._descriptors[name], int(addresses[0]) + row * variable.row_bytes
 
     def _put(self, descriptor: int, values: Any, at: int) -> None:
-        """Bytes in their place in a file."""
+        """Bytes of the output in their place in a file."""
         view = memoryview(values).cast("B")
-        try:
+        if self._segments is not None:
+            self._segments[at] = (len(view), zlib.crc32(view))
+        self._pwrite(descriptor, view, at)
+
+    def _pwrite(self, descriptor: int, view: memoryview, at: int) -> None:
+        with self._failures():
             while view:
                 written = os.pwrite(descriptor, view[: 1 << 30], at)
                 view, at = view[written:], at + written
-        except OSError as error:
-            raise OutputError(os_fault(self.path, error)) from None
 
     def _write_known(self) -> None:
         """The variables whose values the schema has."""
@@ -170,26 +186,65 @@ class Output(ABC):
                 self.write(variable.name, 0, np.reshape(values, variable.shape or 1))
 
     def keep(self, done: int, carried: Mapping[str, Any]) -> None:
-        """Leave what is written to be resumed: so many trajectories, and arrays to go on from."""
-        self._sync(self._hidden)
-        keys = [(*key, len(where)) for key, where in self._addresses.items()]
-        head = {"identity": self._fingerprint(), "done": done, _ADDRESSES: keys}
-        every = np.concatenate([np.zeros(0, np.int64), *self._addresses.values()])
-        journal.write(self._journal, head, {**carried, _ADDRESSES: every})
-        self._close()
-        os.close(self._lock)
+        """Leave what is written to be resumed: so many trajectories, and arrays to go on from.
+
+        Raises OutputError where that fails; nothing is left then.
+        """
+        with self._failures():
+            self._close()
+            sync(self._hidden.path)
+            segments = [(at, *known) for at, known in (self._segments or {}).items()]
+            head = {
+                "fingerprint": self._fingerprint(),
+                "done": done,
+                "files": self._files(),
+                "addresses": [(*key, len(where)) for key, where in self._addresses.items()],
+            }
+            every = np.concatenate([np.zeros(0, np.int64), *self._addresses.values()])
+            with open(self._journal, "wb") as file:
+                arrays: dict[str, Any] = {**carried, _HEAD: np.array(json.dumps(head))}
+                arrays |= {_ADDRESSES: every, _SEGMENTS: np.array(segments, np.int64)}
+                np.savez(file, **arrays)
+            sync(self._journal)
+            time.sleep(_TICK)  # what is changed from now on has another time of change
+            self._hidden.leave_stopped()
 
     def _resume(self) -> bool:
-        """Go on with what a stopped run wrote; False where there is none of this identity."""
-        head, arrays = journal.read(self._journal)
-        if head.get("identity") != self._fingerprint():
+        """Go on with what a stopped run wrote; False where it is of another identity, or where
+        anything in it is not as it was left."""
+        try:
+            if not stat.S_ISREG(os.lstat(self._journal).st_mode):
+                return False
+            with open(self._journal, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            head = json.loads(str(arrays.pop(_HEAD)))
+            same = head["fingerprint"] == self._fingerprint() and head["files"] == self._files()
+            every, segments = arrays.pop(_ADDRESSES), arrays.pop(_SEGMENTS)
+        except Exception:  # whatever a damaged journal leads to
             return False
-        every = arrays.pop(_ADDRESSES)
-        for name, group, count in head[_ADDRESSES]:
+        if not same:
+            return False
+        for name, group, count in head["addresses"]:
             self._addresses[name, group], every = every[:count], every[count:]
+        if self._segments is not None:
+            self._segments = {at: (size, crc) for at, size, crc in segments.tolist()}
         self.done, self.carried = int(head["done"]), arrays
         self._open_files()
         return True
+
+    @property
+    def _journal(self) -> Path:
+        return self._hidden.path / "journal"
+
+    def _files(self) -> list[list[Any]]:
+        """Name, inode, size and time of change of what is in the hidden folder: whoever writes to
+        a file, cuts it or puts another one in its place changes one of them."""
+        folder = self._hidden.path
+        states = [(p, p.lstat()) for p in sorted(folder.rglob("*")) if p != self._journal]
+        return [
+            [str(path.relative_to(folder)), state.st_ino, state.st_size, state.st_ctime_ns]
+            for path, state in states
+        ]
 
     def _fingerprint(self) -> str:
         """The same for runs that write the same values to the same places."""
@@ -205,43 +260,33 @@ class Output(ABC):
         text = json.dumps(layout, default=plain_value, sort_keys=True)
         return hashlib.sha256(f"{self._identity}{text}".encode()).hexdigest()
 
-    def finish(self, extend: Callable[[Path], None] | None = None) -> None:
-        """Complete the output and give it its name. ``extend`` adds to the complete file first."""
-        with self._discarding():
+    def finish(self) -> None:
+        """Complete the output and give it its name."""
+        with self._failures():
             self._complete()
-            if extend is not None:
-                extend(self._hidden)
-            if self._durable:
-                self._sync(self._hidden)
             self._close()
-            replace(self._hidden, self.path)
-            self._remove_rest()
-            if self._durable:
-                self._sync(self.path.parent)
-        os.close(self._lock)
+            if self._segments is not None:
+                append_checksums(self._hidden.data, self._segments)
+            self._hidden.publish(self._durable)
+        left = self._hidden.close()
+        self.notes += [f"{path} could not be removed; nothing needs it" for path in left]
 
     def discard(self) -> None:
-        """Remove everything that was written."""
-        self._close()
-        remove(self._hidden)
-        self._remove_rest()
-        with contextlib.suppress(OSError):
-            os.close(self._lock)
+        """Remove everything that is not finished or kept."""
+        while self._open:
+            with contextlib.suppress(OSError):
+                self._close()
+        self._hidden.close()
 
     @contextlib.contextmanager
-    def _discarding(self) -> Iterator[None]:
-        """Discard what was written where anything fails; raises OutputError for files that do."""
+    def _failures(self) -> Iterator[None]:
+        """Raise OutputError for what fails as a file is written, also within HDF5."""
         try:
             yield
-        except BaseException as error:
-            self.discard()
-            if isinstance(error, OSError):
-                raise OutputError(os_fault(self.path, error)) from None
-            raise
-
-    def _remove_rest(self) -> None:
-        remove(self._journal)
-        remove(self._waiting)
+        except (OSError, RuntimeError, ValueError) as error:
+            if not isinstance(error, OSError) and "errno = " not in str(error):
+                raise
+            raise OutputError(os_fault(self.path, error)) from None
 
     def _complete(self) -> None:  # noqa: B027
         """What remains to be done once all blocks are written."""
@@ -250,18 +295,10 @@ class Output(ABC):
         while self._open:
             os.close(self._open.pop())
 
-    def _open_at(self, path: Path) -> int:
+    def _open_file(self, path: Path) -> int:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         self._open.append(descriptor)
         return descriptor
-
-    def _sync(self, path: Path) -> None:
-        for part in [*sorted(path.glob("*")), path] if path.is_dir() else [path]:
-            descriptor = os.open(part, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
 
 def open_output(
@@ -272,11 +309,13 @@ def open_output(
     identity: str = "",
     resume: bool = False,
     compress: int | None = None,
+    checksum: bool = False,
 ) -> Output:
     """The output that OUT's name asks for: .h5/.hdf5, .npz, or a folder of .npy files.
 
     identity: all that decides the values; with ``resume`` a stopped run with the same is
-    continued, if there is one. compress: the level of deflate, 1 to 9, for HDF5.
+    continued, if there is one. compress: the level of deflate, 1 to 9, for HDF5. checksum: end an
+    HDF5 file by checksums of what was computed, see :mod:`.checksums`.
 
     Raises OutputError where OUT cannot be written, or not in this form.
     """
@@ -284,12 +323,17 @@ def open_output(
     from trajcli.files.hdf5_output import Hdf5Output
     from trajcli.files.numpy_output import FolderOutput, NpzOutput
 
+    output: Output
     if compress is not None:
         from trajcli.files.compressed import CompressedOutput
 
-        return CompressedOutput(path, schema, overwrite, durable, identity, resume, level=compress)
-    kinds: dict[str, type[Output]] = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
-    return kinds[output_family(path)](path, schema, overwrite, durable, identity, resume)
+        output = CompressedOutput(path, schema, compress)
+    else:
+        kinds: dict[str, type[Output]]
+        kinds = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
+        output = kinds[output_family(path)](path, schema)
+    output.begin(overwrite, durable, f"{identity} deflated {compress}", resume, checksum)
+    return output
 
 
 def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None:
@@ -323,15 +367,3 @@ def _padded(values: Any, shape: tuple[int, ...]) -> Any:
 def plain_value(value: Any) -> Any:
     """A NumPy value as JSON can hold it; anything else as text."""
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
-
-
-@contextlib.contextmanager
-def discarding(output: Output) -> Iterator[Output]:
-    """Discard the output unless the block ends without an error, or stopped and kept it."""
-    try:
-        yield output
-    except Stopped:
-        raise
-    except BaseException:
-        output.discard()
-        raise

@@ -10,7 +10,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.opening import open_arrays
-from trajcli.files.outputs import discarding, open_output
+from trajcli.files.outputs import open_output
 from trajcli.files.schema import QUANTITIES, packed_schema
 
 Arrays = Mapping[str, Any]
@@ -28,8 +28,7 @@ def save(
         own_times=time.ndim == 2,
         attributes=attributes,
     )
-    output = open_output(path, schema, overwrite, durable=False)
-    with discarding(output):
+    with open_output(path, schema, overwrite, durable=False) as output:
         for name, values in {**outputs, "time": time}.items():
             output.write(name, 0, values)
         output.finish()

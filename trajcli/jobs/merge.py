@@ -19,7 +19,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Stopped, UsageError, raise_if_any
 from trajcli.files.atomic_output import output_family, refuse_output
 from trajcli.files.hdf5_output import Hdf5Output
-from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable
 from trajcli.jobs.interruptions import signals
@@ -56,18 +56,18 @@ def merge(
         schema = _merged_schema(contents, bool(request.get("pack")))
         if virtual:
             _require_array(schema, out)
-            output: Output = VirtualOutput(out, schema, overwrite, durable, contents)
+            output: Output = VirtualOutput(out, schema, contents)
+            output.begin(overwrite, durable)
             schema = replace(schema, variables=[v for v in schema.variables if not _is_virtual(v)])
         else:
             level = None if schema.pack else request.get("compress")  # padding is not compressed
             output = open_output(out, schema, overwrite, durable, compress=level)
         total = sum(part.count for part in contents)
-        with discarding(output):
+        with output:
             for done in _copy(contents, schema, output):
                 on_progress(done, total)
                 signal = stop()
                 if signal is not None:
-                    output.discard()
                     hint = "run the same command again"
                     raise Stopped(Fault(f"stopped by {signal}", str(out), hint=hint))
             output.finish()
@@ -202,37 +202,26 @@ class VirtualOutput(Hdf5Output):
 
     copies = 0
 
-    def __init__(
-        self,
-        path: Path,
-        schema: Schema,
-        overwrite: bool,
-        durable: bool,
-        parts: Sequence[PartContents],
-    ) -> None:
+    def __init__(self, path: Path, schema: Schema, parts: Sequence[PartContents]) -> None:
+        super().__init__(path, schema)
         self._parts = parts
-        super().__init__(path, schema, overwrite, durable)
 
-    def _make_datasets(
-        self,
-        h5py: Any,
-        file: Any,
-        variable: Variable,
-        shape: tuple[int, ...],
-        group: int = 0,
-        prefixes: Sequence[str] = ("",),
-    ) -> list[Any]:
+    def _properties(self, h5py: Any, variable: Variable) -> Any:
         if not _is_virtual(variable):
-            return super()._make_datasets(h5py, file, variable, shape, group, prefixes)
-        layout, row = h5py.VirtualLayout(variable.shape, variable.dtype), 0
+            return super()._properties(h5py, variable)
+        properties, row = h5py.h5p.create(h5py.h5p.DATASET_CREATE), 0
+        properties.set_obj_track_times(False)
+        properties.set_fill_value(np.array(np.nan, variable.dtype))
         for part in self._parts:
             source = part.variables[variable.name]
             # % begins a pattern of names in HDF5
             name = os.path.join(part.path.parent.name, part.path.name).replace("%", "%%")
-            place = (slice(row, row + part.count), *map(slice, source.shape[1:]))
-            layout[place] = h5py.VirtualSource(name, source.name, source.shape, source.dtype)
+            place = h5py.h5s.create_simple(variable.shape)
+            place.select_hyperslab((row, *(0 for _ in source.shape[1:])), source.shape)
+            stored = h5py.h5s.create_simple(source.shape)
+            properties.set_virtual(place, os.fsencode(name), source.name.encode(), stored)
             row += part.count
-        return [file.create_virtual_dataset(variable.name, layout, fillvalue=np.nan).id]
+        return properties
 
 
 def _is_virtual(variable: Variable) -> bool:

@@ -13,7 +13,7 @@ from trajcli import __version__
 from trajcli.checks import require_counts
 from trajcli.errors import Fault, FaultCollector, UsageError
 from trajcli.files.atomic_output import refuse_input, refuse_output
-from trajcli.files.outputs import discarding, open_output
+from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.files.stored_time import time_from_options
@@ -83,7 +83,7 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
         "trajcli_version": __version__,
     }
     schema = _schema(operator, relative_texts(attributes, paths, request.out))
-    with discarding(open_output(request.out, schema, request.overwrite, request.durable)) as output:
+    with open_output(request.out, schema, request.overwrite, request.durable) as output:
         output.finish()
     matrices = operator.matrices()
     return {

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from trajcli import __version__
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.atomic_output import refuse_input
-from trajcli.files.outputs import discarding, open_output
+from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import Group, Schema, Variable, packed_schema, unequal_schema
 from trajcli.files.stored_time import time_from_options
@@ -151,7 +151,7 @@ def write_rows(
     if len(by_length) > 1:
         groups = [Group(int(counts[n[0]]), [names[i] for i in n], n) for n in by_length]
         schema = unequal_schema(schema, groups, request.pack)
-    with discarding(open_output(request.out, schema, request.overwrite, request.durable)) as output:
+    with open_output(request.out, schema, request.overwrite, request.durable) as output:
         for group, numbers in enumerate(by_length):
             for begin, block in rows.blocks(numbers):
                 times, arrays = compute(block)

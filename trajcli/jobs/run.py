@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import largest
-from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
-from trajcli.files.checksums import append_checksum
-from trajcli.files.outputs import Output, discarding, open_output
+from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
+from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.jobs.block import Block
 from trajcli.jobs.interruptions import Sizes, guarded, signals
@@ -67,16 +66,17 @@ def run(
             f"{part_fingerprint or identity(request, paths)} {plan.choice.backend}",
             again,
             request.compress,
+            checksum=shard is not None,
         )
         report["resumed_after"] = output.done
-        with discarding(output), guarded(paths) as sizes:
+        with output, guarded(paths) as sizes:
             execution = Execution(plan, output, sizes, stop, on_progress)
             execution.compute()
             sizes.require_all()
-            output.finish(None if shard is None else append_checksum)
+            output.finish()
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
-    notes = [*report["notes"], *execution.notes()]
+    notes = [*report["notes"], *execution.notes(), *output.notes]
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
@@ -159,10 +159,14 @@ class Execution:
         to go on from."""
         plan = self.plan
         sums = {} if plan.gradient is None else plan.gradient.carried()
-        self.output.keep(self.done, {"bad": np.array(self.bad), **sums})
-        found = f"{self.done} of {plan.resolved.count} trajectories done; they are kept"
+        done = f"{self.done} of {plan.resolved.count} trajectories done"
+        try:
+            self.output.keep(self.done, {"bad": np.array(self.bad), **sums})
+        except OutputError as error:
+            lost = f"{done}, which could not be kept: {error.faults[0].found}"
+            return Stopped(Fault(f"stopped by {reason}", found=lost, hint="run it again"))
         hint = "run the same command again" + ("" if plan.request.shard else " with --resume")
-        return Stopped(Fault(f"stopped by {reason}", found=found, hint=hint))
+        return Stopped(Fault(f"stopped by {reason}", found=f"{done}; they are kept", hint=hint))
 
     def _no_room(self, short: DeviceOutOfMemory) -> TrajcliError:
         """The end of a run whose smallest blocks do not fit a device."""

@@ -17,7 +17,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.atomic_output import PROVENANCE, new_file
-from trajcli.files.outputs import discarding, open_output
+from trajcli.files.outputs import open_output
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.selection import select, select_rows
@@ -279,7 +279,7 @@ def _write_hdf5(chosen: Selection, out: Path, overwrite: bool) -> None:
     schema = _schema(chosen)
     rows = sorted({block.rows for block in chosen.blocks})
     written = dict.fromkeys(rows, 0)
-    with discarding(open_output(out, schema, overwrite, durable=False)) as output:
+    with open_output(out, schema, overwrite, durable=False) as output:
         for block in chosen.blocks:
             count, place, group = len(block.numbers), written[block.rows], rows.index(block.rows)
             for name in chosen.arrays:
