@@ -618,7 +618,7 @@ def test_a_run_killed_at_any_moment_leaves_the_old_output_or_none(trajcli, folde
 
 
 def test_a_killed_run_does_not_hinder_the_next(trajcli, folder):
-    Path(".out.h5.trajcli-01234567").mkdir()
+    Path(".out.h5.trajcli-01234567").mkdir(0o700)
     Path(".out.h5.trajcli-01234567/data").write_bytes(b"left by a killed run")
     Path(".out.h5.trajcli-lock").touch()
     assert trajcli(f"{RUN} -o out.h5").code == 0

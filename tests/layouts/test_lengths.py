@@ -331,7 +331,7 @@ def test_the_same_run_gives_the_same_bytes_whatever_the_memory(trajcli, folder):
 def test_what_a_killed_run_has_left_does_not_show(trajcli, folder):
     writers.robomimic(Path("in.h5"), GIVEN)
     assert trajcli("integrate in.h5 -o clean.h5").code == 0
-    Path(".out.h5.trajcli-01234567").mkdir()
+    Path(".out.h5.trajcli-01234567").mkdir(0o700)
     Path(".out.h5.trajcli-01234567/data").write_bytes(b"\xff" * 3_000_000)
     assert trajcli("integrate in.h5 -o out.h5").code == 0
     assert Path("out.h5").read_bytes() == Path("clean.h5").read_bytes()

@@ -148,13 +148,10 @@ class HiddenFolder:
     def take_stopped(self) -> bool:
         """Make what a stopped run of this user left the folder of this process; False without."""
         stopped = self._sibling("stopped")
-        with contextlib.suppress(FileNotFoundError):
-            status = os.lstat(stopped)
-            private = status.st_uid == os.geteuid() and not status.st_mode & 0o022
-            if stat.S_ISDIR(status.st_mode) and private:
-                os.rename(stopped, self.path)
-                return True
-        return False
+        if not _is_private(stopped):
+            return False
+        os.rename(stopped, self.path)
+        return True
 
     @property
     def has_stopped(self) -> bool:
@@ -176,18 +173,25 @@ class HiddenFolder:
         else:
             os.replace(self.data, self._out)
         if durable:
-            sync(self._out.parent)
+            try:
+                _sync_one(self._out.parent)
+            except OSError as error:
+                what, reason = "complete, but maybe not on the disk yet", os.strerror(error.errno)
+                raise OutputError(Fault(what, str(self._out), found=reason)) from None
 
     def close(self) -> list[str]:
         """Remove all that is not OUT; returns what could not be removed."""
-        remove(self.path)
-        lock = self._sibling("lock")
+        left = []
         if self._lock is not None:
-            with contextlib.suppress(OSError):
+            lock, descriptor, self._lock = self._sibling("lock"), self._lock, None
+            try:
                 os.unlink(lock)
-            os.close(self._lock)
-            self._lock = None
-        return [str(path) for path in (self.path,) if os.path.lexists(path)]
+            except OSError:
+                left.append(str(lock))
+            with contextlib.suppress(OSError):
+                os.close(descriptor)  # first: to look into a folder takes one
+        remove(self.path)
+        return [*left, str(self.path)] if os.path.lexists(self.path) else left
 
     def _sibling(self, name: str) -> Path:
         return self._out.parent / f"{self._prefix}{name}"
@@ -224,8 +228,9 @@ class HiddenFolder:
         """Remove the folders of processes that were killed: a living one would hold the lock."""
         pattern = re.escape(self._prefix) + "[0-9a-f]{8}"
         for name in os.listdir(self._out.parent):
-            if re.fullmatch(pattern, name):
-                remove(self._out.parent / name)
+            folder = self._out.parent / name
+            if re.fullmatch(pattern, name) and _is_private(folder):
+                remove(folder)
 
     def _exchange(self) -> None:
         """Put the folder in the place of the one that is there: in one step, where the file system
@@ -245,6 +250,12 @@ class HiddenFolder:
             raise
 
 
+def remove_dead(path: Path) -> None:
+    """Remove what processes that were killed left beside a file, unless it is being written."""
+    with contextlib.suppress(OutputError):
+        HiddenFolder(path, overwrite=True, folder=False).close()
+
+
 @contextlib.contextmanager
 def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
     """A file being made: a hidden name to write to, which becomes the file when all went well."""
@@ -260,21 +271,40 @@ def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder and all in it, as far as that can be done."""
-    if os.path.lexists(path):
-        import shutil
+    """Remove a private folder and all in it, as far as that can be done."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(path):
+            part = path / name
+            if part.is_dir() and not part.is_symlink():
+                remove(part)
+            else:
+                with contextlib.suppress(OSError):
+                    part.unlink()
+        os.rmdir(path)
 
-        shutil.rmtree(path, ignore_errors=True)
+
+def _is_private(path: Path) -> bool:
+    """Whether it is a folder of this user that others cannot write to."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    others = status.st_uid != os.geteuid() or status.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and not others
 
 
 def sync(path: Path) -> None:
     """Have a file, or a folder and the files in it, brought to the disk."""
     for part in [*sorted(path.rglob("*")), path] if path.is_dir() else [path]:
-        descriptor = os.open(part, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_one(part)
+
+
+def _sync_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def reserve(path: Path, size: int) -> None:

@@ -22,7 +22,7 @@ from trajcli.files.hdf5_output import Hdf5Output
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable
-from trajcli.jobs.interruptions import signals
+from trajcli.jobs.interruptions import guarded, signals
 from trajcli.jobs.part_contents import PartContents
 from trajcli.jobs.shards import PART_ATTRIBUTES, Part, find_run, ranges
 
@@ -49,7 +49,8 @@ def merge(
     out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
     parts = _require_all(out)
-    with Files() as files, signals() as stop:
+    paths = [str(part.path) for part in parts]
+    with Files() as files, signals() as stop, guarded(paths) as sources:
         contents = [PartContents(part.path, files.open(part.path)) for part in parts]
         contents = [part for part in contents if part.count] or contents[:1]
         request = parts[0].request
@@ -70,6 +71,7 @@ def merge(
                 if signal is not None:
                     hint = "run the same command again"
                     raise Stopped(Fault(f"stopped by {signal}", str(out), hint=hint))
+            sources.require_unchanged()
             output.finish()
     seconds = time.perf_counter() - began
     return {

@@ -12,10 +12,11 @@ import numpy as np
 
 from trajcli.checks import largest
 from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
+from trajcli.files.atomic_output import remove_dead
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.jobs.block import Block
-from trajcli.jobs.interruptions import Sizes, guarded, signals
+from trajcli.jobs.interruptions import SourceFiles, guarded, signals
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint, identity
@@ -45,11 +46,13 @@ def run(
         from trajcli.jobs.shards import part_is_done
 
         if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
+            remove_dead(request.path)
             done = {"already_done": True, "notes": [], "left_out": []}
             return report | {"shard": str(shard), **done}
     files = Files(request.allow_external, request.untrusted, request.memory)
-    with files, signals() as stop:
+    with files, signals() as stop, guarded(request.paths()) as sources:
         plan = make_plan(request, files)
+        sources.add(files.paths())
         on_plan(plan)
         report = plan.description | report
         if dry:
@@ -69,10 +72,10 @@ def run(
             checksum=shard is not None,
         )
         report["resumed_after"] = output.done
-        with output, guarded(paths) as sizes:
-            execution = Execution(plan, output, sizes, stop, on_progress)
+        with output:
+            execution = Execution(plan, output, sources, stop, on_progress)
             execution.compute()
-            sizes.require_all()
+            sources.require_unchanged()
             output.finish()
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
@@ -90,7 +93,7 @@ class Execution:
 
     plan: Plan
     output: Output
-    sizes: Sizes
+    sources: SourceFiles
     stop: Callable[[], str | None]
     on_progress: Progress
     done: int = 0
@@ -125,7 +128,7 @@ class Execution:
     def _compute_blocks(self) -> None:
         total = self.plan.resolved.count
         for block, bad in self._computed():
-            self.sizes.require_pages()
+            self.sources.require_pages()
             self.bad += bad
             if self.plan.positions is not None:
                 self.largest = max(self.largest, largest(block.inputs.actions))
