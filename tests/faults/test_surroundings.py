@@ -1,0 +1,144 @@
+"""Disks, limits, names and other programs that are not as one would wish."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from faults.campaign import contents, hidden
+from faults.together import TESTS, together
+
+from trajcli.errors import InputError
+from trajcli.jobs.request import Request
+from trajcli.jobs.run import run
+
+RUN = "integrate in.npy --start zero --dt 0.02 --memory 2kB"
+OUTPUTS = ("out.h5", "out.npz", "out", "out.h5 --compress 1")
+DISKS = {"full": "size=20k", "without inodes": "nr_inodes=4", "read-only": "size=1m"}
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_a_disk_that_is_full_or_read_only_is_exit_2_and_nothing_is_left(folder, disk):
+    """In a mount of its own, which takes a user namespace."""
+    np.save("in.npy", np.ones((40, 20, 7), "f4"))
+    script = f"mount -t tmpfs -o {DISKS[disk]} tmpfs disk && echo old > disk/old.h5 && "
+    script += "mount -o remount,ro disk && " if disk == "read-only" else ""
+    tries = [
+        f"{sys.executable} -m trajcli {RUN} -o disk/{out} --overwrite --quiet; test $? = 2 || exit 1"
+        for out in ("old.h5", "out.npz", "out", "out.h5 --compress 1")
+    ]
+    script += "; ".join(tries) + "; ls -A disk; cat disk/old.h5"
+    os.mkdir("disk")
+    unshare = shutil.which("unshare") or "unshare"
+    mounts = [unshare, "-rm", "mount", "-t", "tmpfs", "tmpfs", "disk"]
+    if subprocess.run(mounts, capture_output=True).returncode:
+        pytest.skip("no user namespaces")
+    environ = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    command = [unshare, "-rm", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["old.h5", "old"], done.stdout
+    assert done.stderr.count("error: ") == len(tries)
+    assert "a bug" not in done.stderr
+
+
+@pytest.mark.parametrize("out", OUTPUTS)
+def test_too_few_descriptors_or_too_small_files_are_exit_2_and_nothing_is_left(folder, out):
+    name = out.split()[0]
+    assert together(f"{RUN} -o {out}")[0].code == 0
+    whole = contents(Path(name))
+    limits = [{"NOFILE": n} for n in range(4, 24, 3)] + [{"FSIZE": n} for n in (0, 100, 3000)]
+    codes = set()
+    for limit in limits:
+        (end,) = together(f"{RUN} -o {out} --overwrite", limits=limit)
+        assert end.code in (0, 2), (limit, end)
+        assert "a bug" not in end.error
+        assert contents(Path(name)) == whole
+        assert not hidden(folder)
+        codes.add(end.code)
+    assert codes == {0, 2}
+
+
+def test_closed_standard_streams_do_not_get_into_the_output(folder):
+    command = f"{sys.executable} -m trajcli {RUN} -o"
+    environ = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+    subprocess.run(f"{command} whole.h5 --quiet", shell=True, env=environ, check=True)
+    subprocess.run(f"{command} out.h5 <&- >&- 2>&-", shell=True, env=environ)
+    assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
+    assert not hidden(folder)
+
+
+def test_names_may_hold_any_bytes_and_be_as_long_as_the_file_system_takes(folder):
+    assert together(f"{RUN} -o out.h5")[0].code == 0
+    names = [
+        "a\nb.h5",
+        "🤖.h5",
+        os.fsdecode(b"\xff\xfe.h5"),
+        "-o.h5",
+        "x" * 252 + ".h5",
+        "%s %d.h5",
+    ]
+    for name in names:
+        (end,) = together([*RUN.split(), "-o", f"./{name}"])
+        assert end.code == 0, (name, end.error)
+        assert Path(name).read_bytes() == Path("out.h5").read_bytes()
+    assert not hidden(folder)
+
+
+@pytest.mark.parametrize("change", ["written", "replaced", "touched"])
+def test_a_source_that_changes_during_a_run_is_reported(folder, change):
+    Path("out.h5").write_bytes(b"old")
+
+    def during(done: float, total: int) -> None:
+        if change == "written":
+            with open("in.npy", "rb+") as file:
+                file.seek(200)
+                file.write(b"\1\2\3\4")
+        elif change == "replaced":
+            np.save("new.npy", np.zeros((8, 6, 2), "f4"))
+            os.replace("new.npy", "in.npy")
+        else:
+            os.utime("in.npy")
+
+    request = Request(
+        sources=["in.npy"], out=Path("out.h5"), dt="0.02", start="zero", overwrite=True
+    )
+    with pytest.raises(InputError, match=r"in\.npy: (changed|replaced) while it was read"):
+        run(request, on_progress=during)
+    assert Path("out.h5").read_bytes() == b"old"
+    assert not hidden(folder)
+
+
+def test_a_folder_that_others_may_write_to_holds_nothing_of_theirs(folder):
+    """What somebody laid at hidden names in a folder like /tmp is not written to or adopted."""
+    victim = folder / "victim"
+    victim.write_text("precious")
+    for name in ("lock", "stopped", "01234567", "part"):
+        os.link(victim, f".out.h5.trajcli-{name}")
+    (end,) = together(f"{RUN} -o out.h5 --resume")
+    assert end.code == 0, end.error
+    assert victim.read_text() == "precious"
+    status = os.stat("out.h5")
+    assert status.st_nlink == 1
+    assert status.st_uid == os.geteuid()
+    before = os.umask(0o022)
+    os.umask(before)
+    assert status.st_mode & 0o777 == 0o666 & ~before
+
+
+def test_memory_that_is_short_is_exit_2(folder):
+    """The limit is that on the address space."""
+    np.save("in.npy", np.ones((300_000, 20, 2), "f4"))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    for more in (1, 20, 100):
+        line = f"{RUN.replace('2kB', '100MB')} -o out.h5 --overwrite"
+        (end,) = together(line, limits={"AS": used + more * 10**6})
+        assert end.code in (0, 2), end
+        assert "a bug" not in end.error
+        assert not hidden(folder)

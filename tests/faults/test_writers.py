@@ -1,0 +1,67 @@
+"""Many processes that write the same output at once: it is that of one of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults.campaign import contents, hidden
+from faults.together import together
+
+RUN = "integrate in.npy --start zero --dt 0.02 --memory 2kB"
+MODES = ("acceleration", "jerk", "velocity", "clique")
+NAMES = ("out.h5", "out.npz", "out")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_of_twenty_writers_one_writes_and_the_others_are_refused(folder, name):
+    (alone,) = together(f"{RUN} -o {name}")
+    assert alone.code == 0, alone.error
+    Path(name).rename(f"whole{Path(name).suffix}")
+    ends = together(*[f"{RUN} -o {name}"] * 20)
+    assert sorted(end.code for end in ends) == [0, *[2] * 19]
+    refused = [end.error for end in ends if end.code]
+    assert all("another run" in error or "already exists" in error for error in refused)
+    assert contents(Path(name)) == contents(Path(f"whole{Path(name).suffix}"))
+    assert not hidden(folder)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_writers_of_different_values_give_those_of_one_of_them(folder, name, environ):
+    wholes = []
+    for mode in MODES:
+        assert together(f"{RUN} --mode {mode} -o {name} --overwrite")[0].code == 0
+        wholes.append(contents(Path(name)))
+    for _ in range(4):
+        lines = [f"{RUN} --mode {mode} -o {name} --overwrite" for mode in MODES * 2]
+        codes = {end.code for end in together(*lines, **environ)}
+        assert codes in ([{0}] if environ else [{0}, {0, 2}])
+        assert contents(Path(name)) in wholes
+        assert not hidden(folder)
+
+
+def test_writers_without_locks_do_not_disturb_each_other(folder, shim):
+    without = {"LD_PRELOAD": shim, "FAULTS_NO_LOCKS": "1"}
+    for name in NAMES:
+        ends = together(*[f"{RUN} -o {name} --overwrite"] * 8, **without)
+        assert [end.code for end in ends] == [0] * 8, ends
+        wanted = contents(Path(name))
+        assert together(f"{RUN} -o {name} --overwrite")[0].code == 0
+        assert contents(Path(name)) == wanted
+        assert not hidden(folder)
+
+
+def test_every_shard_twice_at_once_merges_to_the_bytes_of_one_run(folder, environ):
+    (alone,) = together(f"{RUN} -o whole.h5")
+    assert alone.code == 0
+    shards = [f"{RUN} -o out.h5 --shard {k}/4" for k in range(4)]
+    for _ in range(3):
+        ends = together(*shards, *shards, **environ)
+        assert [end.code for end in ends].count(0) >= 4, ends
+        assert {end.code for end in ends} <= ({0} if environ else {0, 2})
+        (merged,) = together("merge out.h5 --overwrite")
+        assert merged.code == 0, merged.error
+        assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
+        assert not hidden(folder)
+        for part in Path("out.h5.parts").iterdir():
+            part.unlink()
