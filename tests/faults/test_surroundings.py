@@ -29,8 +29,9 @@ def test_a_disk_that_is_full_or_read_only_is_exit_2_and_nothing_is_left(folder, 
     np.save("in.npy", np.ones((40, 20, 7), "f4"))
     script = f"mount -t tmpfs -o {DISKS[disk]} tmpfs disk && echo old > disk/old.h5 && "
     script += "mount -o remount,ro disk && " if disk == "read-only" else ""
+    command = f"{sys.executable} -m trajcli {RUN} --overwrite --quiet"
     tries = [
-        f"{sys.executable} -m trajcli {RUN} -o disk/{out} --overwrite --quiet; test $? = 2 || exit 1"
+        f"{command} -o disk/{out}; test $? = 2 || exit 1"
         for out in ("old.h5", "out.npz", "out", "out.h5 --compress 1")
     ]
     script += "; ".join(tries) + "; ls -A disk; cat disk/old.h5"
@@ -40,8 +41,8 @@ def test_a_disk_that_is_full_or_read_only_is_exit_2_and_nothing_is_left(folder, 
     if subprocess.run(mounts, capture_output=True).returncode:
         pytest.skip("no user namespaces")
     environ = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-    command = [unshare, "-rm", "sh", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, env=environ)
+    words = [unshare, "-rm", "sh", "-c", script]
+    done = subprocess.run(words, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["old.h5", "old"], done.stdout
     assert done.stderr.count("error: ") == len(tries)
@@ -142,3 +143,18 @@ def test_memory_that_is_short_is_exit_2(folder):
         assert end.code in (0, 2), end
         assert "a bug" not in end.error
         assert not hidden(folder)
+
+
+def test_what_cannot_be_removed_afterwards_is_a_note(folder, monkeypatch):
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    request = Request(sources=["in.npy"], out=Path("out.h5"), dt="0.02", start="zero")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", refuse)
+        (note,) = run(request)["notes"]
+    assert ".out.h5.trajcli-" in note
+    assert "could not be removed" in note
+    assert together(f"{RUN} -o whole.h5", f"{RUN} -o out.h5 --overwrite")[1].code == 0
+    assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
+    assert not hidden(folder)

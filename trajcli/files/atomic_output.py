@@ -176,7 +176,7 @@ class HiddenFolder:
             try:
                 _sync_one(self._out.parent)
             except OSError as error:
-                what, reason = "complete, but maybe not on the disk yet", os.strerror(error.errno)
+                what, reason = "complete, but maybe not on the disk yet", error.strerror or ""
                 raise OutputError(Fault(what, str(self._out), found=reason)) from None
 
     def close(self) -> list[str]:

@@ -79,6 +79,7 @@ def merge(
         "virtual": virtual,
         "parts": len(parts),
         "trajectories": total,
+        "notes": output.notes,
         "bytes_written": schema.nbytes,
         "seconds": seconds,
         "gb_per_s": 2 * schema.nbytes / seconds / 1e9,
