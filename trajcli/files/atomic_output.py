@@ -226,10 +226,10 @@ class HiddenFolder:
 
     def _remove_dead(self) -> None:
         """Remove the folders of processes that were killed: a living one would hold the lock."""
-        pattern = re.escape(self._prefix) + "[0-9a-f]{8}"
-        for name in os.listdir(self._out.parent):
+        names = [name for name in os.listdir(self._out.parent) if name.startswith(self._prefix)]
+        for name in names:
             folder = self._out.parent / name
-            if re.fullmatch(pattern, name) and _is_private(folder):
+            if re.fullmatch("[0-9a-f]{8}", name.removeprefix(self._prefix)) and _is_private(folder):
                 remove(folder)
 
     def _exchange(self) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import stat
-import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -21,15 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, OutputError
-from trajcli.files.atomic_output import HiddenFolder, os_fault, output_family, require_space, sync
+from trajcli.files.atomic_output import HiddenFolder, os_fault, output_family, require_space
 from trajcli.files.checksums import Segments, append_checksums
+from trajcli.files.journal import read_journal, write_journal
 from trajcli.files.schema import Schema
 
 _ROWS_AT_ONCE = 1 << 20
-_HEAD, _ADDRESSES, _SEGMENTS = "head", "addresses", "segments"
+_ADDRESSES, _SEGMENTS = "addresses/", "segments"
 """Arrays of a journal besides those of the run."""
-_TICK = 0.02
-"""Seconds, more than the clock of file systems takes to go on."""
 
 Addresses = npt.NDArray[np.int64]
 
@@ -192,59 +189,29 @@ class Output(ABC):
         """
         with self._failures():
             self._close()
-            sync(self._hidden.path)
-            segments = [(at, *known) for at, known in (self._segments or {}).items()]
-            head = {
-                "fingerprint": self._fingerprint(),
-                "done": done,
-                "files": self._files(),
-                "addresses": [(*key, len(where)) for key, where in self._addresses.items()],
-            }
-            every = np.concatenate([np.zeros(0, np.int64), *self._addresses.values()])
-            with open(self._journal, "wb") as file:
-                arrays: dict[str, Any] = {**carried, _HEAD: np.array(json.dumps(head))}
-                arrays |= {_ADDRESSES: every, _SEGMENTS: np.array(segments, np.int64)}
-                np.savez(file, **arrays)
-            sync(self._journal)
-            time.sleep(_TICK)  # what is changed from now on has another time of change
+            keys = ((f"{_ADDRESSES}{group}/{name}", name, group) for name, group in self._addresses)
+            arrays = {key: self._addresses[name, group] for key, name, group in keys}
+            if self._segments is not None:
+                table = [(at, *known) for at, known in self._segments.items()]
+                arrays[_SEGMENTS] = np.reshape(table, (-1, 3)).astype(np.int64)
+            write_journal(self._hidden.path, self._fingerprint(), done, {**carried, **arrays})
             self._hidden.leave_stopped()
 
     def _resume(self) -> bool:
         """Go on with what a stopped run wrote; False where it is of another identity, or where
         anything in it is not as it was left."""
-        try:
-            if not stat.S_ISREG(os.lstat(self._journal).st_mode):
-                return False
-            with open(self._journal, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            head = json.loads(str(arrays.pop(_HEAD)))
-            same = head["fingerprint"] == self._fingerprint() and head["files"] == self._files()
-            every, segments = arrays.pop(_ADDRESSES), arrays.pop(_SEGMENTS)
-        except Exception:  # whatever a damaged journal leads to
+        journal = read_journal(self._hidden.path, self._fingerprint())
+        if journal is None:
             return False
-        if not same:
-            return False
-        for name, group, count in head["addresses"]:
-            self._addresses[name, group], every = every[:count], every[count:]
+        self.done, self.carried = journal
+        for key in [key for key in self.carried if key.startswith(_ADDRESSES)]:
+            group, _, name = key.removeprefix(_ADDRESSES).partition("/")
+            self._addresses[name, int(group)] = self.carried.pop(key)
         if self._segments is not None:
-            self._segments = {at: (size, crc) for at, size, crc in segments.tolist()}
-        self.done, self.carried = int(head["done"]), arrays
+            table = self.carried.pop(_SEGMENTS).tolist()
+            self._segments = {at: (size, crc) for at, size, crc in table}
         self._open_files()
         return True
-
-    @property
-    def _journal(self) -> Path:
-        return self._hidden.path / "journal"
-
-    def _files(self) -> list[list[Any]]:
-        """Name, inode, size and time of change of what is in the hidden folder: whoever writes to
-        a file, cuts it or puts another one in its place changes one of them."""
-        folder = self._hidden.path
-        states = [(p, p.lstat()) for p in sorted(folder.rglob("*")) if p != self._journal]
-        return [
-            [str(path.relative_to(folder)), state.st_ino, state.st_size, state.st_ctime_ns]
-            for path, state in states
-        ]
 
     def _fingerprint(self) -> str:
         """The same for runs that write the same values to the same places."""
