@@ -294,7 +294,10 @@ def _try_all(only: str, every: int) -> int:
                 for problem in problems:
                     print(f"{name}: {fault} ({kind}): {problem}", flush=True)
             count, wrong = tried - before[0], failed - before[1]
-            print(f"{name}: {len(trial.kinds)} calls, {count} points, {count - wrong} hold")
+            print(
+                f"{name}: {len(trial.kinds)} calls, {count} points, {count - wrong} hold",
+                flush=True,
+            )
     seconds = time.monotonic() - began
     print(f"{tried} points tried, {tried - failed} held, {seconds:.0f} s")
     return int(failed > 0)
