@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import h5py
@@ -89,6 +90,18 @@ def test_chunks_are_of_a_few_mebibytes(shape, chunk):
     together = trajectories_per_chunk(schema)
     assert chunk_shape(jerk, together) == chunk
     assert chunk_shape(time, together)[0] == chunk[0]
+
+
+def test_without_threads_the_bytes_are_the_same(folder, monkeypatch):
+    line = "actions.npy --start zero --dt 0.125 --compress 1 -o"
+    assert run(f"{line} threads.h5") == 0
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert run(f"{line} none.h5") == 0
+    assert Path("none.h5").read_bytes() == Path("threads.h5").read_bytes()
 
 
 @pytest.mark.parametrize("words", ["-o out.npz --compress 4", "-o out.h5 --compress 0"])

@@ -80,7 +80,12 @@ class CompressedOutput(Hdf5Output):
             del held[: block.size]
         for name, rows, shape in self._chunks(block):
             part = values[name][:, rows]
-            self._packing.append(self._pool.submit(pack, part, shape, self._level))
+            try:
+                future = self._pool.submit(pack, part, shape, self._level)
+            except RuntimeError:  # a process may have no more threads
+                future = Future()
+                future.set_result(pack(part, shape, self._level))
+            self._packing.append(future)
         self._packed += 1
 
     def _chunks(self, block: _Block) -> Iterator[tuple[str, slice, tuple[int, ...]]]:
