@@ -1,8 +1,9 @@
 """Fail, kill or cut a command at every call by which it changes a file, and look what comes of it.
 
-    python tests/faults/campaign.py                  every point of all scenarios
-    python tests/faults/campaign.py --every 40       each 40th of them
-    python tests/faults/campaign.py --only resumed   scenarios with this in their name
+    cd tests
+    python -m faults.campaign                  every point of all scenarios: an hour
+    python -m faults.campaign --every 40       each 40th of them
+    python -m faults.campaign --only resumed   scenarios with this in their name
 
 Whatever happens, OUT is as it was before or complete, nothing that a user would have to clean up is
 left, and the next run, with and without --resume, writes the right bytes. The process imports

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from faults.campaign import contents, hidden
 from faults.together import TESTS, together
 
 from trajcli.errors import InputError
+from trajcli.files.outputs import Output
 from trajcli.jobs.request import Request
+from trajcli.jobs.resample import ResampleRequest, run_resample
 from trajcli.jobs.run import run
 
 RUN = "integrate in.npy --start zero --dt 0.02 --memory 2kB"
@@ -114,6 +117,19 @@ def test_a_source_that_changes_during_a_run_is_reported(folder, change):
         run(request, on_progress=during)
     assert Path("out.h5").read_bytes() == b"old"
     assert not hidden(folder)
+
+
+def test_a_source_that_changes_while_it_is_resampled_is_reported(folder, monkeypatch):
+    write_time = Output.write_time
+
+    def touch(*arguments: Any) -> None:
+        os.utime("in.npy")
+        write_time(*arguments)
+
+    monkeypatch.setattr(Output, "write_time", touch)
+    with pytest.raises(InputError, match=r"in\.npy: changed while it was read"):
+        run_resample(ResampleRequest(sources=["in.npy"], out=Path("out.h5"), dt="0.02", to=90.0))
+    assert not list(folder.glob("*out.h5*"))
 
 
 def test_a_folder_that_others_may_write_to_holds_nothing_of_theirs(folder):
