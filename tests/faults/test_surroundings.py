@@ -54,19 +54,18 @@ def test_a_disk_that_is_full_or_read_only_is_exit_2_and_nothing_is_left(folder, 
 
 @pytest.mark.parametrize("out", OUTPUTS)
 def test_too_few_descriptors_or_too_small_files_are_exit_2_and_nothing_is_left(folder, out):
+    limits = [{"NOFILE": n} for n in range(4, 24, 2)] + [{"FSIZE": n} for n in (0, 100, 3000)]
+    lines = [f"{RUN} -o {k}{out}" for k in range(len(limits))]
+    ends = together(*lines, f"{RUN} -o whole{out}", limits=[*limits, {}])
     name = out.split()[0]
-    assert together(f"{RUN} -o {out}")[0].code == 0
-    whole = contents(Path(name))
-    limits = [{"NOFILE": n} for n in range(4, 24, 3)] + [{"FSIZE": n} for n in (0, 100, 3000)]
-    codes = set()
-    for limit in limits:
-        (end,) = together(f"{RUN} -o {out} --overwrite", limits=limit)
-        assert end.code in (0, 2), (limit, end)
+    whole = contents(Path(f"whole{name}"))
+    for k, end in enumerate(ends):
+        assert end.code in (0, 2), end
         assert "a bug" not in end.error
-        assert contents(Path(name)) == whole
-        assert not hidden(folder)
-        codes.add(end.code)
-    assert codes == {0, 2}
+        made = contents(Path(f"{k}{name}"))
+        assert made == (whole if end.code == 0 and k < len(limits) else None)
+    assert {end.code for end in ends[:-1]} == {0, 2}
+    assert not hidden(folder)
 
 
 def test_closed_standard_streams_do_not_get_into_the_output(folder):
@@ -153,12 +152,12 @@ def test_memory_that_is_short_is_exit_2(folder):
     """The limit is that on the address space."""
     np.save("in.npy", np.ones((300_000, 20, 2), "f4"))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    for more in (1, 20, 100):
-        line = f"{RUN.replace('2kB', '100MB')} -o out.h5 --overwrite"
-        (end,) = together(line, limits={"AS": used + more * 10**6})
+    limits = [{"AS": used + more * 10**6} for more in (1, 20, 100)]
+    lines = [f"{RUN.replace('2kB', '100MB')} -o out{k}.h5" for k in range(len(limits))]
+    for end in together(*lines, limits=limits):
         assert end.code in (0, 2), end
         assert "a bug" not in end.error
-        assert not hidden(folder)
+    assert not hidden(folder)
 
 
 def test_what_cannot_be_removed_afterwards_is_a_note(folder, monkeypatch):

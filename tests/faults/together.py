@@ -1,6 +1,6 @@
 """Run command lines at once, each in a fork of this process, and print their ends as JSON.
 
-python -m faults.together '[{"words": ["info"], "limits": {"NOFILE": [9, 9]}}]'
+python -m faults.together '[{"words": ["info"], "limits": {"NOFILE": 9}}]'
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ class End(NamedTuple):
 
 
 def together(
-    *commands: Sequence[str] | str, limits: dict[str, int] | None = None, **environ: str
+    *commands: Sequence[str] | str, limits: Sequence[dict[str, int]] = (), **environ: str
 ) -> list[End]:
-    """Run commands at once in this folder; limits: of resources, by name."""
-    jobs = [
-        {"words": c.split() if isinstance(c, str) else list(c), "limits": limits or {}}
-        for c in commands
-    ]
+    """Run commands at once in this folder; limits: of resources, by name, for each of them."""
+    words = [c.split() if isinstance(c, str) else list(c) for c in commands]
+    pairs = zip(words, limits or [{}] * len(words), strict=True)
+    jobs = [{"words": line, "limits": limit} for line, limit in pairs]
     path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
     run = subprocess.run(
         [sys.executable, "-m", "faults.together", json.dumps(jobs)],
