@@ -35,9 +35,10 @@ def plot(
     the least and the largest.
     Needs matplotlib: pip install matplotlib.
     """
-    from trajcli.files.atomic_output import new_file, refuse_input, refuse_place
+    from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
     from trajcli.files.reader import Files
+    from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
     from trajcli.views.histogram import draw_peaks
     from trajcli.views.plot import Line, Peaks, lines, panels, peaks, selections

@@ -1,4 +1,4 @@
-"""Where an output goes: whether it may, the hidden folder beside it, its name at the end.
+"""Where an output is written: the hidden folder beside it, and its name at the end.
 
     .OUT.trajcli-1f3a09c2    of a process that writes OUT, or that was killed
     .OUT.trajcli-stopped     of a run that was stopped: all there, and what resumes it
@@ -17,100 +17,16 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
+from trajcli.files.refusals import os_fault, refuse_others, refuse_place
 
-PROVENANCE = "trajcli.json"
-"""In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
 _LONGEST_NAME = 200
 """Bytes of OUT's name in a hidden name; a file system takes 255."""
-_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _EXCHANGE, _HERE = 2, -100
 """RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
-
-
-def output_family(path: Path) -> str:
-    """ "hdf5", "npz" or "npy" (a folder), by the name of OUT."""
-    families = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", "": "npy"}
-    family = families.get(path.suffix.lower())
-    if family is None:
-        hint = "one .npy holds one array; a name without ending makes a folder of .npy files"
-        raise OutputError(
-            Fault(
-                "unknown kind of output",
-                str(path),
-                "OUT.h5, OUT.hdf5, OUT.npz, or OUT without ending (a folder of .npy files)",
-                path.suffix,
-                hint if path.suffix == ".npy" else "",
-            )
-        )
-    return family
-
-
-def refuse_output(path: Path, overwrite: bool) -> None:
-    """Raise OutputError where OUT cannot or must not be written."""
-    refuse_place(path, overwrite, folder=output_family(path) == "npy")
-
-
-def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
-    """Raise OutputError where a file, or a folder, of this name cannot or must not be written."""
-    if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
-        found = "standard output" if str(path) == "-" else "an address"
-        hint = "write to a file, then send it on"
-        raise OutputError(Fault("not a file or folder", str(path), "a name", found, hint))
-    if not os.path.isdir(path.parent):
-        what = "not a folder" if os.path.exists(path.parent) else "no such folder"
-        hint = f"mkdir -p {path.parent}"
-        raise OutputError(Fault(what, str(path.parent), "the folder of OUT", hint=hint))
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise OutputError(Fault("not writable", str(path.parent), "a folder that can be written"))
-    if not os.path.lexists(path):
-        return
-    is_folder = path.is_dir() and not path.is_symlink()
-    if is_folder != folder:
-        found = "a folder" if is_folder else "not a folder"
-        raise OutputError(Fault("already exists and is of another kind", str(path), found=found))
-    if not overwrite:
-        hint = "--overwrite replaces it once the new one is complete"
-        raise OutputError(Fault("already exists", str(path), "a name that is free", hint=hint))
-    if folder:
-        _refuse_others(path)
-
-
-def _refuse_others(path: Path) -> None:
-    """Raise OutputError where a folder holds what trajcli did not write."""
-    try:
-        ours = (path / PROVENANCE).is_file()
-        parts = [*path.iterdir(), *(path / "grad").glob("*")]
-    except OSError as error:
-        raise OutputError(os_fault(path, error)) from None
-    others = [
-        part.name
-        for part in parts
-        if not (ours and (part.suffix == ".npy" or part.name in (PROVENANCE, "grad")))
-    ]
-    if others:
-        hint = "choose another name; only folders that trajcli wrote are replaced"
-        found = ", ".join(sorted(others)[:5])
-        raise OutputError(
-            Fault("a folder with other things in it", str(path), found=found, hint=hint)
-        )
-
-
-def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
-    """Raise OutputError where OUT is, or holds, a file that is read."""
-    if not os.path.exists(path):
-        return
-    for source in inputs:
-        same = os.path.exists(source) and os.path.samefile(source, path)
-        inside = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(path))
-        if same or inside:
-            hint = "choose another name for the output"
-            raise OutputError(
-                Fault("the output is an input", str(path), "another file", str(source), hint)
-            )
 
 
 class HiddenFolder:
@@ -168,7 +84,7 @@ class HiddenFolder:
         if durable:
             sync(self.data)
         if self.data.is_dir() and self._out.is_dir():
-            _refuse_others(self._out)  # somebody may have put things there in the meantime
+            refuse_others(self._out)  # somebody may have put things there in the meantime
             self._exchange()
         else:
             os.replace(self.data, self._out)
@@ -318,29 +234,3 @@ def reserve(path: Path, size: int) -> None:
         os.ftruncate(descriptor, max(size, os.fstat(descriptor).st_size))
     finally:
         os.close(descriptor)
-
-
-def require_space(path: Path, needed: int) -> None:
-    disk = os.statvfs(path.parent)
-    free = disk.f_bavail * disk.f_frsize
-    if needed > free:
-        raise OutputError(
-            Fault(
-                "not enough space on the disk",
-                str(path.parent),
-                f"{needed} bytes for the output",
-                f"{free} bytes free",
-                "--write position writes less; --dtype float32 halves float64",
-            )
-        )
-
-
-def os_fault(path: Path, error: Exception) -> Fault:
-    """The fault of a path that cannot be written. HDF5 tells the number of an error in a text."""
-    number = getattr(error, "errno", None)
-    match = re.search(r"errno = (\d+)", str(error))
-    if number is None and match:
-        number = int(match[1])
-    reason = str(error) if number is None else os.strerror(number)
-    hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
-    return Fault("cannot be written", str(path), found=reason, hint=hint)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from trajcli.files.atomic_output import PROVENANCE, reserve
+from trajcli.files.atomic_output import reserve
 from trajcli.files.outputs import Output, plain_value
+from trajcli.files.refusals import PROVENANCE
 from trajcli.files.schema import Schema
 
 _COPY_BYTES = 1 << 24

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, OpenFiles
-from trajcli.files.atomic_output import PROVENANCE
+from trajcli.files.refusals import PROVENANCE
 from trajcli.files.file_bytes import open_regular, unreadable
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"

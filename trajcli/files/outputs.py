@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, OutputError
-from trajcli.files.atomic_output import HiddenFolder, os_fault, output_family, require_space
+from trajcli.errors import OutputError
+from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.checksums import Segments, append_checksums
 from trajcli.files.journal import read_journal, write_journal
+from trajcli.files.refusals import os_fault, output_family, refuse_form, require_space
 from trajcli.files.schema import Schema
 
 _ROWS_AT_ONCE = 1 << 20
@@ -301,25 +302,6 @@ def open_output(
         output = kinds[output_family(path)](path, schema)
     output.begin(overwrite, durable, f"{identity} deflated {compress}", resume, checksum)
     return output
-
-
-def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None:
-    """Raise OutputError where trajectories of unequal length or compression need another OUT."""
-    family, faults = output_family(path), []
-    if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
-        expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
-        found = f"{path.name}, level {compress}"
-        faults.append(Fault("cannot be compressed", "--compress", expected, found))
-    if schema.kind == "groups" and family != "hdf5":
-        what = "trajectories of unequal length are written as groups of an HDF5 file"
-        hint = "--pack makes one array of them, padded with NaN"
-        faults.append(Fault(what, str(path), "OUT.h5", path.suffix, hint))
-    if schema.kind == "padded" and compress is not None:
-        what = "a padded array is not compressed while it is written"
-        hint = "leave --pack out, or compress it afterwards: h5repack -f SHUF -f GZIP=4"
-        faults.append(Fault(what, "--compress", found="--pack", hint=hint))
-    if faults:
-        raise OutputError(*faults)
 
 
 def _padded(values: Any, shape: tuple[int, ...]) -> Any:

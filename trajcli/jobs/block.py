@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, OutputError, raise_if_any
-from trajcli.files.atomic_output import os_fault
 from trajcli.files.outputs import Output
+from trajcli.files.refusals import os_fault
 from trajcli.files.schema import QUANTITIES
 from trajcli.inputs import Inputs
 from trajcli.jobs.plan import BlockRange, Plan

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, Stopped, UsageError, raise_if_any
-from trajcli.files.atomic_output import output_family, refuse_output
 from trajcli.files.hdf5_output import Hdf5Output
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
+from trajcli.files.refusals import output_family, refuse_output
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable
 from trajcli.jobs.interruptions import guarded, signals
 from trajcli.jobs.part_contents import PartContents

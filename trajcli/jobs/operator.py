@@ -12,9 +12,9 @@ import numpy as np
 from trajcli import __version__
 from trajcli.checks import require_counts
 from trajcli.errors import Fault, FaultCollector, UsageError
-from trajcli.files.atomic_output import refuse_input, refuse_output
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files
+from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time

@@ -12,9 +12,8 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import Fault, FaultCollector, UsageError, raise_if_any
-from trajcli.files.atomic_output import refuse_input, refuse_output
-from trajcli.files.outputs import refuse_form
 from trajcli.files.reader import Files
+from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema
 from trajcli.inputs import Inputs
 from trajcli.jobs.output_schema import make_schema

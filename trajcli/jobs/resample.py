@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, UsageError
-from trajcli.files.atomic_output import refuse_output
 from trajcli.files.reader import Files
+from trajcli.files.refusals import refuse_output
 from trajcli.jobs.row_blocks import Block, Floats
 from trajcli.jobs.rows import Arrays, Rows, RowsRequest, write_rows
 from trajcli.resampling import Resampler, make_resampler

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.atomic_output import refuse_output
 from trajcli.files.limits import read_limits
 from trajcli.files.reader import Files
+from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.jobs.row_blocks import Block, Floats
 from trajcli.jobs.rows import Arrays, Rows, RowsRequest, write_rows

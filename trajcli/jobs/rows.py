@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from trajcli import __version__
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.atomic_output import refuse_input
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files, read_sources
+from trajcli.files.refusals import refuse_input
 from trajcli.files.schema import Group, Schema, Variable, packed_schema, unequal_schema
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time

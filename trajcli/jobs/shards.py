@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from trajcli.errors import Fault, InputError, OutputError, UsageError
-from trajcli.files.atomic_output import os_fault
 from trajcli.files.checksums import require_intact
 from trajcli.files.hdf5 import Hdf5File
+from trajcli.files.refusals import os_fault
 from trajcli.jobs.launcher import find_array_task, find_rank, no_launcher
 
 PART_ATTRIBUTES = ("shard", "fingerprint", "shards_per_array_task")

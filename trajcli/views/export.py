@@ -16,8 +16,9 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.atomic_output import PROVENANCE, new_file
+from trajcli.files.atomic_output import new_file
 from trajcli.files.outputs import open_output
+from trajcli.files.refusals import PROVENANCE
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.selection import select, select_rows

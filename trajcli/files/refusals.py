@@ -1,0 +1,143 @@
+"""Which outputs are refused before anything is written, and how a failure to write is said."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from trajcli.errors import Fault, OutputError
+from trajcli.files.schema import Schema
+
+PROVENANCE = "trajcli.json"
+"""In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+def output_family(path: Path) -> str:
+    """ "hdf5", "npz" or "npy" (a folder), by the name of OUT."""
+    families = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", "": "npy"}
+    family = families.get(path.suffix.lower())
+    if family is None:
+        hint = "one .npy holds one array; a name without ending makes a folder of .npy files"
+        raise OutputError(
+            Fault(
+                "unknown kind of output",
+                str(path),
+                "OUT.h5, OUT.hdf5, OUT.npz, or OUT without ending (a folder of .npy files)",
+                path.suffix,
+                hint if path.suffix == ".npy" else "",
+            )
+        )
+    return family
+
+
+def refuse_output(path: Path, overwrite: bool) -> None:
+    """Raise OutputError where OUT cannot or must not be written."""
+    refuse_place(path, overwrite, folder=output_family(path) == "npy")
+
+
+def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
+    """Raise OutputError where a file, or a folder, of this name cannot or must not be written."""
+    if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
+        found = "standard output" if str(path) == "-" else "an address"
+        hint = "write to a file, then send it on"
+        raise OutputError(Fault("not a file or folder", str(path), "a name", found, hint))
+    if not os.path.isdir(path.parent):
+        what = "not a folder" if os.path.exists(path.parent) else "no such folder"
+        hint = f"mkdir -p {path.parent}"
+        raise OutputError(Fault(what, str(path.parent), "the folder of OUT", hint=hint))
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise OutputError(Fault("not writable", str(path.parent), "a folder that can be written"))
+    if not os.path.lexists(path):
+        return
+    is_folder = path.is_dir() and not path.is_symlink()
+    if is_folder != folder:
+        found = "a folder" if is_folder else "not a folder"
+        raise OutputError(Fault("already exists and is of another kind", str(path), found=found))
+    if not overwrite:
+        hint = "--overwrite replaces it once the new one is complete"
+        raise OutputError(Fault("already exists", str(path), "a name that is free", hint=hint))
+    if folder:
+        refuse_others(path)
+
+
+def refuse_others(path: Path) -> None:
+    """Raise OutputError where a folder holds what trajcli did not write."""
+    try:
+        ours = (path / PROVENANCE).is_file()
+        parts = [*path.iterdir(), *(path / "grad").glob("*")]
+    except OSError as error:
+        raise OutputError(os_fault(path, error)) from None
+    others = [
+        part.name
+        for part in parts
+        if not (ours and (part.suffix == ".npy" or part.name in (PROVENANCE, "grad")))
+    ]
+    if others:
+        hint = "choose another name; only folders that trajcli wrote are replaced"
+        found = ", ".join(sorted(others)[:5])
+        raise OutputError(
+            Fault("a folder with other things in it", str(path), found=found, hint=hint)
+        )
+
+
+def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
+    """Raise OutputError where OUT is, or holds, a file that is read."""
+    if not os.path.exists(path):
+        return
+    for source in inputs:
+        same = os.path.exists(source) and os.path.samefile(source, path)
+        inside = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(path))
+        if same or inside:
+            hint = "choose another name for the output"
+            raise OutputError(
+                Fault("the output is an input", str(path), "another file", str(source), hint)
+            )
+
+
+def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None:
+    """Raise OutputError where trajectories of unequal length or compression need another OUT."""
+    family, faults = output_family(path), []
+    if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
+        expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
+        found = f"{path.name}, level {compress}"
+        faults.append(Fault("cannot be compressed", "--compress", expected, found))
+    if schema.kind == "groups" and family != "hdf5":
+        what = "trajectories of unequal length are written as groups of an HDF5 file"
+        hint = "--pack makes one array of them, padded with NaN"
+        faults.append(Fault(what, str(path), "OUT.h5", path.suffix, hint))
+    if schema.kind == "padded" and compress is not None:
+        what = "a padded array is not compressed while it is written"
+        hint = "leave --pack out, or compress it afterwards: h5repack -f SHUF -f GZIP=4"
+        faults.append(Fault(what, "--compress", found="--pack", hint=hint))
+    if faults:
+        raise OutputError(*faults)
+
+
+def require_space(path: Path, needed: int) -> None:
+    disk = os.statvfs(path.parent)
+    free = disk.f_bavail * disk.f_frsize
+    if needed > free:
+        raise OutputError(
+            Fault(
+                "not enough space on the disk",
+                str(path.parent),
+                f"{needed} bytes for the output",
+                f"{free} bytes free",
+                "--write position writes less; --dtype float32 halves float64",
+            )
+        )
+
+
+def os_fault(path: Path, error: Exception) -> Fault:
+    """The fault of a path that cannot be written. HDF5 tells the number of an error in a text."""
+    number = getattr(error, "errno", None)
+    match = re.search(r"errno = (\d+)", str(error))
+    if number is None and match:
+        number = int(match[1])
+    reason = str(error) if number is None else os.strerror(number)
+    hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
+    return Fault("cannot be written", str(path), found=reason, hint=hint)
