@@ -200,10 +200,10 @@ class Trial:
         self.kinds = self.runner.run(folder, scenario.line, stop_at=stop_at).kinds
         if not self.kinds or (stop_at and not hidden(folder)):
             raise RuntimeError(f"{scenario.line}: is not stopped, or changes no file")
-        self.runner.run(folder, scenario.again(False))
+        again = self.runner.run(folder, scenario.again(False))
         self.new = contents(out)
         if self.new is None or self.new == self.old:
-            raise RuntimeError(f"{scenario.line}: writes nothing")
+            raise RuntimeError(f"{scenario.line}: writes nothing: {again.error}")
         shutil.rmtree(folder)
 
     def faults(self) -> list[Fault]:

@@ -75,10 +75,8 @@ def _scenarios() -> dict[str, Scenario]:
     made["resample"] = Scenario("resample made.h5 --to 90 -o out.h5", before=(_MADE,))
     made["resample, npz"] = Scenario("resample made.h5 --to 90 -o out.npz", "out.npz", (_MADE,))
     made["retime"] = Scenario("retime made.h5 --limits limits.toml -o out.h5", before=(_MADE,))
-    for kind in ("csv", "npz", "npy", "h5", "parquet"):
-        out = f"out.{kind}"
-        line = f"export made.h5{':position' if kind == 'npy' else ''} -o {out}"
-        made[f"export, {kind}"] = Scenario(line, out, (_MADE,))
+    for kind in ("csv", "npz", "h5", "parquet"):
+        made[f"export, {kind}"] = Scenario(f"export made.h5 -o out.{kind}", f"out.{kind}", (_MADE,))
     made["operator"] = Scenario("operator --mode jerk --horizon 5 --dt 0.1 -o out.npz", "out.npz")
     return made
 
