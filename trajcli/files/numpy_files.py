@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, json_object
-from trajcli.files.refusals import PROVENANCE
 from trajcli.files.file_bytes import FileBytes, open_regular, read_regular
+from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import natural_order
 
 _FAULTS = (

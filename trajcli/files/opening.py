@@ -8,8 +8,8 @@ from pathlib import Path
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, OpenFiles
-from trajcli.files.refusals import PROVENANCE
 from trajcli.files.file_bytes import open_regular, unreadable
+from trajcli.files.refusals import PROVENANCE
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SIGNATURES = {b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz"}
