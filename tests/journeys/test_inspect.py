@@ -68,6 +68,16 @@ def test_inspect_counts_nan_and_inf_and_keeps_them_out_of_ranges(trajcli, folder
     assert "trajectory 2, row 3, dof 1" in trajcli("inspect bad.npy").out
 
 
+def test_a_signalling_nan_is_counted_without_a_warning(trajcli, folder):
+    values = np.ones((1, 8, 3), "f4")
+    values.view("u4")[0, 2, 1] = 0x7FA00000
+    np.save("signal.npy", values)
+    result = trajcli("inspect signal.npy --json")
+    (dataset,) = result.document["datasets"]
+    assert dataset["nan"] == 1
+    assert "Warning" not in result.err
+
+
 @pytest.mark.parametrize("out", ["out.h5", "out.npz", "out/position.npy"])
 def test_inspect_reads_every_kind_of_output(trajcli, folder, out):
     target = out.split("/")[0]

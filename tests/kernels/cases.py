@@ -76,7 +76,6 @@ BANDS = (
         for degree in (3, 4, 5)
         for steps in (1, 3, 5)
     ),
-    job("savgol", recorded=True, window=5, degree=2),
     job("savgol", recorded=True, window=7),
     job("savgol", recorded=True, window=7, degree=5),
     job("bspline", degree=4, steps=1, ends="goal"),

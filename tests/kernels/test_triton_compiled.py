@@ -62,7 +62,7 @@ keep a card's memory waiting."""
 def test_every_job_compiles_and_spills_nothing(reports: dict[str, Any], capability: str) -> None:
     rows = reports[capability]
     assert {row["capability"] for row in rows} == {int(capability.replace(".", ""))}
-    assert len(rows) == 2 * 9  # forward and adjoint, goal ends included
+    assert len(rows) == 2 * 10  # forward and adjoint, goal ends included
     assert not [row for row in rows if row["spilled"] > 64]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
+    # NumPy, of a signalling NaN in the data that becomes wider; NaN are reported by their place
+    warnings.filterwarnings("ignore", "invalid value encountered in cast", RuntimeWarning)
     if "_TRAJCLI_COMPLETE" in os.environ:
         from trajcli.cli import completion
 
