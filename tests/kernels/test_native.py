@@ -175,6 +175,22 @@ def test_nothing_is_written_beyond_the_results(work: Job) -> None:
         assert all((x[[0, -1]] == 777).all() for x in guarded)
 
 
+@pytest.mark.parametrize("dofs", [1, 2, 3, 5])
+def test_nothing_is_written_beyond_gradients_that_are_shorter_than_a_vector(dofs: int) -> None:
+    savgol = Job("savgol", (("window", 3), ("degree", 2)), recorded=True)
+    works = [savgol, *BANDS[:3], *CASCADES[:3]]
+    for work in works:
+        for batch, horizon in ((2, 3), (2, 5), (3, 6)):
+            shape = (batch, max(horizon, work.least), dofs)
+            sample = case(work, shape, "[B,H]", "float64")
+            guarded = np.full((batch + 2, *shape[1:]), 777.0)
+            native.adjoint(
+                sample.program, sample.operands, sample.upstream, Gradients(guarded[1:-1])
+            )
+            assert (guarded[[0, -1]] == 777.0).all(), str(sample)
+            assert_same([guarded[1:-1]], gradients("native", sample)[:1])
+
+
 def test_without_trajectories_nothing_happens() -> None:
     for work in JOBS:
         sample = case(work, (1, 9, 3))

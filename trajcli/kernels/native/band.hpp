@@ -205,8 +205,6 @@ public:
     explicit Fit(const Job& job)
         : job_(job), count_(fits(job) ? job.width : 0), buffer_(7 * count_ * W) {}
 
-    bool used() const { return count_; }
-
     // Weights of the rows from ``row`` on, at most W. gaps: those after each point from the first
     // row's window on; all lanes have the same.
     Table<W> make(Int row, Int rows, Rows<const double> gaps) {
