@@ -73,7 +73,12 @@ class Trajectory:
         first = next(v for v in self if v is not None)
         kind = str(first.dtype).removeprefix("torch.")
         shown.append(f"time {describe(self.time.shape)}")
-        return f"Trajectory({self.mode}: {', '.join(shown)}; {kind})"
+        mode = f"{self.mode}: " if self.mode else ""  # none between the rows of a mode
+        return f"Trajectory({mode}{', '.join(shown)}; {kind})"
+
+    def _about(self) -> dict[str, Any]:
+        """The mode, where it has one, and its options."""
+        return {"mode": self.mode, **self.options} if self.mode else {}
 
     def outputs(self) -> dict[str, Array]:
         """The outputs that are not None, by name."""
@@ -90,7 +95,7 @@ class Trajectory:
 
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
-        about: dict[str, Any] = {"mode": self.mode, **self.options}
+        about = self._about()
         step = equal_step(time)
         if step is not None:
             about["dt"] = step
@@ -105,7 +110,7 @@ class Trajectory:
         dims = ("trajectory", along, "dof")
         arrays = {name: (dims, to_numpy(x)) for name, x in self.outputs().items()}
         coordinates = {"time": (("trajectory", along)[2 - time.ndim :], time, {"units": "s"})}
-        return xarray.Dataset(arrays, coordinates, {"mode": self.mode, **self.options})
+        return xarray.Dataset(arrays, coordinates, self._about())
 
 
 StateLike = State | Array | Literal["zero", "first"] | None

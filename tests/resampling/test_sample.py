@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy.interpolate import BSpline
 
 import trajcli
 from trajcli import InputError, State, UsageError
+from trajcli.cli import main
 
 CASCADES = ("clique", "velocity", "acceleration", "jerk")
 random = np.random.default_rng(5)
@@ -211,3 +213,14 @@ def test_times_that_do_not_fit_are_refused(times: Any) -> None:
     plan = trajcli.integrate(np.ones((9, 5)), "zero", 0.1, "jerk", scheme="zoh")
     with pytest.raises(InputError, match="times"):
         trajcli.sample(plan, times)
+
+
+def test_samples_are_shown_and_saved_without_a_mode(tmp_path: Path) -> None:
+    plan = trajcli.integrate(np.ones((9, 5)), "zero", 0.1, "jerk", scheme="zoh")
+    samples = trajcli.sample(plan, [0.05, 0.4, 0.45])
+    assert repr(samples).startswith("Trajectory(position [1, 3, 5]")
+    samples.save(tmp_path / "samples.h5")
+    again = trajcli.load(tmp_path / "samples.h5")
+    assert (again.mode, again.options) == ("", {})
+    assert (again.position == samples.position).all()
+    assert main(["check", str(tmp_path / "samples.h5")]) == 0
