@@ -37,6 +37,8 @@ Limit = tuple[Array, Array] | Array | float
 
 
 _Pair = tuple[Floats, Floats]
+_LEAST = 1e-100
+"""The least factor; its third power is still a number, and so is that of the largest, 1e100."""
 
 
 def retime(
@@ -56,10 +58,15 @@ def retime(
     bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
-    needed = np.stack([_needed(peaks[name], bounds[name], name) for name in bounds])  # [parts, B]
+    with np.errstate(over="ignore"):
+        needed = np.stack([_needed(peaks[name], bounds[name], name) for name in bounds])
     limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
     limited_by[(factor == 0.0) | (slower_only & (factor < 1.0))] = ""
     factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
+    if (bad := ~((factor > _LEAST) & (factor < 1.0 / _LEAST))).any():
+        worst = int(bad.argmax())
+        what, found = "limits that no pace can keep", f"time × {factor[worst]:.3g}"
+        raise InputError(Fault(what, f"trajectory {worst}, {limited_by[worst]}", found=found))
     factor = _after_rounding(factor, peaks, bounds)
     scaled = {name: scaled_by(array, factor, PARTS.index(name)) for name, array in values.items()}
     return Retimed(factor, scaled, limited_by.tolist())

@@ -110,6 +110,13 @@ def test_limits_that_do_not_fit_are_refused(limits, word):
     assert word in str(caught.value)
 
 
+@pytest.mark.parametrize("limit", [1e-320, 1e308])
+def test_limits_that_take_longer_than_numbers_go_are_refused(limit):
+    velocity = PARTS["velocity"] * (1.0 if limit < 1.0 else 1e-9)
+    with pytest.raises(InputError, match=r"trajectory 0, velocity: limits that no pace can keep"):
+        retime({"velocity": velocity}, {"velocity": limit})
+
+
 def test_a_limited_quantity_that_is_missing_and_nan_are_refused():
     with pytest.raises(InputError, match="no jerk"):
         retime({"velocity": PARTS["velocity"]}, LIMITS)

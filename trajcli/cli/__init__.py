@@ -29,8 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
-    # NumPy, of a signalling NaN in the data that becomes wider; NaN are reported by their place
-    warnings.filterwarnings("ignore", "invalid value encountered in cast", RuntimeWarning)
+    # NumPy, of huge values, of limits near zero, of a signalling NaN that becomes wider: what is
+    # not finite is reported by its place
+    numbers = "(overflow|underflow|divide by zero|invalid value) encountered"
+    warnings.filterwarnings("ignore", numbers, RuntimeWarning)
     if "_TRAJCLI_COMPLETE" in os.environ:
         from trajcli.cli import completion
 
