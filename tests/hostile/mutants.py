@@ -4,8 +4,8 @@
 
 Every mutant is one command in a process of its own. It must end with exit code 0 and right values,
 1 (from check, diff and status, which judge data) or 2, without a traceback, within ten seconds and
-one GiB. One that kills the library that reads it is run again with --untrusted, which must refuse
-it. The first mutant of every kind is the file as it is.
+one GiB. One that kills the library that reads it, or that this one never ends with, is run again
+with --untrusted, which must refuse it. The first mutant of every kind is the file as it is.
 """
 
 from __future__ import annotations
@@ -349,7 +349,7 @@ def run(
         shutil.rmtree(end.folder)
         ended[f"exit {end.code}"] += 1
         reads = end.job[2].split()[0] not in ("status", "merge", "retime")
-        if end.code < 0 and not end.hung and reads and "--untrusted" not in end.job[2]:
+        if end.code < 0 and reads and "--untrusted" not in end.job[2]:
             killers.append((*end.job[:2], f"{end.job[2]} --untrusted", *end.job[3:]))
         elif faulty(end) or (end.job[4] and end.code == 2):
             bad.append(end)
