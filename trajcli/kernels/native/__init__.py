@@ -33,6 +33,8 @@ from trajcli.kernels.program import Gradients, Operands, Parts, Program
 
 __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward", "guard"]
 
+_MOST_THREADS = 1024
+
 
 @cache
 def _library() -> tuple[Any, str]:
@@ -65,7 +67,10 @@ def instruction_set() -> str:
 
 def threads() -> int:
     """Threads to use: TRAJCLI_THREADS, else the processors this process may run on."""
-    return int(_library()[0].trajcli_threads())
+    limit = os.environ.get("TRAJCLI_THREADS", "")
+    if limit.isdecimal() and int(limit) > 0:
+        return int(limit)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -96,7 +101,7 @@ class Call:
     """
 
     def __init__(self, program: Program, *arrays: Any) -> None:
-        self._job, self._arrays = Job(), arrays
+        self._job, self._arrays = Job(threads=min(threads(), _MOST_THREADS)), arrays
         self._program = place_program(self._job, program)
         self._function = _library()[0].trajcli_run
         self._pointer = ctypes.addressof(self._job)

@@ -15,27 +15,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
-
 #include "job.hpp"
 
-namespace level1 { extern const trajcli::Engine engine; }
-namespace level3 { extern const trajcli::Engine engine; }
-namespace level4 { extern const trajcli::Engine engine; }
+namespace level1 { trajcli::Engine run_part; }
+namespace level3 { trajcli::Engine run_part; }
+namespace level4 { trajcli::Engine run_part; }
 
 namespace trajcli {
 namespace {
 
 constexpr Int SMALL = 1 << 16;  // elements below which starting threads costs more than it gains
-
-// A positive number that the environment names, or 0.
-Int from_environment(const char* name) {
-    const char* text = std::getenv(name);
-    const long value = text ? std::atol(text) : 0;
-    return value > 0 ? value : 0;
-}
 
 int level() {
     int best = 1;
@@ -46,41 +35,29 @@ int level() {
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw"))
         best = 4;
 #endif
-    const Int limit = from_environment("TRAJCLI_INSTRUCTIONS");
-    if (limit == 0 || limit >= best) return best;
+    const char* text = std::getenv("TRAJCLI_INSTRUCTIONS");
+    const long limit = text ? std::atol(text) : 0;
+    if (limit <= 0 || limit >= best) return best;
     return limit >= 3 ? 3 : 1;
 }
 
-const Engine& engine() {
+Engine* engine() {
 #if defined(__x86_64__)
     const int here = level();
-    if (here >= 4) return level4::engine;
-    if (here >= 3) return level3::engine;
+    if (here >= 3) return here >= 4 ? level4::run_part : level3::run_part;
 #endif
-    return level1::engine;
-}
-
-Int threads() {
-    if (const Int limit = from_environment("TRAJCLI_THREADS")) return limit;
-#if defined(__linux__)
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-    const unsigned count = std::thread::hardware_concurrency();
-    return count ? count : 1;
+    return level1::run_part;
 }
 
 // Returns 0, an errno or NOT_FINITE.
 Int run_job(Job& job) {
     if (job.batch == 0 || job.dofs == 0 || (!job.adjoint && job.rows == 0)) return 0;
     Run run{job};
-    const Engine& here = engine();
-    const Int items = here.items(job);
-    const Int limit = job.batch * job.rows * job.dofs < SMALL ? 1 : threads();
-    const Int count = limit < items ? limit : items;
+    Engine* const here = engine();
+    const Int count = job.batch * job.rows * job.dofs < SMALL ? 1 : job.threads;
     auto part = [&](Int k) {
         try {
-            here.run(run, items * k / count, items * (k + 1) / count);
+            here(run, k, count);
         } catch (const std::exception&) {
             run.status = ENOMEM;
         }
@@ -104,8 +81,7 @@ struct Half {
 
     explicit operator double() const {
         const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-        double value = (exponent ? fraction + 1024 : fraction) * 0x1p-24;
-        if (exponent > 1) value *= 1 << (exponent - 1);
+        double value = std::ldexp(exponent ? fraction + 1024 : fraction, std::max(exponent, 1) - 25);
         if (exponent == 31) value = fraction ? NAN : INFINITY;
         return bits >> 15 ? -value : value;
     }
@@ -171,8 +147,6 @@ using namespace trajcli;
 extern "C" {
 
 int trajcli_level() { return level(); }
-
-std::int64_t trajcli_threads() { return threads(); }
 
 // The size of a job in bytes: Python compares it with its own.
 std::int64_t trajcli_bytes() { return sizeof(Job); }

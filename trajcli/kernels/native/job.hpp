@@ -45,11 +45,7 @@ void convert(const Array& array, const char* from, Int count, double* to);
 // Writes all bytes at that place of a file; returns 0 or an errno.
 int write_file(Int file, Int offset, const char* from, Int bytes);
 
-// The functions of a level: how many items of work a job has (see Tiling in tile.hpp), and some of
-// them done.
-struct Engine {
-    Int (*items)(const Job&);
-    void (*run)(Run&, Int, Int);
-};
+// A level's part k of count of a job.
+using Engine = void(Run& run, Int k, Int count);
 
 }  // namespace trajcli

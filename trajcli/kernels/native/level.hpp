@@ -17,10 +17,10 @@ void run_typed(Run& run, Int begin, Int end) {
         (run.job.adjoint ? cascade_adjoint<Out, In> : cascade<Out, In>)(run, begin, end);
 }
 
-Int items(const Job& job) { return Tiling(job).items(job); }
-
-void run_items(Run& run, Int begin, Int end) {
+void run_part(Run& run, Int k, Int count) {
     const Job& job = run.job;
+    const Int items = Tiling(job).items(job), begin = items * k / count;
+    const Int end = items * (k + 1) / count;
     bool floats = !job.recorded;  // whose first rows are summed
     for (const Array* array : {&job.actions, &job.upstream[0], &job.upstream[1], &job.upstream[2],
                                &job.upstream[3]})
@@ -29,8 +29,5 @@ void run_items(Run& run, Int begin, Int end) {
     : floats ? run_typed<float, float>(run, begin, end)
              : run_typed<float, double>(run, begin, end);
 }
-
-extern const Engine engine;
-const Engine engine = {items, run_items};
 
 }  // namespace LEVEL
