@@ -50,3 +50,52 @@ def test_a_file_that_is_cut_short_is_reported(tmp_path, left, backend, mode):
     assert "actions.npy: became shorter while it was read" in run.stdout
     assert str(left) in run.stdout
     assert sorted(p.name for p in tmp_path.iterdir()) == ["actions.npy"]
+
+
+VIEWS = """
+import os, sys
+from trajcli.cli import main
+from trajcli.files.file_bytes import FileBytes
+
+read = FileBytes.rows
+
+def change(*arguments):
+    values = read(*arguments)
+    {change}
+    return values
+
+FileBytes.rows = change
+sys.exit(main(sys.argv[1:]))
+"""
+CHANGES = {
+    "became shorter": 'os.truncate("motion.npy", 5000)',
+    "changed": 'os.utime("motion.npy", (1, 1))',
+}
+COMMANDS = (
+    "check motion.npy:",
+    "inspect motion.npy: --full",
+    "diff motion.npy other.npy",
+    "plot motion.npy: --histogram -o out.png",
+    *(f"export motion.npy: -o out.{kind}" for kind in ("csv", "npz", "h5")),
+)
+
+
+@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_file_that_changes_while_it_is_looked_at_is_reported(tmp_path, line, change):
+    """Also by what only looks at it; what is read of pages that are gone would end the process."""
+    if line.startswith("plot"):
+        pytest.importorskip("matplotlib")
+    for name in ("motion", "other"):
+        np.save(tmp_path / f"{name}.npy", np.ones((1000, 300, 2), "f4"))
+    run = subprocess.run(
+        [sys.executable, "-c", VIEWS.replace("{change}", CHANGES[change]), *line.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+    )
+    assert run.returncode == 2, (run.returncode, run.stdout, run.stderr)
+    assert f"motion.npy: {change} while it was read" in run.stderr
+    assert not list(tmp_path.glob("*out*"))

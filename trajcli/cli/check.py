@@ -57,6 +57,7 @@ def check(
                     return start_rows(files, path)
 
                 findings = check_source(files, one, start_of, limits, index, velocity_of, progress)
+                files.sources.require_unchanged()
             if recompute:
                 from trajcli.jobs.recompute import recompute as compare
 

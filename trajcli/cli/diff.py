@@ -56,6 +56,7 @@ def diff(
         )
         paths = (source.path for source in sources)
         attributes = attributes_apart(*map(files.open, paths)) if whole else []
+        files.sources.require_unchanged()
     passed = all(difference.passed for difference in differences)
     if not (json or quiet):
         from trajcli.views.diff_report import report

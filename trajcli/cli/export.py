@@ -43,7 +43,7 @@ def export(
     with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
         chosen = selection(read_sources(files, [source]), index, dof, rows, progress)
         refuse_input(out, files.paths())
-        write(chosen, out, overwrite)
+        write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size
     count = counted(chosen.count, "trajectory", "trajectories")
     console.say(f"{out}: {count}, {', '.join(chosen.arrays)}, {bytes_text(size)}")

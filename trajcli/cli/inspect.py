@@ -42,6 +42,7 @@ def inspect(
     for one in (one for text in source for one in expand_globs(text)):
         with Progress(full and not quiet) as progress, Files(allow_external, untrusted) as files:
             inspection = inspect_source(files, one, index, dof, rows, full, progress)
+            files.sources.require_unchanged()
         reports.append(inspection.report)
         if not (json or quiet):
             from trajcli.views.inspect_report import report

@@ -31,8 +31,7 @@ def merge(
     console = Console(json, quiet)
     with Progress(not quiet) as progress:
         report = merge_parts(out, overwrite, durable, virtual, progress)
-    for note in report["notes"]:
-        console.warn(note)
+    console.warn(*report["notes"])
     whole = f"{report['out']}: {counted(report['trajectories'], 'trajectory', 'trajectories')} of "
     whole += counted(report["parts"], "part")
     if virtual:

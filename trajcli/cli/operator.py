@@ -58,4 +58,5 @@ def operator(
         ),
         f"{out}: {bytes_text(report['bytes_written'])}",
     )
+    console.warn(*report["notes"])
     console.document(report)

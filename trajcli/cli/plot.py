@@ -60,6 +60,7 @@ def plot(
                 drawn = [line for one in chosen for line in lines(one)]
                 figure = figures.draw_lines(drawn, chosen, title)
             figures.save(figure, hidden, out.suffix)
+            files.sources.require_unchanged()
     names = list(panels(drawn))
     beyond = sum(one.beyond for one in drawn)
     size = out.stat().st_size

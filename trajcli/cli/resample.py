@@ -54,6 +54,7 @@ def resample(
         f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "
         f"{bytes_text(report['bytes_written'])}"
     )
+    console.warn(*report["notes"])
     console.document(report)
 
 

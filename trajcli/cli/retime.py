@@ -51,4 +51,5 @@ def retime(
         f"{report['dt_source']} · time × {low:.6g} to {high:.6g} · limited by {reasons}"
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
+    console.warn(*report["notes"])
     console.document(report)

@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import stat
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.kernels import native
 
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _SMALL_BYTES = 1 << 20
@@ -129,3 +131,55 @@ def _file_system(folder: str) -> str:
         if folder == place or folder.startswith(place.rstrip("/") + "/")
     ]
     return max(reversed(places), key=lambda entry: entry[0], default=(0, ""))[1]
+
+
+class SourceFiles:
+    """The files of a command as they were when it began.
+
+    Mapped pages that are gone would end the process by SIGBUS; within :class:`Files` the guard of
+    the compiled kernels replaces them by zeros. Whether that was needed is asked after every block,
+    and at the end whether a file has changed. Without the compiled kernels there is no guard.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, tuple[int, ...]] = {}
+
+    def add(self, paths: Iterable[str]) -> None:
+        """Keep these in mind as they are now."""
+        for path in paths:
+            state = self._before.get(path) or _state(path)
+            if state is not None:
+                self._before[path] = state
+
+    def require_pages(self) -> None:
+        """Raise InputError where pages were gone when they were needed."""
+        if native.pages_lost():
+            self.require_unchanged()
+            hint = "another program writes an input or the output"
+            raise InputError(Fault("pages of a mapped file were gone", hint=hint))
+
+    def require_unchanged(self) -> None:
+        """Raise InputError for the files that are others now; one that is gone was read."""
+        faults = []
+        for path, before in self._before.items():
+            now = _state(path)
+            if now is None or now == before:
+                continue
+            if now[:2] == before[:2] and now[2] < before[2]:
+                faults.append(shortened(path, before[2], now[2]))
+                continue
+            what = "replaced" if now[:2] != before[:2] else "changed"
+            hint = "another program writes it: run again when it is done"
+            faults.append(
+                Fault(f"{what} while it was read", path, "as at the beginning", hint=hint)
+            )
+        raise_if_any(faults)
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """Device, inode, size and time of change of a file; None where there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

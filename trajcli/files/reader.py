@@ -12,11 +12,13 @@ from pathlib import Path
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import DEFAULT_MEMORY, ArrayFile, Dataset, OpenFiles
+from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.layouts import Layout, Member, layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.trajectory_set import TrajectorySet, as_batch, pick_dofs, without_actions
+from trajcli.kernels import native
 
 __all__ = ["Files", "TrajectorySet", "pick_dofs", "read_sources", "require_inputs"]
 
@@ -42,11 +44,14 @@ class Files:
         self._options = (allow_external, untrusted, OpenFiles(memory))
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
+        self._guard = native.guard()
+        self.sources = SourceFiles()
 
     def open(self, path: Path | str) -> ArrayFile:
         """The file at a path, opened once. Raises InputError where it cannot be read."""
         key = str(path)
         if key not in self._files:
+            self.sources.add([key])
             self._files[key] = open_arrays(Path(path), *self._options)
         return self._files[key]
 
@@ -76,10 +81,14 @@ class Files:
             file.close()
 
     def __enter__(self) -> Files:
+        self._guard.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        try:
+            self.close()
+        finally:
+            self._guard.__exit__(None, None, None)
 
 
 def read_sources(

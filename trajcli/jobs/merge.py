@@ -22,7 +22,7 @@ from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.files.refusals import output_family, refuse_output
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable
-from trajcli.jobs.interruptions import guarded, signals
+from trajcli.jobs.interruptions import signals
 from trajcli.jobs.part_contents import PartContents
 from trajcli.jobs.shards import PART_ATTRIBUTES, Part, find_run, ranges
 
@@ -50,7 +50,8 @@ def merge(
     refuse_output(out, overwrite)
     parts = _require_all(out)
     paths = [str(part.path) for part in parts]
-    with Files() as files, signals() as stop, guarded(paths) as sources:
+    with Files() as files, signals() as stop:
+        files.sources.add(paths)
         contents = [PartContents(part.path, files.open(part.path)) for part in parts]
         contents = [part for part in contents if part.count] or contents[:1]
         request = parts[0].request
@@ -71,7 +72,7 @@ def merge(
                 if signal is not None:
                     hint = "run the same command again"
                     raise Stopped(Fault(f"stopped by {signal}", str(out), hint=hint))
-            sources.require_unchanged()
+            files.sources.require_unchanged()
             output.finish()
     seconds = time.perf_counter() - began
     return {

@@ -99,6 +99,7 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
             name: len(matrix.data) if isinstance(matrix, Csr) else int(np.count_nonzero(matrix))
             for name, matrix in matrices.items()
         },
+        "notes": output.notes,
         "bytes_written": schema.nbytes,
     }
 

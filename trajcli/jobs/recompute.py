@@ -16,7 +16,7 @@ from trajcli.files.outputs import Output
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
-from trajcli.jobs.interruptions import guarded, signals
+from trajcli.jobs.interruptions import signals
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import Execution, Progress
@@ -168,8 +168,8 @@ def recompute(
         file = files.open(path)
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)
-        with guarded(files.paths()) as sizes:
-            Execution(plan, output, sizes, stop, on_progress).compute()
+        Execution(plan, output, files.sources, stop, on_progress).compute()
+        files.sources.require_unchanged()
         return list(output.compared.values())
 
 

@@ -24,7 +24,6 @@ from trajcli.files.schema import Group, Schema, Variable, packed_schema, unequal
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.jobs.interruptions import guarded
 from trajcli.jobs.request import relative_texts, request_json
 from trajcli.jobs.row_blocks import Block, Floats, Numbers, Part
 from trajcli.jobs.segments import (
@@ -153,14 +152,15 @@ def write_rows(
         groups = [Group(int(counts[n[0]]), [names[i] for i in n], n) for n in by_length]
         schema = unequal_schema(schema, groups, request.pack)
     to = request.out, schema, request.overwrite, request.durable
-    with guarded(files.paths()) as sources, open_output(*to) as output:
+    files.sources.add(files.paths())
+    with open_output(*to) as output:
         for group, numbers in enumerate(by_length):
             for begin, block in rows.blocks(numbers):
                 times, arrays = compute(block)
                 for name, values in arrays.items():
                     output.write(name, begin, values, group)
                 output.write_time(begin, len(block.at), times, group)
-        sources.require_unchanged()
+        files.sources.require_unchanged()
         output.finish()
     return {
         "out": str(request.out),
@@ -168,6 +168,7 @@ def write_rows(
         "dt_source": rows.dt_source,
         "trajectories": len(counts),
         "output": schema.kind,
+        "notes": output.notes,
         "bytes_written": schema.nbytes,
     }
 

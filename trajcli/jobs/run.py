@@ -13,10 +13,11 @@ import numpy as np
 from trajcli.checks import largest
 from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
 from trajcli.files.atomic_output import remove_dead
+from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.jobs.block import Block
-from trajcli.jobs.interruptions import SourceFiles, guarded, signals
+from trajcli.jobs.interruptions import signals
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint, identity
@@ -50,9 +51,10 @@ def run(
             done = {"already_done": True, "notes": [], "left_out": []}
             return report | {"shard": str(shard), **done}
     files = Files(request.allow_external, request.untrusted, request.memory)
-    with files, signals() as stop, guarded(request.paths()) as sources:
+    with files, signals() as stop:
+        files.sources.add(request.paths())
         plan = make_plan(request, files)
-        sources.add(files.paths())
+        files.sources.add(files.paths())
         on_plan(plan)
         report = plan.description | report
         if dry:
@@ -73,9 +75,9 @@ def run(
         )
         report["resumed_after"] = output.done
         with output:
-            execution = Execution(plan, output, sources, stop, on_progress)
+            execution = Execution(plan, output, files.sources, stop, on_progress)
             execution.compute()
-            sources.require_unchanged()
+            files.sources.require_unchanged()
             output.finish()
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]

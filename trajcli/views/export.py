@@ -17,6 +17,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.atomic_output import new_file
+from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.outputs import open_output
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
@@ -138,18 +139,19 @@ def require_kind(out: Path) -> None:
         raise UsageError(fault) from None
 
 
-def write(chosen: Selection, out: Path, overwrite: bool) -> None:
+def write(chosen: Selection, out: Path, overwrite: bool, sources: SourceFiles) -> None:
     """Write the trajectories in the form that OUT's name asks for.
 
-    Raises UsageError where they do not fit into that form, OutputError where OUT cannot be
-    written.
+    Raises UsageError where they do not fit into that form, InputError where ``sources`` changed in
+    the meantime, OutputError where OUT cannot be written.
     """
     writer = _WRITERS[out.suffix.lower()]
     if writer is None:
-        _write_hdf5(chosen, out, overwrite)
+        _write_hdf5(chosen, out, overwrite, sources)
         return
     with new_file(out, overwrite) as hidden:
         writer(chosen, hidden, out.name)
+        sources.require_unchanged()
 
 
 def _headings(chosen: Selection) -> list[str]:
@@ -275,7 +277,7 @@ def _write_npz(chosen: Selection, path: Path, _: str) -> None:
         archive.writestr(zipfile.ZipInfo(PROVENANCE), json.dumps(about, indent=2))
 
 
-def _write_hdf5(chosen: Selection, out: Path, overwrite: bool) -> None:
+def _write_hdf5(chosen: Selection, out: Path, overwrite: bool, sources: SourceFiles) -> None:
     """As integrate writes it: packed, or in groups where trajectories differ in length."""
     schema = _schema(chosen)
     rows = sorted({block.rows for block in chosen.blocks})
@@ -289,6 +291,7 @@ def _write_hdf5(chosen: Selection, out: Path, overwrite: bool) -> None:
                 output.write_time(place, count, chosen.times(block), group)
             written[block.rows] += count
             chosen.on_progress(sum(written.values()), chosen.count)
+        sources.require_unchanged()
         output.finish()
 
 

@@ -73,19 +73,25 @@ def threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_guarded = False
+
+
 @contextmanager
 def guard() -> Iterator[None]:
     """Within it, mapped pages whose file was cut short read as zeros, and do not end the process.
 
-    Only where these kernels are there, and on the main thread.
+    Only where these kernels are there, and on the main thread. One within another does nothing.
     """
+    global _guarded
     main = threading.current_thread() is threading.main_thread()
-    up = main and not absence() and _library()[0].trajcli_guard(1) == 0
+    up = main and not _guarded and not absence() and _library()[0].trajcli_guard(1) == 0
+    _guarded |= up
     try:
         yield
     finally:
         if up:
             _library()[0].trajcli_guard(0)
+            _guarded = False
 
 
 def pages_lost() -> bool:
