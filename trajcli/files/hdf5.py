@@ -22,11 +22,20 @@ from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.hdf5_checks import files_outside, leads_outside, unpacked_bytes
 from trajcli.files.source import natural_order
+from trajcli.kernels.native import time_limit
 
 _CHUNK_CACHE = 16 << 20
 """Of each open dataset, so that a chunk of several MiB is unpacked once."""
 _OPEN_DATASETS = 8
 _LONGEST_ATTRIBUTE = 1 << 20
+_LONGEST_READ = 2.0
+"""Seconds of processor time for an attribute; in damaged heaps HDF5 may look for it for ever."""
+_ENDLESS = (
+    b"error: a file cannot be read\n"
+    b"  expected: an intact hdf5 file\n"
+    b"  found:    HDF5 did not come to an end with one of its attributes\n"
+    b"  try:      trajcli inspect FILE --untrusted says whether it is this one\n"
+)
 _DEEPEST_LINK = 32
 _DEEPEST_GROUP = 100
 _FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
@@ -310,7 +319,8 @@ def _attribute(item: Any, name: str) -> Any:
     stored = manager.get_id(name)
     if stored.get_storage_size() > _LONGEST_ATTRIBUTE or (stored.shape and stored.dtype.hasobject):
         return None  # of many strings any number may be one long one
-    value = manager[name]
+    with time_limit(_LONGEST_READ, _ENDLESS):
+        value = manager[name]
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     plain = isinstance(value, (str, int, float, np.integer, np.floating))

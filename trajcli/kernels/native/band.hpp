@@ -321,16 +321,15 @@ void for_rules(const Job& job, Fit& fit, Int row, Int rows, const double* dt,
 // What both directions know of a job's points.
 struct Points {
     Int actions, held, tail, count;  // where those after the actions begin, and how many are all
+    Int lead;                        // those before the one that the first step follows
 
     explicit Points(const Job& job)
         : actions(job.head_count),
           held(actions + job.used),
           tail(held + job.held),
-          count(tail + job.tail_count) {}
+          count(tail + job.tail_count),
+          lead(std::max(actions - 1, Int(0))) {}
 };
-
-// Points before the one that the first step follows.
-inline Int gap_lead(const Job& job) { return std::max(job.head_count - 1, Int(0)); }
 
 // Calls ``use`` with what a point of the head or the tail takes of each part of a state.
 template <class Use>
@@ -385,14 +384,13 @@ void band(Run& run, Int begin, Int end) {
                          window.at + (action - from) * tile.lanes);
         place(job.tail, points.tail, goal, std::max(from, points.tail), last);
         Rows<const double> gaps = {};
-        if (!job.table) gaps = steps.rows(tile, from - gap_lead(job), last - from - 1);
-        const Rows<const double> of = {window.at, tile.lanes};
+        if (!job.table) gaps = steps.rows(tile, from - points.lead, last - from - 1);
         for_rules(job, fit, row, rows, dt, gaps, tile.lanes,
                   [&](const auto& rule, Int t, Int count, Int point, Int column) {
                       Out* to[4];
                       for (int m = 0; m < 4; m++) to[m] = out[m].from(t, column).at;
-                      band_strip(job, rule, row + t, count, of.from(point, column), to,
-                                 out[0].pitch);
+                      double* at = window.at + point * tile.lanes + column;
+                      band_strip(job, rule, row + t, count, {at, tile.lanes}, to, out[0].pitch);
                   });
     });
 }
@@ -424,7 +422,7 @@ public:
             for (int m = 0; m < 4; m++)
                 rows[m] = upstream.part[m].rows(tile, t + job_.start_row, count);
             Rows<const double> gaps = {};
-            if (!job_.table) gaps = steps_.rows(tile, origin - gap_lead(job_), points - 1);
+            if (!job_.table) gaps = steps_.rows(tile, origin - Points(job_).lead, points - 1);
             const Rows<double> to = {at(origin), pitch};
             for_rules(job_, fit_, t, count, dt, gaps, tile.lanes,
                       [&](const auto& rule, Int u, Int some, Int point, Int column) {

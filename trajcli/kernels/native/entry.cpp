@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -21,12 +20,7 @@ namespace level1 { trajcli::Engine run_part; }
 namespace level3 { trajcli::Engine run_part; }
 namespace level4 { trajcli::Engine run_part; }
 
-namespace trajcli {
-namespace {
-
-constexpr Int SMALL = 1 << 16;  // elements below which starting threads costs more than it gains
-
-int level() {
+extern "C" int trajcli_level() {
     int best = 1;
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -41,39 +35,17 @@ int level() {
     return limit >= 3 ? 3 : 1;
 }
 
+namespace trajcli {
+namespace {
+
+constexpr Int SMALL = 1 << 16;  // elements below which starting threads costs more than it gains
+
 Engine* engine() {
 #if defined(__x86_64__)
-    const int here = level();
+    const int here = trajcli_level();
     if (here >= 3) return here >= 4 ? level4::run_part : level3::run_part;
 #endif
     return level1::run_part;
-}
-
-// Returns 0, an errno or NOT_FINITE.
-Int run_job(Job& job) {
-    if (job.batch == 0 || job.dofs == 0 || (!job.adjoint && job.rows == 0)) return 0;
-    Run run{job};
-    Engine* const here = engine();
-    const Int count = job.batch * job.rows * job.dofs < SMALL ? 1 : job.threads;
-    auto part = [&](Int k) {
-        try {
-            here(run, k, count);
-        } catch (const std::exception&) {
-            run.status = ENOMEM;
-        }
-    };
-    std::vector<std::thread> others;
-    Int started = 1;
-    try {
-        for (; started < count; started++) others.emplace_back(part, started);
-    } catch (const std::exception&) {
-        // no more threads: the rest is done here
-    }
-    part(0);
-    for (Int k = started; k < count; k++) part(k);
-    for (std::thread& other : others) other.join();
-    job.faults = run.faults;
-    return run.status;
 }
 
 struct Half {
@@ -101,6 +73,12 @@ void replace_page(int, siginfo_t* info, void*) {
         lost = true;
     else
         sigaction(SIGBUS, &before, nullptr);  // another error: it comes again, and ends the process
+}
+
+const char* farewell = "";
+
+void leave(int) {
+    if (write(2, farewell, std::strlen(farewell)) != 0) _exit(2);
 }
 
 template <class T>
@@ -146,12 +124,34 @@ using namespace trajcli;
 
 extern "C" {
 
-int trajcli_level() { return level(); }
-
 // The size of a job in bytes: Python compares it with its own.
 std::int64_t trajcli_bytes() { return sizeof(Job); }
 
-std::int64_t trajcli_run(Job* job) { return run_job(*job); }
+// Returns 0, an errno or NOT_FINITE.
+std::int64_t trajcli_run(Job& job) {
+    if (job.batch == 0 || job.dofs == 0 || (!job.adjoint && job.rows == 0)) return 0;
+    Run run{job};
+    const Int count = job.batch * job.rows * job.dofs < SMALL ? 1 : job.threads;
+    auto part = [&](Int k) {
+        try {
+            engine()(run, k, count);
+        } catch (const std::exception&) {
+            run.status = ENOMEM;
+        }
+    };
+    std::vector<std::thread> others;
+    Int started = 1;
+    try {
+        for (; started < count; started++) others.emplace_back(part, started);
+    } catch (const std::exception&) {
+        // no more threads: the rest is done here
+    }
+    part(0);
+    for (Int k = started; k < count; k++) part(k);
+    for (std::thread& other : others) other.join();
+    job.faults = run.faults;
+    return run.status;
+}
 
 // Puts the guard of mapped pages up, or takes it down; returns 0 where that worked.
 int trajcli_guard(int up) {
@@ -162,6 +162,12 @@ int trajcli_guard(int up) {
     action.sa_sigaction = replace_page;
     action.sa_flags = SA_SIGINFO;
     return sigaction(SIGBUS, &action, &before);
+}
+
+// Where the virtual timer runs out, the process ends with this text on stderr and exit code 2.
+void trajcli_limit(const char* text) {
+    farewell = text;
+    std::signal(SIGVTALRM, leave);
 }
 
 // Whether pages were lost since the guard is up.

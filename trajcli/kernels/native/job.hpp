@@ -9,7 +9,6 @@
 #include <memory>
 #include <new>
 #include <type_traits>
-#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif

@@ -12,19 +12,17 @@ constexpr Int LEAST_ROWS = 8;      // of a tile of a long trajectory
 constexpr Int MOST_COLUMNS = 1024;
 constexpr Int SHORT = 512;         // elements below which trajectories are taken together
 
-constexpr std::align_val_t ALIGNED{64};
-
 // Memory that starts as zeros, with room for vectors that begin at the last element.
 template <class T>
 class Buffer {
 public:
     explicit Buffer(Int count) {
         const std::size_t bytes = (count + 2 * W) * sizeof(T);
-        at = static_cast<T*>(std::memset(::operator new(bytes, ALIGNED), 0, bytes));
+        at = static_cast<T*>(std::memset(::operator new(bytes, std::align_val_t{64}), 0, bytes));
     }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
-    ~Buffer() { ::operator delete(at, ALIGNED); }
+    ~Buffer() { ::operator delete(at, std::align_val_t{64}); }
     T* at;
 };
 
@@ -377,15 +375,15 @@ private:
         if (faults) run_.faults += faults;
         const Int offset = reinterpret_cast<std::intptr_t>(out.data) + position_ * Int(sizeof(Out));
         const char* bytes = reinterpret_cast<const char*>(from);
-        const int error = write_file(out.file, offset, bytes, count * Int(sizeof(Out)));
-        if (error) run_.status = error;
+        if (int error = write_file(out.file, offset, bytes, count * Int(sizeof(Out))))
+            run_.status = error;
     }
 
     Run& run_;
     const Tiling& tiling_;
     const int count_;
-    const bool backwards_;
-    const bool whole_, apart_;  // whether rows are whole vectors; whether they are never in place
+    // whether rows are whole vectors; whether they are never in place
+    const bool backwards_, whole_, apart_;
     bool copied_ = false;       // whether they are copied now
     const Int size_;
     Buffer<Out> lanes_;
