@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trajcli.resampling import Resampled, resample
     from trajcli.retiming import Retimed, retime
     from trajcli.sampling import sample
+    from trajcli.scores import score
     from trajcli.trajectory import State, Trajectory, integrate, load
 
 __version__ = "0.1.0"
@@ -32,7 +33,7 @@ __version__ = "0.1.0"
 __all__ = ["MODES", "Csr", "DataError", "Fault", "InputError", "Operator", "OutputError",
            "Resampled", "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
            "clip_gradient", "integrate", "load", "operator", "resample", "retime",
-           "sample", "scale_gradient"]  # fmt: skip
+           "sample", "scale_gradient", "score"]  # fmt: skip
 
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
@@ -41,6 +42,7 @@ _MODULES = {
     "resampling": {"Resampled", "resample"},
     "retiming": {"Retimed", "retime"},
     "sampling": {"sample"},
+    "scores": {"score"},
     "trajectory": {"State", "Trajectory", "integrate", "load"},
 }
 """Where names are defined, all others being errors."""

@@ -26,6 +26,7 @@ COMMANDS = {
     "inspect": "inspect {file}",
     "inspect full": "inspect {file} --full --index 0 --rows 0:2",
     "check": "check {file}",
+    "score": "score {file} --rate 50",
     "diff": "diff {file} {file}",
     "plot": "plot {file} -o fig.png",
     "histogram": "plot {file} --histogram -o fig.svg",
@@ -82,7 +83,7 @@ def test_an_empty_batch_is_no_fault_but_nothing_to_draw_or_export(trajcli, folde
         assert trajcli("integrate none.npy --start zero --dt 1 -o none.output.h5").code == 0
         file = folder / "none.output.h5"
     result = run(trajcli, name, file)
-    if "--index" in COMMANDS[name] or name in ("plot", "histogram") or "export" in name:
+    if "--index" in COMMANDS[name] or name in ("plot", "histogram", "score") or "export" in name:
         assert result.code == 2
         assert result.err.count("error: ") == 1
         assert not list(folder.glob("fig.*")) + list(folder.glob("out.*"))
@@ -102,7 +103,7 @@ def test_a_file_without_trajectories_says_what_it_has(trajcli, folder, name):
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("letters", ["utf-8", "ascii"])
-@pytest.mark.parametrize("name", ["inspect", "check", "diff"])
+@pytest.mark.parametrize("name", ["inspect", "check", "score", "diff"])
 def test_a_real_terminal_is_not_overrun_and_a_pipe_gets_no_escape_codes(
     samples, name, columns, letters
 ):

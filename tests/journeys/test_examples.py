@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def test_the_examples_of_a_command_work(trajcli, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     assert EXAMPLES[name]
     for line in EXAMPLES[name]:
-        result = trajcli(line)
+        result = trajcli("", *shlex.split(line))
         assert result.code == 0, f"{line}\n{result.err}"
         assert result.out
         help_text = trajcli(f"{name} --help").out

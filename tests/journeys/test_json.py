@@ -16,6 +16,7 @@ LINES = {
     "integrate": [f"{REACH} out.h5"],
     "inspect": ["inspect sample_data/reach.h5"],
     "check": ["check sample_data/recorded.h5"],
+    "score": ["score sample_data/recorded.h5"],
     "diff": ["diff sample_data/start.npy sample_data/start.npy"],
     "plot": ["plot sample_data/reach.h5 -o out.png"],
     "export": ["export sample_data/recorded.h5 -o out.npz"],

@@ -30,12 +30,17 @@ MOST_LISTED = 10
 
 
 class Console:
-    """Text goes to stdout; with JSON, stdout holds one document and text goes to stderr."""
+    """Text goes to stdout; with JSON, stdout holds one document and text goes to stderr.
 
-    def __init__(self, as_json: bool = False, quiet: bool = False) -> None:
+    text_on_stderr: text goes there for another reason, :meth:`data` on stdout.
+    """
+
+    def __init__(
+        self, as_json: bool = False, quiet: bool = False, text_on_stderr: bool = False
+    ) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self._text = "stderr" if as_json else "stdout"
+        self._text = "stderr" if as_json or text_on_stderr else "stdout"
 
     def say(self, *lines: str) -> None:
         """Lines for people."""
@@ -54,11 +59,14 @@ class Console:
 
         Raises OutputError where stdout has no room for it.
         """
-        if not self.as_json:
-            return
-        error = _write("stdout", _lines(json.dumps(_plain(value), allow_nan=False)))
+        if self.as_json:
+            self.data(_lines(json.dumps(_plain(value), allow_nan=False)), "JSON document")
+
+    def data(self, text: str, what: str = "table") -> None:
+        """Text for programs, on stdout; raises OutputError where there is no room for it."""
+        error = _write("stdout", visible(text))
         if error is not None:
-            raise OutputError(Fault("the JSON document is lost", "stdout", found=error))
+            raise OutputError(Fault(f"the {what} is lost", "stdout", found=error))
 
     @cached_property
     def rich(self) -> Any:

@@ -221,8 +221,17 @@ LimitsFile = Annotated[Path | None, _look("--limits FILE",
 Full = Annotated[bool, _look("--full", "Look at all values of a large file, not at a sample.")]
 Histogram = Annotated[bool, _look("--histogram",
     "The peaks of all trajectories, as a histogram.")]
+ScoreName = Annotated[str | None, _look("--score NAME",
+    "A score of all trajectories, as a histogram; trajcli score lists them.")]
 Verbose = Annotated[bool, _look("--verbose -v",
     "List every trajectory that fails or differs.")]
+VerboseScores = Annotated[bool, _look("--verbose -v", "List every trajectory.")]
+Sort = Annotated[str | None, _look("--sort SCORE",
+    "List trajectories, those with the largest first; -SCORE: with the least.")]
+Fail = Annotated[list[str] | None, _look("--fail CONDITION",
+    "Exit 1 where a trajectory has such a score: \"p95_jerk>50\". May be repeated.")]
+Csv = Annotated[Path | None, _output("--csv FILE", "A line per trajectory; - for stdout.",
+    callback=_expanded)]
 Recompute = Annotated[bool, _look("--recompute",
     "Is it what its recorded command gives, to the bit? The sources must be where they were.")]
 VelocityOf = Annotated[str | None, _look("--velocity-of DATASET",

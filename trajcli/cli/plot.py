@@ -11,6 +11,8 @@ Examples, on files in sample_data:
     trajcli plot sample_data/reach.h5 --index 3 --limits sample_data/limits.toml -o reach.png --overwrite
 
     trajcli plot sample_data/reach.h5 --histogram --limits sample_data/limits.toml -o peaks.svg --overwrite
+
+    trajcli plot sample_data/reach.h5 --score p95_jerk -o jerk.png --overwrite
 """  # noqa: E501
 
 
@@ -21,6 +23,7 @@ def plot(
     dof: options.Dof = None,
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
+    score: options.ScoreName = None,
     title: options.Title = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
@@ -32,7 +35,7 @@ def plot(
 
     Trajectories, and several files, are drawn over each other; limits are bands, and what is
     beyond them is marked. With --histogram the peaks of all trajectories of one file, of positions
-    the least and the largest.
+    the least and the largest; with --score a score of them (trajcli score).
     Needs matplotlib: pip install matplotlib.
     """
     from trajcli.files.atomic_output import new_file
@@ -40,8 +43,9 @@ def plot(
     from trajcli.files.reader import Files
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
-    from trajcli.views.histogram import draw_peaks
-    from trajcli.views.plot import Line, Peaks, lines, panels, peaks, selections
+    from trajcli.views.histogram import draw_peaks, draw_score, require_one_file
+    from trajcli.views.plot import Line, Peaks, lines, panels, peaks, selections, short_labels
+    from trajcli.views.score import score_source
 
     console = Console(json, quiet)
     figures.require_format(out)
@@ -52,8 +56,13 @@ def plot(
         chosen = selections(files, source, index, dof, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
-            drawn: list[Line] | list[Peaks]
-            if histogram:
+            drawn: list[Line] | list[Peaks] = []
+            if score is not None:
+                require_one_file(chosen)
+                scored = score_source(files, str(chosen[0].origin), table, index, None, progress)
+                heading = short_labels(chosen)[0] if title is None else title
+                figure = draw_score(scored, score, heading)
+            elif histogram:
                 drawn = [peak for one in chosen for peak in peaks(one, progress)]
                 figure = draw_peaks(drawn, chosen, title)
             else:
@@ -61,7 +70,7 @@ def plot(
                 figure = figures.draw_lines(drawn, chosen, title)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()
-    names = list(panels(drawn))
+    names = [score] if score is not None else list(panels(drawn))
     beyond = sum(one.beyond for one in drawn)
     size = out.stat().st_size
     text = f"{out}: {', '.join(names)}, {bytes_text(size)}"

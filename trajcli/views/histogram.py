@@ -13,6 +13,7 @@ from trajcli.views.figures import (
     BEYOND,
     DARK,
     RED,
+    Entry,
     beyond_text,
     colour,
     finish,
@@ -21,6 +22,7 @@ from trajcli.views.figures import (
     unit_text,
 )
 from trajcli.views.plot import Peaks, Selection, panels, short_labels
+from trajcli.views.score import ScoreTable
 from trajcli.views.terminal import value_range
 from trajcli.views.trajectories import Floats
 
@@ -30,13 +32,12 @@ _FAR = 2.0
 _BAR = 0.86
 """The height of the tallest bar, as a share of a row."""
 _LIMIT = {"color": RED, "lw": 1.2}
+_MEDIAN = {"color": DARK, "lw": 1.2}
 
 
 def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection], title: str | None) -> Any:
     """A panel per quantity, in it a row of bars per dof. Raises UsageError for several files."""
-    if len(selections) > 1:
-        found = ", ".join(short_labels(selections))
-        raise UsageError(Fault("a histogram is of one file", "SOURCE", "one", found))
+    require_one_file(selections)
     shown = [one for members in panels(peaks).values() for one in members]
     columns = 2 if len(shown) > 1 else 1
     tallest = max(len(one.dofs) for one in peaks)
@@ -48,6 +49,33 @@ def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection], title: s
     title = short_labels(selections)[0] if title is None else title
     limits = [("limit", _LIMIT)] * any(one.bounds is not None for one in peaks)
     finish(figure, title, limits + [("beyond a limit", BEYOND)] * any(one.beyond for one in peaks))
+    return figure
+
+
+def require_one_file(selections: Sequence[Selection]) -> None:
+    """Raise UsageError for several files."""
+    if len(selections) > 1:
+        found = ", ".join(short_labels(selections))
+        raise UsageError(Fault("a histogram is of one file", "SOURCE", "one", found))
+
+
+def draw_score(table: ScoreTable, name: str, title: str) -> Any:
+    """One panel: how many trajectories have which score, and the median."""
+    scores = table.values(name, "--score")
+    known = scores[np.isfinite(scores)]
+    figure, (axis,) = new_figure(1, 1, 2.4)
+    axis.hist(known, _BINS, range=value_range(known), color=colour(0), zorder=3, gid=name)
+    entries: list[Entry] = []
+    if len(known):
+        axis.axvline(np.median(known), **_MEDIAN, zorder=5, gid="median")
+        entries.append((f"median {np.median(known):.4g}", _MEDIAN))
+    axis.set_xlabel(f"{name} {unit_text(table.units[name])}".strip())
+    axis.set_ylabel("trajectories")
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    absent = f", {len(scores) - len(known)} without" if len(known) < len(scores) else ""
+    count = f"{len(scores)} trajector{'y' if len(scores) == 1 else 'ies'}{absent}"
+    axis.set_title(count, loc="left", color=DARK, pad=3, fontsize=7)
+    finish(figure, title, entries)
     return figure
 
 

@@ -1,0 +1,208 @@
+"""trajcli score, as a user types it."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import trajcli as library
+
+
+@pytest.fixture
+def demos(folder):
+    """60 demos of unequal length in demos.h5; demo 17 shakes, demo 30 stops its clock once."""
+    random = np.random.default_rng(0)
+    with h5py.File("demos.h5", "w") as file:
+        for n in range(60):
+            time = 0.02 * np.arange(80 + n % 7)
+            p = np.sin(np.outer(time, random.uniform(1, 2, 3)))
+            p += (n == 17) * 1e-3 * random.normal(size=p.shape)
+            if n == 30:
+                time[40:] += 1.0
+            file[f"demo_{n}/position"], file[f"demo_{n}/times"] = p, time
+            file[f"demo_{n}/position"].attrs["units"] = "rad"
+    return folder
+
+
+def test_demos_are_one_table_and_the_worst_are_named(trajcli, demos):
+    result = trajcli("score demos.h5 --sort p95_jerk --fail p95_jerk>50 --fail time_jumps>0")
+    assert result.code == 1, result.err
+    assert "60 trajectories × 80 to 86 rows" in result.out
+    assert "velocity and jerk by central differences" in result.out
+    assert "p95_jerk (rad/s^3)" in result.out
+    assert "p95_jerk>50: 1 of 60, worst demo_17" in result.out
+    assert "time_jumps>0: 1 of 60, worst demo_30 1" in result.out
+    listed = result.out.split("\ntrajectory")[1].splitlines()
+    assert listed[2].startswith("demo_17")
+    assert "and 50 more" in result.out
+    assert "demo_59" in trajcli("score demos.h5 -v").out
+    assert trajcli("score demos.h5 --fail duration>9").code == 0
+
+
+def test_every_demo_has_the_scores_that_it_has_alone(trajcli, demos):
+    document = trajcli("score demos.h5 --json").document
+    lines = document["trajectories"]
+    assert [line["trajectory"] for line in lines] == [f"demo_{n}" for n in range(60)]
+    with h5py.File("demos.h5") as file:
+        for n in (0, 17, 30, 59):
+            p, time = file[f"demo_{n}/position"][:], file[f"demo_{n}/times"][:]
+            expected = library.score(library.Trajectory(p[None], None, None, None, time))
+            for name in expected.keys() - {"saturation"}:  # which knows the other demos
+                assert lines[n][name] == pytest.approx(expected[name][0], rel=1e-8), name
+    values = [line["path_length"] for line in lines]
+    line = document["summary"]["path_length"]
+    assert (line["least"], line["largest"]) == (min(values), max(values))
+    assert line["median"] == pytest.approx(np.median(values))
+    assert line["unit"] == "rad"
+    assert line["largest_at"] == f"demo_{int(np.argmax(values))}"
+
+
+@pytest.mark.parametrize("sort", ["sparc", "-sparc"])
+def test_rows_are_sorted_by_a_score(trajcli, demos, sort):
+    lines = trajcli(f"score demos.h5 --json --sort {sort}").document["trajectories"]
+    values = [line["sparc"] for line in lines]
+    assert values == sorted(values, reverse=sort == "sparc")
+    assert trajcli("score demos.h5 --json --index 3").document["trajectories"][0]["trajectory"] == (
+        "demo_3"
+    )
+
+
+def test_the_csv_has_a_line_per_trajectory(trajcli, demos):
+    result = trajcli("score demos.h5 --csv -")
+    assert "60 trajectories" in result.err
+    lines = list(csv.DictReader(io.StringIO(result.out)))
+    document = trajcli("score demos.h5 --json --csv scores.csv").document
+    assert result.out == (demos / "scores.csv").read_text()
+    for line, expected in zip(lines, document["trajectories"], strict=True):
+        assert line.pop("file") == "demos.h5"
+        assert line.pop("trajectory") == expected.pop("trajectory")
+        assert {name: float(value) for name, value in line.items()} == expected
+    assert trajcli("score demos.h5 --csv scores.csv").code == 2
+    assert trajcli("score demos.h5 --csv scores.csv --overwrite").code == 0
+    assert trajcli("score demos.h5 --csv demos.h5 --overwrite").code == 2
+
+
+def test_an_unscored_trajectory_is_null_and_fails(trajcli, folder):
+    values = np.random.default_rng(0).normal(size=(3, 20, 2))
+    values[1, 4, 0] = np.nan
+    np.save("in.npy", values)
+    result = trajcli("score in.npy --rate 50 --fail p95_jerk>1e9 --json")
+    assert result.code == 1
+    assert result.document["failed"] == {"p95_jerk>1e9": ["1"]}
+    assert result.document["trajectories"][1]["p95_jerk"] is None
+    assert result.document["summary"]["p95_jerk"]["absent"] == 1
+    assert result.document["notes"][0] == "actions read as position"
+
+
+def test_limits_are_matched_by_name(trajcli, samples, folder):
+    result = trajcli(f"score {samples}/reach.h5 --limits {samples}/limits.toml --json")
+    assert result.code == 0, result.err
+    document = trajcli(f"score {samples}/reach.h5 --json").document
+    assert "limit_share" not in document["summary"]
+    limits = "[velocity]\nupper = [2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61]"
+    with h5py.File(samples / "reach.h5") as file:
+        velocity = np.abs(file["reference/velocity"][:])
+    Path("limits.toml").write_text(limits)
+    shares = [
+        line["limit_share"]
+        for line in trajcli(f"score {samples}/reach.h5 --limits limits.toml --json").document[
+            "trajectories"
+        ]
+    ]
+    expected = (velocity / [2.175, 2.175, 2.175, 2.175, 2.61, 2.61, 2.61]).max((1, 2))
+    assert shares == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_velocity_is_read_as_what_its_unit_says(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["obs/qvel"] = np.ones((40, 2))
+        file["obs/qvel"].attrs["units"] = "rad/s"
+        file.attrs["dt"] = 0.02
+    document = trajcli("score in.h5:obs/qvel --json").document
+    assert document["notes"] == ["qvel read as velocity, by its unit"]
+    assert set(document["summary"]) == {"duration", "sparc", "still", "time_jumps", "saturation"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--fail jerk>3", "scores are duration, path_length"),
+        ("--fail p95_jerk=3", "not a condition"),
+        ("--fail p95_jerk>nan", "not a condition"),
+        ("--fail p95_jerk>much", "not a condition"),
+        ("--fail limit_share>1", "--limits FILE"),
+        ("--sort speed", "no such score"),
+        ("--json --csv -", "two documents"),
+        ("--csv none/out.csv", "no such folder"),
+        ("--index 99", "out of range"),
+        ("--rate -5", "a rate that is not positive"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_2(trajcli, demos, words, said):
+    result = trajcli(f"score demos.h5 {words}")
+    assert result.code == 2
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_no_time_step_and_no_positions_are_said(trajcli, folder):
+    result = trajcli("score actions.npy")
+    assert result.code == 2
+    assert "no time step" in result.err
+    np.savez("in.npz", actions=np.load("actions.npy"), dt=0.1)
+    result = trajcli("score in.npz")
+    assert result.code == 0
+    assert "of which quantity is not known" in result.out
+    assert trajcli("score in.npz --fail sparc<-3").code == 2
+
+
+def test_a_histogram_of_a_score(trajcli, demos):
+    pytest.importorskip("matplotlib")
+    result = trajcli("plot demos.h5 --score sparc -o out.svg --json")
+    assert result.code == 0, result.err
+    assert result.document["quantities"] == ["sparc"]
+    drawn = (demos / "out.svg").read_text()
+    median = trajcli("score demos.h5 --json").document["summary"]["sparc"]["median"]
+    assert f"median {median:.4g}" in drawn
+    assert "60 trajectories" in drawn
+    assert trajcli("plot demos.h5 --score none -o no.svg").code == 2
+    assert not (demos / "no.svg").exists()
+    assert trajcli("plot demos.h5 demos.h5 --score sparc -o no.svg").code == 2
+
+
+def test_torques_are_not_read_as_positions(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = np.load("actions.npy")
+        file["actions"].attrs["units"] = "Nm"
+        file.attrs["dt"] = 0.02
+    assert set(trajcli("score in.h5 --json").document["summary"]) == {
+        "duration", "time_jumps", "saturation"
+    }  # fmt: skip
+
+
+def test_groups_of_any_name_are_scored_and_what_else_there_is_is_said(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for name in ("kitchen", "table_1", "table_2"):
+            file[f"{name}/position"] = np.load("actions.npy")[0]
+        file["other/velocity"] = np.ones((9, 3))
+        file.attrs["dt"] = 0.02
+    document = trajcli("score in.h5 --json").document
+    names = [line["trajectory"] for line in document["trajectories"]]
+    assert names == ["kitchen", "table_1", "table_2"]
+    assert document["notes"][-1] == "not scored: other/velocity; FILE:DATASET names one"
+
+
+def test_names_do_not_steer_the_terminal(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for name in ("\x1b[31mred", "\u202eback"):
+            file[f"{name}/position"] = np.load("actions.npy")[0]
+        file.attrs["dt"] = 0.02
+    result = trajcli("score in.h5 --csv - -v")
+    for text in (result.out, result.err):
+        assert "red" in text
+        assert not {"\x1b", "\u202e"} & set(text)

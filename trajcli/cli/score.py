@@ -1,0 +1,78 @@
+"""trajcli score: how good is this motion?"""
+
+from __future__ import annotations
+
+from trajcli.cli import options
+from trajcli.cli.console import Console, Progress
+
+EXAMPLE = """
+Examples, on files in sample_data:
+
+    trajcli score sample_data/reach.h5 --limits sample_data/limits.toml --sort p95_jerk
+
+    trajcli score sample_data/recorded.h5 --fail "time_jumps>0" --csv scores.csv --overwrite
+"""
+
+
+def score(
+    source: options.Sources,
+    limits: options.LimitsFile = None,
+    index: options.Index = None,
+    sort: options.Sort = None,
+    fail: options.Fail = None,
+    dt: options.Dt = None,
+    rate: options.Rate = None,
+    times: options.Times = None,
+    csv: options.Csv = None,
+    verbose: options.VerboseScores = False,
+    overwrite: options.Overwrite = False,
+    allow_external: options.AllowExternal = False,
+    untrusted: options.Untrusted = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Score trajectories: how smooth, how long, how near their limits; exit 1 where --fail holds.
+
+    Duration, path length, RMS and 95th percentile of jerk, log dimensionless jerk (log_jerk),
+    spectral arc length (sparc), shares of the time standing still, of saturated values and of the
+    limits, jumps of time stamps; docs/scores.md has the formulas. Velocity and jerk that a file
+    lacks are central differences of its positions.
+    """
+    from trajcli.errors import Fault, UsageError
+    from trajcli.files.atomic_output import new_file
+    from trajcli.files.limits import read_limits
+    from trajcli.files.reader import Files
+    from trajcli.files.refusals import refuse_input, refuse_place
+    from trajcli.files.stored_time import time_from_options
+    from trajcli.views.score import csv_text, parse_conditions, report, score_source
+    from trajcli.views.trajectories import expand_globs
+
+    conditions, to_stdout = parse_conditions(fail or []), str(csv) == "-"
+    if to_stdout and json:
+        raise UsageError(Fault("two documents on stdout", "--json and --csv -", "one of them"))
+    if csv is not None and not to_stdout:
+        refuse_place(csv, overwrite, folder=False)
+    console = Console(json, quiet, text_on_stderr=to_stdout)
+    joints, tables, reports = read_limits(limits) if limits else None, {}, []
+    for one in (one for text in source for one in expand_globs(text)):
+        with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
+            time = time_from_options(files, dt, rate, times)
+            tables[one] = table = score_source(files, one, joints, index, time, progress)
+            files.sources.require_unchanged()
+            if csv is not None:
+                refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
+        failed = {c.text: [table.names[i] for i in table.failing(c)] for c in conditions}
+        reports.append({
+            "file": one, "dataset": table.label, "passed": not any(failed.values()),
+            "failed": failed, "notes": table.notes, "summary": table.summary(),
+            "trajectories": list(table.lines(sort)) if json else [],
+        })  # fmt: skip
+        for part in report(table, conditions, sort, verbose) if not quiet else ():
+            console.show(part)
+    if to_stdout:
+        console.data(csv_text(tables, sort))
+    elif csv is not None:
+        with new_file(csv, overwrite) as hidden:
+            hidden.write_text(csv_text(tables, sort), encoding="utf-8")
+    console.document(reports[0] if len(reports) == 1 else {"files": reports})
+    return 0 if all(report["passed"] for report in reports) else 1

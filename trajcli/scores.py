@@ -1,0 +1,191 @@
+"""How good a motion is: numbers per trajectory. docs/scores.md has each formula and its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.arrays import to_numpy
+from trajcli.modes.central import WINDOW
+from trajcli.modes.mode import PARTS
+from trajcli.trajectory import integrate
+
+if TYPE_CHECKING:
+    from trajcli.retiming import Limit
+    from trajcli.trajectory import Trajectory
+
+Array = Any
+Floats: TypeAlias = npt.NDArray[np.float64]
+Scores: TypeAlias = dict[str, Floats]
+
+UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_jerk": "jerk",
+         "log_jerk": "", "sparc": "", "still": "", "time_jumps": "", "saturation": "",
+         "limit_share": ""}  # fmt: skip
+"""All scores, and the unit, or the quantity in whose unit they are; "" of pure numbers."""
+_STILL = 0.05
+"""The share of the peak speed up to which a trajectory stands still."""
+_JUMP = 1.5
+"""A step of so many median steps is a jump."""
+_AT_LIMIT = 1e-3
+"""What is as near to a limit, as a share of it, is at the limit."""
+_LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
+"""What SPARC takes of the spectrum; and how often zeros double the length."""
+
+
+def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> Scores:
+    """Scores of trajectories by name, float64 [B]: duration, rms_jerk, sparc and so on.
+
+    trajectory: what :func:`integrate` or :func:`load` returns, NumPy or torch. limits: by
+    quantity, a pair (lower, upper) of numbers or [D], or the largest magnitude; with them there is
+    ``limit_share``. Velocity, acceleration and jerk that are absent are central differences of
+    the positions. A score that needs what is absent is left out; one that a trajectory does not
+    have (too few rows, NaN, no motion) is NaN. Formulas and their sources: docs/scores.md.
+    """
+    parts = {name: to_numpy(values) for name, values in trajectory.outputs().items()}
+    pairs = {
+        n: x if isinstance(x, tuple) else (-np.asarray(x), x) for n, x in (limits or {}).items()
+    }
+    bounds = {
+        n: (np.asarray(a, np.float64), np.asarray(b, np.float64)) for n, (a, b) in pairs.items()
+    }
+    name, values = next(iter(parts.items()))
+    found = block_scores(parts, np.atleast_2d(to_numpy(trajectory.time)), None, bounds)
+    found["saturation"] = saturation(block_extremes(values, bounds.get(name)))
+    return {name: found[name] for name in UNITS if name in found}
+
+
+def block_scores(
+    parts: Mapping[str, Array],
+    times: Floats,
+    step: float | None,
+    bounds: Mapping[str, tuple[Floats, Floats]],
+) -> Scores:
+    """All scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
+
+    times: [b or 1, T]. step: where all steps are equal. bounds: lower and upper limits [D].
+    """
+    count, rows, _ = next(iter(parts.values())).shape
+    times = np.broadcast_to(times, (count, rows))
+    with np.errstate(all="ignore"):  # where there is no number, the score is NaN
+        steps = np.diff(times)
+        increasing = np.all(steps > 0, axis=1)
+        parts = _with_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
+        scores = {"duration": times[:, -1] - times[:, 0], "time_jumps": np.zeros(count)}
+        if step is None and rows > 1:
+            large = steps > _JUMP * np.median(steps, axis=1, keepdims=True)
+            scores["time_jumps"] = (large | ~(steps > 0)).sum(1, dtype=np.float64)
+        if not increasing.all():
+            times = np.where(increasing[:, None], times, np.nan)
+            steps = np.diff(times)
+        if "position" in parts:
+            scores["path_length"] = _norm(
+                np.diff(parts["position"].astype(np.float64), axis=1)
+            ).sum(1)
+        if "velocity" in parts:
+            speed = _norm(parts["velocity"])
+            peak = speed.max(1)
+            slow = 0.5 * (speed[:, 1:] + speed[:, :-1]) <= _STILL * peak[:, None]
+            scores["still"] = (slow * steps).sum(1) / (times[:, -1] - times[:, 0]) + 0.0 * peak
+            scores["sparc"] = _sparc(speed if step is not None else _evenly(speed, times), times)
+        if "jerk" in parts:
+            squares = _norm(parts["jerk"]) ** 2
+            values = np.abs(parts["jerk"].reshape(count, -1), dtype=np.float64)
+            scores["rms_jerk"] = np.sqrt(squares.mean(1) / parts["jerk"].shape[2])
+            scores["p95_jerk"] = np.quantile(values, 0.95, axis=1)
+            if "velocity" in parts:
+                total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
+                cost = (times[:, -1] - times[:, 0]) ** 3 * total / peak**2
+                scores["log_jerk"] = np.where(peak > 0, -np.log(cost), np.nan)
+        if shares := [_share(parts[n], *bounds[n], n) for n in PARTS if n in parts and n in bounds]:
+            scores["limit_share"] = np.max(shares, axis=0)
+    return scores
+
+
+def _with_derivatives(
+    parts: Mapping[str, Array], times: Floats, step: float | None, good: Array, needed: set[str]
+) -> dict[str, Array]:
+    """The parts, and those that are needed and absent from the positions; NaN where not good."""
+    missing = [name for name in PARTS[1:] if name in needed and name not in parts]
+    if not missing or "position" not in parts:
+        return dict(parts)
+    position = parts["position"]
+    derived = {name: np.full(position.shape, np.nan) for name in missing}
+    if position.shape[1] >= WINDOW and good.any():
+        time: dict[str, Any] = {"times": times[good]} if step is None else {"dt": step}
+        found = integrate(position[good], "first", mode="central", write=missing, dtype="float64",
+                          allow_nonfinite=True, **time).outputs()  # fmt: skip
+        for name in missing:
+            derived[name][good] = found[name]
+    return {**parts, **derived}
+
+
+def _norm(values: Array) -> Floats:
+    """The Euclidean norm over the dofs, [b, T]."""
+    wide = values.astype(np.float64, copy=False)
+    norm: Floats = np.sqrt(np.einsum("btd,btd->bt", wide, wide))
+    return norm
+
+
+def _evenly(speed: Floats, times: Floats) -> Floats:
+    """The speed [b, T] at as many times, evenly spaced, linearly between the rows."""
+    place = 2.0 * np.arange(len(speed))[:, None]  # each has a stretch of one axis to itself
+    known = (times - times[:, :1]) / (times[:, -1:] - times[:, :1])
+    known = np.where(np.isfinite(known), known, np.linspace(0.0, 1.0, speed.shape[1]))
+    wanted = place + np.linspace(0.0, 1.0, speed.shape[1])
+    return np.interp(wanted, (place + known).ravel(), speed.ravel()).reshape(speed.shape)
+
+
+def _sparc(speed: Floats, times: Floats) -> Floats:
+    """The spectral arc length of even rows [b, T]."""
+    count, rows = speed.shape
+    size = 2 ** (int(np.ceil(np.log2(rows))) + _PADDING)
+    rates, result = (rows - 1) / (times[:, -1] - times[:, 0]), np.full(count, np.nan)
+    good = np.isfinite(speed.max(1)) & (speed.max(1) > 0) & np.isfinite(rates)
+    if not good.any():
+        return result
+    bins = int(min(size // 2, _LARGEST_HZ * size / rates[good].min())) + 1
+    magnitudes = np.abs(np.fft.rfft(speed[good], size)[:, :bins])
+    magnitudes /= magnitudes.max(1, keepdims=True)
+    frequencies = np.arange(bins) * (rates[good] / size)[:, None]
+    present = (magnitudes >= _LEAST_MAGNITUDE) & (frequencies <= _LARGEST_HZ)
+    last = (bins - 1 - present[:, ::-1].argmax(1))[:, None]
+    arcs = np.hypot(1.0 / last, np.diff(magnitudes))
+    result[good] = -(arcs * (np.arange(bins - 1) < last)).sum(1)
+    return result
+
+
+def _share(values: Array, lower: Floats, upper: Floats, name: str) -> Floats:
+    """The largest share of the limits that is used, [b]; of positions from their middle."""
+    if name == "position":
+        shares = np.abs(values - 0.5 * (lower + upper)) / (0.5 * (upper - lower))
+        shares = np.where(np.isfinite(upper - lower), shares, 0.0)
+    else:
+        shares = np.maximum(values / upper, values / lower)
+    return np.asarray(shares.max((1, 2)), np.float64)
+
+
+def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -> Floats:
+    """The least and the largest value of trajectories and dofs, cut at the limits, and the share
+    of all values of the trajectory there: [4, b, D]."""
+    wide = values.astype(np.float64, copy=False)
+    lower, upper = (np.asarray(-np.inf), np.asarray(np.inf)) if bounds is None else bounds
+    with np.errstate(invalid="ignore"):
+        low = np.maximum(wide.min(1), lower + _AT_LIMIT * np.abs(lower))
+        high = np.minimum(wide.max(1), upper - _AT_LIMIT * np.abs(upper))
+        low, high = np.fmax(low, wide.min(1)), np.fmin(high, wide.max(1))  # no limit: NaN
+        at = [(wide <= low[:, None]).mean(1), (wide >= high[:, None]).mean(1)]
+    return np.stack([low, high, *(share / wide.shape[2] for share in at)])
+
+
+def saturation(extremes: Floats) -> Floats:
+    """The share of the values of trajectories [B] that are at a limit or, of a dof that reaches
+    none, at the extremes of all trajectories; from :func:`block_extremes` of them all, [4, B, D].
+    """
+    low, high, at_low, at_high = extremes
+    least, largest = np.fmin.reduce(low, 0), np.fmax.reduce(high, 0)
+    shares = at_low * (low == least) + at_high * (high == largest)
+    moving = np.where(np.isfinite(low + high), shares * (least < largest), np.nan)
+    return np.asarray(moving.sum(1))
