@@ -73,6 +73,7 @@ CHANGES = {
 }
 COMMANDS = (
     "check motion.npy:",
+    "score motion.npy: --rate 50",
     "inspect motion.npy: --full",
     "diff motion.npy other.npy",
     "plot motion.npy: --histogram -o out.png",
