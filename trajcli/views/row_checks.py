@@ -20,16 +20,8 @@ from trajcli.modes.central import WINDOW
 from trajcli.trajectory import integrate
 from trajcli.views.findings import Failure, Finding, failed, failures, trajectory_text
 from trajcli.views.trajectories import Array, Batch, Block, shared
+from trajcli.views.velocity_fit import TOLERANCE, VelocityFit
 
-TOLERANCE = 0.1
-"""Encoders and filters make velocities differ from differences of positions by some per cent."""
-_FACTORS = {
-    180 / np.pi: "degrees for radians?",
-    np.pi / 180: "radians for degrees?",
-    1000.0: "mm for m?",
-    0.001: "m for mm?",
-    -1.0: "the sign is turned",
-}
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 """The start states by part, [b, D] or [1, D], of trajectories by number [b], and by the names of
 their groups where each has one; parts that are absent are 0."""
@@ -165,8 +157,8 @@ def velocities_finding(
     """Velocities of trajectories beside the five-point differences of their positions.
 
     positions: DATASET of the same file, or FILE:DATASET. Facts: per dof [D] the RMS of what is
-    between the two as a share of that of the differences, and the factor that fits best. Raises
-    InputError where there are no such positions, or no time step.
+    between the two as a share of that of the differences, and the factor, delay and rate that fit
+    best. Raises InputError where there are no such positions, or no time step.
     """
     name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
     first, others = next(iter(batch.first.arrays)), read_sources(files, [name])
@@ -177,7 +169,7 @@ def velocities_finding(
         what = "positions and velocities of different shapes"
         raise InputError(Fault(what, name, expected, f"{actual} in {len(others)}"))
     other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
-    sums = np.zeros((3, batch.first.shape[2]))
+    fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
     for velocities in batch.blocks(numbers):
         parts = [(other_of[id(one)], begin, end) for one, begin, end in velocities.parts]
         places = replace(velocities, parts=parts)
@@ -197,19 +189,11 @@ def velocities_finding(
             dtype="float64",
             allow_nonfinite=True,
         ).velocity
-        good = np.isfinite(v) & np.isfinite(d)
-        v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
-        sums += [(a * b).sum((0, 1)) for a, b in ((v, v), (d, d), (v, d))]
-    v2, d2, vd = sums
-    off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
-        factors = np.where(d2 > 0, vd / d2, 1.0)
+        fit.add(v, d, times)
+    errors = fit.errors()
     worst = int(errors.argmax())
-    passed, factor = bool(errors[worst] <= TOLERANCE), factors[worst]
+    passed = bool(errors[worst] <= TOLERANCE)
     text = f"{100 * errors[worst]:.3g} % (RMS) off the derivative of {positions}"
-    meanings = [text for known, text in _FACTORS.items() if abs(factor / known - 1) < TOLERANCE]
-    if not passed and meanings:
-        text += f", {factor:.4g} times as large: {meanings[0]}"
-    label, facts = batch.label(first), {"per_dof": errors.tolist(), "factors": factors.tolist()}
+    text += "" if passed else f"; {fit.text(worst)}"
+    label, facts = batch.label(first), {"per_dof": errors.tolist(), **fit.facts()}
     return Finding("velocity", label, passed, text, len(numbers), f"dof {worst}", facts=facts)

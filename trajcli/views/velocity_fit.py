@@ -1,0 +1,118 @@
+"""Which rate and delay make recorded velocities those of positions, by least squares over lags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from trajcli.views.trajectories import Array, Floats
+
+_LAGS = 16
+"""Rows by which velocities may be late or early."""
+TOLERANCE = 0.1
+"""Encoders and filters make velocities differ from differences of positions by some per cent."""
+_UNITS = {
+    180 / np.pi: "degrees for radians?",
+    np.pi / 180: "radians for degrees?",
+    1000.0: "mm for m?",
+    0.001: "m for mm?",
+    -1.0: "the sign is turned",
+}
+
+
+class VelocityFit:
+    """Sums of products of velocities v and derivatives of positions d, lag by lag and by dof.
+
+    v_t is fitted by factor · d_{t − delay}: the lag at which they correlate best, and the top of
+    the parabola through it and its neighbours. ``add`` takes the blocks one by one.
+    """
+
+    def __init__(self, dofs: int, rows: int) -> None:
+        """rows: of a typical trajectory; delays of up to a fifth of it are found."""
+        self._lags = max(1, min(_LAGS, rows // 5))
+        self._whole = np.zeros((3, dofs))
+        self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
+        self._steps, self._seconds = 0, 0.0
+
+    def add(self, v: Array, d: Array, times: Floats) -> None:
+        """Take in the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
+        good = np.isfinite(v) & np.isfinite(d)
+        v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
+        self._whole += _products(v, d)
+        self._steps += len(times) * (v.shape[1] - 1)
+        self._seconds += float((times[:, -1] - times[:, 0]).sum())
+        least, most = self._lags, v.shape[1] - self._lags
+        for lag in range(-least, least + 1) if most > least + 1 else ():
+            # the same rows of v at every lag, so that the fits can be compared
+            self._sums[:, lag + least] += _products(
+                v[:, least:most], d[:, least - lag : most - lag]
+            )
+
+    def errors(self) -> Floats:
+        """RMS of v − d as a share of that of d [D], without a delay."""
+        v2, d2, vd = self._whole
+        off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.where(off > 0, off / np.sqrt(d2), 0.0)
+
+    def facts(self) -> dict[str, Any]:
+        """factors [D], delays [D] in seconds, residuals [D]: shares of v that no fit explains.
+
+        rate: that of the rows as stated and, where all dofs agree on one, as it fits.
+        """
+        v2, d2, vd = self._sums
+        with np.errstate(invalid="ignore", divide="ignore"):
+            alike = np.abs(np.nan_to_num(vd / np.sqrt(v2 * d2), posinf=0.0, neginf=0.0))
+            gains = np.nan_to_num(vd / d2, nan=1.0, posinf=1.0, neginf=1.0)
+        best, (v2, d2) = alike.argmax(0), self._sums[:2, self._lags]
+        centre, moves = np.clip(best, 1, 2 * self._lags - 1), (v2 > 0) & (d2 > 0)
+        near = centre + np.array([[-1], [0], [1]]), np.arange(len(best))
+        low, middle, high = alike[near]
+        bend = np.minimum(low - 2 * middle + high, -1e-300)
+        place = np.where(best == centre, np.clip(0.5 * (low - high) / bend, -0.5, 0.5), 0.0)
+        place += best - centre  # at the outermost lag, that lag
+        factors = np.where(moves, _parabola(gains[near], place), 1.0)
+        left = np.sqrt(np.maximum(1.0 - _parabola(alike[near], place) ** 2, 0.0))
+        residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
+        stated = self._steps / self._seconds if self._seconds > 0 else None
+        fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
+        agree = np.abs(factors[moves] - factor) <= TOLERANCE * factor
+        if stated and agree.all() and (residuals <= TOLERANCE).all() and not unit_text(factor):
+            fitted = factor * stated
+        delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or stated or np.inf)
+        lists = {"factors": factors, "delays": delays, "residuals": residuals}
+        rate = {"stated": stated, "fitted": fitted}
+        return {**{name: values.tolist() for name, values in lists.items()}, "rate": rate}
+
+    def text(self, worst: int) -> str:
+        """What the fit says of velocities that are not those of the positions."""
+        facts = self.facts()
+        factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
+        rate, words = facts["rate"], []
+        if meaning := unit_text(factor):
+            words.append(f"{factor:.4g} times as large: {meaning}")
+        elif rate["fitted"] and abs(factor - 1) > TOLERANCE / 2:
+            words.append(f"fits {rate['fitted']:.3g} rows a second, not {rate['stated']:.3g}")
+        if residual > TOLERANCE:
+            return "; ".join([*words, f"no rate and delay fits: {100 * residual:.3g} % remain"])
+        if abs(delay) * (rate["fitted"] or rate["stated"] or 0.0) > 0.25:
+            words.append(f"{1000 * abs(delay):.3g} ms {'late' if delay > 0 else 'early'}")
+        return "; ".join([*words, f"{100 * residual:.2g} % remain"])
+
+
+def unit_text(factor: float) -> str:
+    """Which units' ratio a factor is; "" for others."""
+    return next((text for known, text in _UNITS.items() if abs(factor / known - 1) < TOLERANCE), "")
+
+
+def _parabola(values: Floats, place: Floats) -> Floats:
+    """The parabola through values [3, D] at −1, 0 and 1."""
+    low, middle, high = values
+    value: Floats = middle + 0.5 * place * (high - low) + 0.5 * place**2 * (high - 2 * middle + low)
+    return value
+
+
+def _products(v: Array, d: Array) -> Floats:
+    """Σ v², Σ d² and Σ v·d over trajectories and rows, [3, D]."""
+    return np.stack([np.einsum("btd,btd->d", x, y) for x, y in ((v, v), (d, d), (v, d))])
