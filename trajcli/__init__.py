@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         TrajcliError,
         UsageError,
     )
+    from trajcli.fitting import Fitted, fit
     from trajcli.modes import MODES
     from trajcli.operators import Csr, Operator, operator
     from trajcli.resampling import Resampled, resample
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["MODES", "Csr", "DataError", "Fault", "InputError", "Operator", "OutputError",
+__all__ = ["MODES", "Csr", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
            "Resampled", "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
-           "clip_gradient", "integrate", "load", "operator", "resample", "retime",
+           "clip_gradient", "fit", "integrate", "load", "operator", "resample", "retime",
            "sample", "scale_gradient", "score"]  # fmt: skip
 
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
+    "fitting": {"Fitted", "fit"},
     "modes": {"MODES"},
     "operators": {"Csr", "Operator", "operator"},
     "resampling": {"Resampled", "resample"},

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 COMMANDS = ("integrate", "status", "merge", "inspect", "plot", "check", "score", "diff",
-            "export", "resample", "retime", "operator", "modes", "info")  # fmt: skip
+            "export", "resample", "retime", "fit", "operator", "modes", "info")  # fmt: skip
 """In the order of the help. Each is a function of a module of its name, with an EXAMPLE."""
 
 

@@ -134,6 +134,12 @@ Method = Annotated[MethodName, _computed("--method NAME",
     "hold | linear | ramp-and-hold | cubic | bspline.")]
 Hold = Annotated[float, _computed("--hold SHARE", "ramp-and-hold: share of the step that is held.")]
 SplineDegree = Annotated[int, _computed("--degree N", "bspline: 3, 4 or 5.")]
+Intervals = Annotated[int | None, _computed("--knots N", "Intervals between knots.")]
+FitError = Annotated[float | None, _computed("--error E",
+    "Instead: as few as bring every row within E of its curve.")]
+FitSteps = Annotated[int, _computed("--steps N",
+    "Rows per knot interval that dt is meant for. (default: as in the recording)",
+    show_default=False)]
 Limits = Annotated[Path, _computed("--limits FILE",
     "A table per quantity, as in sample_data/limits.toml.", show_default=False,
     callback=_expanded)]
@@ -156,6 +162,12 @@ Start = Annotated[str | None, _state("--start START",
 FirstOrNone = Annotated[str | None, _state("--start first", "The actions are a recording.")]
 Goal = Annotated[str | None, _state("--goal GOAL",
     "zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)")]
+FitStart = Annotated[str | None, _state("--start START",
+    "Hold it exactly: first (position) | rest (first, at rest) | NUMBERS | FILE[:GROUP]. "
+    "(default: fitted)")]
+FitGoal = Annotated[str | None, _state("--goal GOAL",
+    "Hold it exactly: last (position) | rest (last, at rest) | NUMBERS | FILE[:GROUP]. "
+    "(default: fitted)")]
 StartIndex = Annotated[str | None, _state("--start-index FILE:DATASET",
     "[B]: which start state each trajectory uses.")]
 GoalIndex = Annotated[str | None, _state("--goal-index FILE:DATASET",

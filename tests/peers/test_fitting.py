@@ -1,0 +1,209 @@
+"""Fits beside SciPy's make_lsq_spline and dense least squares, and splines to be given back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import trajcli
+from trajcli import State
+
+interpolate = pytest.importorskip("scipy.interpolate")
+RNG = np.random.default_rng(0)
+PARTS = ("position", "velocity", "acceleration", "jerk")
+
+
+def state(batch: int = 3, dofs: int = 2) -> State:
+    return State(*RNG.normal(size=(4, batch, dofs)))
+
+
+def curve(fitted, degree: int, steps: int):
+    """What integrate makes of a fit."""
+    dt = fitted.knot[:, None] / steps
+    return trajcli.integrate(fitted.actions, fitted.start, dt, "bspline", degree=degree,
+                             steps=steps, ends="goal", goal=fitted.goal)  # fmt: skip
+
+
+def dense_rows(degree: int, intervals: int, local, knot: float):
+    """p = A u + C s + G g at places in knots, from SciPy's basis and the states' polynomials."""
+    points = np.eye(intervals + degree)
+    basis = interpolate.BSpline(np.arange(-degree, intervals + degree + 1.0), points, degree)
+    rows = basis(np.minimum(local, intervals - 1e-13))
+    states = []
+    for begin in (0, intervals - 1):
+        segment = interpolate.BSpline(np.arange(-degree, degree + 2.0), np.eye(degree + 1), degree)
+        inside = np.linspace(0, 1, degree + 1)
+        when = inside if begin == 0 else inside - 1
+        powers = np.stack([(when * knot) ** m / np.prod(range(1, m + 1)) for m in range(4)], 1)
+        states.append(np.linalg.solve(segment(inside * (1 - 1e-14)), powers))
+    width = degree + 1
+    return (rows[:, width:-width], rows[:, :width] @ states[0], rows[:, -width:] @ states[1])
+
+
+@pytest.mark.parametrize("degree", [3, 4, 5])
+@pytest.mark.parametrize("horizon", [1, 2, 5, 12, 40])
+@pytest.mark.parametrize("held", ["none", "start", "both", "positions"])
+def test_a_spline_is_given_back(degree, horizon, held):
+    start, goal, actions = state(), state(), RNG.normal(size=(3, horizon, 2))
+    made = trajcli.integrate(actions, start, 0.02, "bspline", degree=degree, steps=7, ends="goal",
+                             goal=goal)  # fmt: skip
+    holding = {
+        "none": {},
+        "start": {"start": start},
+        "both": {"start": start, "goal": goal},
+        "positions": {"start": State(start.position), "goal": State(goal.position)},
+    }
+    found = trajcli.fit(
+        made.position, 0.02, intervals=horizon + degree + 1, degree=degree, **holding[held]
+    )
+    assert found.knot == pytest.approx([0.14] * 3)
+    np.testing.assert_allclose(found.actions[:, :-1], actions[:, :-1], atol=1e-11)
+    np.testing.assert_array_equal(found.actions[:, -1], found.goal.position)
+    for one, expected in ((found.start, start), (found.goal, goal)):
+        for part in PARTS:
+            np.testing.assert_allclose(getattr(one, part), getattr(expected, part), atol=1e-8)
+    for got, expected in zip(curve(found, degree, 7), made, strict=True):
+        np.testing.assert_allclose(got, expected, atol=1e-8)
+    assert found.error.max() < 1e-12
+
+
+def test_a_cubic_fit_is_scipys():
+    times = np.sort(RNG.uniform(0, 4, 300))
+    positions = np.sin(np.outer(times, [1.0, 2.5])) + 0.01 * RNG.normal(size=(300, 2))
+    intervals = 20
+    found = trajcli.fit(positions, times=times, intervals=intervals)
+    knot = (times[-1] - times[0]) / intervals
+    knots = times[0] + knot * np.arange(-3, intervals + 4)
+    expected = interpolate.make_lsq_spline(times, positions, knots, k=3)
+    made = curve(found, 3, 5)
+    at = times[0] + made.time
+    inside = np.clip(at, times[0], times[-1])
+    np.testing.assert_allclose(made.position[0], expected(inside), atol=1e-10)
+    np.testing.assert_allclose(made.velocity[0], expected(inside, 1), atol=1e-8)
+    np.testing.assert_allclose(made.acceleration[0], expected(inside, 2), atol=1e-6)
+    off = np.abs(expected(times) - positions).max()
+    assert found.error == pytest.approx([off], rel=1e-9)
+
+
+@pytest.mark.parametrize("degree", [3, 4, 5])
+@pytest.mark.parametrize("parts", [0, 1, 2, 4])
+def test_a_fit_with_held_states_is_the_dense_least_squares_solution(degree, parts):
+    times = np.sort(RNG.uniform(0, 3, 120))
+    positions = RNG.normal(size=(1, 120, 2)).cumsum(1)
+    intervals = degree + 9
+    start, goal = state(1), state(1)
+    keep = PARTS[:parts]
+    held = [State(*(getattr(one, p) if p in keep else None for p in PARTS)) if parts else None
+            for one in (start, goal)]  # fmt: skip
+    found = trajcli.fit(positions, times=times, intervals=intervals, degree=degree,
+                        start=held[0], goal=held[1])  # fmt: skip
+    knot = (times[-1] - times[0]) / intervals
+    inner, *ends = dense_rows(degree, intervals, (times - times[0]) / knot, knot)
+    target = positions[0].copy()
+    for end, one in zip(ends, (start, goal), strict=True):
+        target -= sum(end[:, m, None] * getattr(one, keep[m]) for m in range(parts))
+    matrix = np.concatenate([inner, ends[0][:, parts:], ends[1][:, parts:]], 1)
+    scale = np.abs(matrix).max(0)
+    solution = np.linalg.lstsq(matrix / scale, target, rcond=None)[0] / scale[:, None]
+    np.testing.assert_allclose(found.actions[0, :-1], solution[: inner.shape[1]], atol=1e-8)
+    off = np.abs(matrix @ solution - target).max()
+    assert found.error == pytest.approx([off], rel=1e-8)
+    for name in keep:
+        np.testing.assert_array_equal(getattr(found.start, name), getattr(start, name))
+        np.testing.assert_array_equal(getattr(found.goal, name), getattr(goal, name))
+    made = curve(found, degree, 3)
+    for name in keep:
+        np.testing.assert_array_equal(getattr(made, name)[:, 0], getattr(start, name))
+        np.testing.assert_allclose(getattr(made, name)[:, -1], getattr(goal, name), atol=1e-12)
+
+
+def test_trajectories_with_own_times_are_fitted_as_alone():
+    times = np.sort(RNG.uniform(0, 3, (4, 80)), axis=1)
+    positions = RNG.normal(size=(4, 80, 2)).cumsum(1)
+    found = trajcli.fit(positions, times=times, intervals=11)
+    for b in range(4):
+        alone = trajcli.fit(positions[b], times=times[b], intervals=11)
+        np.testing.assert_allclose(found.actions[b], alone.actions[0], rtol=1e-10, atol=1e-10)
+        assert found.knot[b] == alone.knot[0]
+
+
+def test_a_spline_of_thousands_of_intervals_is_fitted_as_well():
+    positions = RNG.normal(size=(1, 20_001, 1)).cumsum(1)
+    found = trajcli.fit(positions, 0.01, intervals=4000)
+    knots = 0.05 * np.arange(-3, 4004)
+    expected = interpolate.make_lsq_spline(0.01 * np.arange(20_001), positions[0], knots, k=3)
+    made = curve(found, 3, 1)
+    np.testing.assert_allclose(made.position[0, :-1], expected(made.time[:-1]), atol=1e-9)
+
+
+def test_an_error_is_kept_with_few_intervals():
+    time = np.linspace(0, 3, 400)
+    positions = np.sin(np.outer(time, [2.0, 3.0]))
+    found = trajcli.fit(positions, times=time, error=1e-3)
+    assert found.error.max() <= 1e-3
+    count = round(3 / found.knot[0])
+    assert trajcli.fit(positions, times=time, intervals=count - 1).error.max() > 1e-3
+    assert trajcli.fit(positions, times=time, intervals=count).error == found.error
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_gradients_are_those_of_differences(held):
+    rows = torch.tensor(RNG.normal(size=(2, 14, 1)), requires_grad=True)
+    ends = [torch.tensor(RNG.normal(size=(2, 1)), requires_grad=True) for _ in range(4)]
+
+    def outputs(rows, p, v, q, w):
+        given = {"start": State(p, v), "goal": State(q, w)} if held else {}
+        found = trajcli.fit(rows, 0.1, intervals=6, **given)
+        return found.actions, found.start.acceleration, found.goal.jerk, found.start.position
+
+    if not held:
+        assert torch.autograd.gradcheck(lambda rows: outputs(rows, *ends), rows)
+        return
+    assert torch.autograd.gradcheck(outputs, (rows, *ends))
+    assert torch.autograd.gradgradcheck(outputs, (rows, *ends))
+
+
+def test_torch_gives_numpys_numbers_in_the_type_of_the_rows():
+    positions = RNG.normal(size=(2, 60, 3)).cumsum(1)
+    expected = trajcli.fit(positions, 0.1, intervals=9)
+    found = trajcli.fit(torch.tensor(positions), 0.1, intervals=9)
+    np.testing.assert_allclose(found.actions.numpy(), expected.actions, atol=1e-12)
+    np.testing.assert_allclose(found.goal.jerk.numpy(), expected.goal.jerk, atol=1e-9)
+    assert trajcli.fit(positions.astype("f4"), 0.1, intervals=9).actions.dtype == np.float32
+    half = trajcli.fit(torch.tensor(positions).float(), 0.1, intervals=9)
+    assert half.actions.dtype == half.start.velocity.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"intervals": 4}, "no such number of intervals"),
+        ({"intervals": 18}, "no such number of intervals"),
+        ({"intervals": 8, "degree": 2}, "no such degree"),
+        ({"intervals": 8, "error": 0.1}, "either intervals or an error"),
+        ({}, "either intervals or an error"),
+        ({"error": -1.0}, "not an error"),
+        ({"error": 0.1, "start": State(np.full(2, 9.0))}, "an error that is not reached"),
+        ({"intervals": 8, "dt": 0.0}, "dt"),
+        ({"intervals": 8, "dt": None}, "either dt or times"),
+        ({"intervals": 8, "dt": None, "times": np.arange(19.0)}, "wrong number of time stamps"),
+        ({"intervals": 8, "dt": None, "times": np.zeros(20)}, "time"),
+        ({"intervals": 8, "start": State(np.zeros(4))}, "wrong shape"),
+        ({"intervals": 8, "goal": State(np.array([0.0, np.nan]))}, "goal/position"),
+    ],
+)
+def test_what_cannot_be_fitted_is_said(options, said):
+    rows = RNG.normal(size=(1, 20, 2))
+    with pytest.raises(ValueError, match=said):
+        trajcli.fit(rows, **{"dt": 0.1, **options})
+
+
+def test_nan_and_intervals_without_rows_are_said():
+    rows = RNG.normal(size=(20, 2))
+    times = np.r_[np.arange(10) * 0.01, 5 + np.arange(10) * 0.01]
+    with pytest.raises(ValueError, match="too few rows to fit"):
+        trajcli.fit(rows, times=times, intervals=12)
+    rows[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        trajcli.fit(rows, 0.1, intervals=8)

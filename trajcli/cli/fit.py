@@ -1,0 +1,60 @@
+"""trajcli fit: recordings as B-spline control points."""
+
+from __future__ import annotations
+
+from trajcli.cli import options
+from trajcli.cli.console import Console, bytes_text, counted
+
+EXAMPLE = """
+Examples, on the files in sample_data (the second makes trajectories of what the first fits):
+
+    trajcli fit sample_data/recorded.h5:position --error 0.002 --steps 10 -o points.h5 --overwrite
+
+    trajcli integrate points.h5 --mode bspline --steps 10 --ends goal -o out.h5 --overwrite
+"""
+
+
+def fit(
+    source: options.Sources,
+    out: options.Out,
+    knots: options.Intervals = None,
+    error: options.FitError = None,
+    degree: options.SplineDegree = 3,
+    steps: options.FitSteps = 0,
+    start: options.FitStart = None,
+    goal: options.FitGoal = None,
+    layout: options.Layout = None,
+    filter_key: options.FilterKey = None,
+    dt: options.Dt = None,
+    rate: options.Rate = None,
+    times: options.Times = None,
+    overwrite: options.Overwrite = False,
+    durable: options.Durable = False,
+    allow_external: options.AllowExternal = False,
+    untrusted: options.Untrusted = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Fit recorded positions by B-splines: least squares, the same number of knots for all.
+
+    OUT holds control points, dt, and the start and goal states; integrate --mode bspline --ends
+    goal makes the curve of them. The states are fitted, too, but for what --start and --goal hold
+    exactly.
+    """
+    typed = {**locals(), "sources": source, "pack": False}
+    from trajcli.jobs.fit import FitRequest, run_fit
+
+    console = Console(json, quiet)
+    report = run_fit(options.request(FitRequest, typed))
+    worst, steps = report["error"]["most"], report["steps"]
+    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
+    console.say(
+        f"{report['source']}: {trajectories}, steps from {report['dt_source']}",
+        f"degree {degree}, {report['intervals']} intervals between knots · no row further than "
+        f"{worst:.3g} from its curve",
+        f"{out}: {bytes_text(report['bytes_written'])}",
+        f"next: trajcli integrate {out} --mode bspline --degree {degree} --steps {steps} "
+        "--ends goal",
+    )
+    console.warn(*report["notes"])
+    console.document(report)

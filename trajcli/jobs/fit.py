@@ -1,0 +1,143 @@
+"""Recordings as B-spline control points, from file to file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trajcli import __version__
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.files.outputs import open_output
+from trajcli.files.reader import Files
+from trajcli.files.refusals import refuse_input, refuse_output
+from trajcli.files.schema import QUANTITIES, Schema, Variable, unit_of
+from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
+from trajcli.jobs.request import relative_texts, request_json
+from trajcli.jobs.row_blocks import Block
+from trajcli.jobs.rows import Rows, RowsRequest
+from trajcli.jobs.states import state_from_option
+from trajcli.trajectory import State
+
+_ENDS = {"start": ("first", 0), "goal": ("last", -1)}
+"""The word of --start and --goal for a recorded position, and its row."""
+
+
+@dataclass(frozen=True)
+class FitRequest(RowsRequest):
+    """A fit job, as typed; steps 0: as many as there are rows between knots."""
+
+    knots: int | None = None
+    error: float | None = None
+    degree: int = 3
+    steps: int = 0
+    start: str | None = None
+    goal: str | None = None
+
+
+def run_fit(request: FitRequest) -> dict[str, Any]:
+    """Read, fit, write; returns a report of plain values.
+
+    Raises TrajcliError with every fault found; OUT is then as it was before.
+    """
+    refuse_output(request.out, request.overwrite)
+    if (request.knots is None) == (request.error is None) or request.steps < 0:
+        found = f"{request.knots} and {request.error}, steps {request.steps}"
+        expected = "--knots N or --error E, and --steps > 0"
+        raise UsageError(Fault("which fit is not said", "fit", expected, found))
+    with Files(request.allow_external, request.untrusted) as files:
+        rows = Rows(request, files, actions=False)
+        name = "position" if "position" in rows.names else rows.names[0]
+        if name in QUANTITIES[1:]:
+            raise InputError(Fault("not positions", rows.source, "recorded positions", name))
+        refuse_input(request.out, files.paths())
+        files.sources.add(files.paths())
+        held = _held_states(request, files, rows)
+
+        def fits(intervals: int) -> Iterator[tuple[int, Fitted]]:
+            for begin, block in rows.blocks(np.arange(len(rows.lengths))):
+                times, positions = block.times()[0], block.read(name)
+                start, goal = (of(block, positions) for of in held)
+                yield begin, fit(positions, times=times, intervals=intervals,
+                                 degree=request.degree, start=start, goal=goal)  # fmt: skip
+
+        intervals, least = request.knots, int(rows.lengths.min())
+        if intervals is None:
+            worst = lambda n: max(float(one.error.max()) for _, one in fits(n))  # noqa: E731
+            intervals = fewest_intervals(worst, request.error, request.degree, least)
+        require_intervals(intervals, request.degree, least)
+        typical = (float(np.median(rows.lengths)) - 1.0) / intervals
+        steps = request.steps or max(1, round(typical))
+        schema = _schema(request, files, rows, name, intervals, steps)
+        error = np.empty(len(rows.lengths))
+        with open_output(request.out, schema, request.overwrite, request.durable) as output:
+            for begin, fitted in fits(intervals):
+                output.write("actions", begin, fitted.actions)
+                output.write("dt", begin, fitted.knot[:, None] / steps)
+                for role, state in (("start", fitted.start), ("goal", fitted.goal)):
+                    for part, values in state.parts().items():
+                        output.write(f"{role}/{part}", begin, values)
+                error[begin : begin + len(fitted.error)] = fitted.error
+            files.sources.require_unchanged()
+            output.finish()
+    return {
+        "out": str(request.out), "source": rows.source, "array": name,
+        "dt_source": rows.dt_source, "trajectories": len(error), "degree": request.degree,
+        "intervals": intervals, "steps": steps, "notes": output.notes,
+        "error": {"median": float(np.median(error)), "most": float(error.max())},
+        "errors": error.tolist(), "bytes_written": schema.nbytes,
+    }  # fmt: skip
+
+
+def _held_states(request: FitRequest, files: Files, rows: Rows) -> list[Any]:
+    """What of the start and the goal state of a block is held."""
+    makers = []
+    for role, (word, row) in _ENDS.items():
+        text = getattr(request, role)
+        state = None
+        if text not in (None, word, "rest"):
+            state = state_from_option(files, role, text, rows.dofs).with_dofs(rows.first, None)
+            raise_if_any(state.faults(role, len(rows.lengths)))
+
+        def held(
+            block: Block, positions: Any, text: Any = text, row: int = row, state: Any = state
+        ) -> State | None:
+            if text is None:
+                return None
+            if state is not None:
+                return State(**state.rows(block.numbers))
+            still = np.zeros((1, rows.dofs)) if text == "rest" else None
+            return State(positions[:, row], still, still, still)
+
+        makers.append(held)
+    return makers
+
+
+def _schema(
+    request: FitRequest, files: Files, rows: Rows, name: str, intervals: int, steps: int
+) -> Schema:
+    """What ``integrate --mode bspline --ends goal`` reads: control points, dt, both states."""
+    count, points = len(rows.lengths), intervals - request.degree - 1
+    kind, unit = np.dtype("f8"), rows.first.unit(name) or ""
+    labels = {"long_name": "control points", **({"units": unit} if unit else {})}
+    shape = count, points, rows.dofs
+    variables = [
+        Variable("actions", ("trajectory", "point", "dof"), shape, kind, labels),
+        Variable("dt", ("trajectory", "each"), (count, 1), kind,
+                 {"long_name": "knot spacing / steps", "units": "s"}),
+    ]  # fmt: skip
+    for role in _ENDS:
+        for part in QUANTITIES:
+            labels = {"units": unit_of(part, unit)} if unit else {}
+            where = f"{role}/{part}"
+            variables.append(
+                Variable(where, ("trajectory", "dof"), (count, rows.dofs), kind, labels)
+            )
+    stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal",
+              "source": rows.source, "source_dt": rows.dt_source}  # fmt: skip
+    stated = relative_texts(stated, files.paths(), request.out)
+    stated |= {"trajcli_version": __version__, "request": request_json(request, command="fit")}
+    sizes = {"trajectory": count, "point": points, "dof": rows.dofs, "each": 1}
+    return Schema(sizes, variables, stated, rows.first.joint_names)
