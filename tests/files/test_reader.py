@@ -13,6 +13,7 @@ from layouts import writers
 
 from trajcli.errors import InputError, UsageError
 from trajcli.files.reader import Files, TrajectorySet, read_sources, require_inputs
+from trajcli.units import unit_text
 
 RANDOM = np.random.default_rng(0)
 GIVEN = writers.demos()
@@ -155,7 +156,12 @@ def test_units_are_those_stated_or_those_that_the_position_implies(read):
         file["position"].attrs["units"] = "rad"
         file["jerk"].attrs["units"] = b"deg/s^3"
     one = only(read("in.h5"))
-    assert [one.unit(name) for name in one.arrays] == ["rad", "rad/s", "deg/s^3"]
+    assert [one.unit(name) for name in one.arrays] == ["rad", "rad/s", "rad/s^3"]
+    assert {name: unit_text(units) for name, units in one.units.items()} == {
+        "position": "rad", "velocity": "rad/s", "jerk": "deg/s^3"
+    }  # fmt: skip
+    np.testing.assert_array_equal(one.arrays["velocity"].read(), rows)
+    np.testing.assert_allclose(one.arrays["jerk"].read(), np.deg2rad(rows), rtol=1e-15)
 
 
 def test_sources_that_are_no_files_say_what_to_do(read):

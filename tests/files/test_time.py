@@ -12,6 +12,7 @@ from trajcli.files.stored_time import equal_step, time_from_options
 from trajcli.files.time import Time
 
 ROWS = 6
+RANDOM = np.random.default_rng(5)
 
 
 @pytest.fixture
@@ -191,13 +192,28 @@ def test_actions_lead_to_times_a_step_later(read):
     np.testing.assert_array_equal(found.rows(1, 0, 4), stamps[1:])
 
 
-def test_steps_in_another_unit_are_refused(tmp_path):
+def test_stamps_in_another_unit_are_in_seconds(tmp_path):
     with h5py.File(tmp_path / "in.h5", "w") as file:
         file["position"] = np.zeros((ROWS, 1))
         file["times"] = np.arange(ROWS) * 20
         file["times"].attrs["units"] = "ms"
-    with Files() as files, pytest.raises(InputError, match="steps in another unit"):
-        _ = read_sources(files, [f"{tmp_path}/in.h5"])[0].time
+    with Files() as files:
+        time = read_sources(files, [f"{tmp_path}/in.h5"])[0].time
+    assert time.uniform == 0.02
+
+
+def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):
+    """float64 holds seconds since 1970 to 0.2 µs only."""
+    steps = RANDOM.integers(9_900_000, 10_100_000, (3, ROWS))
+    stamps = 1_700_000_000_123_456_789 + np.cumsum(steps, 1)
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["position"] = np.zeros((3, ROWS, 1))
+        file["times"] = stamps
+        file["times"].attrs["units"] = "nanoseconds since 1970-01-01"
+    with Files() as files:
+        time = read_sources(files, [f"{tmp_path}/in.h5"])[0].time
+        exact = [[(int(t) - int(line[0])) / 10**9 for t in line] for line in stamps]
+        np.testing.assert_array_equal(time.row_times(), exact)
 
 
 def test_padding_is_not_checked(read):

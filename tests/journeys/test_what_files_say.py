@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from trajcli.files.schema import derived_unit
+from trajcli.units import parse_units
 
 
 def written(name: str, units: str = "", **more: Any) -> None:
@@ -37,38 +37,53 @@ def written(name: str, units: str = "", **more: Any) -> None:
     ids=str,
 )
 def test_units_are_taken_apart(text, expected):
-    assert derived_unit(text) == expected
+    units = parse_units(text)
+    assert (None if units is None else (units[0].name, units[0].order)) == expected
 
 
 @pytest.mark.parametrize("name", ["dt", "times"])
 @pytest.mark.parametrize(
-    ("unit", "allowed"),
-    [("ms", False), ("ns", False), ("minutes", False), ("s", True), ("[s]", True), ("1", True)],
+    ("unit", "per_second", "message"),
+    [
+        *(("ms", 1e3, "/{name}, in ms"), ("ns", 1e9, "/{name}, in ns")),
+        *(("µs", 1e6, "/{name}, in us"), ("milliseconds", 1e3, "/{name}, in ms")),
+        *(("s", 1, "/{name}"), ("[s]", 1, "/{name}"), ("1", 1, "/{name}")),
+        ("ticks", 1, "u.h5:/{name} is in 'ticks', which is not known (s, ms, us, ns): taken as s"),
+    ],
 )
-def test_steps_in_another_unit_are_refused(trajcli, folder, name, unit, allowed):
-    written("u.h5", dt=((20.0 if name == "dt" else 0.02), unit if name == "dt" else "s"))
+def test_steps_in_another_unit_are_converted(trajcli, folder, name, unit, per_second, message):
+    steps = 0.02 if name == "dt" else np.arange(10) * 0.02
+    written("u.h5", **{name: (steps * per_second, unit)})
     if name == "times":
         with h5py.File("u.h5", "a") as file:
             del file["dt"]
-            file["times"] = np.arange(10.0)
-            file["times"].attrs["units"] = unit
     result = trajcli("integrate u.h5 --start zero -o out.h5")
-    assert result.code == (0 if allowed else 2)
-    if not allowed:
-        assert f"u.h5:/{name}: steps in another unit" in result.err
-        assert f"found:    {unit}" in result.err
-        assert not Path("out.h5").exists()
+    assert result.code == 0
+    assert message.format(name=name) in result.out + result.err
+    with h5py.File("out.h5") as file:
+        np.testing.assert_allclose(file["time"], np.arange(10) * 0.02, rtol=1e-15)
+        assert file.attrs["dt"] == 0.02
+
+
+@pytest.mark.parametrize("name", ["dt", "times"])
+def test_steps_in_minutes_are_refused(trajcli, folder, name):
+    written("u.h5", **{"dt": 0.02, name: (np.arange(1, 10), "minutes")})
+    result = trajcli("integrate u.h5 --start zero -o out.h5")
+    assert result.code == 2
+    for part in (f"u.h5:/{name}: a unit that is not converted", "s, ms, us, ns", "minutes"):
+        assert part in result.err
+    assert not Path("out.h5").exists()
 
 
 @pytest.mark.parametrize(
     ("units", "start", "message"),
     [
         ("rad/s", "", "u.h5:/actions is in rad/s, which mode acceleration reads as acceleration"),
-        ("m/s^2", "mm", "u.h5:/actions is in m/s^2, but u.h5:/start/position in mm"),
+        ("m/s^2", "mm", ""),
         ("rad/s^2", "rad", ""),
         ("rad s-2", "rad", ""),
-        ("normalized", "rad", ""),
-        ("", "mm", ""),
+        ("normalized", "rad", "u.h5:/actions is in 'normalized', which is not known (rad, deg, m,"),
+        ("", "mm", "u.h5:/start/position is in mm, and u.h5:/actions says no unit: taken as SI"),
     ],
 )
 def test_units_that_do_not_fit_are_said(trajcli, folder, units, start, message):

@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,13 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def units_lines(units: Mapping[str, str] | None) -> list[str]:
+    """What was converted to SI, where anything was."""
+    if units is None or units["read"] == units["written"]:
+        return []
+    return [f"units {units['read']}, from {units['from']}, converted to {units['written']}"]
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted
+from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -35,6 +35,7 @@ def export(
     """
     from trajcli.files.reader import Files, read_sources
     from trajcli.files.refusals import refuse_input, refuse_place
+    from trajcli.jobs.statements import input_units
     from trajcli.views.export import require_kind, selection, write
 
     console = Console(json, quiet)
@@ -46,6 +47,7 @@ def export(
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size
     count = counted(chosen.count, "trajectory", "trajectories")
+    console.say(*units_lines(input_units(chosen.batch.first)))
     console.say(f"{out}: {count}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
     report = {"trajectories": chosen.count, "quantities": chosen.arrays, "bytes": size}
     console.document({"out": str(out), **report})

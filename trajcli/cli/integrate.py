@@ -117,8 +117,13 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     chosen = " ".join(f"{name}={value}" for name, value in plan["options"].items())
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
     stated = _fitted(", as ", plan["mode_source"], " states") if plan["mode_source"] else ""
+    units, converted = plan["units"], []
+    if units and units["read"] != units["written"]:
+        behind = f", converted to {units['written']}"
+        converted = [_fitted(f"units {units['read']}, from ", units["from"], behind)]
     return [
         _fitted("", plan["source"], f"{more}{layout}: {size}"),
+        *converted,
         *_wrapped(f"{plan['mode']} ({chosen})", stated),
         _fitted(f"dt {dt}, from ", plan["dt_source"], ""),
         _fitted("start from ", plan["start"], ""),

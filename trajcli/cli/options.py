@@ -185,8 +185,9 @@ Wrt = Annotated[str | None, _gradient("--wrt NAMES",
 Write = Annotated[str, _output("--write NAMES", "Any of position,velocity,acceleration,jerk.")]
 Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
     "float32 | float64. (default: the input's)")]
-Units = Annotated[str | None, _output("--units UNIT",
-    "Unit of the positions, like rad or m. (default: the input's)")]
+Units = Annotated[str | None, _read("--units UNITS",
+    "What positions are in: rad, deg, m, cm, mm, for all dofs or each (rad,rad,m); time stamps: "
+    "s, ms, us, ns. Converted to SI. (default: what the file says)")]
 Sparse = Annotated[bool, _output("--sparse",
     "Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape.")]
 Pack = Annotated[bool, _output("--pack",

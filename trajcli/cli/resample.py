@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text
+from trajcli.cli.console import Console, bytes_text, units_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -48,7 +48,8 @@ def resample(
     report = run_resample(options.request(ResampleRequest, typed))
     console.say(
         f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "
-        f"{', '.join(report['arrays'])}, steps from {report['dt_source']} · {method}, {to:g} Hz"
+        f"{', '.join(report['arrays'])}, steps from {report['dt_source']} · {method}, {to:g} Hz",
+        *units_lines(report["units"]),
     )
     console.say(
         f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, counted
+from trajcli.cli.console import Console, bytes_text, counted, units_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -48,7 +48,8 @@ def retime(
     low, high = report["factor"]["least"], report["factor"]["most"]
     console.say(
         f"{report['source']}: {trajectories}, steps from "
-        f"{report['dt_source']} · time × {low:.6g} to {high:.6g} · limited by {reasons}"
+        f"{report['dt_source']} · time × {low:.6g} to {high:.6g} · limited by {reasons}",
+        *units_lines(report["units"]),
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
     console.warn(*report["notes"])

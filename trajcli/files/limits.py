@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import read_regular, unreadable
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, unit_of
+from trajcli.units import KNOWN, Unit, Units, in_si, of_order, parse_units, per_si, unit_text
 
 _LARGEST_BYTES = 4 << 20
 _ROUNDING = {4: 1e-6, 8: 1e-9}
@@ -21,8 +22,8 @@ _ROUNDING = {4: 1e-6, 8: 1e-9}
 
 Table = tuple[Sequence[float], Sequence[float]]
 """Lower and upper limits, one per joint."""
-Parsed = tuple[Sequence[str] | None, dict[str, Table], list[Fault]]
-"""Joint names, tables by quantity, and what is wrong with the file."""
+Parsed = tuple[Sequence[str] | None, dict[str, Table], dict[str, Units], list[Fault]]
+"""Joint names, tables and units by quantity, and what is wrong with the file."""
 _MOVING = ("revolute", "prismatic", "continuous")
 
 
@@ -48,23 +49,53 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that a file gives: by quantity, for each joint."""
+    """The limits that a file gives, in SI: by quantity, for each joint.
+
+    ``units``: by quantity, what the file has them in, where it says so.
+    """
 
     path: Path
     joints: Sequence[str] | None
     tables: Mapping[str, Table]
+    units: Mapping[str, Units] = field(default_factory=dict)
 
-    def bounds(self, dofs: Sequence[str], itemsize: int = 8) -> dict[str, Bounds]:
+    def bounds(
+        self, dofs: Sequence[str], itemsize: int = 8, units: Mapping[str, str] | None = None
+    ) -> dict[str, Bounds]:
         """Those of some dofs, by name; data without names has the first joints, in order.
 
-        itemsize: bytes of a stored value. Raises InputError where names or numbers do not fit.
+        itemsize: bytes of a stored value. units: of the data, by quantity, where known. Raises
+        InputError where names, numbers or units do not fit.
         """
         order = self._order(dofs)
+        raise_if_any(self._unit_faults(order, units or {}))
         slack = _ROUNDING.get(itemsize, _ROUNDING[4])
         return {
             name: Bounds(np.array(lower)[order], np.array(upper)[order], slack)
             for name, (lower, upper) in self.tables.items()
         }
+
+    def _unit_faults(self, order: Sequence[int], units: Mapping[str, str]) -> Iterator[Fault]:
+        """What of the data is in a unit that its limits cannot be compared with."""
+        for name, text in units.items():
+            if name not in self.units or not text:
+                continue
+            stated = in_si(self.units[name])
+            limits = stated if len(stated) == 1 else [stated[joint] for joint in order]
+            data = parse_units(text)
+            if data is None or len({unit_text(data), unit_text(limits)}) > 1:
+                what, where = "limits in another unit", f"{self.path}: [{name}]"
+                yield Fault(what, where, text, unit_text(self.units[name]))
+
+    def assumption(self, name: str, converted: Units | None) -> str:
+        """What is taken for granted where only the data, or only a limit, says a unit that is not
+        of SI; converted: what the data was in."""
+        stated = self.units.get(name)
+        if stated is None and converted and unit_text(in_si(converted)) != unit_text(converted):
+            return f"limits without a unit: taken as {unit_text(in_si(converted))}"
+        if converted is None and stated and unit_text(in_si(stated)) != unit_text(stated):
+            return f"data without a unit: taken as {unit_text(in_si(stated))}"
+        return ""
 
     def _order(self, dofs: Sequence[str]) -> list[int]:
         """The number of the joint of each dof."""
@@ -92,7 +123,7 @@ def read_limits(path: Path) -> Limits:
     """Limits from a .toml or .urdf file; raises InputError for what is neither or not right."""
     data = read_regular(path, _LARGEST_BYTES, "a file of limits")
     parse = _from_urdf if data.lstrip()[:1] == b"<" else _from_toml
-    joints, tables, faults = parse(path, data)
+    joints, tables, units, faults = parse(path, data)
     count = len(joints) if joints is not None else None
     for name, (lower, upper) in tables.items():
         where, count = f"{path}: [{name}]", len(upper) if count is None else count
@@ -103,8 +134,19 @@ def read_limits(path: Path) -> Limits:
             if not low <= high:
                 what, sides = "limits that nothing can keep", f"{low} and {high}"
                 faults.append(Fault(what, f"{where}, joint {i}", "lower <= upper", sides))
+        if name in units and len(units[name]) not in (1, len(upper)):
+            expected, found = f"one, or {len(upper)}: one per joint", unit_text(units[name])
+            faults.append(Fault("units of other joints", where, expected, found))
     raise_if_any(faults)
-    return Limits(path, joints, tables)
+    in_si = {name: _in_si(table, units.get(name)) for name, table in tables.items()}
+    return Limits(path, joints, in_si, units)
+
+
+def _in_si(table: Table, units: Units | None) -> Table:
+    if units is None:
+        return table
+    lower, upper = (np.asarray(side, np.float64) / per_si(units) for side in table)
+    return lower.tolist(), upper.tolist()
 
 
 def _from_toml(path: Path, data: bytes) -> Parsed:
@@ -125,7 +167,30 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
         expected = f"tables {', '.join(f'[{name}]' for name in QUANTITIES)}"
         present = ", ".join(document) or "nothing"
         faults = [Fault("no limits in it", str(path), expected, present)]
-    return names, tables, faults
+    return names, tables, _stated_units(path, document, tables, faults), faults
+
+
+def _stated_units(
+    path: Path, document: Mapping[str, Any], tables: Mapping[str, Table], faults: list[Fault]
+) -> dict[str, Units]:
+    """The units of each table: those that it states, deg/s, or else the derivative of those of
+    positions at the top. What is no such unit is added to the faults."""
+    found: dict[str, Units] = {}
+    for name in ("", *tables):
+        order = QUANTITIES.index(name) if name else 0
+        stated = document[name].get("units") if name else document.get("units")
+        if stated is None:
+            if "" in found:
+                found[name] = of_order(found[""], order)
+            continue
+        units = parse_units(",".join(stated) if _all(stated, str) else stated)
+        if units is None or {unit.order for unit in units} != {order}:
+            parts = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
+            where, expected = f"{path}: {f'[{name}] ' * bool(name)}units", ", ".join(parts)
+            faults.append(Fault("unknown unit", where, expected, repr(stated)))
+        else:
+            found[name] = units
+    return {name: found[name] for name in tables if name in found}
 
 
 def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
@@ -199,10 +264,11 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
     if not joints:
         faults.append(Fault("no limits in it", str(path), "<joint> with <limit>", "none"))
     if faults:
-        return None, {}, faults
+        return None, {}, {}, faults
     lowers, uppers, speeds = zip(*limits.values(), strict=True)
     tables: dict[str, Table] = {
         "position": (lowers, uppers),
         "velocity": ([-v for v in speeds], speeds),
     }
-    return list(limits), tables, faults
+    units = [Unit("m" if joint.get("type") == "prismatic" else "rad") for joint in joints]
+    return list(limits), tables, {name: of_order(units, k) for k, name in enumerate(tables)}, faults

@@ -96,15 +96,16 @@ def read_sources(
     sources: Sequence[str],
     layout: str | None = None,
     filter_key: str | None = None,
+    as_stored: bool = False,
 ) -> list[TrajectorySet]:
-    """The trajectories that SOURCEs name, in their order.
+    """The trajectories that SOURCEs name, in their order, in SI where the files state units.
 
     SOURCE is FILE[:DATASET]; FILE may be a glob or a folder that trajcli wrote, DATASET may hold
     * and end in a slice of dofs, [:7]. Without DATASET it is every group with actions or position,
     velocity, acceleration or jerk; a group as DATASET is those below it, and a name that the file
     itself does not have is looked for in the group of every trajectory. layout: the family to
     read files as, in place of the one they are recognised to be of. filter_key: only the
-    trajectories that a layout lists by this name.
+    trajectories that a layout lists by this name. as_stored: in the units of the files.
 
     Raises InputError where a file cannot be read or holds no trajectories, UsageError for options
     that do not fit.
@@ -122,6 +123,8 @@ def read_sources(
             raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
         else:
             sets += _plain(file, source)
+    for one in () if as_stored else sets:
+        one.convert()
     return sets
 
 

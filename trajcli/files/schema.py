@@ -8,7 +8,6 @@ dimensions; ``time`` is a coordinate in seconds; ``dof`` one of joint names wher
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,31 +21,11 @@ RECORDED_START = "the recording's first row"
 """What the attribute ``start`` of an output says where the actions were a recording."""
 RECORDED_ROW = "first row of each"
 """What it says where the start was looked up in what was recorded beside the actions."""
-_POSITION_UNITS = ("rad", "deg", "degree", "degrees", "°", "rev", "m", "mm", "cm")
-_DERIVED = r"([A-Za-z°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
-# rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
-
-
-def derived_unit(unit: object) -> tuple[str, int] | None:
-    """The unit of positions that a unit is derived from, and how often: rad/s^2 gives rad, 2.
-
-    None for what is no such unit, or no text.
-    """
-    if not isinstance(unit, (str, bytes)):
-        return None
-    text = unit.decode("utf-8", "replace") if isinstance(unit, bytes) else unit
-    for sign, plain in (("**", "^"), ("²", "^2"), ("³", "^3"), ("⁻", "-"), ("¹", "1")):
-        text = text.replace(sign, plain)
-    found = re.fullmatch(_DERIVED, text.strip())
-    if found is None or found[1] not in _POSITION_UNITS:
-        return None
-    powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", found[2])
-    return found[1], sum(int(a or b or 1) for a, b in powers)
 
 
 def unit_of(quantity: str, positions: str) -> str:
     """The unit of a quantity, by that of the positions: rad gives rad/s, rad/s^2, …"""
-    return positions + _PER_SECOND[quantity]
+    return ",".join(part + _PER_SECOND[quantity] for part in positions.split(","))
 
 
 @dataclass(frozen=True)

@@ -8,66 +8,72 @@ from __future__ import annotations
 
 import math
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import Dataset, text_of
+from trajcli.files.arrays import Dataset
+from trajcli.files.conversion import converted, in_seconds, time_unit
 from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES, Floats, Lengths, Time, Values, positive
 
 if TYPE_CHECKING:
     from trajcli.files.reader import Files
+    from trajcli.units import Unit
 
 STAMPS = ("times", "time")
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
-_OTHER_UNITS = {
-    *("n", "nsec", "nanosec", "nanosecond", "u", "µ", "μ", "usec", "microsec", "microsecond"),
-    *("m", "msec", "millisec", "millisecond", "min", "minute", "h", "hr", "hour", "d", "day"),
-}
-"""How files say that steps and stamps are not in seconds: lower case, without a final s."""
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 """How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it."""
 
 
-def from_steps(stored: Dataset) -> Time:
-    """The time that a dataset of steps gives; raises InputError for another unit than seconds."""
-    values = _loaded(stored)
+def from_steps(stored: Dataset, given: Unit | None = None) -> Time:
+    """The time that a dataset of steps gives, in the given unit or else the one that it states.
+
+    Raises InputError for a unit that is not converted.
+    """
+    values, unit, source = _loaded(stored, given, stamps=False)
     equal = not isinstance(values, Dataset) and values.size and (values == values.flat[0]).all()
     dt = float(values.flat[0]) if equal else values  # type: ignore[union-attr]
-    return Time(stored.where, stored.where, dt=dt, shape=stored.shape)
+    return Time(source, stored.where, dt=dt, shape=stored.shape, unit=unit)
 
 
 def from_stamps(
-    stored: Dataset, lengths: Lengths | None = None, nominal: float | None = None
+    stored: Dataset,
+    lengths: Lengths | None = None,
+    nominal: float | None = None,
+    given: Unit | None = None,
 ) -> Time:
-    """The time that a dataset of stamps gives; raises InputError for another unit than seconds.
+    """The time that a dataset of stamps gives, in the given unit or else the one that it states.
 
     lengths [B]: how many stamps each trajectory has where the others are padding. nominal: the
-    step that is said elsewhere, used where it fits the stamps.
+    step that is said elsewhere, used where it fits the stamps. Raises InputError for a unit that
+    is not converted.
     """
-    values = _loaded(stored)
-    source = f"time stamps {stored.where}"
+    values, unit, source = _loaded(stored, given, stamps=True)
     step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal)
     stamps = values if step is None else None
-    return Time(source, stored.where, step, stamps, shape=stored.shape, stamped=True)
+    shape = stored.shape
+    return Time(
+        f"time stamps {source}", stored.where, step, stamps, shape=shape, stamped=True, unit=unit
+    )
 
 
-def _loaded(stored: Dataset) -> Values:
-    """Numbers in seconds; many with values for every trajectory stay where they are."""
-    said = stored.attributes.get("units", "")
-    unit = text_of(said) if isinstance(said, (str, bytes)) else ""
-    if unit.strip().rstrip("s").lower() in _OTHER_UNITS:
-        hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
-        raise InputError(Fault("steps in another unit", stored.where, "s", unit, hint))
+def _loaded(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:
+    """Numbers in seconds, what their unit was, and where they are from; many with values for every
+    trajectory stay where they are."""
+    text, unit = time_unit(stored, given)
     stored.require_numeric()
-    if stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1:
-        return stored
-    values: npt.NDArray[Any] = np.asarray(stored.read())
-    return values
+    lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
+    if unit is None or unit.per_si == 1.0:
+        return (stored if lazy else np.asarray(stored.read())), text, stored.where
+    convert = partial(in_seconds, unit=unit, stamps=stamps)
+    values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
+    return values, text, f"{stored.where}, in {unit}"
 
 
 def equal_step(
@@ -162,11 +168,16 @@ def _contradiction(where: str, dt: float, stamps: Time, gaps: Floats) -> Fault:
 
 
 def time_from_options(
-    files: Files, dt: str | None = None, rate: float | None = None, times: str | None = None
+    files: Files,
+    dt: str | None = None,
+    rate: float | None = None,
+    times: str | None = None,
+    given: Unit | None = None,
 ) -> Time | None:
     """The time that --dt, --rate or --times names; None without any of them.
 
-    dt: seconds, FILE:DATASET or FILE:DATASET@ATTR. Raises UsageError for more than one option or
+    dt: seconds, FILE:DATASET or FILE:DATASET@ATTR. given: what datasets are in, whatever they say.
+    Raises UsageError for more than one option or
     a value that is none, InputError for a file that cannot be read.
     """
     options = (("--dt", dt), ("--rate", rate), ("--times", times))
@@ -174,15 +185,15 @@ def time_from_options(
     if len(present) > 1:
         raise UsageError(Fault("more than one time step", " and ".join(present), "one of them"))
     if times is not None:
-        return from_stamps(files.dataset(times))
+        return from_stamps(files.dataset(times), given=given)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(Fault("a rate that is not positive", "--rate", "Hz > 0", f"{rate:g}"))
         return Time(f"--rate {rate:g}", "--rate", dt=1.0 / rate)
-    return None if dt is None else _from_dt(files, dt)
+    return None if dt is None else _from_dt(files, dt, given)
 
 
-def _from_dt(files: Files, text: str) -> Time:
+def _from_dt(files: Files, text: str, given: Unit | None) -> Time:
     try:
         return Time("--dt", "--dt", dt=float(text))
     except ValueError:
@@ -192,7 +203,7 @@ def _from_dt(files: Files, text: str) -> Time:
         raise UsageError(Fault("neither a value nor a file", "--dt", expected, text))
     source = parse_source(text, attributes=True)
     if source.attribute is None:
-        return from_steps(files.dataset(text))
+        return from_steps(files.dataset(text), given)
     file = files.open(source.path)
     holder = source.dataset or ""
     dataset = file.get(holder) if holder else None

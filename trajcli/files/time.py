@@ -31,7 +31,7 @@ class Time:
     ``actions``: the rows are actions, the first of which leads to time dt; there may then be one
     stamp more than rows, that of the start. ``shape``: that of the dataset of steps or, where
     ``stamped``, of stamps, also where they are held as one dt. ``lengths`` [B]: how many rows are
-    not padding.
+    not padding. ``unit``: what the dataset was in, as text; "" where nothing says it.
     """
 
     source: str
@@ -44,6 +44,7 @@ class Time:
     shape: tuple[int, ...] = ()
     stamped: bool = False
     lengths: Lengths | None = None
+    unit: str = ""
 
     @classmethod
     def of(cls, source: str, dt: float, where: str = "") -> Time:

@@ -13,6 +13,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, OneTrajectory, text_of
+from trajcli.files.conversion import dataset_in_si, for_dofs, require_same_kind, stated_unit
 from trajcli.files.layouts import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import (
@@ -24,6 +25,7 @@ from trajcli.files.stored_time import (
     require_nominal,
 )
 from trajcli.files.time import Lengths, Time, positive
+from trajcli.units import InputUnits, Units, of_order, parse_units
 
 _TIME_NAMES = {"steps": ("dt",), "stamps": STAMPS}
 
@@ -36,6 +38,8 @@ class TrajectorySet:
     and are seen as [1, T, D]. ``dofs``: the slice of the file's dofs that SOURCE picked.
     ``commands``: they are what a robot was told to do, not what it did. ``named``: SOURCE names
     the array. ``array_name``: of the first array within its trajectory, "obs/joint_pos".
+    ``units``: of the arrays where they are known, as they were before :meth:`convert`; ``given``:
+    those that it was told.
     """
 
     def __init__(
@@ -55,9 +59,10 @@ class TrajectorySet:
         self.array_name = path[len(self.group) :].strip("/")
         self._groups = _upward(group)
         self.single = next(iter(datasets.values())).ndim == 2
-        self.arrays: Mapping[str, Dataset] = {
-            name: as_batch(stored, dofs) for name, stored in datasets.items()
-        }
+        self._stored = {name: as_batch(stored, dofs) for name, stored in datasets.items()}
+        self.arrays: Mapping[str, Dataset] = self._stored
+        self.units: Mapping[str, Units] = {}
+        self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
         self.name = self.group or file.path.stem if member is None else member.name
 
@@ -66,6 +71,76 @@ class TrajectorySet:
         """[B, T, D] of the arrays."""
         batch, rows, dofs = next(iter(self.arrays.values())).shape
         return batch, rows, dofs
+
+    def convert(self, given: InputUnits | None = None) -> None:
+        """Arrays, states and times in SI: from the units that are given, or else those that the
+        file states; what is in no known unit stays as it is.
+
+        Raises InputError for units of more or fewer dofs.
+        """
+        self.given = given or InputUnits()
+        units = {name: self._units_of(name, array) for name, array in self._stored.items()}
+        self.units = {name: known for name, known in units.items() if known is not None}
+        arrays = dict(self._stored)
+        for name, known in self.units.items():
+            arrays[name] = dataset_in_si(arrays[name], known)
+            if (
+                self.given.positions and name not in QUANTITIES
+            ):  # whose derivative it is, nobody said
+                rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
+                arrays[name] = replace(arrays[name], attributes=rest)
+        self.arrays = arrays
+
+    def _units_of(self, name: str, array: Dataset) -> Units | None:
+        """The units of an array: given, its own, or those that its position implies."""
+        order = QUANTITIES.index(name) if name in QUANTITIES else 0
+        units: Units | None = self.given.positions or None
+        text = "" if units else stated_unit(array)
+        if text:
+            units = parse_units(text)
+        elif units or (name in QUANTITIES and "position" in self._stored):
+            units = units or parse_units(stated_unit(self._stored["position"]))
+            units = None if units is None else of_order(units, order)
+        return None if units is None else for_dofs(units, self.shape[2], array.where, self.dofs)
+
+    @property
+    def as_stored(self) -> Dataset:
+        """The actions, or else the first array, in the units of the file."""
+        return self._stored[self._first]
+
+    @property
+    def input_units(self) -> Units | None:
+        """Those that are given, else those of the actions or the first array; None if not known."""
+        return self.given.positions or self.units.get(self._first)
+
+    @property
+    def position_units(self) -> Units | None:
+        """What positions were in by that: deg of deg/s^2."""
+        return of_order(self.input_units, 0) if self.input_units else None
+
+    @property
+    def _first(self) -> str:
+        return "actions" if "actions" in self.arrays else next(iter(self.arrays))
+
+    def state_units(
+        self, part: str, stored: Dataset | None, count: int, picked: Sequence[int] | None = None
+    ) -> Units | None:
+        """The units of a state of so many dofs: given, its own, or else those of the arrays.
+
+        picked: the dofs of the arrays that are used, of which the state may be. Raises InputError
+        for units of another kind.
+        """
+        near, text = self.position_units, "" if stored is None else stated_unit(stored)
+        if near and picked is not None and len(near) > 1 and count == len(picked):
+            near = [near[dof] for dof in picked]
+        units = parse_units(text) if text and not self.given.positions else near
+        if units is None:
+            return None
+        where = part if stored is None else stored.where
+        units = for_dofs(units, count, where, self.dofs)
+        if near is not None and len(near) in (1, len(units)):
+            require_same_kind([(self.as_stored.where, near), (where, units)])
+        return of_order(units, QUANTITIES.index(part))
 
     @property
     def of_actions(self) -> bool:
@@ -135,9 +210,9 @@ class TrajectorySet:
             stored = {name: self._near([group], *names) for name, names in _TIME_NAMES.items()}
             times = {
                 name: self._fitted(
-                    from_steps(values)
+                    from_steps(values, self.given.time)
                     if name == "steps"
-                    else from_stamps(values, self.lengths, nominal)
+                    else from_stamps(values, self.lengths, nominal, self.given.time)
                 )
                 for name, values in stored.items()
                 if values is not None

@@ -23,6 +23,7 @@ from trajcli.inputs import Inputs
 from trajcli.jobs.request import Request, parse_floats
 from trajcli.jobs.segments import rows_by_number
 from trajcli.kernels.choose import Choice
+from trajcli.units import parse_time_unit, per_si
 
 if TYPE_CHECKING:
     from trajcli.files.reader import Files
@@ -43,7 +44,9 @@ class Gradient:
     One of ``upstream`` (gradients of the outputs [B, T, D], by name) and ``cost`` (weights of
     sums of squares). ``wrt`` names what gradients are wanted of; ``factor`` multiplies them.
     ``summed``: of the inputs (start_position, …, dt) that trajectories of the run share the
-    shapes, as their gradients are summed. ``totals``: the sums so far, float64.
+    shapes, as their gradients are summed. ``totals``: the sums so far, float64. ``per_si``: what
+    inputs (actions, start_position, …, dt) were divided by to be in SI, [1 or D] or a number; so
+    are their gradients, which are then those of the values that the files hold.
     """
 
     upstream: Mapping[str, Dataset]
@@ -52,6 +55,7 @@ class Gradient:
     factor: float
     summed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     totals: dict[str, Any] = field(default_factory=dict)
+    per_si: Mapping[str, Any] = field(default_factory=dict)
 
     def for_run(self, resolved: Resolved) -> Gradient:
         """The same for a run: with respect to all it has, where the request does not say, and with
@@ -64,7 +68,7 @@ class Gradient:
                 if index is not None or values.shape[0] == 1:
                     summed[f"{role}_{part}"] = (int(values.shape[0]), int(values.shape[1]))
         wrt = self.wrt or tuple(name for name in WRT if states.get(name, True))
-        return replace(self, wrt=wrt, summed=summed)
+        return replace(self, wrt=wrt, summed=summed, per_si=_per_si(resolved))
 
     def faults(self, resolved: Resolved) -> list[Fault]:
         """What does not fit a whole run: upstream of another shape, --wrt of what it has not."""
@@ -81,6 +85,10 @@ class Gradient:
             for stored in self.upstream.values()
             if stored.shape != shape
         ]
+        mixed = [n for n, by in self.per_si.items() if np.isnan(by).any()]
+        if any(name.partition("_")[0] in self.wrt for name in mixed):
+            what, hint = "gradients of inputs in different units", "run them one at a time"
+            faults.append(Fault(what, "--grad, --cost", "one unit", ", ".join(mixed), hint))
         if "start" in self.wrt and not inputs.start:
             faults.append(Fault("a recording has no start state", "--wrt start", "actions, dt"))
         if "goal" in self.wrt and not inputs.goal:
@@ -139,11 +147,14 @@ class Gradient:
                 "cost",
                 sum(weight * _squares(outputs[name]) for name, weight in self.cost.items()),
             )
-        for name, grad in grads.items():
+        for name, of_si in grads.items():
+            grad = self.factor * of_si
+            if name in self.per_si:
+                grad = (grad / self.per_si[name]).astype(grad.dtype)
             if name in self.summed:
-                self._add(name, self.factor * grad, inputs)
+                self._add(name, grad, inputs)
             else:
-                yield f"grad/{name}", self.factor * grad
+                yield f"grad/{name}", grad
 
     def _add(self, name: str, values: Any, inputs: Inputs) -> None:
         """Add a block's values [n, ...] to the sum, one after the other: however trajectories are
@@ -169,6 +180,26 @@ class Gradient:
     def finish(self) -> Iterator[tuple[str, int, Any]]:
         """What was summed over all trajectories."""
         yield from ((name, 0, total) for name, total in self.totals.items())
+
+
+def _per_si(resolved: Resolved) -> dict[str, Any]:
+    """What inputs were divided by to be in SI, NaN where that differs among them."""
+    of: dict[str, list[Any]] = {"actions": [], "dt": []}
+    for source, dofs in dict.fromkeys(
+        (s.source, None if s.dofs is None else tuple(s.dofs)) for s in resolved.segments
+    ):
+        units = source.input_units
+        by = np.broadcast_to(1.0 if units is None else per_si(units), source.shape[2:])
+        of["actions"].append(by if dofs is None else by[list(dofs)])
+    for text in {segment.time.unit for segment in resolved.segments}:
+        unit = parse_time_unit(text)
+        of["dt"].append(np.array(1.0 if unit is None else unit.per_si))
+    for role, state in (("start", resolved.start), ("goal", resolved.goal)):
+        of |= {f"{role}_{part}": [by] for part, by in state.per_si.items()}
+    every = {
+        name: np.where((np.stack(by) == by[0]).all(0), by[0], np.nan) for name, by in of.items()
+    }
+    return {name: by for name, by in every.items() if (by != 1.0).any()}
 
 
 def resolve_gradient(request: Request, files: Files) -> Gradient:

@@ -45,7 +45,7 @@ def make_schema(
         attributes=_attributes(resolved, paths),
         start_index=_start_index(resolved),
         joint_names=resolved.joint_names,
-        units=request.units or position_unit(resolved),
+        units=position_unit(resolved),
         more=gradient.variables(inputs, dtype) if gradient is not None else (),
     )
     titles, first = request.source_paths(), resolved.sets[0]

@@ -20,7 +20,7 @@ from trajcli.jobs.output_schema import make_schema
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
-from trajcli.jobs.statements import input_warnings, recorded_positions
+from trajcli.jobs.statements import input_units, input_warnings, recorded_positions
 from trajcli.kernels.choose import Choice, Work, choose
 from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS
@@ -123,6 +123,7 @@ class Plan:
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
             "start": resolved.start_source,
+            "units": input_units(resolved.sets[0], resolved.segments[0].dofs),
             "dtype": self.dtype,
             "write": list(self.quantities),
             "device": self.choice.device,

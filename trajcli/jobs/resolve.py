@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
+from trajcli.files.conversion import require_same_kind
 from trajcli.files.reader import Files, TrajectorySet, read_sources, require_inputs
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
@@ -23,6 +25,7 @@ from trajcli.jobs.states import (
     stored_state,
 )
 from trajcli.modes import make_mode
+from trajcli.units import InputUnits, Unit, parse_option
 
 
 class SetInputs(NamedTuple):
@@ -50,7 +53,9 @@ def resolve(request: Request, files: Files) -> Resolved:
     _, sets, time = check.attempt(
         lambda: _refuse_options(request),
         lambda: _read_sets(request, files, left_out),
-        partial(time_from_options, files, request.dt, request.rate, request.times),
+        lambda: time_from_options(
+            files, request.dt, request.rate, request.times, input_units(request).time
+        ),
     )
     (states,) = check.attempt(lambda: _option_states(request, files, sets[0])) if sets else [None]
     inputs: list[SetInputs] = []
@@ -76,6 +81,7 @@ def _refuse_options(request: Request) -> None:
         from trajcli.jobs.recordings import refuse_recording_options
 
         refuse_recording_options(request)
+    input_units(request)
     if request.mode is not None:
         make_mode(request.mode, **request.options)
 
@@ -119,11 +125,12 @@ def _read_sets(request: Request, files: Files, left_out: list[LeftOut]) -> list[
     """The sets that the sources name; with skip_bad those of the files that can be read."""
     layout, key = request.layout, request.filter_key
     if not request.skip_bad:
-        return require_inputs(read_sources(files, request.sources, layout, key))
+        return require_inputs(read_sources(files, request.sources, layout, key, as_stored=True))
     sets: list[TrajectorySet] = []
     for source in request.expanded():
         try:
-            sets += require_inputs(read_sources(files, [str(source)], layout, key))
+            found = read_sources(files, [str(source)], layout, key, as_stored=True)
+            sets += require_inputs(found)
         except InputError as error:
             left_out.append(LeftOut(str(source), error.faults))
     return sets
@@ -141,6 +148,10 @@ def _look_up(
     Raises InputError for what is missing, or unlike the first set.
     """
     dofs, where = picked_dofs(request, one), one.input.where
+    convert(request, one)
+    if first is not None:
+        other = first.source
+        require_same_kind([(of.input.where, of.position_units) for of in (other, one)])
     if dofs is None and first is not None and one.shape[2] != first.dof_count:
         expected = f"D = {first.dof_count}, as in {first.source.input.where}"
         hint = "--dofs picks the same of each, or run them one at a time"
@@ -151,6 +162,10 @@ def _look_up(
         raise InputError(_no_step(one))
     if time is None:
         _require_rows(stored_time, one.shape[0])
+    unit = input_units(request).time
+    if unit is not None and not stored_time.unit:
+        what, expected = "a unit of time, and no stamps or steps in a dataset", "seconds, or none"
+        raise UsageError(Fault(what, f"--units {unit}", expected, stored_time.source))
     roles = {"start": not request.recorded, "goal": request.options.get("ends") == "goal"}
     start, goal = (
         states[role] if role in states
@@ -171,15 +186,38 @@ def _look_up(
 def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
     """The states that --start and --goal name; the others are those of the sets."""
     dofs = picked_dofs(request, first)
-    count = first.shape[2] if dofs is None else len(dofs)
+    convert(request, first)
     texts = {"start": request.start, "goal": request.goal}
     roles = [role for role, text in texts.items() if text not in (None, "first")]
     check = FaultCollector()
     states = check.attempt(
-        *(partial(state_from_option, files, role, str(texts[role]), count) for role in roles)
+        *(partial(state_from_option, files, role, str(texts[role]), first, dofs) for role in roles)
     )
     check.raise_if_any()
     return {role: state.with_dofs(first, dofs) for role, state in zip(roles, states, strict=True)}
+
+
+def input_units(request: Request) -> InputUnits:
+    """What --units says; raises UsageError for what is not known."""
+    return InputUnits() if request.units is None else parse_option(request.units)
+
+
+def convert(request: Request, one: TrajectorySet) -> None:
+    """Put a set in SI. Units that --units gives for each dof are those of the dofs that are picked.
+
+    Raises UsageError for more or fewer, InputError for units in the file that do not fit.
+    """
+    given, dofs = input_units(request), picked_dofs(request, one)
+    count = one.shape[2] if dofs is None else len(dofs)
+    if len(given.positions) not in (0, 1, count):
+        expected, found = f"one, or {count}: one for each dof", str(request.units)
+        raise UsageError(Fault("units of other dofs", "--units", expected, found))
+    if dofs is not None and len(given.positions) > 1:
+        spread = [Unit("rad")] * one.shape[2]  # the dofs that are not picked do not matter
+        for dof, unit in zip(dofs, given.positions, strict=True):
+            spread[dof] = unit
+        given = replace(given, positions=spread)
+    one.convert(given)
 
 
 def picked_dofs(request: Request, one: TrajectorySet) -> list[int] | None:

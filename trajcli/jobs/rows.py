@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from trajcli import __version__
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.conversion import require_same_kind
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.refusals import refuse_input
@@ -32,6 +33,7 @@ from trajcli.jobs.segments import (
     segments_of,
     trajectory_names,
 )
+from trajcli.jobs.statements import input_units
 from trajcli.jobs.states import stored_state
 from trajcli.resampling import output_type
 
@@ -78,6 +80,7 @@ class Rows:
             listed = "; ".join(", ".join(one.arrays) for one in self.sets[:3])
             raise InputError(Fault("inputs that have nothing in common", "SOURCE", found=listed))
         self.dofs = _dofs(self.sets)
+        require_same_kind([(one.as_stored.where, one.position_units) for one in self.sets])
         option = time_from_options(files, request.dt, request.rate, request.times)
         times = [_time_of(one, option) for one in self.sets]
         timed = zip(self.sets, times, strict=True)
@@ -166,6 +169,7 @@ def write_rows(
         "out": str(request.out),
         "source": rows.source,
         "dt_source": rows.dt_source,
+        "units": input_units(rows.first),
         "trajectories": len(counts),
         "output": schema.kind,
         "notes": output.notes,

@@ -10,10 +10,21 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import text_of
-from trajcli.files.schema import QUANTITIES, derived_unit
+from trajcli.files.conversion import stated_unit
+from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import natural_key
 from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_mode
 from trajcli.modes.cascade import SCHEMES
+from trajcli.units import (
+    KNOWN,
+    KNOWN_TIMES,
+    Units,
+    in_si,
+    of_order,
+    parse_time_unit,
+    parse_units,
+    unit_text,
+)
 
 if TYPE_CHECKING:
     from trajcli.files.reader import TrajectorySet
@@ -90,6 +101,10 @@ def input_warnings(resolved: Resolved) -> Iterator[str]:
         )
     for one in resolved.sets[:_FIRST]:
         yield from _units(one, resolved.longest)
+    times = {s.time.where: s.time.unit for s in resolved.segments[:_FIRST] if s.time.unit}
+    for where, unit in times.items():
+        if parse_time_unit(unit) is None:
+            yield f"{where} is in {unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
     yield from _steps(resolved.longest)
 
 
@@ -108,37 +123,63 @@ def recorded_positions(resolved: Resolved) -> str | None:
 
 
 def position_unit(resolved: Resolved) -> str | None:
-    """The unit of positions that the first input states, or that its actions are derived from."""
+    """The unit of the positions that are written: in SI, by --units, else the first input, else
+    the start. Of recorded positions in a unit that is not known, that."""
     one, order = resolved.sets[0], resolved.mode.derivatives_of
+    units, dofs = one.position_units, resolved.segments[0].dofs
     stated = one.input.attributes.get("units")
-    if order == 0 and stated is not None:
+    if one.given.positions or (units is not None and _derivative(one) == order):
+        pass
+    elif order == 0 and stated is not None and units is None:
         return text_of(stated)
-    if resolved.request.start is None:
+    elif resolved.request.start is None:
         start = one.companion("start/position", "start_position")
-        unit = None if start is None else start.attributes.get("units")
-        if unit is not None:
-            return text_of(unit)
-    derived = derived_unit(stated)
-    return derived[0] if derived and derived[1] == order else None
+        units = None if start is None else one.state_units("position", start, one.shape[2])
+    else:
+        units = None
+    picked = _picked(units, dofs)
+    return None if picked is None else unit_text(in_si(picked))
+
+
+def input_units(one: TrajectorySet, dofs: Sequence[int] | None = None) -> dict[str, str] | None:
+    """What some dofs of a set are in, who says so, and what SI has for it; None where that is not
+    known."""
+    units = _picked(one.input_units, dofs)
+    if units is None:
+        return None
+    said = "--units" if one.given.positions else one.as_stored.where
+    return {"read": unit_text(units), "from": said, "written": unit_text(in_si(units))}
+
+
+def _picked(units: Units | None, dofs: Sequence[int] | None) -> Units | None:
+    if units is None or dofs is None or len(units) == 1:
+        return units
+    return [units[dof] for dof in dofs]
+
+
+def _derivative(one: TrajectorySet) -> int | None:
+    """How often the unit that the input states is derived by time."""
+    units = parse_units(stated_unit(one.input))
+    orders = {unit.order for unit in units or ()}
+    return orders.pop() if len(orders) == 1 else None
 
 
 def _units(one: TrajectorySet, inputs: Inputs) -> Iterator[str]:
-    """The unit of the actions says what they are, and that of the start what they lead to."""
-    actions = one.input
-    stated, where = actions.attributes.get("units"), actions.where
-    derived = derived_unit(stated)
-    if derived is None:
-        return
-    order = inputs.mode.derivatives_of
-    if derived[1] != order:
-        mode = inputs.mode.name
-        yield f"{where} is in {text_of(stated)}, which mode {mode} reads as {PARTS[order]}"
-        return
+    """Units that are not known, that --units says otherwise, or that are no such derivative."""
+    stored, order = one.as_stored, inputs.mode.derivatives_of
+    where, stated, units = stored.where, stated_unit(stored), parse_units(stated_unit(stored))
+    given = one.given.positions
+    if stated and units is None and not given:
+        yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
+    if given and units is not None and unit_text(of_order(units, 0)) != unit_text(given):
+        yield f"{where} is in {stated}; it is read in {unit_text(given)}, as --units says"
+    elif (found := _derivative(one)) is not None and found != order:
+        yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
     start = one.companion("start/position", "start_position") if inputs.start else None
-    if start is not None and start.where == inputs.names.get("start/position"):
-        other = derived_unit(start.attributes.get("units"))
-        if other is not None and other[0] != derived[0]:
-            yield f"{where} is in {text_of(stated)}, but {start.where} in {other[0]}"
+    if start is not None and start.where == inputs.names.get("start/position") and not given:
+        other = parse_units(stated_unit(start))
+        if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
+            yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"
 
 
 def _order(sources: Sequence[str]) -> Iterator[str]:
@@ -164,6 +205,6 @@ def _steps(inputs: Inputs) -> Iterator[str]:
     if step > _LONGEST_STEP or step < _SHORTEST_STEP:
         where = inputs.name("dt" if inputs.times is None else "times")
         yield (
-            f"{where}: steps of {step:g}, taken as seconds; if these are milliseconds, "
-            "nanoseconds or the like, convert them first"
+            f"{where}: steps of {step:g}, taken as seconds; of stamps in milliseconds, "
+            "nanoseconds or the like, --units ms or ns says so"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset
+from trajcli.files.conversion import dataset_in_si, divided
 from trajcli.files.reader import Files, TrajectorySet
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
@@ -26,6 +27,7 @@ from trajcli.jobs.segments import (
     rows_by_number,
     stacked,
 )
+from trajcli.units import per_si, unit_text
 
 _MOST_FAULTS = 5
 
@@ -36,12 +38,14 @@ class StateValues:
     each trajectory uses. Without an index S is B, or 1: shared by all.
 
     names: where each is from, for messages. source: where the states come from, in a word.
+    per_si: what parts were divided by to be in SI [1, D]; only parts whose unit is known.
     """
 
     parts: Mapping[str, Values]
     names: Mapping[str, str]
     source: str
     index: Values | None = None
+    per_si: Mapping[str, Values] = field(default_factory=dict)
 
     def of(self, numbers: Any) -> StateValues:
         """Those of the trajectories with these numbers [n]."""
@@ -80,14 +84,19 @@ class StateValues:
 
     def with_dofs(self, one: TrajectorySet, dofs: Sequence[int] | None) -> StateValues:
         """States of all the dofs of a file, as those that a SOURCE and --dofs pick."""
-        parts = dict(self.parts)
-        for part, values in parts.items():
+
+        def picked(values: Values) -> Values:
             if one.dofs is not None and values.shape[-1] > one.shape[2]:
                 values = pick_dofs(values, range(*one.dofs.indices(values.shape[-1])))
             if dofs is not None and values.shape[-1] == one.shape[2]:
                 values = pick_dofs(values, dofs)
-            parts[part] = values
-        return replace(self, parts=parts)
+            return values
+
+        parts, per_si = (
+            {part: picked(values) for part, values in of.items()}
+            for of in (self.parts, self.per_si)
+        )
+        return replace(self, parts=parts, per_si=per_si)
 
     def with_index(self, role: str, index: Dataset) -> StateValues:
         """The same with an index."""
@@ -98,15 +107,21 @@ class StateValues:
 NO_STATE = StateValues({}, {}, "none")
 
 
-def state_from_option(files: Files, role: str, text: str, dofs: int) -> StateValues:
+def state_from_option(
+    files: Files, role: str, text: str, one: TrajectorySet, dofs: Sequence[int] | None
+) -> StateValues:
     """The state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
-    Raises UsageError for a word that is none of these, InputError for a file without states.
+    What states no unit is in those of a set, the first, of whose dofs some are picked. Raises
+    UsageError for a word that is none of these, InputError for a file without states.
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
-        values = np.zeros((1, dofs)) if numbers is None else np.array([numbers])
-        return StateValues({"position": values}, {f"{role}/position": option}, text)
+        count = one.shape[2] if dofs is None else len(dofs)
+        values = np.zeros((1, count)) if numbers is None else np.array([numbers])
+        names = {f"{role}/position": option}
+        state = _in_si(StateValues({"position": values}, names, text), one, dofs)
+        return state if values.any() else replace(state, source=text)
     if not set(".:/") & set(text) and not os.path.exists(text):
         words = "zero, first (a recording)" if role == "start" else "zero"
         expected = f"{words}, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET"
@@ -115,13 +130,13 @@ def state_from_option(files: Files, role: str, text: str, dofs: int) -> StateVal
     file = files.open(source.path)
     name = (source.dataset or "").strip("/")
     if file.family == "npy" or (name and file.get(name) is not None):
-        return _state(role, {"position": files.dataset(text)}, text)
+        return _state(role, {"position": files.dataset(text)}, text, one, dofs)
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
             numeric = {part: values and values.require_numeric() for part, values in parts.items()}
-            return _state(role, numeric, text)
+            return _state(role, numeric, text, one, dofs)
     raise InputError(file.missing(name or f"{role}/position"))
 
 
@@ -133,14 +148,20 @@ def stored_state(role: str, one: TrajectorySet) -> StateValues:
     if position is None:
         return _recorded_state(one) if role == "start" else NO_STATE
     stored |= {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
-    state = _state(role, stored, position.where.removesuffix("/position"))
+    state = _state(role, stored, position.where.removesuffix("/position"), one)
     index = one.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
-def _state(role: str, stored: Mapping[str, Dataset | None], source: str) -> StateValues:
-    """The state that is stored so, as numbers [D] or [S, D]; of many for each trajectory the
-    dataset itself. Raises InputError for another shape."""
+def _state(
+    role: str,
+    stored: Mapping[str, Dataset | None],
+    source: str,
+    one: TrajectorySet,
+    dofs: Sequence[int] | None = None,
+) -> StateValues:
+    """The state that is stored so, in SI, as numbers [D] or [S, D]; of many for each trajectory
+    the dataset itself. Raises InputError for another shape, or a unit of another kind."""
     parts: dict[str, Values] = {}
     names: dict[str, str] = {}
     for part, values in stored.items():
@@ -149,8 +170,28 @@ def _state(role: str, stored: Mapping[str, Dataset | None], source: str) -> Stat
         if len(values.shape) not in (1, 2):
             what, shape = "wrong number of dimensions", describe(values.shape)
             raise InputError(Fault(what, values.where, "[B, D] or [D]", shape))
-        parts[part], names[f"{role}/{part}"] = _loaded(values), values.where
-    return StateValues(parts, names, source)
+        parts[part], names[f"{role}/{part}"] = values, values.where
+    state = _in_si(StateValues(parts, names, source), one, dofs)
+    return replace(state, parts={part: _loaded(values) for part, values in state.parts.items()})
+
+
+def _in_si(
+    state: StateValues, one: TrajectorySet, picked: Sequence[int] | None = None
+) -> StateValues:
+    """States in SI; raises InputError for units that are not of the same kind as those of a set."""
+    parts, factors, source = dict(state.parts), dict[str, Values](), state.source
+    for part, values in parts.items():
+        count, stored = values.shape[-1], values if isinstance(values, Dataset) else None
+        units = one.state_units(part, stored, count, picked)
+        if units is None:
+            continue
+        by = per_si(units)
+        factors[part] = np.broadcast_to(by, (1, count))
+        if (by != 1.0).any():
+            parts[part] = dataset_in_si(stored, units) if stored else divided(values, by)
+            if part == "position":
+                source = f"{source}, in {unit_text(units)}"
+    return replace(state, parts=parts, per_si=factors, source=source)
 
 
 def _loaded(stored: Dataset) -> Values:
@@ -170,10 +211,16 @@ def _recorded_state(one: TrajectorySet) -> StateValues:
                 break
             parts[part] = array.require_numeric()
         if parts:
-            values = {part: array.read_rows(0, 1) for part, array in parts.items()}
+            first_rows = {
+                part: replace(array, shape=(1, *array.shape[1:])) for part, array in parts.items()
+            }
             names = {f"start/{part}": array.where for part, array in parts.items()}
             read = ", ".join(pair[: len(parts)])
-            return StateValues(values, names, f"{one.file.path}: {RECORDED_ROW} {read}")
+            source = f"{one.file.path}: {RECORDED_ROW} {read}"
+            state = _in_si(StateValues(first_rows, names, source), one)
+            return replace(
+                state, parts={part: array.read_rows(0, 1) for part, array in state.parts.items()}
+            )
     return NO_STATE
 
 
@@ -203,7 +250,18 @@ def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[in
         for part in first.parts
     }
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
-    return StateValues(parts, names, first_and_more(state.source for state in states))
+    source = first_and_more(state.source for state in states)
+    return StateValues(parts, names, source, per_si=_joined_factors(states))
+
+
+def _joined_factors(states: Sequence[StateValues]) -> dict[str, Values]:
+    """What parts were divided by; NaN where that differs."""
+    joined = dict(states[0].per_si)
+    for state in states[1:]:
+        for part in {*joined, *state.per_si}:
+            one, other = joined.get(part, np.ones(1)), state.per_si.get(part, np.ones(1))
+            joined[part] = np.where(one == other, one, np.nan)
+    return joined
 
 
 def _repeated(values: Values, batch: int) -> Values:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,14 +98,17 @@ def _check_batch(
     if mode:
         yield start.finding(batch)
     for name, limit in bounds.items():
-        yield _limit(batch, name, arrays[name], limit, count)
+        finding = _limit(batch, name, arrays[name], limit, count)
+        said = limits.assumption(batch.quantity(name), first.units.get(name)) if limits else ""
+        yield replace(finding, text=f"{finding.text}; {said}") if said else finding
 
 
 def _bounds(batch: Batch, limits: Limits) -> dict[str, Bounds]:
     """The limits of the arrays that a batch has; of actions, as what their mode says they are."""
     itemsize = min(stored.dtype.itemsize for stored in batch.first.arrays.values())
-    tables = limits.bounds(batch.dofs, itemsize)
     quantities = {name: batch.quantity(name) for name in batch.first.arrays}
+    units = {what: batch.first.unit(name) or "" for name, what in quantities.items()}
+    tables = limits.bounds(batch.dofs, itemsize, units)
     return {name: tables[what] for name, what in quantities.items() if what in tables}
 
 
@@ -125,7 +129,9 @@ def _limit(batch: Batch, name: str, seen: Statistics, bounds: Bounds, count: int
     worst = max(seen.outside, key=lambda failure: failure.excess)
     above = worst.value > bounds.upper[worst.dof]
     limit = float((bounds.upper if above else bounds.lower)[worst.dof])
-    text = f"{worst.value:.6g}, limit {limit:.6g}"
+    units = (batch.first.unit(name) or "").split(",")
+    unit = units[worst.dof] if len(units) > 1 else units[0]
+    text = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
     facts = {"value": worst.value, "limit": limit, "per_dof": seen.beyond.tolist()}
     return failed(check, batch, name, seen.outside, text, count, **facts)
 

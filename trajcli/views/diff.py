@@ -15,10 +15,12 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, text_of
+from trajcli.files.conversion import dataset_in_si, stated_unit
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import pick_dofs
+from trajcli.units import Units, in_si, parse_time_unit, parse_units, per_si, unit_text
 from trajcli.views.statistics import Progress
 from trajcli.views.trajectories import Array, Floats
 
@@ -151,7 +153,7 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
     else:
         by_name = {
             f"{one.group if one.member is None else one.name}/{one.array_name}".strip("/"): stored
-            for one in read_sources(files, [text])
+            for one in read_sources(files, [text], as_stored=True)
             for stored in one.arrays.values()
         }
     return {
@@ -210,10 +212,13 @@ def _by_name(
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
+    a, b, note, why = _in_one_unit(a, b)
     axes = max(a.dataset.ndim, b.dataset.ndim)
     one, two = _with_axes(a.dataset, axes), _with_axes(b.dataset, axes)
     types = " and ".join(dict.fromkeys((str(one.dtype), str(two.dtype))))
-    difference = Difference(name, shape=one.shape, types=types)
+    difference = Difference(name, why, note, one.shape, types)
+    if why:
+        return difference
     if one.shape == two.shape:
         total = one.shape[0] if one.shape else 1
         count = max(1, total * _BLOCK_BYTES // max(1, one.nbytes))
@@ -230,6 +235,34 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             pair = _with_axes(a.dataset, 3), _with_axes(b.dataset, 3)
             difference.why = _compare_by_time(difference, pair, (times[0], times[1]), tolerance)
     return difference
+
+
+def _in_one_unit(a: Compared, b: Compared) -> tuple[Compared, Compared, str, str]:
+    """Both in SI where they are in units of the same kind; a note on it, or why they are not."""
+    texts = stated_unit(a.dataset), stated_unit(b.dataset)
+    units = [_known(text) for text in texts]
+    states = [f"{side} is in {text}" if text else f"{side} says no unit"
+              for side, text in zip("ab", texts, strict=True)]  # fmt: skip
+    pair = ", ".join(states)
+    if texts[0] == texts[1] or not all(texts):
+        other = any(known and (per_si(known) != 1.0).any() for known in units)
+        return a, b, f"{pair}: compared as they are" * (other and texts[0] != texts[1]), ""
+    one, two = units
+    if one is None or two is None or unit_text(in_si(one)) != unit_text(in_si(two)):
+        return a, b, "", f"units differ: {pair}"
+    if any(len(known) not in (1, *of.dataset.shape[-1:]) for known, of in ((one, a), (two, b))):
+        return a, b, "", f"units of other dofs: {pair}"
+    if unit_text(one) == unit_text(two):
+        return a, b, "", ""
+    first, second = (
+        replace(of, dataset=dataset_in_si(of.dataset, known)) for of, known in ((a, one), (b, two))
+    )
+    return first, second, f"{pair}: compared in {unit_text(in_si(one))}", ""
+
+
+def _known(text: str) -> Units | None:
+    time = parse_time_unit(text)
+    return parse_units(text) if time is None else [time]
 
 
 def _with_axes(stored: Dataset, axes: int) -> Dataset:
@@ -264,7 +297,8 @@ def _compare_by_time(
         values = [np.asarray(stored.read_rows(number, number + 1))[0] for stored in pair]
         values[fine] = _between(at, stamps, values[fine], values[coarse], step * _SAME_TIME)
         difference.add(values[0][None], values[1][None], number, tolerance)
-    difference.note = f"{rows[0]} and {rows[1]} rows, aligned by time; {'ab'[fine]} interpolated"
+    aligned = f"{rows[0]} and {rows[1]} rows, aligned by time; {'ab'[fine]} interpolated"
+    difference.note = "; ".join(filter(None, [aligned, difference.note]))
     return ""
 
 

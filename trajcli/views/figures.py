@@ -134,7 +134,8 @@ def _panel(axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[s
     _draw_limits(axis, members)
     for line in members:
         _mark_beyond(axis, line)
-    axis.set_ylabel(f"{quantity}\n{unit_text(members[0].unit)}".strip())
+    units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
+    axis.set_ylabel(f"{quantity}\n{unit_text(units)}".strip())
     if count := sum(line.beyond for line in members):
         axis.set_title(beyond_text(count), loc="right", color=RED, pad=2)
 

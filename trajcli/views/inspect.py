@@ -102,7 +102,7 @@ def _batches(files: Files, text: str, source: Source, listed: bool) -> list[Batc
     if source.dataset is not None and source.dataset.rpartition("/")[2] in ("dt", *STAMPS):
         return []
     try:
-        return batches(read_sources(files, [text]))
+        return batches(read_sources(files, [text], as_stored=True))
     except InputError:
         if source.dataset is not None and not listed:
             raise

@@ -11,6 +11,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
+from trajcli.files.conversion import dataset_in_si
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES
@@ -100,15 +101,22 @@ class Selection:
         quantity, bounds = batch.quantity(name), None
         if self.limits is not None and quantity in self.limits.tables:
             itemsize = batch.first.arrays[name].dtype.itemsize
-            whole = self.limits.bounds(batch.dofs, itemsize)[quantity]
+            units = {quantity: batch.first.unit(name) or ""}
+            whole = self.limits.bounds(batch.dofs, itemsize, units)[quantity]
             bounds = Bounds(whole.lower[numbers], whole.upper[numbers], whole.slack)
         return numbers, {
             "source": self.source,
             "quantity": quantity,
-            "unit": batch.first.unit(name) or "",
+            "unit": _unit_of_dofs(batch.first.unit(name) or "", numbers),
             "dofs": [(number, batch.dofs[number]) for number in numbers],
             "bounds": bounds,
         }
+
+
+def _unit_of_dofs(unit: str, dofs: Sequence[int]) -> str:
+    """The units of some dofs, each once: rad, m of rad,rad,m."""
+    parts = unit.split(",")
+    return ", ".join(dict.fromkeys(parts[dof] for dof in dofs)) if len(parts) > 1 else unit
 
 
 def selections(
@@ -203,9 +211,11 @@ def _goal(one: TrajectorySet, number: int, quantity: str, numbers: list[int]) ->
     """The goal state that the file has beside the trajectories, [dofs]."""
     try:
         stored = one.companion(f"goal/{quantity}", f"goal_{quantity}")
+        if stored is None or stored.shape not in {(one.shape[0], one.shape[2]), (one.shape[2],)}:
+            return None
+        units = one.state_units(quantity, stored, one.shape[2])
+        stored = stored if units is None else dataset_in_si(stored, units)
     except InputError:
-        return None
-    if stored is None or stored.shape not in {(one.shape[0], one.shape[2]), (one.shape[2],)}:
         return None
     values = stored.read() if stored.ndim == 1 else stored.read_rows(number, number + 1)[0]
     return np.asarray(values)[numbers]

@@ -1,0 +1,109 @@
+"""Values of files in SI: arrays of positions and their derivatives, stamps and steps."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import Dataset, OneTrajectory, text_of
+from trajcli.units import KNOWN_TIMES, Unit, Units, in_si, parse_time_unit, per_si, unit_text
+
+_NOT_STATED = ("", "1")
+_LARGEST_EXACT = 1 << 53
+_OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
+"""What is not converted: lower case, without a final s."""
+
+
+def stated_unit(stored: Dataset) -> str:
+    """What an array says its unit is, as text; "" where it says nothing."""
+    stated = stored.attributes.get("units")
+    text = text_of(stated).strip() if isinstance(stated, (str, bytes)) else ""
+    return "" if text in _NOT_STATED else text
+
+
+def for_dofs(units: Units, count: int, where: str, dofs: slice | None = None) -> Units:
+    """The units of so many dofs; dofs: the part of those of the file that was picked.
+
+    Raises InputError where there are more or fewer.
+    """
+    picked = units if dofs is None else units[dofs]
+    for some in (units, picked):
+        if len(some) in (1, count):
+            return some
+    expected = f"one, or {count}: one for each dof"
+    raise InputError(Fault("units of other dofs", where, expected, unit_text(units)))
+
+
+def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
+    """An array [..., D] in SI, which it then says; float32 stays float32, integers are float64."""
+    text = unit_text(in_si(units))
+    if stored.attributes.get("units") == text:
+        return stored
+    others: Any = stored.attributes  # which are not read
+    labelled = replace(stored, attributes=ChainMap({"units": text}, others))
+    by = per_si(units)
+    return converted(labelled, lambda rows: divided(rows, by)) if (by != 1.0).any() else labelled
+
+
+def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
+    """A dataset whose values are converted when they are read."""
+    read = stored.read_rows
+    dtype = convert(np.zeros(0, stored.dtype).reshape(0, *stored.shape[-1:])).dtype
+    if isinstance(read, OneTrajectory):
+        rows = read.rows
+        one = OneTrajectory(lambda start, stop: convert(rows(start, stop)), read.count)
+        return replace(stored, dtype=dtype, read_rows=one)
+    return replace(stored, dtype=dtype, read_rows=lambda start, stop: convert(read(start, stop)))
+
+
+def divided(values: Any, by: Any) -> npt.NDArray[Any]:
+    """Values / by in float64, rounded once to their type: float32 of half precision, too."""
+    small = values.dtype.kind == "f" and values.dtype.itemsize <= 4
+    quotient = np.empty(values.shape, np.float32 if small else np.float64)
+    with np.errstate(all="ignore"):  # a signalling NaN
+        np.divide(values, by, out=quotient, dtype=np.float64, casting="same_kind")
+    return quotient
+
+
+def time_unit(stored: Dataset, given: Unit | None) -> tuple[str, Unit | None]:
+    """What stamps or steps are in, by an option or else by what they say: as text, and where it is
+    known. Raises InputError for minutes, hours and days."""
+    text = given.name if given is not None else stated_unit(stored)
+    unit = given or parse_time_unit(text)
+    if unit is None and text.rstrip("s").lower() in _OTHER_TIMES:
+        hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
+        what = "a unit that is not converted"
+        raise InputError(Fault(what, stored.where, KNOWN_TIMES, text, hint))
+    return text, unit
+
+
+def in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
+    """Stamps [T] or [b, T], or steps, in seconds.
+
+    Stamps of a clock that float64 cannot hold (ns since 1970) are counted from each first one.
+    """
+    large = stamps and values.dtype.kind in "iu" and values.size
+    if large and max(abs(int(values.max())), abs(int(values.min()))) > _LARGEST_EXACT:
+        values = values - values[..., :1]
+    return divided(values, unit.per_si)
+
+
+def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
+    """Raise InputError for units, each with the place that states it, that cannot be converted
+    into each other: rad and m."""
+    kinds: dict[str, str] = {}
+    for where, units in named:
+        if units is not None:
+            kinds.setdefault(unit_text([replace(unit, order=0) for unit in in_si(units)]), where)
+    if len(kinds) > 1:
+        (first, where), (other, place), *_ = kinds.items()
+        what = "units that cannot be converted into each other"
+        raise InputError(
+            Fault(what, place, f"{first}, as {where}", other, "--units says what is right")
+        )

@@ -1,0 +1,149 @@
+"""Units of files, options and limits, and what they are in SI. The one place that knows them.
+
+Positions are in rad or deg, in m, cm or mm, their derivatives in these by seconds (deg/s, mm/s^2);
+times are in s, ms, us or ns. The dofs of an array have one unit, or one each: "rad,rad,m".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.errors import Fault, UsageError
+
+KNOWN = "rad, deg, m, cm, mm"
+KNOWN_TIMES = "s, ms, us, ns"
+_PER_SI = {"rad": ("rad", 1.0), "deg": ("rad", 180.0 / math.pi), "m": ("m", 1.0),
+           "cm": ("m", 1e2), "mm": ("m", 1e3), "s": ("s", 1.0), "ms": ("s", 1e3),
+           "us": ("s", 1e6), "ns": ("s", 1e9)}  # fmt: skip
+"""By name: the unit of SI, and how many are one of it."""
+_WORDS = {
+    "rad": "radian",
+    "deg": "degree °",
+    "m": "meter metre",
+    "cm": "centimeter centimetre",
+    "mm": "millimeter millimetre",
+    "s": "sec second",
+    "ms": "msec millisec millisecond",
+    "us": "µs μs usec microsec microsecond",
+    "ns": "nsec nanosec nanosecond",
+}
+_NAMES = {word: name for name, words in _WORDS.items() for word in (name, *words.split())}
+_DERIVED = r"([A-Za-zµμ°]+) ?((?:/ ?s(?:ec)? ?\^? ?[123]?)*|[ .*·]s ?\^? ?-[123])"
+# rad/s^2, rad/s2, rad/s/s, rad s-2, rad*s^-2
+_SUFFIXES = ("", "/s", "/s^2", "/s^3")
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit by its ``name``, derived ``order`` times by seconds."""
+
+    name: str
+    order: int = 0
+
+    @property
+    def si(self) -> str:
+        """The unit of SI that its name is of: rad, m or s."""
+        return _PER_SI[self.name][0]
+
+    @property
+    def per_si(self) -> float:
+        """How many of it are one in SI: 1000 of mm, of mm/s and so on."""
+        return _PER_SI[self.name][1]
+
+    def __str__(self) -> str:
+        return self.name + _SUFFIXES[self.order]
+
+
+Units = Sequence[Unit]
+"""One for all dofs, or one for each."""
+
+
+@lru_cache(maxsize=256)
+def parse_unit(text: str) -> Unit | None:
+    """A unit as files and people write it: rad/s^2, deg s-2, mm/s/s, seconds. None for others."""
+    for sign, plain in (("**", "^"), ("²", "^2"), ("³", "^3"), ("⁻", "-"), ("¹", "1")):
+        text = text.replace(sign, plain)
+    match = re.fullmatch(_DERIVED, text.strip())
+    if match is None:
+        return None
+    word = match[1].lower() if len(match[1]) > 2 else match[1]
+    name = _NAMES.get(word) or (_NAMES.get(word.removesuffix("s")) if len(word) > 3 else None)
+    powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", match[2])
+    order = sum(int(a or b or 1) for a, b in powers)
+    return None if name is None or order > 3 else Unit(name, order)
+
+
+def parse_units(text: object) -> Units | None:
+    """The units of dofs, "rad/s" for all or "rad,rad,m"; None for what is not known, or no text."""
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", "replace")
+    return _parse_units(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=256)
+def _parse_units(text: str) -> Units | None:
+    units = [parse_unit(part) for part in text.split(",")]
+    known = [unit for unit in units if unit is not None and unit.si != "s"]
+    return tuple(known) if len(known) == len(units) else None
+
+
+def parse_time_unit(text: str) -> Unit | None:
+    """The unit of stamps or steps: ms, [s], "seconds since 1970-01-01"; None for others."""
+    unit = parse_unit(text.strip().strip("[]").partition(" since ")[0].lower())
+    return unit if unit is not None and unit.si == "s" and unit.order == 0 else None
+
+
+def unit_text(units: Units) -> str:
+    """The units as one text that :func:`parse_units` reads."""
+    names = [str(unit) for unit in units]
+    return names[0] if len(set(names)) == 1 else ",".join(names)
+
+
+def in_si(units: Units) -> Units:
+    """The units of SI of the same quantities."""
+    return [Unit(unit.si, unit.order) for unit in units]
+
+
+def of_order(units: Units, order: int) -> Units:
+    """Those of another derivative: rad/s of rad."""
+    return [replace(unit, order=order) for unit in units]
+
+
+def per_si(units: Units) -> Floats:
+    """How many of each are one in SI, [1 or D]: what values in these units are divided by."""
+    return np.array([unit.per_si for unit in units])
+
+
+@dataclass(frozen=True)
+class InputUnits:
+    """What --units says: the units of ``positions``, and of the times of rows. None of either is
+    what the files say."""
+
+    positions: Units = ()
+    time: Unit | None = None
+
+
+def parse_option(text: str) -> InputUnits:
+    """--units deg, "rad,rad,mm" or "deg,ms"; raises UsageError for what is not known."""
+    units = [parse_unit(part) for part in text.split(",")]
+    expected = f"{KNOWN}: one, or one for each dof; and {KNOWN_TIMES} of time stamps"
+    for part, unit in zip(text.split(","), units, strict=True):
+        if unit is None:
+            raise UsageError(Fault("unknown unit", "--units", expected, repr(part.strip())))
+        if unit.order:
+            what, hint = "not a unit of positions", "the unit of the positions says those of all"
+            raise UsageError(Fault(what, "--units", unit.name, str(unit), hint))
+    times = [unit for unit in units if unit is not None and unit.si == "s"]
+    if len(times) > 1:
+        raise UsageError(Fault("more than one unit of time", "--units", expected, repr(text)))
+    positions = [unit for unit in units if unit is not None and unit.si != "s"]
+    return InputUnits(positions, times[0] if times else None)
