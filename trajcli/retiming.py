@@ -18,18 +18,25 @@ from trajcli.resampling import output_type
 Array = Any
 """numpy.ndarray"""
 Floats: TypeAlias = npt.NDArray[np.float64]
+Ints: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Retimed:
-    """Trajectories at another pace: ``factor`` [B] times as long; ``limited_by`` says why.
+    """Trajectories at another pace: ``factor`` [B] times as long, and what kept it from less.
 
-    ``parts`` are velocity [B, T, D] and so on, those of the call.
+    ``parts`` are velocity [B, T, D] and so on, those of the call. ``limited_by`` names the
+    quantity of each trajectory that is at its limit, in its ``row`` [B] at its ``dof`` [B]; ""
+    and −1 where nothing is. ``slack``: by limited quantity, the share of the limit that is left
+    [B], of the dof that has the least.
     """
 
     factor: Floats
     parts: Mapping[str, Array]
     limited_by: list[str]
+    dof: Ints
+    row: Ints
+    slack: Mapping[str, Floats]
 
 
 Limit = tuple[Array, Array] | Array | float
@@ -59,17 +66,43 @@ def retime(
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
     with np.errstate(over="ignore"):
-        needed = np.stack([_needed(peaks[name], bounds[name], name) for name in bounds])
+        shares = {name: _shares(*peaks[name], bounds[name]) for name in bounds}
+    worst = {name: share.max(1, initial=0.0) for name, share in shares.items()}
+    needed = np.stack([_root(share, name) for name, share in worst.items()])
     limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
     limited_by[(factor == 0.0) | (slower_only & (factor < 1.0))] = ""
     factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
     if (bad := ~((factor > _LEAST) & (factor < 1.0 / _LEAST))).any():
-        worst = int(bad.argmax())
-        what, found = "limits that no pace can keep", f"time × {factor[worst]:.3g}"
-        raise InputError(Fault(what, f"trajectory {worst}, {limited_by[worst]}", found=found))
+        number = int(bad.argmax())
+        what, found = "limits that no pace can keep", f"time × {factor[number]:.3g}"
+        raise InputError(Fault(what, f"trajectory {number}, {limited_by[number]}", found=found))
     factor = _after_rounding(factor, peaks, bounds)
     scaled = {name: scaled_by(array, factor, PARTS.index(name)) for name, array in values.items()}
-    return Retimed(factor, scaled, limited_by.tolist())
+    used = {name: share / factor ** PARTS.index(name) for name, share in worst.items()}
+    slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
+    place = _places(limited_by, shares, values, bounds)
+    return Retimed(factor, scaled, limited_by.tolist(), *place, slack)
+
+
+def _places(
+    limited_by: npt.NDArray[Any],
+    shares: Mapping[str, Floats],
+    values: Mapping[str, Array],
+    bounds: Mapping[str, _Pair],
+) -> tuple[Ints, Ints]:
+    """The dof and the row [B] that are at a limit, −1 where none is."""
+    dofs, rows = np.full((2, len(limited_by)), -1)
+    for name, share in shares.items():
+        numbers = np.flatnonzero(limited_by == name)
+        if not len(numbers):
+            continue
+        worst = share[numbers].argmax(1)
+        lower, upper = (np.broadcast_to(side, share.shape[1:])[worst] for side in bounds[name])
+        used = values[name][numbers, :, worst].astype(np.float64)
+        with np.errstate(over="ignore"):
+            of_limit = np.where(used > 0, used / upper[:, None], used / lower[:, None])
+        dofs[numbers], rows[numbers] = worst, of_limit.argmax(1)
+    return dofs, rows
 
 
 def _pair(limit: Limit) -> _Pair:
@@ -128,13 +161,17 @@ def _reduced(smaller: np.ufunc, values: Array) -> Array:
     return values[:, 0]
 
 
-def _needed(peaks: tuple[Array, Array], bounds: _Pair, name: str) -> Floats:
-    """The scaling [B] that a quantity asks for: the order-th root of its worst share."""
-    low, high = (side.astype(np.float64) for side in peaks)
+def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
+    """The share of its limit that each dof takes at most [B, D]."""
     lower, upper = bounds
-    worst: Floats = np.maximum(high / upper, low / lower).max(1, initial=0.0)
+    share: Floats = np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
+    return share
+
+
+def _root(share: Floats, name: str) -> Floats:
+    """The scaling [B] that a quantity asks for: the order-th root of its worst share."""
     order = PARTS.index(name)
-    root: Floats = np.cbrt(worst) if order == 3 else worst ** (1.0 / order)
+    root: Floats = np.cbrt(share) if order == 3 else share ** (1.0 / order)
     return root
 
 
@@ -151,8 +188,9 @@ def scaled_by(values: Array, factor: Floats, order: int) -> Array:
 def _after_rounding(
     factor: Floats, peaks: Mapping[str, tuple[Array, Array]], limits: Mapping[str, _Pair]
 ) -> Floats:
-    """The factor, larger by a few units in the last place where rounding went over a limit."""
-    for _ in range(64):
+    """The factor, larger by a few units in the last place where rounding went over a limit; by
+    more where values are so small that their last place is a large share of them."""
+    for turn in range(64):
         over = np.zeros(len(factor), bool)
         step = float(np.finfo(np.float64).eps)
         for name, (lower, upper) in limits.items():
@@ -162,5 +200,5 @@ def _after_rounding(
             step = max(step, float(np.finfo(high.dtype).eps) / 2)
         if not over.any():
             break
-        factor = np.where(over, factor * (1.0 + step), factor)
+        factor = np.where(over, factor * (1.0 + step * 2.0 ** max(turn - 8, 0)), factor)
     return factor

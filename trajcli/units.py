@@ -108,6 +108,11 @@ def unit_text(units: Units) -> str:
     return names[0] if len(set(names)) == 1 else ",".join(names)
 
 
+def unit_of_dof(units: Units, dof: int) -> Unit:
+    """The unit of a dof."""
+    return units[dof] if len(units) > 1 else units[0]
+
+
 def in_si(units: Units) -> Units:
     """The units of SI of the same quantities."""
     return [Unit(unit.si, unit.order) for unit in units]

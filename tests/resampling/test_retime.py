@@ -123,3 +123,42 @@ def test_a_limited_quantity_that_is_missing_and_nan_are_refused():
     bad = {**PARTS, "velocity": np.full((6, 20, 3), np.nan)}
     with pytest.raises(InputError, match="NaN"):
         retime(bad, LIMITS)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("slower_only", [False, True])
+def test_what_binds_is_named_with_its_dof_and_row_and_the_slack_of_the_others(kind, slower_only):
+    parts = {name: values.astype(kind) for name, values in PARTS.items()}
+    found = retime(parts, LIMITS, slower_only=slower_only)
+    for b in range(6):
+        used = {}  # share of the limit of each value, after retiming, in plain Python
+        for name in parts:
+            low, high = (np.broadcast_to(x, 3) for x in pair(LIMITS[name]))
+            for t, row in enumerate(found.parts[name][b].tolist()):
+                for d, x in enumerate(row):
+                    used[name, t, d] = x / high[d] if x > 0 else x / low[d]
+        for name in parts:
+            worst = max(share for (of, *_), share in used.items() if of == name)
+            assert abs(found.slack[name][b] - (1 - worst)) < 8 * np.finfo(kind).eps
+        name, t, d = max(used, key=used.__getitem__)
+        bound = not slower_only or found.factor[b] > 1
+        assert (found.limited_by[b], found.row[b], found.dof[b]) == (
+            (name, t, d) if bound else ("", -1, -1)
+        )
+        assert (used[name, t, d] > 1 - 8 * np.finfo(kind).eps) == bound
+
+
+def test_a_dof_without_limits_does_not_bind():
+    free = {name: np.where(np.arange(3) == 1, 1e9, v) for name, v in PARTS.items()}
+    limit = np.array([2.0, np.inf, 3.0])
+    found = retime(free, {"velocity": (-limit, limit)})
+    picked = {"velocity": PARTS["velocity"][..., [0, 2]]}
+    alone = retime(picked, {"velocity": limit[[0, 2]]})
+    np.testing.assert_array_equal(found.factor, alone.factor)
+    assert set(found.dof.tolist()) <= {0, 2}
+
+
+def test_the_last_place_of_the_smallest_numbers_is_a_large_share_of_them():
+    velocity = np.full((1, 4, 1), 1e-44, "f4")  # seven times the smallest there is
+    found = retime({"velocity": velocity}, {"velocity": 1e-44 * 0.6})
+    assert 0 < found.parts["velocity"].max() <= 0.6e-44

@@ -245,6 +245,8 @@ Fail = Annotated[list[str] | None, _look("--fail CONDITION",
     "Exit 1 where a trajectory has such a score: \"p95_jerk>50\". May be repeated.")]
 Csv = Annotated[Path | None, _output("--csv FILE", "A line per trajectory; - for stdout.",
     callback=_expanded)]
+VerbosePaces = Annotated[bool, _look("--verbose -v",
+    "What binds each trajectory, when, and the slack of the other limits.")]
 Recompute = Annotated[bool, _look("--recompute",
     "Is it what its recorded command gives, to the bit? The sources must be where they were.")]
 VelocityOf = Annotated[str | None, _look("--velocity-of DATASET",

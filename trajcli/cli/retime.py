@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text, counted, units_lines
 
+_LISTED = 3
 EXAMPLE = """
 Example, on the files in sample_data:
 
@@ -24,6 +28,7 @@ def retime(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
+    verbose: options.VerbosePaces = False,
     pack: options.Pack = False,
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
@@ -36,7 +41,7 @@ def retime(
 
     Each trajectory has a factor of its own, written as time_scale: s takes velocity to v/s,
     acceleration to a/s² and jerk to j/s³; positions stay. Below 1 a trajectory becomes faster,
-    unless --slower-only.
+    unless --slower-only. Limits may be of some quantities and of some joints only.
     """
     typed = {**locals(), "sources": source}
     from trajcli.jobs.retime import RetimeRequest, run_retime
@@ -50,7 +55,39 @@ def retime(
         f"{report['source']}: {trajectories}, steps from "
         f"{report['dt_source']} · time × {low:.6g} to {high:.6g} · limited by {reasons}",
         *units_lines(report["units"]),
+        *(_lines(report) if verbose or report["trajectories"] == 1 else [_summary(report)]),
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
     console.warn(*report["notes"])
     console.document(report)
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    """A line for each trajectory: what binds it, when, and the slack of the others."""
+    binding, several, lines = report["binding"], report["trajectories"] > 1, []
+    for k, name in enumerate(binding["trajectory"]):
+        quantity, joint, when = (binding[of][k] for of in ("quantity", "joint", "time"))
+        bound = f"{quantity} of {joint} binds at {when:.6g} s" if quantity else "nothing binds"
+        others = {n: share[k] for n, share in report["slack"].items() if n != quantity}
+        left = ", ".join(f"{n} {100 * share:.1f} %" for n, share in others.items())
+        pace = f"{name}: time × {report['factors'][k]:.6g}, " if several else ""
+        lines.append(pace + bound + (f"; slack: {left}" if left else ""))
+    return lines
+
+
+def _summary(report: dict[str, Any]) -> str:
+    """What binds most of the trajectories, and the range of the slack of the others."""
+    binding = report["binding"]
+    pairs = zip(binding["quantity"], binding["joint"], strict=True)
+    counts = Counter(f"{name} of {joint}" for name, joint in pairs if name).most_common()
+    listed = [f"{text}: {count}" for text, count in counts[:_LISTED]]
+    if len(counts) > _LISTED:
+        rest = sum(count for _, count in counts[_LISTED:])
+        listed.append(f"{len(counts) - _LISTED} others: {rest}")
+    ranges = []
+    for name, share in report["slack"].items():
+        left = [s for s, bound in zip(share, binding["quantity"], strict=True) if bound != name]
+        if left:
+            ranges.append(f"{name} {100 * min(left):.1f} to {100 * max(left):.1f} %")
+    text = f"binding: {', '.join(listed) or 'nothing'}"
+    return text + (f"; slack of the others: {', '.join(ranges)}" if ranges else "")

@@ -14,7 +14,17 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.file_bytes import read_regular, unreadable
 from trajcli.files.schema import QUANTITIES, unit_of
-from trajcli.units import KNOWN, Unit, Units, in_si, of_order, parse_units, per_si, unit_text
+from trajcli.units import (
+    KNOWN,
+    Unit,
+    Units,
+    in_si,
+    of_order,
+    parse_units,
+    per_si,
+    unit_of_dof,
+    unit_text,
+)
 
 _LARGEST_BYTES = 4 << 20
 _ROUNDING = {4: 1e-6, 8: 1e-9}
@@ -24,6 +34,9 @@ Table = tuple[Sequence[float], Sequence[float]]
 """Lower and upper limits, one per joint."""
 Parsed = tuple[Sequence[str] | None, dict[str, Table], dict[str, Units], list[Fault]]
 """Joint names, tables and units by quantity, and what is wrong with the file."""
+_NONE = -1
+"""The joint of a dof that has no limits."""
+_LISTED = 4
 _MOVING = ("revolute", "prismatic", "continuous")
 
 
@@ -51,18 +64,21 @@ class Bounds:
 class Limits:
     """The limits that a file gives, in SI: by quantity, for each joint.
 
-    ``units``: by quantity, what the file has them in, where it says so.
+    ``units``: by quantity, what the file has them in, where it says so. ``urdf``: they are those
+    of a robot, of which the data may have a part.
     """
 
     path: Path
     joints: Sequence[str] | None
     tables: Mapping[str, Table]
     units: Mapping[str, Units] = field(default_factory=dict)
+    urdf: bool = False
 
     def bounds(
         self, dofs: Sequence[str], itemsize: int = 8, units: Mapping[str, str] | None = None
     ) -> dict[str, Bounds]:
-        """Those of some dofs, by name; data without names has the first joints, in order.
+        """Those of some dofs, by name; data without names has the first joints, in order. A dof
+        that the file does not name has none.
 
         itemsize: bytes of a stored value. units: of the data, by quantity, where known. Raises
         InputError where names, numbers or units do not fit.
@@ -71,7 +87,7 @@ class Limits:
         raise_if_any(self._unit_faults(order, units or {}))
         slack = _ROUNDING.get(itemsize, _ROUNDING[4])
         return {
-            name: Bounds(np.array(lower)[order], np.array(upper)[order], slack)
+            name: Bounds(np.append(lower, -np.inf)[order], np.append(upper, np.inf)[order], slack)
             for name, (lower, upper) in self.tables.items()
         }
 
@@ -80,43 +96,52 @@ class Limits:
         for name, text in units.items():
             if name not in self.units or not text:
                 continue
-            stated = in_si(self.units[name])
-            limits = stated if len(stated) == 1 else [stated[joint] for joint in order]
-            data = parse_units(text)
-            if data is None or len({unit_text(data), unit_text(limits)}) > 1:
+            limits, data = in_si(self.units[name]), parse_units(text)
+            limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]
+            if data is None or any(
+                unit_of_dof(data, dof) != unit_of_dof(limits, joint) for dof, joint in limited
+            ):
                 what, where = "limits in another unit", f"{self.path}: [{name}]"
                 yield Fault(what, where, text, unit_text(self.units[name]))
 
-    def assumption(self, name: str, converted: Units | None) -> str:
-        """What is taken for granted where only the data, or only a limit, says a unit that is not
-        of SI; converted: what the data was in."""
-        stated = self.units.get(name)
+    def remarks(self, name: str, dofs: Sequence[str], converted: Units | None) -> list[str]:
+        """What is to be said of the limits of a quantity: dofs that have none, and what is taken
+        for granted where only the data, or only the limits, say a unit that is not of SI.
+
+        converted: the units that the data was in.
+        """
+        stated, found = self.units.get(name), list[str]()
         if stated is None and converted and unit_text(in_si(converted)) != unit_text(converted):
-            return f"limits without a unit: taken as {unit_text(in_si(converted))}"
+            found.append(f"limits without a unit: taken as {unit_text(in_si(converted))}")
         if converted is None and stated and unit_text(in_si(stated)) != unit_text(stated):
-            return f"data without a unit: taken as {unit_text(in_si(stated))}"
-        return ""
+            found.append(f"data without a unit: taken as {unit_text(in_si(stated))}")
+        pairs = zip(dofs, self._order(dofs), strict=True)
+        free = [dof for dof, joint in pairs if joint == _NONE]
+        if free:
+            more = f" and {len(free) - _LISTED} more" if len(free) > _LISTED else ""
+            found.append(f"no limits of {', '.join(free[:_LISTED])}{more}")
+        return found
 
     def _order(self, dofs: Sequence[str]) -> list[int]:
-        """The number of the joint of each dof."""
+        """The number of the joint of each dof, _NONE where the file does not name it."""
         count = len(next(iter(self.tables.values()))[0]) if self.tables else 0
-        if self.joints is not None and set(dofs) <= set(self.joints):
-            return [list(self.joints).index(name) for name in dofs]
-        unnamed = all(name.isdecimal() for name in dofs)
+        joints = {name: number for number, name in enumerate(self.joints or ())}
+        known = [name for name in dofs if name in joints]
+        unknown = [name for name in joints if name not in dofs]
         # a URDF goes on with the joints of a gripper
+        if len(known) == len(dofs) or (known and (self.urdf or not unknown)):
+            return [joints.get(name, _NONE) for name in dofs]
+        unnamed = all(name.isdecimal() for name in dofs)
         if (unnamed or self.joints is None) and (
             count == len(dofs) or (count > len(dofs) and self.joints is not None)
         ):
             return list(range(len(dofs)))
-        raise InputError(
-            Fault(
-                "limits of other joints",
-                str(self.path),
-                ", ".join(dofs),
-                ", ".join(self.joints or [f"{count} joints without names"]),
-                "the joints are matched by name, or by their number where the data has no names",
-            )
-        )
+        where, hint = str(self.path), "joints are matched by name, or by number without names"
+        found = ", ".join(self.joints or [f"{count} joints without names"])
+        if known:
+            what, found = "unknown joint", ", ".join(unknown)
+            raise InputError(Fault(what, f"{where}: joint_names", ", ".join(dofs), found, hint))
+        raise InputError(Fault("limits of other joints", where, ", ".join(dofs), found, hint))
 
 
 def read_limits(path: Path) -> Limits:
@@ -139,7 +164,7 @@ def read_limits(path: Path) -> Limits:
             faults.append(Fault("units of other joints", where, expected, found))
     raise_if_any(faults)
     in_si = {name: _in_si(table, units.get(name)) for name, table in tables.items()}
-    return Limits(path, joints, in_si, units)
+    return Limits(path, joints, in_si, units, parse is _from_urdf)
 
 
 def _in_si(table: Table, units: Units | None) -> Table:

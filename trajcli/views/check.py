@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli.files.limits import Bounds, Limits, read_limits
 from trajcli.files.reader import Files, read_sources
+from trajcli.units import in_si, unit_of_dof
 from trajcli.views.findings import Finding, failed
 from trajcli.views.mode_check import ModeCheck, is_recording, mode_check
 from trajcli.views.row_checks import (
@@ -99,8 +100,10 @@ def _check_batch(
         yield start.finding(batch)
     for name, limit in bounds.items():
         finding = _limit(batch, name, arrays[name], limit, count)
-        said = limits.assumption(batch.quantity(name), first.units.get(name)) if limits else ""
-        yield replace(finding, text=f"{finding.text}; {said}") if said else finding
+        if limits is not None:
+            remarks = limits.remarks(batch.quantity(name), batch.dofs, first.units.get(name))
+            finding = replace(finding, text="; ".join([finding.text, *remarks]))
+        yield finding
 
 
 def _bounds(batch: Batch, limits: Limits) -> dict[str, Bounds]:
@@ -129,9 +132,9 @@ def _limit(batch: Batch, name: str, seen: Statistics, bounds: Bounds, count: int
     worst = max(seen.outside, key=lambda failure: failure.excess)
     above = worst.value > bounds.upper[worst.dof]
     limit = float((bounds.upper if above else bounds.lower)[worst.dof])
-    units = (batch.first.unit(name) or "").split(",")
-    unit = units[worst.dof] if len(units) > 1 else units[0]
-    text = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
+    units = batch.first.units.get(name)
+    unit = "" if units is None else f" {unit_of_dof(in_si(units), worst.dof)}"
+    text = f"{worst.value:.6g}, limit {limit:.6g}{unit}"
     facts = {"value": worst.value, "limit": limit, "per_dof": seen.beyond.tolist()}
     return failed(check, batch, name, seen.outside, text, count, **facts)
 
