@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,18 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, OneTrajectory, text_of
-from trajcli.units import KNOWN_TIMES, Unit, Units, in_si, parse_time_unit, per_si, unit_text
+from trajcli.files.schema import QUANTITIES
+from trajcli.units import (
+    KNOWN_TIMES,
+    Unit,
+    Units,
+    in_si,
+    of_order,
+    parse_time_unit,
+    parse_units,
+    per_si,
+    unit_text,
+)
 
 _NOT_STATED = ("", "1")
 _LARGEST_EXACT = 1 << 53
@@ -107,3 +118,54 @@ def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
         raise InputError(
             Fault(what, place, f"{first}, as {where}", other, "--units says what is right")
         )
+
+
+def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
+    """Two datasets to compare, in SI where both say units of the same kind; what there is to say of
+    that, and why they cannot be compared: "" where they can."""
+    texts = stated_unit(a), stated_unit(b)
+    one, two = map(_any_units, texts)
+    said = [
+        f"{side} is in {text}" if text else f"{side} says no unit"
+        for side, text in zip("ab", texts, strict=True)
+    ]
+    pair = ", ".join(said)
+    if texts[0] == texts[1]:
+        return a, b, "", ""
+    if not all(texts):
+        converted = any(units and (per_si(units) != 1.0).any() for units in (one, two))
+        return a, b, f"{pair}: compared as they are" if converted else "", ""
+    if one is None or two is None or unit_text(in_si(one)) != unit_text(in_si(two)):
+        return a, b, "", f"units differ: {pair}"
+    if unit_text(one) == unit_text(two):
+        return a, b, "", ""
+    if any(len(units) not in (1, *of.shape[-1:]) for units, of in ((one, a), (two, b))):
+        return a, b, "", f"units of other dofs: {pair}"
+    note = f"{pair}: compared in {unit_text(in_si(one))}"
+    return dataset_in_si(a, one), dataset_in_si(b, two), note, ""
+
+
+def _any_units(text: str) -> Units | None:
+    time = parse_time_unit(text)
+    return parse_units(text) if time is None else [time]
+
+
+def units_of_arrays(
+    arrays: Mapping[str, Dataset], given: Units, dofs: slice | None
+) -> dict[str, Units]:
+    """The units of arrays [..., D] by name, where known: given, their own, or else those that the
+    positions imply. dofs: the part of the file's dofs that was picked.
+
+    Raises InputError for units of more or fewer dofs.
+    """
+    found: dict[str, Units] = {}
+    for name, array in arrays.items():
+        text, order = stated_unit(array), QUANTITIES.index(name) if name in QUANTITIES else 0
+        if given or (not text and name in QUANTITIES and "position" in arrays):
+            units = given or parse_units(stated_unit(arrays["position"]))
+            units = None if units is None else of_order(units, order)
+        else:
+            units = parse_units(text)
+        if units is not None:
+            found[name] = for_dofs(units, array.shape[-1], array.where, dofs)
+    return found

@@ -13,7 +13,13 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, OneTrajectory, text_of
-from trajcli.files.conversion import dataset_in_si, for_dofs, require_same_kind, stated_unit
+from trajcli.files.conversion import (
+    dataset_in_si,
+    for_dofs,
+    require_same_kind,
+    stated_unit,
+    units_of_arrays,
+)
 from trajcli.files.layouts import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import (
@@ -79,29 +85,15 @@ class TrajectorySet:
         Raises InputError for units of more or fewer dofs.
         """
         self.given = given or InputUnits()
-        units = {name: self._units_of(name, array) for name, array in self._stored.items()}
-        self.units = {name: known for name, known in units.items() if known is not None}
+        self.units = units_of_arrays(self._stored, self.given.positions, self.dofs)
         arrays = dict(self._stored)
         for name, known in self.units.items():
             arrays[name] = dataset_in_si(arrays[name], known)
-            if (
-                self.given.positions and name not in QUANTITIES
-            ):  # whose derivative it is, nobody said
+            # of given units nobody said which derivative actions are
+            if self.given.positions and name not in QUANTITIES:
                 rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
                 arrays[name] = replace(arrays[name], attributes=rest)
         self.arrays = arrays
-
-    def _units_of(self, name: str, array: Dataset) -> Units | None:
-        """The units of an array: given, its own, or those that its position implies."""
-        order = QUANTITIES.index(name) if name in QUANTITIES else 0
-        units: Units | None = self.given.positions or None
-        text = "" if units else stated_unit(array)
-        if text:
-            units = parse_units(text)
-        elif units or (name in QUANTITIES and "position" in self._stored):
-            units = units or parse_units(stated_unit(self._stored["position"]))
-            units = None if units is None else of_order(units, order)
-        return None if units is None else for_dofs(units, self.shape[2], array.where, self.dofs)
 
     @property
     def as_stored(self) -> Dataset:

@@ -15,12 +15,11 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, text_of
-from trajcli.files.conversion import dataset_in_si, stated_unit
+from trajcli.files.conversion import in_one_unit
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import pick_dofs
-from trajcli.units import Units, in_si, parse_time_unit, parse_units, per_si, unit_text
 from trajcli.views.statistics import Progress
 from trajcli.views.trajectories import Array, Floats
 
@@ -212,7 +211,8 @@ def _by_name(
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
-    a, b, note, why = _in_one_unit(a, b)
+    first, second, note, why = in_one_unit(a.dataset, b.dataset)
+    a, b = replace(a, dataset=first), replace(b, dataset=second)
     axes = max(a.dataset.ndim, b.dataset.ndim)
     one, two = _with_axes(a.dataset, axes), _with_axes(b.dataset, axes)
     types = " and ".join(dict.fromkeys((str(one.dtype), str(two.dtype))))
@@ -235,34 +235,6 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             pair = _with_axes(a.dataset, 3), _with_axes(b.dataset, 3)
             difference.why = _compare_by_time(difference, pair, (times[0], times[1]), tolerance)
     return difference
-
-
-def _in_one_unit(a: Compared, b: Compared) -> tuple[Compared, Compared, str, str]:
-    """Both in SI where they are in units of the same kind; a note on it, or why they are not."""
-    texts = stated_unit(a.dataset), stated_unit(b.dataset)
-    units = [_known(text) for text in texts]
-    states = [f"{side} is in {text}" if text else f"{side} says no unit"
-              for side, text in zip("ab", texts, strict=True)]  # fmt: skip
-    pair = ", ".join(states)
-    if texts[0] == texts[1] or not all(texts):
-        other = any(known and (per_si(known) != 1.0).any() for known in units)
-        return a, b, f"{pair}: compared as they are" * (other and texts[0] != texts[1]), ""
-    one, two = units
-    if one is None or two is None or unit_text(in_si(one)) != unit_text(in_si(two)):
-        return a, b, "", f"units differ: {pair}"
-    if any(len(known) not in (1, *of.dataset.shape[-1:]) for known, of in ((one, a), (two, b))):
-        return a, b, "", f"units of other dofs: {pair}"
-    if unit_text(one) == unit_text(two):
-        return a, b, "", ""
-    first, second = (
-        replace(of, dataset=dataset_in_si(of.dataset, known)) for of, known in ((a, one), (b, two))
-    )
-    return first, second, f"{pair}: compared in {unit_text(in_si(one))}", ""
-
-
-def _known(text: str) -> Units | None:
-    time = parse_time_unit(text)
-    return parse_units(text) if time is None else [time]
 
 
 def _with_axes(stored: Dataset, axes: int) -> Dataset:
