@@ -102,6 +102,18 @@ def test_units_for_each_dof_are_those_of_the_dofs_that_are_picked(trajcli, folde
     np.testing.assert_allclose(found[:, 1:], ACTIONS[..., [2, 0]] * MIXED[[2, 0]], rtol=1e-15)
 
 
+@pytest.mark.parametrize("start", ["", "deg,rad,mm"])
+def test_units_for_each_dof_of_the_file_are_picked_with_the_dofs(trajcli, folder, start):
+    units = {"actions": "deg/s^2,rad/s^2,mm/s^2"} | ({"start_position": start} if start else {})
+    write("in.h5", units, actions=ACTIONS, dt=0.02, start_position=START)
+    assert trajcli("integrate in.h5:actions[1:3] -o out.h5").code == 0
+    position, acceleration = stored("out.h5", "position", "acceleration")
+    np.testing.assert_allclose(acceleration[:, 1:], (ACTIONS * MIXED)[..., 1:], rtol=1e-15)
+    np.testing.assert_allclose(position[:, 0], (START * MIXED)[:, 1:], rtol=1e-15)
+    with h5py.File("out.h5") as file:
+        assert file["velocity"].attrs["units"] == "rad/s,m/s"
+
+
 def test_stamps_in_a_unit_that_only_the_option_says(trajcli, folder):
     stamps = np.arange(31) * 20
     write("in.h5", actions=ACTIONS, times=stamps)

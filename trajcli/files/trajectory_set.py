@@ -125,6 +125,8 @@ class TrajectorySet:
         near, text = self.position_units, "" if stored is None else stated_unit(stored)
         if near and picked is not None and len(near) > 1 and count == len(picked):
             near = [near[dof] for dof in picked]
+        elif near and len(near) not in (1, count) and not self.given.positions:
+            near = of_order(parse_units(stated_unit(self.as_stored)) or near, 0)  # of all dofs
         units = parse_units(text) if text and not self.given.positions else near
         if units is None:
             return None
