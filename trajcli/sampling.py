@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.arrays import float64, is_torch, readable, to_numpy, to_torch
 from trajcli.checks import as_array, describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.modes import MODES, PARTS
+from trajcli.modes.mode import promise
 from trajcli.trajectory import Trajectory
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+_MOST_ROWS = 2.0**60
+"""More than any disk holds."""
 
 
 def sample(trajectory: Trajectory, times: Array) -> Trajectory:
@@ -23,7 +31,7 @@ def sample(trajectory: Trajectory, times: Array) -> Trajectory:
     times: seconds on the axis of ``trajectory.time``, in any order: [N] for all trajectories, or
     [B, N]. Returns outputs [B, N, D] of the trajectory's library, device and dtype, computed in
     float64 and rounded once; differentiable with respect to the rows and, for torch, the times.
-    A time that is a row's gives that row.
+    A time that is a row's, up to the rounding of sums of steps, gives that row.
 
     Defined for what is a known polynomial between two rows: jerk, acceleration and velocity (and
     positions by clique) under ``zoh`` or ``foh``, and ``bspline``. Under zoh the action is held
@@ -35,7 +43,7 @@ def sample(trajectory: Trajectory, times: Array) -> Trajectory:
     NaN or outside the trajectory.
     """
     outputs = trajectory.outputs()
-    order = _order(trajectory)
+    order = polynomial_order(trajectory.mode, trajectory.options, "trajectory")
     for name in outputs:
         lowest = min(PARTS.index(name), 2 if trajectory.options.get("degree") == 5 else order)
         missing = set(PARTS[lowest : order + 1]) - outputs.keys()
@@ -54,7 +62,10 @@ def sample(trajectory: Trajectory, times: Array) -> Trajectory:
         times = to_numpy(as_array(times, "times"))
     knots, at = float64(trajectory.time), float64(times)
     knots, at = (x[None] if x.ndim == 1 else x for x in (knots, at))
-    _check(at, knots, times, like.shape[0])
+    _check_shape(at, times, like.shape[0])
+    if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
+        _check_within(to_numpy(at), to_numpy(knots))
+    at = _on_rows(at, knots)
     rows = [None if x is None else float64(x) for x in trajectory]
     values = (
         _spline(rows, knots, at, int(trajectory.options["degree"]))
@@ -68,18 +79,21 @@ def sample(trajectory: Trajectory, times: Array) -> Trajectory:
     return Trajectory(p, v, a, j, times)
 
 
-def _order(trajectory: Trajectory) -> int:
-    """The highest order that others are computed from."""
-    if trajectory.mode == "bspline":
+def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
+    """The highest order that those between rows are computed from.
+
+    Raises UsageError for a mode and options whose rows no known polynomial joins.
+    """
+    if mode == "bspline":
         return 3
-    if trajectory.options.get("scheme") in ("zoh", "foh"):
-        return MODES[trajectory.mode].derivatives_of
-    about = f"mode {trajectory.mode}" if trajectory.mode else "a trajectory of no mode"
-    scheme = trajectory.options.get("scheme")
+    scheme = options.get("scheme")
+    if scheme in ("zoh", "foh"):
+        return MODES[mode].derivatives_of
+    about = f"mode {mode}" if mode else "a trajectory of no mode"
     raise UsageError(
         Fault(
             "no polynomial is known between these rows",
-            "trajectory",
+            where,
             "scheme zoh or foh, or mode bspline",
             f"{about}, scheme {scheme}" if scheme else about,
             "resample interpolates any rows",
@@ -87,27 +101,60 @@ def _order(trajectory: Trajectory) -> int:
     )
 
 
-def _check(at: Array, knots: Array, times: Array, batch: int) -> None:
+def count_at(rate: float, duration: float) -> int:
+    """How many rows there are at ``rate``, in Hz, from the first on; one at the end counts."""
+    return math.floor(min(duration * rate * (1 + 1e-12) + 1e-9, _MOST_ROWS)) + 1
+
+
+def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
+    """The first trajectory and entry of times [b or 1, N] that are not within knots [b or 1, T]."""
+    slack = _rounding(knots)
+    wrong = ~((times >= knots[:, :1] - slack) & (times <= knots[:, -1:] + slack))
+    if not wrong.any():
+        return None
+    trajectory, entry = np.argwhere(wrong)[0].tolist()
+    return trajectory, entry
+
+
+def _check_shape(at: Array, times: Array, batch: int) -> None:
     if at.ndim != 2 or at.shape[0] not in (1, batch):
         expected = f"[N] or [{batch}, N]"
         raise InputError(Fault("wrong shape of times", "times", expected, describe(times.shape)))
-    if not readable(at) or not readable(knots):
-        return  # within torch.func, or while a graph is captured
-    stamps, first, last = to_numpy(at), to_numpy(knots[:, :1]), to_numpy(knots[:, -1:])
-    outside = ~((stamps >= first) & (stamps <= last))
-    if outside.any():
-        place = np.argwhere(outside)[0]
-        row = place[0] if len(first) > 1 else 0
-        begin, end = float(first[row, 0]), float(last[row, 0])
-        which = f"times, trajectory {place[0]}, " if len(outside) > 1 else "times, "
-        raise InputError(
-            Fault(
-                "a time that is not within the trajectory",
-                f"{which}entry {place[1]}",
-                f"{begin!r} to {end!r} s",
-                repr(float(stamps[tuple(place if len(stamps) > 1 else (0, place[1]))])),
-            )
+
+
+def _check_within(times: Floats, knots: Floats) -> None:
+    place = outside(times, knots)
+    if place is None:
+        return
+    trajectory, entry = place
+    begin, end = knots[min(trajectory, len(knots) - 1), [0, -1]].tolist()
+    several = len(times) > 1 or len(knots) > 1
+    raise InputError(
+        Fault(
+            "a time that is not within the trajectory",
+            f"times, trajectory {trajectory}, entry {entry}"
+            if several
+            else f"times, entry {entry}",
+            f"{begin!r} to {end!r} s",
+            repr(float(times[min(trajectory, len(times) - 1), entry])),
         )
+    )
+
+
+def _rounding(knots: Array) -> Array:
+    """How far sums of so many steps may be off, [b, 1]."""
+    return promise(knots.shape[1] - 1) * abs(knots[:, -1:])
+
+
+def _on_rows(at: Array, knots: Array) -> Array:
+    """The times; one that is a row's up to the rounding of sums of steps as that row's own."""
+    after = _search(knots, at, right=False)
+    last = knots.shape[1] - 1
+    for index in (after - 1 * (after > 0), after - 1 * (after > last)):
+        off = at - _take(knots, index)
+        near = abs(off) <= _rounding(knots)
+        at = at - (off.detach().where(near, 0.0) if is_torch(off) else np.where(near, off, 0.0))
+    return at
 
 
 def _held(rows: list[Array], knots: Array, at: Array, order: int, scheme: str) -> list[Array]:

@@ -53,7 +53,14 @@ def contents(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", ["out.h5", "out.npz", "out"])
-@pytest.mark.parametrize("options", [{}, {"write": ("position",), "mode": "jerk"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"write": ("position",), "mode": "jerk"},
+        {"to": 200.0, "options": {"scheme": "zoh"}, "pack": True},
+    ],
+)
 def test_a_stopped_run_is_resumed_to_the_same_bytes(request_, name, options):
     asked = replace(request_, out=Path(name), **options)
     run(asked)

@@ -80,6 +80,15 @@ def test_a_time_on_a_row_gives_the_row_bit_for_bit(mode: str, varying: bool) -> 
     assert all((x == 0).all() for x in list(sampled)[order + 1 :])
 
 
+def test_a_time_that_is_a_rows_but_for_rounding_gives_the_row() -> None:
+    plan = trajcli.integrate(np.arange(20.0)[:, None], "zero", 0.1, "jerk", scheme="zoh")
+    beside = plan.time * (1 + 3e-16) + 1e-16
+    assert (beside != plan.time).any()
+    assert (beside > plan.time[-1]).any()
+    for name, values in trajcli.sample(plan, beside).outputs().items():
+        assert (values == getattr(plan, name)).all()
+
+
 @pytest.mark.parametrize("degree", [3, 4, 5])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_a_b_spline_is_scipys_at_any_time(degree: int, steps: int) -> None:

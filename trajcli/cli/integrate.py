@@ -31,6 +31,8 @@ def integrate(
     start_index: options.StartIndex = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
+    to: options.To = None,
+    at: options.At = None,
     layout: options.Layout = None,
     filter_key: options.FilterKey = None,
     write: options.Write = "position,velocity,acceleration,jerk",
@@ -127,8 +129,21 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
         *_wrapped(f"{plan['mode']} ({chosen})", stated),
         _fitted(f"dt {dt}, from ", plan["dt_source"], ""),
         _fitted("start from ", plan["start"], ""),
+        *_rows_line(plan),
         f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}",
     ]
+
+
+def _rows_line(plan: dict[str, Any]) -> list[str]:
+    """The rate or the times of rows between those of the mode, and how many there are."""
+    if plan["to"] is None and plan["at"] is None:
+        return []
+    least, most = plan["shortest_rows"], plan["rows"]
+    count = f": {counted(most, 'row')}" if least == most else f": {least} to {most} rows"
+    return [
+        f"at {plan['to']:g} Hz{count}" if plan["at"] is None
+        else _fitted("at the times of ", plan["at"], count)
+    ]  # fmt: skip
 
 
 def _wrapped(text: str, more: str) -> list[str]:
@@ -150,7 +165,7 @@ def _last_line(report: dict[str, Any]) -> str:
     if report["dry_run"]:
         return f"dry run: would write {size} to {report['out']}; nothing was written"
     count = report["shape"]["trajectories"]
-    least = "" if report["shape"]["shortest"] == report["shape"]["horizon"] else "up to "
+    least = "" if report["shortest_rows"] == report["rows"] else "up to "
     return (
         f"{report['out']}: {count} × {least}{report['rows']} rows, {size} in "
         f"{report['seconds']:.2f} s, {report['gb_per_s']:.2f} GB/s"

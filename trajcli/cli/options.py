@@ -129,6 +129,10 @@ Frames = Annotated[Literal["full", "actions", "curobo"] | None, _computed("--fra
 Convention = Annotated[Literal["standard", "curobo"] | None, _computed("--convention NAME",
     "standard, or curobo: match cuRobo 0.7. (default: standard)")]
 Horizon = Annotated[int, _computed("--horizon H", "Actions per trajectory.", show_default=False)]
+To = Annotated[float | None, _computed("--to HZ",
+    "Write rows at this rate, exactly between those of the mode: zoh, foh, bspline.")]
+At = Annotated[str | None, _computed("--at FILE:DATASET",
+    "Or at these times, in seconds from the start: [N], or [B, N].")]
 ToRate = Annotated[float, _computed("--to HZ", "Rows per second to write.", show_default=False)]
 Method = Annotated[MethodName, _computed("--method NAME",
     "hold | linear | ramp-and-hold | cubic | bspline.")]

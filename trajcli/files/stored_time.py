@@ -36,7 +36,7 @@ def from_steps(stored: Dataset, given: Unit | None = None) -> Time:
 
     Raises InputError for a unit that is not converted.
     """
-    values, unit, source = _loaded(stored, given, stamps=False)
+    values, unit, source = stored_times(stored, given, stamps=False)
     equal = not isinstance(values, Dataset) and values.size and (values == values.flat[0]).all()
     dt = float(values.flat[0]) if equal else values  # type: ignore[union-attr]
     return Time(source, stored.where, dt=dt, shape=stored.shape, unit=unit)
@@ -54,7 +54,7 @@ def from_stamps(
     step that is said elsewhere, used where it fits the stamps. Raises InputError for a unit that
     is not converted.
     """
-    values, unit, source = _loaded(stored, given, stamps=True)
+    values, unit, source = stored_times(stored, given, stamps=True)
     step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal)
     stamps = values if step is None else None
     shape = stored.shape
@@ -63,7 +63,7 @@ def from_stamps(
     )
 
 
-def _loaded(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:
+def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:
     """Numbers in seconds, what their unit was, and where they are from; many with values for every
     trajectory stay where they are."""
     text, unit = time_unit(stored, given)

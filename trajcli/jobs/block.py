@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from trajcli.modes import PARTS
 
 Results = Iterable[tuple[str, Any]]
 """Names and values."""
+
+_SAMPLES = 1 << 16
+"""Of each quantity at once; more would leave the processor's caches."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,12 @@ class Block:
 
     def run(self) -> int:
         """Compute and write it; how many results are not finite."""
-        if self.plan.choice.backend == "native" and self.plan.gradient is None:
+        sampled = self.plan.output_times is not None
+        if self.plan.choice.backend == "native" and self.plan.gradient is None and not sampled:
             return self._run_native()
         self.check()
+        if sampled:
+            return self._run_sampled()
         return self.write(self._results())
 
     def check(self) -> None:
@@ -81,8 +88,52 @@ class Block:
         for name, array in results:
             bad += array.size - int(np.isfinite(array).sum())
             self.output.write(name, at.begin, array, at.group)
-        self.output.write_time(at.begin, len(inputs.actions), inputs.row_times(), at.group)
+        self.output.write_time(at.begin, len(inputs.actions), self._times, at.group)
         return bad
+
+    @cached_property
+    def _times(self) -> Any:
+        """The times of the rows that are written, [1 or b, T]."""
+        times, at, knots = self.plan.output_times, self.at, self.inputs.row_times()
+        if times is None:
+            return knots
+        return times.of(self.plan.resolved.by_length[at.group], at.begin, at.end, knots)
+
+    def _run_sampled(self) -> int:
+        """Compute the rows at other times than those of the mode, so many at once; those of a
+        single trajectory go to their place in the file as they come."""
+        plan, at, bad = self.plan, self.at, 0
+        shape = (len(self.inputs.actions), self._times.shape[1], self.inputs.actions.shape[2])
+        places = [self.output.place(name, at.begin, at.group) for name in plan.quantities]
+        alone = shape[0] == 1 and None not in places
+        arrays = {} if alone else {name: np.empty(shape, plan.dtype) for name in plan.quantities}
+        for first, samples in self._samples() if shape[0] else ():
+            for name, values in samples.items():
+                if alone:
+                    bad += values.size - int(np.isfinite(values).sum())
+                    self.output.write_rows(name, at.begin, first, values[0], at.group)
+                else:
+                    arrays[name][:, first : first + values.shape[1]] = values
+        return bad + self.write(arrays.items())
+
+    def _samples(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The first of some rows, and the quantities that are written of them."""
+        from trajcli.sampling import polynomial_order, sample
+        from trajcli.trajectory import Trajectory
+
+        plan, inputs, mode = self.plan, self.inputs, self.plan.resolved.mode
+        options, knots = mode.options(inputs.recorded), inputs.row_times()
+        order = min(polynomial_order(mode.name, options, "--to"), len(PARTS) - 2)
+        lowest = min(order, PARTS.index(plan.quantities[0]))  # what others are computed from
+        rows = inputs.compute(plan.choice, "float64", PARTS[lowest:])
+        p, v, a, j = (rows.get(name) for name in PARTS)
+        whole = Trajectory(p, v, a, j, knots, mode.name, options)
+        times = np.minimum(self._times, knots[:, -1:])  # the last, but for rounding
+        size = max(1, _SAMPLES // (len(inputs.actions) * inputs.actions.shape[2]))
+        for first in range(0, times.shape[1], size):
+            with np.errstate(over="ignore", invalid="ignore"):
+                samples = sample(whole, times[:, first : first + size]).outputs()
+                yield first, {n: samples[n].astype(plan.dtype) for n in plan.quantities}
 
     def _results(self) -> Results:
         plan, inputs = self.plan, self.inputs

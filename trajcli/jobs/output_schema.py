@@ -17,6 +17,7 @@ from trajcli.jobs.statements import position_unit
 
 if TYPE_CHECKING:
     from trajcli.jobs.gradient import Gradient
+    from trajcli.jobs.output_times import OutputTimes
 
 _LISTED_SOURCES = 100
 
@@ -28,21 +29,22 @@ def make_schema(
     dtype: str,
     gradient: Gradient | None,
     times_differ: bool,
+    output_times: OutputTimes | None,
 ) -> Schema:
     """What the output holds, of equal and of unequal lengths.
 
-    paths: the files that were read. times_differ: trajectories of the run have rows at different
-    times.
+    paths: the files that were read. times_differ: trajectories of the run have rows of the mode at
+    different times. output_times: of the rows that are written, where those are others.
     """
     inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
     schema = packed_schema(
         resolved.count,
-        inputs.rows,
+        max(part.output_rows for part in parts),
         int(inputs.actions.shape[2]),
         wanted=quantities,
         dtype=dtype,
-        own_times=times_differ,
-        attributes=_attributes(resolved, paths),
+        own_times=times_differ if output_times is None else output_times.differ,
+        attributes=_attributes(resolved, paths, output_times),
         start_index=_start_index(resolved),
         joint_names=resolved.joint_names,
         units=position_unit(resolved),
@@ -50,14 +52,15 @@ def make_schema(
     )
     titles, first = request.source_paths(), resolved.sets[0]
     several = len(resolved.sets) > 1 or len(titles) > 1 or request.max_gap is not None
-    are_named = several or first.member is not None or first.lengths is not None
+    several = several or first.member is not None or first.lengths is not None
+    are_named = several or (request.to is not None and times_differ)  # as lengths may then, too
     names = trajectory_names(resolved.segments, resolved.sets, titles) if are_named else {}
     listed = list(names.values()) or None
     if len(parts) == 1:
         return replace(schema, trajectory_names=listed)
     places = [np.searchsorted(list(names), part.numbers) for part in parts]
     groups = [
-        Group(part.inputs.rows, [names[n] for n in part.numbers.tolist()], place)
+        Group(part.output_rows, [names[n] for n in part.numbers.tolist()], place)
         for part, place in zip(parts, places, strict=True)
     ]
     unequal = unequal_schema(schema, groups, request.pack)
@@ -75,8 +78,13 @@ def _start_index(resolved: Resolved) -> Any:
     return np.concatenate([np.asarray(index) for index in indices])[np.argsort(numbers)]
 
 
-def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
-    """What the output says of how it was made; paths are relative to its folder."""
+def _attributes(
+    resolved: Resolved, paths: Sequence[str], output_times: OutputTimes | None
+) -> dict[str, Any]:
+    """What the output says of how it was made; paths are relative to its folder.
+
+    Of rows that are not those of the mode it does not say that they are.
+    """
     request, sources = resolved.request, resolved.source_names
     more = len(sources) - _LISTED_SOURCES
     texts = {
@@ -85,10 +93,14 @@ def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
         "start": resolved.start_source,
         **({"goal": resolved.goal.source} if resolved.goal.parts else {}),
     }
+    mode, options = resolved.mode.name, resolved.mode.options(resolved.recorded)
+    about = {"mode": mode, **options, "dt": resolved.dt}
+    if output_times is not None:
+        chosen = " ".join(f"{name}={value}" for name, value in options.items())
+        about = {"samples_of": f"{mode} {chosen}", "dt": output_times.step}
+        texts["dt_source"] = output_times.where
     return {
-        "mode": resolved.mode.name,
-        **resolved.mode.options(resolved.recorded),
-        "dt": resolved.dt,
+        **about,
         **relative_texts(texts, paths, request.out),
         "trajcli_version": __version__,
         "request": request.to_json(),

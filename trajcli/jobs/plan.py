@@ -15,31 +15,18 @@ from trajcli.errors import Fault, FaultCollector, UsageError, raise_if_any
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema
-from trajcli.inputs import Inputs
+from trajcli.jobs.block_sizes import block_size, working_bytes, working_memory
 from trajcli.jobs.output_schema import make_schema
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
 from trajcli.jobs.statements import input_units, input_warnings, recorded_positions
 from trajcli.kernels.choose import Choice, Work, choose
-from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
     from trajcli.jobs.gradient import Gradient
-
-_BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 192, "torch on a device": 512}
-"""Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
-A device's pipeline has two blocks in pinned memory, of which there may be twice what was asked
-for, and as much on the device."""
-_BLOCK_ELEMENTS = {
-    "native": 1 << 20, "torch": 1 << 17, "triton": 1 << 23, "torch on a device": 1 << 22
-}  # fmt: skip
-"""More gains nothing, or leaves the processor's caches and runs slower."""
-_SHARE_OF_FREE = 0.8
-"""Of a device's free memory, what blocks are to take."""
-_BYTES_PER_STEP = 64
-"""For each row of trajectories with steps of their own: the step and the sum that is its time."""
+    from trajcli.jobs.output_times import OutputTimes
 
 
 class BlockRange(NamedTuple):
@@ -59,7 +46,8 @@ class Plan:
     """A run that is ready to start: its inputs, whose actions are not yet read, and its schema.
 
     sizes: how many trajectories of each length are computed at once. positions: where actions may
-    be normalised commands, what to read instead.
+    be normalised commands, what to read instead. output_times: of the rows that are written; None
+    where they are those of the mode.
     """
 
     resolved: Resolved
@@ -71,6 +59,7 @@ class Plan:
     sizes: Sequence[int]
     notes: Sequence[str]
     positions: str | None = None
+    output_times: OutputTimes | None = None
 
     @property
     def request(self) -> Request:
@@ -105,6 +94,7 @@ class Plan:
         """The plan as plain values, for people and JSON."""
         resolved, inputs = self.resolved, self.resolved.longest
         layout = resolved.sets[0].layout
+        rows = [part.output_rows for part in resolved.by_length]
         return {
             "source": resolved.source_names[0],
             "sources": len(resolved.sets),
@@ -119,7 +109,10 @@ class Plan:
                 "dofs": int(inputs.actions.shape[2]),
             },
             "output": self.schema.kind,
-            "rows": inputs.rows,
+            "rows": max(rows),
+            "shortest_rows": min(rows),
+            "to": self.request.to,
+            "at": self.request.at,
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
             "start": resolved.start_source,
@@ -149,14 +142,17 @@ def make_plan(request: Request, files: Files) -> Plan:
     # whether a part is replaced is said by part_is_done, and by merge of OUT
     overwrite = request.overwrite or request.shard is not None
     check, reading = FaultCollector(), _shard_files(request)
-    quantities, choice, gradient, _, resolved, _ = check.attempt(
+    quantities, choice, gradient, output_times, _, resolved, _ = check.attempt(
         lambda: _quantities(request.write),
         lambda: _choice(request, Work(0, 0)),
         lambda: _gradient(request, files),
+        lambda: _output_times(request, files),
         partial(refuse_output, request.out, overwrite),
         lambda: _resolved(request, reading or request, files),
         lambda: refuse_input(request.out, files.paths()),
     )
+    if resolved is not None and output_times is not None:
+        check.attempt(partial(output_times.require_fit, resolved))
     if resolved is not None and gradient is not None and not check.faults:
         gradient = gradient.for_run(resolved)
         check.faults += gradient.faults(resolved)
@@ -170,14 +166,16 @@ def make_plan(request: Request, files: Files) -> Plan:
         resolved = resolved.take(lambda n: (n >= chosen.start) & (n < chosen.stop))
     if request.skip_bad:
         resolved = resolved.without_bad_values()
+    if output_times is not None:
+        resolved = output_times.grouped(resolved)
     arrays = [part.inputs.actions for part in resolved.by_length]
     if request.device == "auto":
         choice = _choice(request, Work.of([actions.shape for actions in arrays]))
     stored = np.result_type(*(actions.dtype for actions in arrays))
     dtype = request.dtype or output_dtype(np.empty(0, stored))
-    schema = make_schema(resolved, paths, quantities, dtype, gradient, times_differ)
+    schema = make_schema(resolved, paths, quantities, dtype, gradient, times_differ, output_times)
     refuse_form(request.out, schema, request.compress)
-    kind, memory = _memory(choice, gradient, request.memory)
+    kind, memory = working_memory(choice, gradient is not None, request.memory)
     return Plan(
         resolved=resolved,
         schema=schema,
@@ -185,9 +183,10 @@ def make_plan(request: Request, files: Files) -> Plan:
         quantities=quantities,
         dtype=dtype,
         gradient=gradient,
-        sizes=[_block_size(part.inputs, kind, memory) for part in resolved.by_length],
+        sizes=[block_size(part, kind, memory) for part in resolved.by_length],
         notes=[*resolved.notes, *_notes(resolved, dtype, kind), *input_warnings(resolved)],
         positions=recorded_positions(resolved),
+        output_times=output_times,
     )
 
 
@@ -224,6 +223,15 @@ def _gradient(request: Request, files: Files) -> Gradient | None:
     return resolve_gradient(request, files)
 
 
+def _output_times(request: Request, files: Files) -> OutputTimes | None:
+    """What a request names; None where the rows are those of its mode."""
+    if request.to is None and request.at is None:
+        return None
+    from trajcli.jobs.output_times import resolve_output_times
+
+    return resolve_output_times(request, files)
+
+
 def _shard_files(request: Request) -> Request | None:
     """The request of a shard that reads files of its own: of at least as many files as shards, and
     options that are the same for all trajectories. None where shards divide trajectories."""
@@ -242,26 +250,6 @@ def _shard_files(request: Request) -> Request | None:
     return replace(request, sources=[str(sources[k]) for k in chosen])
 
 
-def _memory(choice: Choice, gradient: Gradient | None, memory: int) -> tuple[str, int]:
-    """What a block's memory is counted for, and how much there is: on a device no more than most
-    of what is free there."""
-    kind = "torch" if gradient is not None else choice.backend
-    if choice.device == "cpu":
-        return ("torch" if kind == "triton" else kind), memory
-    kind = "torch on a device" if kind == "torch" else kind
-    return kind, min(memory, int(_SHARE_OF_FREE * free_bytes(choice.device)))
-
-
-def _block_size(inputs: Inputs, kind: str, memory: int) -> int:
-    """How many trajectories are computed at once."""
-    batch, horizon, dofs = inputs.actions.shape
-    per_element = _BYTES_PER_ELEMENT[kind]
-    steps_differ = inputs.uneven and inputs.steps_differ
-    per_row = dofs * per_element + (_BYTES_PER_STEP if steps_differ else 0)
-    room = min(_BLOCK_ELEMENTS[kind] * per_element, memory)
-    return int(max(1, min(room // (max(horizon, inputs.rows) * per_row), batch)))
-
-
 def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
     """Which types are converted, of many inputs the first; and what takes more than --memory."""
     kinds: dict[Any, str] = {}
@@ -270,8 +258,7 @@ def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
         if stored.kind in "iu" or stored.itemsize not in (4, 8):
             kinds.setdefault(stored, one.input.where)
     yield from (f"{where}: {stored} converted to {dtype}" for stored, where in kinds.items())
-    inputs = resolved.longest
-    needed = inputs.rows * inputs.actions.shape[2] * _BYTES_PER_ELEMENT[kind]
+    needed = max(working_bytes(part, kind) for part in resolved.by_length)
     if needed > resolved.request.memory:
         size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
         yield f"one trajectory takes about {size} of working memory, more than --memory"

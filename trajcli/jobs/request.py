@@ -25,7 +25,7 @@ _NOT_STORED = {
     *("allow_external", "untrusted"),
 }
 """Fields that do not shape the result, and those that say what is trusted."""
-_PATHS = ("dt", "times", "start", "start_index", "goal", "goal_index", "grad")
+_PATHS = ("dt", "times", "at", "start", "start_index", "goal", "goal_index", "grad")
 """Fields that may name a file, besides ``sources``."""
 
 
@@ -34,7 +34,8 @@ class Request:
     """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
 
     mode: None takes the one that the file states, else acceleration. wrt: None takes all there
-    are. dtype: None takes that of the input.
+    are. to, at: the rate or the times of the rows to write; None writes those of the mode. dtype:
+    None takes that of the input.
     """
 
     sources: Sequence[str]
@@ -60,6 +61,8 @@ class Request:
     cost: str | None = None
     factor: float | None = None
     wrt: Sequence[str] | None = None
+    to: float | None = None
+    at: str | None = None
     write: Sequence[str] = QUANTITIES
     dtype: str | None = None
     units: str | None = None

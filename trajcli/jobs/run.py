@@ -147,11 +147,12 @@ class Execution:
     def _computed(self) -> Iterator[tuple[Block, int]]:
         """The blocks, done, and how many of their results are not finite.
 
-        Gradients go to a device and back on their own.
+        Gradients, and rows between those of the mode, go to a device and back on their own.
         """
         choice, on_cpu = self.plan.choice, self.plan.choice.device == "cpu"
         device = None if on_cpu else device_of(choice)
-        if device is not None and self.plan.gradient is None:
+        own_rows = self.plan.gradient is None and self.plan.output_times is None
+        if device is not None and own_rows:
             yield from pipelined(device, choice, self._read())
             return
         for block in self._read():

@@ -35,7 +35,8 @@ class Segment:
 
     trajectories: their numbers in the set. numbers: their numbers in the run. rows: the rows of
     each. stamps: time stamps [length] of these rows, where rows were selected by them. suffix:
-    "/segment_2" where a recording was split.
+    "/segment_2" where a recording was split. output_rows: how many are written of each, where
+    that is not for the mode to say.
     """
 
     source: TrajectorySet
@@ -46,6 +47,7 @@ class Segment:
     rows: Numbers
     stamps: npt.NDArray[Any] | None = None
     suffix: str = ""
+    output_rows: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -107,10 +109,10 @@ class EqualLength:
 
 
 def by_length(segments: Iterable[Segment]) -> list[EqualLength]:
-    """The trajectories of each length, in the order in which lengths come."""
-    lengths: dict[int, list[Segment]] = {}
+    """The trajectories of each length, read and written, in the order in which lengths come."""
+    lengths: dict[tuple[int, int | None], list[Segment]] = {}
     for segment in segments:
-        lengths.setdefault(len(segment.rows), []).append(segment)
+        lengths.setdefault((len(segment.rows), segment.output_rows), []).append(segment)
     return [EqualLength(equal) for equal in lengths.values()]
 
 

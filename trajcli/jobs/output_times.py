@@ -1,0 +1,135 @@
+"""The times of the rows that a run writes, where these are not the rows of its mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files.reader import Files
+from trajcli.files.stored_time import stored_times
+from trajcli.files.time import Floats
+from trajcli.jobs.request import Request
+from trajcli.jobs.resolved import Resolved, ResolvedInputs
+from trajcli.jobs.segments import Segment, Values, in_memory, rows_by_number
+from trajcli.sampling import count_at, outside, polynomial_order
+
+_BLOCK_BYTES = 8 << 20
+
+
+@dataclass(frozen=True)
+class OutputTimes:
+    """Rows at ``rate``, in Hz, from the first on, or at the times ``stamps`` [N] or [B, N]."""
+
+    where: str
+    rate: float | None = None
+    stamps: Values | None = None
+
+    @property
+    def differ(self) -> bool:
+        """Whether trajectories have times of their own."""
+        return self.stamps is not None and self.stamps.ndim == 2 and self.stamps.shape[0] > 1
+
+    @property
+    def step(self) -> float | str:
+        """The step between rows, or "varies"."""
+        return "varies" if self.rate is None else 1.0 / self.rate
+
+    def require_fit(self, resolved: Resolved) -> None:
+        """Raise for a mode without polynomials, and for times of other trajectories than these."""
+        mode = resolved.mode
+        polynomial_order(mode.name, mode.options(resolved.recorded), self.where)
+        if mode.options().get("frames") == "actions":
+            what, expected = "rows from the start on", "frames full or curobo"
+            raise UsageError(Fault(what, f"{self.where}, --frames", expected, "actions"))
+        if self.stamps is None:
+            return
+        shape, count = self.stamps.shape, resolved.count
+        if len(shape) not in (1, 2) or not shape[-1] or shape[:-1] not in ((), (1,), (count,)):
+            expected = f"[N], or [{count}, N] for {count} trajectories"
+            raise InputError(Fault("wrong shape of times", self.where, expected, describe(shape)))
+
+    def grouped(self, resolved: Resolved) -> Resolved:
+        """The same trajectories, each with the number of rows that are written of it."""
+        segments = [one for part in resolved.by_length for one in self._segments(part)]
+        return replace(resolved, segments=segments)
+
+    def _segments(self, part: ResolvedInputs) -> Iterator[Segment]:
+        counts, first = self._counts(part), 0
+        for segment in part.segments:
+            own = counts[first : first + len(segment.trajectories)]
+            first += len(own)
+            for count in dict.fromkeys(own.tolist()) or [self._count or 1]:
+                chosen = own == count
+                one = replace(segment, output_rows=count)
+                if not chosen.all():
+                    trajectories = np.asarray(segment.trajectories)[chosen]
+                    numbers = np.asarray(segment.numbers)[chosen]
+                    one = replace(one, trajectories=trajectories, numbers=numbers)
+                yield one
+
+    @property
+    def _count(self) -> int | None:
+        """How many times a file names; None of a rate."""
+        return None if self.stamps is None else int(self.stamps.shape[-1])
+
+    def _counts(self, part: ResolvedInputs) -> npt.NDArray[np.int64]:
+        """How many rows are written of each trajectory [n]."""
+        batch, rows = len(part.numbers), part.inputs.rows
+        counts = np.full(batch, self._count or 0)
+        if self.rate is None:
+            return counts
+        size = max(1, _BLOCK_BYTES // (8 * rows)) if part.inputs.steps_differ else max(1, batch)
+        for begin in range(0, batch, size):
+            end = min(begin + size, batch)
+            durations = part.stepped(begin, end).row_times()[:, -1].tolist()
+            counts[begin:end] = [count_at(self.rate, duration) for duration in durations]
+        return counts
+
+    def of(self, part: ResolvedInputs, begin: int, end: int, knots: Floats) -> Floats:
+        """The times [1 or b, N] of the rows of trajectories begin..end, which have rows at knots.
+
+        Raises InputError for times that do not increase, or are not within them.
+        """
+        if self.rate is not None:
+            return np.arange(part.output_rows)[None] / self.rate
+        numbers = part.numbers[begin:end]
+        stored = rows_by_number(self.stamps, numbers) if self.differ else self.stamps
+        times = np.atleast_2d(in_memory(stored).astype(np.float64))
+        with np.errstate(invalid="ignore"):
+            gaps = np.diff(times, axis=1, prepend=-np.inf)
+        unordered = np.argwhere(~(np.isfinite(times) & (gaps > 0)))
+        place = unordered[0].tolist() if len(unordered) else outside(times, knots)
+        if place is None:
+            return times
+        trajectory, entry = place
+        first, last = knots[min(trajectory, len(knots) - 1), [0, -1]].tolist()
+        within = "a time that is not within the trajectory", f"{first!r} to {last!r} s"
+        increasing = "times that do not increase", "strictly increasing seconds"
+        what, expected = increasing if len(unordered) else within
+        value = times[min(trajectory, len(times) - 1), entry]
+        where = f"{self.where}, trajectory {numbers[trajectory]}, entry {entry}"
+        raise InputError(Fault(what, where, expected, repr(float(value))))
+
+
+def resolve_output_times(request: Request, files: Files) -> OutputTimes:
+    """What --to or --at names. Raises TrajcliError for what is none."""
+    if request.to is not None and request.at is not None:
+        raise UsageError(Fault("a rate and times", "--to and --at", "one of them"))
+    if request.grad is not None or request.cost is not None:
+        option = "--at" if request.to is None else "--to"
+        what, where = "gradients are those of the mode's own rows", f"{option}, --grad and --cost"
+        hint = f"leave {option} out; in Python trajcli.sample is differentiable"
+        raise UsageError(Fault(what, where, hint=hint))
+    if request.to is not None:
+        if not (math.isfinite(request.to) and request.to > 0):
+            found = f"{request.to:g}"
+            raise UsageError(Fault("a rate that is not positive", "--to", "Hz > 0", found))
+        return OutputTimes(f"--to {request.to:g}", rate=request.to)
+    stored = files.dataset(str(request.at))
+    return OutputTimes(stored.where, stamps=stored_times(stored, None, stamps=True)[0])
