@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trajcli.fitting import Fitted, fit
     from trajcli.modes import MODES
     from trajcli.operators import Csr, Operator, operator
-    from trajcli.resampling import Resampled, resample
+    from trajcli.resampling import resample
     from trajcli.retiming import Retimed, retime
     from trajcli.sampling import sample
     from trajcli.scores import score
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["MODES", "Csr", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
-           "Resampled", "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
+           "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
            "clip_gradient", "fit", "integrate", "load", "operator", "resample", "retime",
            "sample", "scale_gradient", "score"]  # fmt: skip
 
@@ -41,7 +41,7 @@ _MODULES = {
     "fitting": {"Fitted", "fit"},
     "modes": {"MODES"},
     "operators": {"Csr", "Operator", "operator"},
-    "resampling": {"Resampled", "resample"},
+    "resampling": {"resample"},
     "retiming": {"Retimed", "retime"},
     "sampling": {"sample"},
     "scores": {"score"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,6 +23,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 _MOST_ROWS = 2.0**60
 """More than any disk holds."""
+_LEAST_SHARE = 1e-9
+"""Of a step: what lies nearer to a row may be that row."""
 
 
 def sample(trajectory: Trajectory, times: Array) -> Trajectory:
@@ -44,28 +46,20 @@ def sample(trajectory: Trajectory, times: Array) -> Trajectory:
     """
     outputs = trajectory.outputs()
     order = polynomial_order(trajectory.mode, trajectory.options, "trajectory")
-    for name in outputs:
-        lowest = min(PARTS.index(name), 2 if trajectory.options.get("degree") == 5 else order)
-        missing = set(PARTS[lowest : order + 1]) - outputs.keys()
-        if missing:
-            expected = f"{', '.join(sorted(missing, key=PARTS.index))} as well"
-            hint = "write= (--write) of integrate names the outputs"
-            raise UsageError(
-                Fault(
-                    f"{name} between rows takes outputs above it", "trajectory", expected, hint=hint
-                )
-            )
+    missing = missing_parts(trajectory.mode, trajectory.options, outputs)
+    if missing:
+        what = f"{next(iter(outputs))} between rows takes outputs above it"
+        hint = "write= (--write) of integrate names the outputs"
+        expected = f"{', '.join(missing)} as well"
+        raise UsageError(Fault(what, "trajectory", expected, hint=hint))
     like = next(iter(outputs.values()))
     if is_torch(like):
         times = to_torch(as_array(times, "times"), str(like.device))
     else:
         times = to_numpy(as_array(times, "times"))
-    knots, at = float64(trajectory.time), float64(times)
-    knots, at = (x[None] if x.ndim == 1 else x for x in (knots, at))
-    _check_shape(at, times, like.shape[0])
-    if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
-        _check_within(to_numpy(at), to_numpy(knots))
-    at = _on_rows(at, knots)
+    knots = float64(trajectory.time)
+    knots = knots[None] if knots.ndim == 1 else knots
+    at = located(times, knots, like.shape[0])
     rows = [None if x is None else float64(x) for x in trajectory]
     values = (
         _spline(rows, knots, at, int(trajectory.options["degree"]))
@@ -101,6 +95,13 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
     )
 
 
+def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
+    """The outputs that these are computed from between rows, and that are not among them."""
+    known, order = set(parts), polynomial_order(mode, options, "trajectory")
+    lowest = min([*map(PARTS.index, known), 2 if options.get("degree") == 5 else order])
+    return [name for name in PARTS[lowest : order + 1] if name not in known]
+
+
 def count_at(rate: float, duration: float) -> int:
     """How many rows there are at ``rate``, in Hz, from the first on; one at the end counts."""
     return math.floor(min(duration * rate * (1 + 1e-12) + 1e-9, _MOST_ROWS)) + 1
@@ -108,18 +109,35 @@ def count_at(rate: float, duration: float) -> int:
 
 def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
     """The first trajectory and entry of times [b or 1, N] that are not within knots [b or 1, T]."""
-    slack = _rounding(knots)
-    wrong = ~((times >= knots[:, :1] - slack) & (times <= knots[:, -1:] + slack))
+    ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
+    first, last = (_rounding(knots, np.full((len(knots), 1), end)) for end in ends)
+    wrong = ~((times >= knots[:, :1] - first) & (times <= knots[:, -1:] + last))
     if not wrong.any():
         return None
     trajectory, entry = np.argwhere(wrong)[0].tolist()
     return trajectory, entry
 
 
-def _check_shape(at: Array, times: Array, batch: int) -> None:
+def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Array:
+    """Times [N] or [B, N] as [1 or B, N] in float64; one that is a row's but for rounding as that
+    row's own. rounding: of the knots, in seconds, besides that of sums of steps.
+
+    Raises InputError for times of another shape, or outside of knots [1 or B, T].
+    """
+    at = float64(times)
+    at = at[None] if at.ndim == 1 else at
     if at.ndim != 2 or at.shape[0] not in (1, batch):
         expected = f"[N] or [{batch}, N]"
         raise InputError(Fault("wrong shape of times", "times", expected, describe(times.shape)))
+    if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
+        _check_within(to_numpy(at), to_numpy(knots))
+    after, last = search(knots, at, right=False), knots.shape[1] - 1
+    after = after - 1 * (after > last)
+    for index in (after - 1 * (after > 0), after):
+        off = at - take(knots, index)
+        near = abs(off) <= _rounding(knots, after) + rounding
+        at = at - (off.detach().where(near, 0.0) if is_torch(off) else np.where(near, off, 0.0))
+    return at
 
 
 def _check_within(times: Floats, knots: Floats) -> None:
@@ -141,20 +159,13 @@ def _check_within(times: Floats, knots: Floats) -> None:
     )
 
 
-def _rounding(knots: Array) -> Array:
-    """How far sums of so many steps may be off, [b, 1]."""
-    return promise(knots.shape[1] - 1) * abs(knots[:, -1:])
-
-
-def _on_rows(at: Array, knots: Array) -> Array:
-    """The times; one that is a row's up to the rounding of sums of steps as that row's own."""
-    after = _search(knots, at, right=False)
-    last = knots.shape[1] - 1
-    for index in (after - 1 * (after > 0), after - 1 * (after > last)):
-        off = at - _take(knots, index)
-        near = abs(off) <= _rounding(knots)
-        at = at - (off.detach().where(near, 0.0) if is_torch(off) else np.where(near, off, 0.0))
-    return at
+def _rounding(knots: Array, index: Array) -> Array:
+    """How far the time of a row [b, N] may be off as a sum of steps; little of a step beside it."""
+    after = index + 1 * (index == 0) if knots.shape[1] > 1 else index
+    step = take(knots, after) - take(knots, after - 1 * (after > 0))
+    of_sums = promise(knots.shape[1] - 1) * abs(knots[:, -1:])
+    of_step = _LEAST_SHARE * step
+    return of_step.minimum(of_sums) if is_torch(step) else np.minimum(of_step, of_sums)
 
 
 def _held(rows: list[Array], knots: Array, at: Array, order: int, scheme: str) -> list[Array]:
@@ -162,19 +173,19 @@ def _held(rows: list[Array], knots: Array, at: Array, order: int, scheme: str) -
 
     The action is that row's, so that a time on it gives it as it is.
     """
-    index = _search(knots, at, right=False)
-    tau = (at - _take(knots, index))[..., None]
-    known: list[Array] = [x if x is None else _take(x, index) for x in rows[: order + 1]]
+    index = search(knots, at, right=False)
+    tau = (at - take(knots, index))[..., None]
+    known: list[Array] = [x if x is None else take(x, index) for x in rows[: order + 1]]
     if scheme == "foh":  # the first row has no step before it, and takes the one after
         known.append(_slope(rows[order], knots, index - 1 * (index > 0)))
-    return _derivatives(known, tau)
+    return derivatives(known, tau)
 
 
 def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> list[Array]:
     """Taylor polynomials around the row before, whose segment the step belongs to."""
-    index = _search(knots, at, right=True) - 1
-    tau = (at - _take(knots, index))[..., None]
-    known: list[Array] = [x if x is None else _take(x, index) for x in rows]
+    index = search(knots, at, right=True) - 1
+    tau = (at - take(knots, index))[..., None]
+    known: list[Array] = [x if x is None else take(x, index) for x in rows]
     if degree > 3:
         known.append(_slope(rows[3], knots, index))
     if degree == 5:
@@ -183,22 +194,22 @@ def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> list[Arr
         mean = (_slope(rows[2], knots, index) - known[3]) / step
         crackle = 6.0 * (known[4] - 2.0 * mean) / step
         known = [*known[:4], known[4] - 0.5 * step * crackle, crackle]
-    return _derivatives(known, tau)
+    return derivatives(known, tau)
 
 
 def _step(knots: Array, index: Array) -> Array:
     """The step that begins at a row, [b, N, 1]; one after the last row, where nothing changes."""
     last = index == knots.shape[1] - 1
-    return (_take(knots, index + 1 * ~last) - _take(knots, index) + 1.0 * last)[..., None]
+    return (take(knots, index + 1 * ~last) - take(knots, index) + 1.0 * last)[..., None]
 
 
 def _slope(rows: Array, knots: Array, index: Array) -> Array:
     """The mean derivative over the step that begins at a row."""
     after = index + 1 * (index < knots.shape[1] - 1)
-    return (_take(rows, after) - _take(rows, index)) / _step(knots, index)
+    return (take(rows, after) - take(rows, index)) / _step(knots, index)
 
 
-def _derivatives(known: list[Array], tau: Array) -> list[Array]:
+def derivatives(known: list[Array], tau: Array) -> list[Array]:
     """Orders 0 to 3 of Σ_m known_m·τᵐ/m!; known orders before the first wanted may be None."""
     values: list[Array] = []
     for m in range(4):
@@ -212,7 +223,7 @@ def _derivatives(known: list[Array], tau: Array) -> list[Array]:
     return values
 
 
-def _search(knots: Array, at: Array, *, right: bool) -> Array:
+def search(knots: Array, at: Array, *, right: bool) -> Array:
     """[b, N]: how many knots lie before each time (``right``: or at it)."""
     if is_torch(at):
         torch = sys.modules["torch"]
@@ -226,7 +237,7 @@ def _search(knots: Array, at: Array, *, right: bool) -> Array:
     return np.stack([np.searchsorted(k, t, side) for k, t in zip(knots, stamps, strict=True)])
 
 
-def _take(values: Array, index: Array) -> Array:
+def take(values: Array, index: Array) -> Array:
     """values [b, T] or [b, T, D] at rows [b, N]."""
     batch = max(len(values), len(index))
     if is_torch(values):
@@ -235,6 +246,8 @@ def _take(values: Array, index: Array) -> Array:
         if values.ndim == 3:
             index = index[..., None].expand(-1, -1, values.shape[2])
         return values.gather(1, index)
+    if len(index) == 1:
+        return np.take(values, index[0], axis=1)  # several times as fast
     values = np.broadcast_to(values, (batch, *values.shape[1:]))
     index = index[..., None] if values.ndim == 3 else index
     return np.take_along_axis(values, index, 1)

@@ -9,35 +9,103 @@ import numpy as np
 import pytest
 from layouts import writers
 
-from trajcli import integrate, resample, retime
+from trajcli import Trajectory, integrate, load, resample, retime
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 REACH = "integrate {samples}/reach.h5 --mode jerk --scheme zoh -o reach.h5 -q"
 
 
 @pytest.mark.parametrize(
-    ("options", "method", "more"),
+    ("options", "method", "more", "count"),
     [
-        ("", "linear", {}),
-        ("--method hold", "hold", {}),
-        ("--method ramp-and-hold --hold 0.5", "ramp-and-hold", {"hold": 0.5}),
-        ("--method cubic", "cubic", {}),
-        ("--method bspline --degree 5", "bspline", {"degree": 5}),
+        ("", "linear", {}, 2),
+        ("--method hold", "hold", {}, 1),
+        ("--method ramp-and-hold --hold 0.5", "ramp-and-hold", {"hold": 0.5}, 2),
+        ("--method cubic", "cubic", {}, 3),
+        ("--method quintic", "quintic", {}, 4),
     ],
 )
-def test_the_command_writes_what_the_library_computes(trajcli, folder, options, method, more):
+def test_the_command_writes_what_the_library_computes(
+    trajcli, folder, options, method, more, count
+):
     assert trajcli("integrate actions.npy --start start.npy --dt 0.02 -o t.h5").code == 0
     result = trajcli(f"resample t.h5 --to 130 {options} -o out.h5 --json")
     assert result.code == 0, result.err
-    assert result.document["arrays"] == list(QUANTITIES)
+    assert result.document["arrays"] == list(QUANTITIES[:count])
     assert result.document["dt_source"].endswith("t.h5:/time")
-    with h5py.File("t.h5") as before, h5py.File("out.h5") as after:
-        for name in QUANTITIES:
-            expected = resample(before[name][:], method, rate=130, times=before["time"][:], **more)
-            np.testing.assert_array_equal(after[name][:], expected.values)
+    assert all(name in " ".join(result.document["notes"]) for name in QUANTITIES[count:])
+    expected = resample(load("t.h5"), method, rate=130, **more)
+    with h5py.File("out.h5") as after:
+        assert not set(QUANTITIES[count:]) & set(after)
+        for name in QUANTITIES[:count]:
+            np.testing.assert_array_equal(after[name][:], getattr(expected, name))
             np.testing.assert_array_equal(after["time"][:], expected.time)
         assert after["position"].dims[1].keys() == ["time"]
         assert after.attrs["method"] == method
+
+
+@pytest.mark.parametrize(
+    "mode", ["jerk --scheme zoh", "acceleration --scheme foh", "bspline --degree 5 --steps 3"]
+)
+def test_a_file_that_states_its_polynomials_is_resampled_exactly(trajcli, folder, mode):
+    line = f"integrate actions.npy --start start.npy --dt 0.02 --dtype float64 --mode {mode}"
+    assert trajcli(f"{line} -o t.h5").code == 0
+    assert trajcli(f"{line} --to 137 -o direct.h5").code == 0
+    result = trajcli("resample t.h5 --to 137 -o out.h5")
+    assert result.code == 0, result.err
+    assert "exactly as " + mode.split()[0] in result.out
+    with h5py.File("direct.h5") as direct, h5py.File("out.h5") as out:
+        for name in (*QUANTITIES, "time"):
+            np.testing.assert_array_equal(out[name][:], direct[name][:])
+        assert out.attrs["samples_of"] == direct.attrs["samples_of"]
+        assert "mode" not in out.attrs
+    # a method that is named is used, and so is one where the file is not all there
+    assert trajcli("resample t.h5 --to 137 --method quintic -o q.h5 --json").code == 0
+    result = trajcli("resample t.h5:position --to 137 -o p.h5 --json")
+    assert result.document["method"] == "linear"
+    assert "velocity" in result.document["notes"][0]
+    result = trajcli("resample t.h5 --rate 20 --to 137 -o r.h5 --json")
+    assert result.document["method"] == "linear"
+    assert "other times" in result.document["notes"][0]
+
+
+def test_a_held_acceleration_has_no_jerk(trajcli, folder):
+    line = "integrate actions.npy --start start.npy --dt 0.02 --scheme zoh -o t.h5"
+    assert trajcli(line).code == 0
+    result = trajcli("resample t.h5 --to 137 -o out.h5")
+    assert result.code == 0
+    assert "no jerk: by scheme zoh it is not finite" in result.err
+    with h5py.File("out.h5") as file:
+        assert "jerk" not in file
+
+
+def test_a_paced_plan_keeps_its_limits_at_an_even_rate(trajcli, folder, samples):
+    assert trajcli(REACH.format(samples=samples)).code == 0
+    limits = f"--limits {samples}/limits.toml"
+    assert trajcli(f"retime reach.h5 {limits} -o paced.h5").code == 0
+    for rate in (100, 1000):
+        result = trajcli(f"resample paced.h5 --to {rate} -o even.h5 --overwrite")
+        assert result.err == ""
+        checked = trajcli(f"check even.h5 {limits}")
+        assert checked.code == 0, checked.out
+        assert checked.out.count("within limits") == 4
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["times of all", "times of their own"])
+def test_times_of_a_file_are_seconds_from_the_first_row(trajcli, folder, own):
+    plan = integrate(np.load("actions.npy"), np.load("start.npy"), 0.02, "velocity")
+    plan.save("t.h5")
+    random = np.random.default_rng(2)
+    times = np.sort(random.uniform(0, 0.2, (5, 30) if own else 30))
+    np.save("times.npy", times)
+    result = trajcli("resample t.h5 --at times.npy --method cubic -o out.h5")
+    assert result.code == 0, result.err
+    assert "at the times of times.npy" in result.out
+    expected = resample(plan, "cubic", at=times)
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["time"][:], times)
+        for name in QUANTITIES[:3]:
+            np.testing.assert_array_equal(file[name][:], getattr(expected, name))
 
 
 def test_actions_keep_what_lies_beside_them_and_can_be_integrated(trajcli, folder, samples):
@@ -102,11 +170,11 @@ def test_demonstrations_are_resampled_each_at_its_own_length(trajcli, folder):
     assert trajcli("resample in.h5:obs/robot0_joint_pos --to 50 --pack -o p.h5").code == 0
     with h5py.File("out.h5") as file, h5py.File("p.h5") as packed:
         for i, demo in enumerate(demos):
-            expected = resample(demo["actions"], "linear", rate=50, dt=0.05).values
+            expected = resample(demo["actions"], "linear", rate=50, dt=0.05).position[0]
             np.testing.assert_allclose(file[f"data/demo_{i}/actions"][:], expected, atol=1e-14)
             assert file[f"data/demo_{i}/dt"][()] == 1 / 50
             rows = packed["lengths"][i]
-            expected = resample(demo["position"][:-1], "linear", rate=50, dt=0.05).values
+            expected = resample(demo["position"][:-1], "linear", rate=50, dt=0.05).position[0]
             assert rows == len(expected)
             values = packed["robot0_joint_pos"][i]
             np.testing.assert_allclose(values[:rows], expected, atol=1e-14)
@@ -179,9 +247,10 @@ def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
     with h5py.File("slow.h5") as slow, h5py.File("out.h5") as out:
         assert (slow["time_scale"][:] >= 1).all()
         for b in (0, 9, 10, 63):
-            times = slow["time"][b]
-            expected = resample(slow["position"][b], rate=100, times=times)
-            np.testing.assert_array_equal(out[f"slow/trajectory_{b}/position"][:], expected.values)
+            rows = (slow[name][b][None] for name in QUANTITIES)
+            paced = Trajectory(*rows, slow["time"][b], "jerk", {"scheme": "zoh"})
+            for name, values in resample(paced, rate=100).outputs().items():
+                np.testing.assert_array_equal(out[f"slow/trajectory_{b}/{name}"][:], values[0])
     result = trajcli("retime out.h5 --limits slow.toml -o again.h5")
     assert result.code == 0, result.err
     with h5py.File("again.h5") as again:
@@ -196,6 +265,13 @@ def test_a_retimed_file_goes_on_to_one_rate_in_groups(trajcli, folder, samples):
         ("resample actions.npy --to 10 -o o.h5", "--dt"),
         ("resample actions.npy --dt 1 --to 0 -o o.h5", "--to"),
         ("resample actions.npy --dt 1 --to 10 --method best -o o.h5", "ramp-and-hold"),
+        ("resample actions.npy --dt 1 --to 10 --method quintic -o o.h5", "derivatives"),
+        ("resample actions.npy --dt 1 -o o.h5", "--to and --at"),
+        ("resample actions.npy --dt 1 --to 10 --at late.npy -o o.h5", "one of them"),
+        ("resample actions.npy --dt 1 --at late.npy -o o.h5", "late.npy, trajectory 0, entry 1"),
+        ("resample actions.npy --dt 1 --at back.npy -o o.h5", "do not increase"),
+        ("resample actions.npy --dt 1 --at four.npy -o o.h5", "[N], or [5, N]"),
+        ("resample actions.npy --dt 1 --to 10 --hold 0.5 -o o.h5", "ramp-and-hold"),
         ("resample actions.npy --dt nan --to 10 -o o.h5", "positive"),
         ("resample missing.npy --dt 1 --to 10 -o o.h5", "no such file"),
         ("resample bad.npy --dt 1 --to 10 -o o.h5", "bad.npy, trajectory 1, step 2, dof 0"),
@@ -212,6 +288,9 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(trajcli, folder, 
     bad[1, 2, 0] = np.nan
     np.save("bad.npy", bad)
     np.savez("short.npz", position=bad)
+    np.save("late.npy", [0.0, 9.5])
+    np.save("back.npy", [0.0, 0.5, 0.5])
+    np.save("four.npy", np.zeros((4, 2)))
     Path("limits.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]\n")
     Path("two.toml").write_text("[velocity]\nupper = [1.0, 1.0]\n")
     result = trajcli(line)
@@ -231,10 +310,11 @@ def test_every_trajectory_has_the_step_of_its_own_row(trajcli, folder):
     assert trajcli("resample in.npz --to 20 -o p.h5 --pack").code == 0
     with h5py.File("out.h5") as file, h5py.File("p.h5") as packed:
         for b, step in enumerate(steps[:, 0]):
-            expected = resample(actions[b], rate=20, dt=step).values
-            np.testing.assert_array_equal(file[f"in/trajectory_{b}/actions"][:], expected)
+            expected = resample(actions[b], rate=20, dt=step).position[0]
+            values = file[f"in/trajectory_{b}/actions"][:]
+            np.testing.assert_allclose(values, expected, rtol=0, atol=5e-7)
             assert packed["lengths"][b] == len(expected)
-            np.testing.assert_array_equal(packed["actions"][b, : len(expected)], expected)
+            np.testing.assert_array_equal(packed["actions"][b, : len(expected)], values)
     np.savez("moved.npz", velocity=actions, dt=steps)
     Path("limits.toml").write_text("[velocity]\nupper = [1.0, 1.0, 1.0]\n")
     assert trajcli("retime moved.npz --limits limits.toml -o slow.h5").code == 0
@@ -294,16 +374,18 @@ def test_start_states_go_with_the_actions_whatever_their_lengths(trajcli, folder
             np.testing.assert_array_equal(file[f"in/{name}/position"][:], expected.position[0])
 
 
-@pytest.mark.parametrize("method", ["linear", "cubic"])
-def test_memory_does_not_grow_with_the_input(trajcli, folder, method):
+@pytest.mark.parametrize(("method", "batch", "rate"), [
+    ("linear", 60_000, 20), ("cubic", 60_000, 20), ("cubic", 300, 2000),
+])  # fmt: skip
+def test_memory_does_not_grow_with_the_input(trajcli, folder, method, batch, rate):
     import tracemalloc
 
     with h5py.File("in.h5", "w") as file:
         file["dt"] = 0.1
-        file.create_dataset("actions", data=np.ones((60_000, 50, 2), "f4"))
+        file.create_dataset("actions", data=np.ones((batch, 50, 2), "f4"))
     trajcli("resample in.h5:actions --to 20 -o warm.h5")
     tracemalloc.start()
-    assert trajcli(f"resample in.h5 --to 20 --method {method} -o out.h5").code == 0
+    assert trajcli(f"resample in.h5 --to {rate} --method {method} -o out.h5").code == 0
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 25e6

@@ -85,7 +85,7 @@ ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "positio
                    "savgol", "bspline", "teleport"]
 LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
                      "maniskill", "d4rl", "minari", "lerobot", "plain"]
-MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "bspline"]
+MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
     "FILE[:DATASET]; DATASET may hold *. .h5, .npy or .npz.")]
@@ -133,9 +133,11 @@ To = Annotated[float | None, _computed("--to HZ",
     "Write rows at this rate, exactly between those of the mode: zoh, foh, bspline.")]
 At = Annotated[str | None, _computed("--at FILE:DATASET",
     "Or at these times, in seconds from the start: [N], or [B, N].")]
-ToRate = Annotated[float, _computed("--to HZ", "Rows per second to write.", show_default=False)]
-Method = Annotated[MethodName, _computed("--method NAME",
-    "hold | linear | ramp-and-hold | cubic | bspline.")]
+ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second to write.")]
+ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
+    "Or their times, in seconds from the first row: [N], or [B, N].")]
+Method = Annotated[MethodName | None, _computed("--method NAME",
+    "hold | linear | ramp-and-hold | cubic | quintic. (default: exact, else linear)")]
 Hold = Annotated[float, _computed("--hold SHARE", "ramp-and-hold: share of the step that is held.")]
 SplineDegree = Annotated[int, _computed("--degree N", "bspline: 3, 4 or 5.")]
 Intervals = Annotated[int | None, _computed("--knots N", "Intervals between knots.")]

@@ -17,10 +17,10 @@ Example, on the files in sample_data:
 def resample(
     source: options.Sources,
     out: options.Out,
-    to: options.ToRate,
-    method: options.Method = "linear",
+    to: options.ToRate = None,
+    at: options.ToTimes = None,
+    method: options.Method = None,
     hold: options.Hold = 0.0,
-    degree: options.SplineDegree = 3,
     layout: options.Layout = None,
     filter_key: options.FilterKey = None,
     dt: options.Dt = None,
@@ -34,12 +34,14 @@ def resample(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write trajectories or actions at another rate, uniform, from the first row on.
+    """Write trajectories or actions at another rate or at given times: rows of one curve.
 
     SOURCE is a dataset, or a file: its actions, or, of one without any, its position, velocity,
-    acceleration and jerk, each by itself. hold: each row until the next; linear; ramp-and-hold:
-    the next row is reached early, by --hold of the step; cubic: the spline through the rows;
-    bspline: the rows are control points.
+    acceleration and jerk. A trajectory whose file states scheme zoh or foh or mode bspline is a
+    known polynomial between its rows, and written exactly. Else a curve goes through them, and
+    all derivatives written are its own. hold: each row until the next; linear; ramp-and-hold: the
+    next row is reached early, by --hold of the step; cubic: by position and velocity, or the
+    spline through the positions alone; quintic: by position, velocity and acceleration.
     """
     typed = {**locals(), "sources": source}
     from trajcli.jobs.resample import ResampleRequest, run_resample
@@ -48,14 +50,16 @@ def resample(
     report = run_resample(options.request(ResampleRequest, typed))
     console.say(
         f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "
-        f"{', '.join(report['arrays'])}, steps from {report['dt_source']} · {method}, {to:g} Hz",
+        f"{', '.join(report['arrays'])}, steps from {report['dt_source']}",
         *units_lines(report["units"]),
     )
+    how = f"exactly as {report['samples_of']}" if report["samples_of"] else report["method"]
+    console.say(f"{how} · " + (f"{to:g} Hz" if at is None else f"at the times of {at}"))
+    console.warn(*report["notes"])
     console.say(
         f"{out}: {report['trajectories']} × {_range(report['rows'])} rows, "
         f"{bytes_text(report['bytes_written'])}"
     )
-    console.warn(*report["notes"])
     console.document(report)
 
 

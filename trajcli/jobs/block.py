@@ -97,7 +97,8 @@ class Block:
         times, at, knots = self.plan.output_times, self.at, self.inputs.row_times()
         if times is None:
             return knots
-        return times.of(self.plan.resolved.by_length[at.group], at.begin, at.end, knots)
+        part = self.plan.resolved.by_length[at.group]
+        return times.of(part.numbers[at.begin : at.end], part.output_rows, knots)
 
     def _run_sampled(self) -> int:
         """Compute the rows at other times than those of the mode, so many at once; those of a

@@ -14,8 +14,8 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.reader import Files
 from trajcli.files.stored_time import stored_times
 from trajcli.files.time import Floats
-from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import Resolved, ResolvedInputs
+from trajcli.jobs.row_blocks import Numbers
 from trajcli.jobs.segments import Segment, Values, in_memory, rows_by_number
 from trajcli.sampling import count_at, outside, polynomial_order
 
@@ -47,9 +47,13 @@ class OutputTimes:
         if mode.options().get("frames") == "actions":
             what, expected = "rows from the start on", "frames full or curobo"
             raise UsageError(Fault(what, f"{self.where}, --frames", expected, "actions"))
+        self.require_shape(resolved.count)
+
+    def require_shape(self, count: int) -> None:
+        """Raise InputError for times of another number of trajectories."""
         if self.stamps is None:
             return
-        shape, count = self.stamps.shape, resolved.count
+        shape = self.stamps.shape
         if len(shape) not in (1, 2) or not shape[-1] or shape[:-1] not in ((), (1,), (count,)):
             expected = f"[N], or [{count}, N] for {count} trajectories"
             raise InputError(Fault("wrong shape of times", self.where, expected, describe(shape)))
@@ -64,7 +68,7 @@ class OutputTimes:
         for segment in part.segments:
             own = counts[first : first + len(segment.trajectories)]
             first += len(own)
-            for count in dict.fromkeys(own.tolist()) or [self._count or 1]:
+            for count in dict.fromkeys(own.tolist()) or [self.count or 1]:
                 chosen = own == count
                 one = replace(segment, output_rows=count)
                 if not chosen.all():
@@ -74,14 +78,14 @@ class OutputTimes:
                 yield one
 
     @property
-    def _count(self) -> int | None:
+    def count(self) -> int | None:
         """How many times a file names; None of a rate."""
         return None if self.stamps is None else int(self.stamps.shape[-1])
 
     def _counts(self, part: ResolvedInputs) -> npt.NDArray[np.int64]:
         """How many rows are written of each trajectory [n]."""
         batch, rows = len(part.numbers), part.inputs.rows
-        counts = np.full(batch, self._count or 0)
+        counts = np.full(batch, self.count or 0)
         if self.rate is None:
             return counts
         size = max(1, _BLOCK_BYTES // (8 * rows)) if part.inputs.steps_differ else max(1, batch)
@@ -91,14 +95,13 @@ class OutputTimes:
             counts[begin:end] = [count_at(self.rate, duration) for duration in durations]
         return counts
 
-    def of(self, part: ResolvedInputs, begin: int, end: int, knots: Floats) -> Floats:
-        """The times [1 or b, N] of the rows of trajectories begin..end, which have rows at knots.
+    def of(self, numbers: Numbers, rows: int, knots: Floats) -> Floats:
+        """The times [1 or b, N] of so many rows of these trajectories, which have rows at knots.
 
         Raises InputError for times that do not increase, or are not within them.
         """
         if self.rate is not None:
-            return np.arange(part.output_rows)[None] / self.rate
-        numbers = part.numbers[begin:end]
+            return np.arange(rows)[None] / self.rate
         stored = rows_by_number(self.stamps, numbers) if self.differ else self.stamps
         times = np.atleast_2d(in_memory(stored).astype(np.float64))
         with np.errstate(invalid="ignore"):
@@ -117,19 +120,14 @@ class OutputTimes:
         raise InputError(Fault(what, where, expected, repr(float(value))))
 
 
-def resolve_output_times(request: Request, files: Files) -> OutputTimes:
+def output_times(files: Files, to: float | None, at: str | None) -> OutputTimes:
     """What --to or --at names. Raises TrajcliError for what is none."""
-    if request.to is not None and request.at is not None:
-        raise UsageError(Fault("a rate and times", "--to and --at", "one of them"))
-    if request.grad is not None or request.cost is not None:
-        option = "--at" if request.to is None else "--to"
-        what, where = "gradients are those of the mode's own rows", f"{option}, --grad and --cost"
-        hint = f"leave {option} out; in Python trajcli.sample is differentiable"
-        raise UsageError(Fault(what, where, hint=hint))
-    if request.to is not None:
-        if not (math.isfinite(request.to) and request.to > 0):
-            found = f"{request.to:g}"
-            raise UsageError(Fault("a rate that is not positive", "--to", "Hz > 0", found))
-        return OutputTimes(f"--to {request.to:g}", rate=request.to)
-    stored = files.dataset(str(request.at))
+    if (to is None) == (at is None):
+        what = "no rate and no times" if to is None else "a rate and times"
+        raise UsageError(Fault(what, "--to and --at", "one of them"))
+    if to is not None:
+        if not (math.isfinite(to) and to > 0):
+            raise UsageError(Fault("a rate that is not positive", "--to", "Hz > 0", f"{to:g}"))
+        return OutputTimes(f"--to {to:g}", rate=to)
+    stored = files.dataset(str(at))
     return OutputTimes(stored.where, stamps=stored_times(stored, None, stamps=True)[0])

@@ -227,9 +227,14 @@ def _output_times(request: Request, files: Files) -> OutputTimes | None:
     """What a request names; None where the rows are those of its mode."""
     if request.to is None and request.at is None:
         return None
-    from trajcli.jobs.output_times import resolve_output_times
+    if request.grad is not None or request.cost is not None:
+        option = "--at" if request.to is None else "--to"
+        what, where = "gradients are those of the mode's own rows", f"{option}, --grad and --cost"
+        hint = f"leave {option} out; in Python trajcli.sample is differentiable"
+        raise UsageError(Fault(what, where, hint=hint))
+    from trajcli.jobs.output_times import output_times
 
-    return resolve_output_times(request, files)
+    return output_times(files, request.to, request.at)
 
 
 def _shard_files(request: Request) -> Request | None:

@@ -1,29 +1,121 @@
-"""Trajectories and actions at another rate, from file to file."""
+"""Trajectories and actions at another rate, or at any times, from file to file."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError, raise_if_any
+from trajcli.files.arrays import text_of
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_output
+from trajcli.files.schema import QUANTITIES
+from trajcli.jobs.output_times import output_times
 from trajcli.jobs.row_blocks import Block, Floats
 from trajcli.jobs.rows import Arrays, Rows, RowsRequest, write_rows
-from trajcli.resampling import Resampler, make_resampler
+from trajcli.modes import MODES, Mode, make_mode
+from trajcli.resampling import (
+    curve_of_mode,
+    curve_of_rows,
+    finite_parts,
+    finite_parts_of_mode,
+    is_known,
+    new_count,
+    option_faults,
+    output_type,
+)
+from trajcli.sampling import located, missing_parts
+
+_DEFAULT = "linear"
+_VALUES = 1 << 16
+"""Of each array at once; more would leave the processor's caches."""
 
 
 @dataclass(frozen=True)
 class ResampleRequest(RowsRequest):
-    """A resample job, as typed."""
+    """A resample job, as typed. method: None is exact where a file states its mode, else linear."""
 
-    to: float = 0.0
-    method: str = "linear"
+    to: float | None = None
+    at: str | None = None
+    method: str | None = None
     hold: float = 0.0
-    degree: int = 3
+
+
+class Curves:
+    """The curves of a request: of position to jerk together one, of any other array its own.
+
+    mode: whose polynomials these are; None where ``method`` interpolates. names: the arrays that
+    the curves have. notes: what is not as one might expect.
+    """
+
+    def __init__(self, request: ResampleRequest, rows: Rows) -> None:
+        """Raises UsageError for options that do not fit together, or the rows."""
+        raise_if_any(option_faults(request.method, request.hold), UsageError)
+        quantities = [name for name in rows.names if name in QUANTITIES]
+        self.notes: list[str] = []
+        self.mode = self._stated(request, rows, quantities)
+        self.method, self.hold = request.method or _DEFAULT, request.hold
+        known: list[str] = []
+        if self.mode is not None:
+            known = finite_parts_of_mode(self.mode.name, self.mode.options(), quantities)
+        elif quantities:
+            known = [n for n in finite_parts(self.method, quantities) if n in quantities]
+        self._others = [name for name in rows.names if name not in QUANTITIES]
+        if self._others:
+            finite_parts(self.method, QUANTITIES[:1])
+        self.names = [name for name in rows.names if name in known or name in self._others]
+        left = [name for name in quantities if name not in known]
+        if left:
+            of = f"scheme {getattr(self.mode, 'scheme', '')}" if self.mode else self.method
+            self.notes.append(f"no {', '.join(left)}: by {of} it is not finite between the rows")
+
+    def _stated(self, request: ResampleRequest, rows: Rows, names: list[str]) -> Mode | None:
+        """The mode of which all files state that it made their rows, where these determine it."""
+        if request.method is not None or not names:
+            return None
+        modes = {_stated_mode(one.file.attributes()) for one in rows.sets}
+        mode = modes.pop()
+        if modes or mode is None or not is_known(mode.name, mode.options()):
+            return None
+        if (request.dt, request.rate, request.times) != (None, None, None):
+            self.notes.append(f"{rows.source} states {described(mode)}, but other times are given")
+            return None
+        missing = missing_parts(mode.name, mode.options(), names)
+        if missing:
+            which = f"{', '.join(missing)} as well"
+            self.notes.append(f"by {_DEFAULT}: exactly, as {described(mode)}, it takes {which}")
+            return None
+        return mode
+
+    def evaluate(self, values: Arrays, knots: Floats, at: Floats) -> dict[str, Any]:
+        """The arrays [b, N, D] at times [1 or b, N], of those [b, T, D] at knots."""
+        values = {n: x.astype(output_type(x.dtype), copy=False) for n, x in values.items()}
+        quantities = {name: values[name] for name in values if name in QUANTITIES}
+        curves = [
+            (curve_of_rows(self.method, {QUANTITIES[0]: values[name]}, knots, self.hold),
+             {QUANTITIES[0]: name})
+            for name in self._others
+        ]  # fmt: skip
+        if quantities:
+            curve = (
+                curve_of_rows(self.method, quantities, knots, self.hold) if self.mode is None
+                else curve_of_mode(self.mode.name, self.mode.options(), quantities, knots)
+            )  # fmt: skip
+            curves.append((curve, {name: name for name in self.names if name in QUANTITIES}))
+        batch, _, dofs = next(iter(values.values())).shape
+        shape = (batch, at.shape[1], dofs)
+        arrays = {name: np.empty(shape, values[name].dtype) for name in self.names}
+        size = max(1, _VALUES // (batch * dofs))
+        for first in range(0, at.shape[1], size):
+            part = slice(first, first + size)
+            for curve, names in curves:
+                found = curve(at[:, part])
+                for name, to in names.items():
+                    arrays[to][:, part] = found[name]
+        return arrays
 
 
 def run_resample(request: ResampleRequest) -> dict[str, Any]:
@@ -32,49 +124,65 @@ def run_resample(request: ResampleRequest) -> dict[str, Any]:
     Raises TrajcliError with every fault found; OUT is then as it was before.
     """
     refuse_output(request.out, request.overwrite)
-    if not (np.isfinite(request.to) and request.to > 0):
-        raise UsageError(Fault("a rate that is not positive", "--to", "Hz > 0", str(request.to)))
-    stated: dict[str, Any] = {"method": request.method, "rate": request.to}
-    if request.method == "ramp-and-hold":
-        stated["hold"] = request.hold
-    if request.method == "bspline":
-        stated["degree"] = request.degree
-
-    make = partial(
-        make_resampler, request.method, rate=request.to, hold=request.hold, degree=request.degree
-    )
-
-    @lru_cache(64)  # most trajectories of one length have the same times
-    def resampler_of(knots: bytes, rounding: float, acting: bool) -> Resampler:
-        return make(np.frombuffer(knots), rounding=rounding, acting=acting)
-
     with Files(request.allow_external, request.untrusted) as files:
+        new = output_times(files, request.to, request.at)
         rows = Rows(request, files, actions=True)
-
-        def times(block: Block) -> tuple[Floats, float, bool]:
-            knots, rounding = block.times(acting=request.method == "hold")
-            return knots, rounding, knots.shape[1] > block.part.length
-
-        counts = np.empty(len(rows.lengths), np.int64)
-        for _, block in rows.blocks(np.arange(len(counts))):
-            knots, rounding, acting = times(block)
-            new = [len(resampler_of(line.tobytes(), rounding, acting).time) for line in knots]
-            counts[block.numbers] = new
+        new.require_shape(len(rows.lengths))
+        curves = Curves(request, rows)
+        read, rows.names = list(rows.names), curves.names
+        holding = curves.mode is None and curves.method == "hold"
+        counts = np.full(len(rows.lengths), new.count or 0)
+        for _, block in rows.blocks(np.arange(len(counts))) if new.rate else ():
+            knots, rounding = block.times(acting=holding)
+            acting = knots.shape[1] > block.part.length
+            ends, rate = knots[:, -1].tolist(), new.rate or 0.0
+            counts[block.numbers] = [new_count(rate, end, rounding, acting) for end in ends]
 
         def compute(block: Block) -> tuple[Floats, Arrays]:
-            knots, rounding, acting = times(block)
-            same = len(knots) == 1
-            resampler = (resampler_of(knots.tobytes(), rounding, acting) if same
-                         else make(knots, rounding=rounding, acting=acting))  # fmt: skip
-            arrays = {name: resampler.apply(block.read(name)) for name in rows.names}
-            return resampler.time[None], arrays
+            knots, rounding = block.times(acting=holding)
+            times = new.of(block.numbers, int(counts[block.numbers[0]]), knots)
+            values = {name: block.read(name) for name in read}
+            at = located(np.minimum(times, knots[:, -1:]), knots, len(block.at), rounding)
+            with np.errstate(over="ignore", invalid="ignore"):
+                return times, curves.evaluate(values, knots, at)
 
-        step = 1.0 / request.to
-        report = write_rows(request, files, rows, counts, compute, {**stated, "dt": step}, (), step)
+        stated: dict[str, Any] = {"dt": new.step}
+        if curves.mode is not None:
+            stated["samples_of"] = described(curves.mode)
+        else:
+            stated["method"] = curves.method
+        if curves.hold:
+            stated["hold"] = curves.hold
+        step = None if new.rate is None else 1.0 / new.rate
+        report = write_rows(request, files, rows, counts, compute, stated, (), step, new.differ)
     return {
         **report,
-        **stated,
-        "arrays": list(rows.names),
+        "to": request.to,
+        "at": request.at,
+        "method": stated.get("method"),
+        "samples_of": stated.get("samples_of"),
+        "arrays": list(curves.names),
+        "notes": [*curves.notes, *report["notes"]],
         "rows_before": {"least": int(rows.lengths.min()), "most": int(rows.lengths.max())},
         "rows": {"least": int(counts.min()), "most": int(counts.max())},
     }
+
+
+def described(mode: Mode) -> str:
+    """A mode and its options."""
+    return " ".join([mode.name, *(f"{name}={value}" for name, value in mode.options().items())])
+
+
+def _stated_mode(attributes: Mapping[str, Any]) -> Mode | None:
+    """The mode that a file states of its rows, or None."""
+    name = text_of(attributes.get("mode", ""))
+    if name not in MODES:
+        return None
+    options = {key: attributes[key] for key in MODES[name].option_names() if key in attributes}
+    try:
+        return make_mode(name, **{
+            key: text_of(value) if isinstance(value, (str, bytes)) else value
+            for key, value in options.items()
+        })  # fmt: skip
+    except (UsageError, ValueError, TypeError):  # another program's word
+        return None

@@ -110,12 +110,15 @@ class Rows:
                 states[f"{role}/{part}"] = rows if len(rows) == count else rows[0]
         return states
 
-    def blocks(self, numbers: Numbers) -> Iterator[tuple[int, Block]]:
-        """These trajectories as they are read at once, and how many come before them."""
+    def blocks(self, numbers: Numbers, rows: int = 0) -> Iterator[tuple[int, Block]]:
+        """These trajectories as they are read at once, and how many come before them.
+
+        rows: that are computed of each.
+        """
         changes = np.flatnonzero(np.diff(self._part_of[numbers])) + 1
         for begin, end in pairwise([0, *changes.tolist(), len(numbers)]):
             part = self._parts[self._part_of[numbers[begin]]]
-            size = max(1, _BLOCK_ELEMENTS // (part.length * self.dofs))
+            size = max(1, _BLOCK_ELEMENTS // (max(part.length, rows) * self.dofs))
             for first in range(begin, end, size):
                 yield first, Block(part, self._at[numbers[first : min(first + size, end)]])
 
@@ -133,19 +136,20 @@ def write_rows(
     attributes: Mapping[str, Any],
     more: Sequence[Variable] = (),
     step: float | None = None,
+    own_times: bool = True,
 ) -> dict[str, Any]:
     """Compute every trajectory and write it; returns what both commands report.
 
     counts: the rows of each when they are computed. attributes: paths in them become relative to
     OUT. more: what has one number for each trajectory. step: the one dt of all rows, where there
-    is one.
+    is one. own_times: without it, whether trajectories differ in the times of their rows.
     """
     refuse_input(request.out, files.paths())
     command = type(request).__name__.removesuffix("Request").lower()
     stated = {**attributes, "source": rows.source, "source_dt": rows.dt_source}
     stated = relative_texts(stated, files.paths(), request.out)
     stated |= {"trajcli_version": __version__, "request": request_json(request, command=command)}
-    schema = _schema(rows, int(counts.max()), stated, more, step)
+    schema = _schema(rows, int(counts.max()), stated, more, step, own_times)
     by_length = [np.flatnonzero(counts == n) for n in dict.fromkeys(counts.tolist())]
     if len(by_length) > 1 or len(rows.sets) > 1:
         paths = (os.fspath(one.file.path) for one in rows.sets)
@@ -158,7 +162,7 @@ def write_rows(
     files.sources.add(files.paths())
     with open_output(*to) as output:
         for group, numbers in enumerate(by_length):
-            for begin, block in rows.blocks(numbers):
+            for begin, block in rows.blocks(numbers, int(counts[numbers[0]])):
                 times, arrays = compute(block)
                 for name, values in arrays.items():
                     output.write(name, begin, values, group)
@@ -183,6 +187,7 @@ def _schema(
     attributes: Mapping[str, Any],
     more: Sequence[Variable],
     step: float | None,
+    own_times: bool,
 ) -> Schema:
     """What is written, as if all trajectories had the most rows."""
     count, others = len(rows.lengths), list(more)
@@ -198,7 +203,7 @@ def _schema(
         rows.dofs,
         wanted=rows.names,
         dtype="float64",
-        own_times=step is None and count > 1,
+        own_times=own_times and step is None and count > 1,
         attributes=attributes,
         joint_names=rows.first.joint_names,
         more=others,

@@ -14,8 +14,6 @@ from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.mode import NO_POINTS, Case, Mode, needs_goal, needs_start
 from trajcli.modes.stencils import blossoms, on_differences
 
-DEGREES = (3, 4, 5)
-
 
 @dataclass(frozen=True)
 class BSpline(Mode):
@@ -30,7 +28,7 @@ class BSpline(Mode):
     formula = "p(t) = Σ N_i(t) u_i, uniform B-spline of degree 3, 4 or 5; v, a, j its derivatives"
     needs = "start position; dt per trajectory; goal state with --ends goal"
     gives = "(H + degree + 1)·steps + 1"
-    degrees = DEGREES
+    degrees = (3, 4, 5)
 
     degree: int = 3
     steps: int = 1

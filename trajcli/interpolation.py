@@ -1,0 +1,165 @@
+"""Curves through rows: piecewise polynomials, of which every derivative is their own.
+
+On a row they are the row, and their derivatives those of the step that ends there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from trajcli.arrays import concatenate, is_torch
+from trajcli.errors import Fault, UsageError
+from trajcli.sampling import derivatives, search, take
+
+Array = Any
+"""numpy.ndarray or torch.Tensor, float64."""
+
+Curve = Callable[[Array], list[Array]]
+"""From times [1 or B, N] to values [B, N, D] and as many derivatives as are finite everywhere."""
+
+METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "quintic")
+_GIVEN = {"cubic": 2, "quintic": 3}
+"""How many of the rows a method takes: values, their derivative, and the derivative of that."""
+
+
+def curve_through(method: str, rows: Sequence[Array], knots: Array, hold: float = 0.0) -> Curve:
+    """The curve of a method through rows at knots [1 or B, T].
+
+    rows: values [B, T, D] and, where they are known, their first and second derivative. Raises
+    UsageError for derivatives that the method takes and that are not there.
+    """
+    count = finite_orders(method, len(rows))
+    if method == "hold":
+        return lambda at: _held(rows[0], knots, at)
+    if method in ("linear", "ramp-and-hold"):
+        return lambda at: _ramped(rows[0], knots, at, hold)
+    given = list(rows[: _GIVEN[method]])
+    if len(given) == 1:
+        given.append(spline_slopes(rows[0], knots))
+    return lambda at: _hermite(given, knots, at)[:count]
+
+
+def finite_orders(method: str, given: int) -> int:
+    """How many of a curve's values and derivatives are finite everywhere, of so many given rows.
+
+    A derivative is where the one below it does not jump: none of ``hold``, one of ``linear`` and
+    ``ramp-and-hold``, two of ``cubic`` by given slopes, three of the cubic spline and ``quintic``.
+    Raises UsageError for a method that takes more.
+    """
+    if method == "quintic" and given < 3:
+        expected = "the values and two derivatives of them"
+        hint = "cubic takes the values alone"
+        raise UsageError(Fault("quintic takes rows of derivatives", "method", expected, hint=hint))
+    return {"hold": 1, "quintic": 4}.get(method, 2 if method != "cubic" else 4 - (given > 1))
+
+
+def _held(rows: Array, knots: Array, at: Array) -> list[Array]:
+    index = search(knots, at, right=True) - 1
+    last = rows.shape[1] - 1  # there may be a knot more, the end of the last step
+    return [take(rows, index - (index - last) * (index > last))]
+
+
+def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
+    """Lines that reach the next row early, by ``hold`` of the step."""
+    last = knots.shape[1] - 1
+    after = search(knots, at, right=False)
+    after = after + 1 * ((after == 0) & (last > 0))
+    before = after - 1 * (after > 0)
+    begin, ramp = take(knots, before), (take(knots, after) - take(knots, before)) * (1.0 - hold)
+    ramp = (ramp + 1.0 * (ramp == 0.0))[..., None]  # of a single row
+    share = (at - begin)[..., None] / ramp
+    first, rise = take(rows, before), take(rows, after) - take(rows, before)
+    there = share >= 1.0  # whatever the row before holds
+    return [
+        _where(there, take(rows, after), first + rise * share),
+        _where(share > 1.0, 0.0 * rise, rise / ramp),
+    ]
+
+
+def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
+    """Polynomials with given derivatives at both ends of a step, around the row that ends it."""
+    here = search(knots, at, right=False)
+    tau = (at - take(knots, here))[..., None]
+    known = [take(rows, here) for rows in given]
+    if knots.shape[1] > 1:
+        there = here - 1 * (here > 0) + 1 * (here == 0)  # the first row has a step after it alone
+        step = (take(knots, there) - take(knots, here))[..., None]
+        known += _higher(known, [take(rows, there) for rows in given], step)
+    return derivatives(known, tau)
+
+
+def _higher(here: Sequence[Array], there: Sequence[Array], step: Array) -> list[Array]:
+    """The derivatives that lead from those here to those there, which is ``step`` away.
+
+    They solve the linear equations that the Taylor polynomial and its derivatives are at the
+    other end; C. de Boor, "A Practical Guide to Splines", ch. IV, for two derivatives.
+    """
+    if len(here) == 2:
+        secant, slope = (there[0] - here[0]) / step, here[1]
+        second = (6.0 * secant - 4.0 * slope - 2.0 * there[1]) / step
+        return [second, (6.0 * (slope + there[1]) - 12.0 * secant) / step**2]
+    value, slope, second = here
+    off = there[0] - value - step * (slope + 0.5 * step * second)
+    slope_off = step * (there[1] - slope - step * second)
+    second_off = step**2 * (there[2] - second)
+    return [
+        (60.0 * off - 24.0 * slope_off + 3.0 * second_off) / step**3,
+        (-360.0 * off + 168.0 * slope_off - 24.0 * second_off) / step**4,
+        (720.0 * off - 360.0 * slope_off + 60.0 * second_off) / step**5,
+    ]
+
+
+def spline_slopes(rows: Array, knots: Array) -> Array:
+    """Slopes [B, T, D] at the rows of the not-a-knot cubic spline through them.
+
+    knots: [1, T] or [B, T]. Of three rows it is the parabola, of two the line. C. de Boor, "A
+    Practical Guide to Splines", ch. IV.
+    """
+    n = rows.shape[1]
+    if n == 1:
+        return 0.0 * rows
+    h = (knots[:, 1:] - knots[:, :-1])[..., None]
+    secant = (rows[:, 1:] - rows[:, :-1]) / h
+    if n == 2:
+        return concatenate([secant, secant], 1)
+    if n == 3:
+        middle = (h[:, 1:] * secant[:, :1] + h[:, :1] * secant[:, 1:]) / (h[:, :1] + h[:, 1:])
+        return concatenate([2 * secant[:, :1] - middle, middle, 2 * secant[:, 1:] - middle], 1)
+    before, after = h[:, :-1], h[:, 1:]
+    below = concatenate([after, h[:, -1:] + h[:, -2:-1]], 1)
+    on = concatenate([h[:, 1:2], 2 * (before + after), h[:, -2:-1]], 1)
+    above = concatenate([h[:, :1] + h[:, 1:2], before], 1)
+    first = _end(h[:, :1], h[:, 1:2], secant[:, :1], secant[:, 1:2])
+    inside = 3 * (after * secant[:, :-1] + before * secant[:, 1:])
+    last = _end(h[:, -1:], h[:, -2:-1], secant[:, -1:], secant[:, -2:-1])
+    return _solve_tridiagonal(below, on, above, concatenate([first, inside, last], 1))
+
+
+def _end(near: Array, far: Array, secant: Array, other: Array) -> Array:
+    """The right side of the not-a-knot condition at an end."""
+    return ((near + 2 * (near + far)) * far * secant + near**2 * other) / (near + far)
+
+
+def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> Array:
+    """Row by row, all columns at once; the spline's system needs no pivoting.
+
+    [b, T, ...], of which below and above have a row less.
+    """
+    pivot, reduced = [on[:, 0]], [right[:, 0]]
+    for i in range(1, on.shape[1]):
+        factor = below[:, i - 1] / pivot[-1]
+        pivot.append(on[:, i] - factor * above[:, i - 1])
+        reduced.append(right[:, i] - factor * reduced[-1])
+    solution = [reduced[-1] / pivot[-1]]
+    for i in range(on.shape[1] - 2, -1, -1):
+        solution.append((reduced[i] - above[:, i] * solution[-1]) / pivot[i])
+    rows = solution[::-1]
+    return sys.modules["torch"].stack(rows, 1) if is_torch(right) else np.stack(rows, 1)
+
+
+def _where(condition: Array, yes: Array, no: Array) -> Array:
+    return no.where(~condition, yes) if is_torch(no) else np.where(condition, yes, no)
