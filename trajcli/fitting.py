@@ -15,7 +15,7 @@ from trajcli import arrays
 from trajcli.arrays import concatenate, float64, is_torch, readable, to_numpy
 from trajcli.checks import as_array, describe, nonfinite_fault, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.modes.bspline import DEGREES
+from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS
 from trajcli.modes.stencils import blossoms
 from trajcli.trajectory import State
@@ -117,7 +117,7 @@ def fewest_intervals(
 
 def require_intervals(intervals: int, degree: int, rows: int) -> None:
     """Raise UsageError for a degree, or a number of intervals, that rows cannot be fitted with."""
-    if degree not in DEGREES:
+    if degree not in BSpline.degrees:
         raise UsageError(Fault("no such degree", "degree", "3, 4 or 5", str(degree)))
     most = _most_intervals(degree, rows)
     if not degree + 2 <= intervals <= most:
