@@ -206,3 +206,33 @@ def test_names_do_not_steer_the_terminal(trajcli, folder):
     for text in (result.out, result.err):
         assert "red" in text
         assert not {"\x1b", "\u202e"} & set(text)
+
+
+def test_degrees_are_scored_as_radians_and_limits_compared_in_one_unit(trajcli, folder):
+    p = np.sin(np.outer(0.01 * np.arange(100), [1.0, 2.0, 3.0]))
+    documents = []
+    for unit, values in (("rad", p), ("deg", np.rad2deg(p))):
+        with h5py.File(f"{unit}.h5", "w") as file:
+            file["position"], file.attrs["dt"] = values, 0.01
+            file["position"].attrs["units"] = unit
+        Path("limits.toml").write_text('units = "deg"\n[velocity]\nupper = [90, 180, 270]')
+        document = trajcli(f"score {unit}.h5 --limits limits.toml --json").document
+        assert document["summary"]["p95_jerk"]["unit"] == "rad/s^3"
+        (line,) = document["trajectories"]
+        assert line.pop("trajectory") == "0"
+        documents.append(line)
+    assert documents[0] == pytest.approx(documents[1], rel=1e-9)
+    assert documents[0]["limit_share"] == pytest.approx(2 / np.pi, rel=1e-6)
+    with h5py.File("deg.h5", "r+") as file:
+        file["position"].attrs["units"] = "deg,deg,mm"
+    assert trajcli("score deg.h5 --json").document["summary"]["rms_jerk"]["unit"] == (
+        "rad/s^3, m/s^3"
+    )
+    result = trajcli("score deg.h5 --limits limits.toml")
+    assert result.code == 2
+    assert "limits in another unit" in result.err
+    Path("limits.toml").write_text("[velocity]\nupper = [3, 3, 3]\n[position]\nupper = [9, 9, 9]")
+    with h5py.File("deg.h5", "r+") as file:
+        file["position"].attrs["units"] = "deg"
+    notes = trajcli("score deg.h5 --limits limits.toml --json").document["notes"]
+    assert "position limits: limits without a unit: taken as rad" in notes

@@ -142,7 +142,7 @@ Hold = Annotated[float, _computed("--hold SHARE", "ramp-and-hold: share of the s
 SplineDegree = Annotated[int, _computed("--degree N", "bspline: 3, 4 or 5.")]
 Intervals = Annotated[int | None, _computed("--knots N", "Intervals between knots.")]
 FitError = Annotated[float | None, _computed("--error E",
-    "Instead: as few as bring every row within E of its curve.")]
+    "Instead: about as few as bring every row within E (rad or m) of its curve.")]
 FitSteps = Annotated[int, _computed("--steps N",
     "Rows per knot interval that dt is meant for. (default: as in the recording)",
     show_default=False)]

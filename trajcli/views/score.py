@@ -136,10 +136,13 @@ def score_source(
     stored, notes = _quantities(batch)
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []
     first = next(iter(stored))
-    bounds = {}
+    bounds, units = {}, _units(batch, stored)
     if limits is not None:
-        tables = limits.bounds(batch.dofs)
+        tables = limits.bounds(batch.dofs, units=units)
         bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
+        for name in (name for name in bounds if name in stored):
+            said = limits.remarks(name, batch.dofs, batch.first.units.get(stored[name]))
+            notes += [f"{name} limits: {text}" for text in said]
     scores: list[Scores] = []
     extremes: list[Any] = []
     done = 0
@@ -167,7 +170,7 @@ def score_source(
         batch.label(stored[first]),
         [batch.name(n) for n in numbers.tolist()],
         {name: found[name][back] for name in UNITS if name in found},
-        _units(batch, stored),
+        {name: _each_once(units.get(unit, unit)) for name, unit in UNITS.items()},
         (int(lengths.min()), int(lengths.max())),
         notes,
     )
@@ -209,11 +212,15 @@ def _quantities(batch: Batch) -> tuple[dict[str, str], list[str]]:
 
 
 def _units(batch: Batch, stored: Mapping[str, str]) -> dict[str, str]:
-    """The unit of each score, as far as the file says those of its arrays."""
+    """The unit of each quantity, as far as the file says it, "" else; of dofs that differ, all."""
     base = batch.first.unit(stored["position"]) if "position" in stored else None
     known = {name: batch.first.unit(array) or "" for name, array in stored.items()}
-    quantities = {n: unit_of(n, base) if base else known.get(n, "") for n in QUANTITIES}
-    return {name: quantities.get(unit, unit) for name, unit in UNITS.items()}
+    return {n: unit_of(n, base) if base else known.get(n, "") for n in QUANTITIES}
+
+
+def _each_once(unit: str) -> str:
+    """The units of dofs, each once: rad, m of rad,rad,m."""
+    return ", ".join(dict.fromkeys(unit.split(",")))
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
