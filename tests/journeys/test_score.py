@@ -236,3 +236,12 @@ def test_degrees_are_scored_as_radians_and_limits_compared_in_one_unit(trajcli, 
         file["position"].attrs["units"] = "deg"
     notes = trajcli("score deg.h5 --limits limits.toml --json").document["notes"]
     assert "position limits: limits without a unit: taken as rad" in notes
+
+
+def test_no_name_in_the_csv_is_a_formula_or_steers_a_terminal(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for name in ("=cmd()", "a\x1b[2J"):
+            file[f"{name}/position"] = np.zeros((9, 2))
+            file[f"{name}/dt"] = 0.1
+    lines = trajcli("score in.h5 --csv -").out.splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == ["'=cmd()", "a\\x1b[2J"]

@@ -183,7 +183,7 @@ def _write_csv(chosen: Selection, path: Path, _: str) -> None:
     """Numbers have the digits that bring them back."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(_cell, _headings(chosen)))
+        writer.writerow(map(cell, _headings(chosen)))
         for columns in _tables(chosen):
             for begin in range(0, len(columns[0]), _TABLE_ROWS):
                 cells = [_cells(column[begin : begin + _TABLE_ROWS]) for column in columns]
@@ -192,14 +192,14 @@ def _write_csv(chosen: Selection, path: Path, _: str) -> None:
 
 def _cells(column: Array) -> list[Any]:
     if column.dtype.kind == "U":
-        return list(map(_cell, column.tolist()))
+        return list(map(cell, column.tolist()))
     short = column.dtype.kind == "f" and column.dtype.itemsize < 8
     cells: list[Any] = (column.astype(str) if short else column).tolist()
     return cells
 
 
 @lru_cache(1024)
-def _cell(name: str) -> str:
+def cell(name: str) -> str:
     """A name from a file that a spreadsheet takes for a text and a terminal shows as it is.
 
     What begins with = + - or @ would be a formula, and gets an apostrophe before it.

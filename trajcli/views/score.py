@@ -18,6 +18,7 @@ from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
+from trajcli.views.export import cell
 from trajcli.views.selection import select
 from trajcli.views.statistics import Progress
 from trajcli.views.terminal import Table, number
@@ -233,7 +234,7 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
         for line in table.lines(sort):
             values = [line.get(name, np.nan) for name in names]
             numbers = [repr(value) if np.isfinite(value) else "" for value in values]
-            writer.writerow([file, line["trajectory"], *numbers])
+            writer.writerow([cell(file), cell(line["trajectory"]), *numbers])
     return text.getvalue()
 
 
