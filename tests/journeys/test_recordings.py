@@ -168,3 +168,41 @@ def test_plans_are_neither_split_nor_unwrapped(trajcli, folder):
         )
         assert result.code == 2
         assert "recorded positions only" in result.err
+
+
+@pytest.mark.parametrize(
+    ("window", "rows"),
+    [("31", 31), ("0.3s", 31), ("0.299s", 29), (".0801s", 9), ("0.08s", 9), ("0.001s", 5)],
+)
+def test_a_window_in_seconds_holds_the_rows_within_half_of_it(trajcli, folder, window, rows):
+    """At least degree + 1; by the median step, of stamps with jitter too."""
+    random = np.random.default_rng(3)
+    times = np.arange(200) * 0.01
+    times[::5] += random.uniform(-1e-3, 1e-3, 40)
+    np.savez("in.npz", position=random.normal(size=(200, 2)), times=times)
+    options = "--start first --mode savgol --overwrite -o"
+    assert trajcli(f"integrate in.npz:position {options} out.npz --window {window}").code == 0
+    assert trajcli(f"integrate in.npz:position {options} rows.npz --window {rows}").code == 0
+    for name in ("position", "jerk"):
+        assert (np.load("out.npz")[name] == np.load("rows.npz")[name]).all()
+
+
+def test_a_window_in_seconds_is_one_number_of_rows(trajcli, folder):
+    for name, rate in (("a", 100), ("b", 50)):
+        np.savez(f"{name}.npz", position=np.zeros((90, 2)), dt=1 / rate)
+    line = "integrate a.npz:position b.npz:position --start first --mode savgol -o out.h5 --window"
+    result = trajcli(f"{line} 0.3s")
+    assert result.code == 2
+    assert "15 to 31 rows" in result.err
+    assert "--window ROWS" in result.err
+    assert trajcli(f"{line} 15").code == 0
+
+
+def test_pieces_that_are_shorter_than_the_window_are_left_out(trajcli, folder):
+    times = np.arange(100) * 0.01 + (np.arange(100) >= 10)
+    np.savez("in.npz", position=np.zeros((100, 2)), times=times)
+    line = "integrate in.npz:position --start first --mode savgol --window 0.3s --max-gap 0.5"
+    result = trajcli(f"{line} -o out.npz")
+    assert result.code == 0, result.err
+    assert "segments of fewer than 31 rows left out: 1" in result.err
+    assert np.load("out.npz")["position"].shape == (1, 90, 2)

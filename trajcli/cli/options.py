@@ -7,6 +7,7 @@ literals, so that they complete and a wrong one is answered with the right ones.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -27,7 +28,10 @@ def request(kind: type[T], values: dict[str, Any]) -> T:
 def of_mode(values: dict[str, Any]) -> dict[str, Any]:
     """The options of modes that have a value."""
     names = ("scheme", "ends", "window", "degree", "steps", "frames", "convention")
-    return {name: values[name] for name in names if values[name] is not None}
+    chosen = {name: values[name] for name in names if values[name] is not None}
+    if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
+        chosen["window"] = int(chosen["window"])
+    return chosen
 
 
 def _datasets(incomplete: str) -> list[str]:
@@ -118,7 +122,8 @@ Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SC
     "How sums treat the action between rows: euler|zoh|foh. (default: euler)")]
 Ends = Annotated[Literal["plan", "recording", "goal"] | None, _computed("--ends ENDS",
     "central, bspline: plan|recording|goal. (default: plan)")]
-Window = Annotated[int | None, _computed("--window ROWS", "savgol: rows of a window, odd.")]
+Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
+    "savgol: an odd number of rows, or like 0.3s.")]
 Degree = Annotated[
     int | None, _computed("--degree N", "bspline: 3 to 5 (default 3); savgol: 2 to 5 (default 4).")
 ]

@@ -13,14 +13,35 @@ import numpy as np
 from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.jobs.segments import Segment, in_memory
-from trajcli.modes.central import Central
+from trajcli.modes.central import WINDOW, Central
+from trajcli.modes.savgol import SavitzkyGolay
 
 if TYPE_CHECKING:
     from trajcli.jobs.request import Request
     from trajcli.modes import Mode
 
-_LEAST_ROWS = 5
-"""Central differences take five rows; a shorter segment has none."""
+
+def with_window_in_rows(mode: Mode, recordings: Sequence[Segment]) -> Mode:
+    """The mode with its window in rows, where that is in seconds: by the median steps."""
+    if not isinstance(mode, SavitzkyGolay):
+        return mode
+    return mode.in_rows({_median_step(segment) for segment in recordings})
+
+
+def _median_step(recording: Segment) -> float:
+    time = recording.time
+    if time.uniform is not None:
+        return time.uniform
+    steps = np.diff(in_memory(time.stamps)) if time.dt is None else in_memory(time.dt)
+    steps = steps[np.isfinite(steps) & (steps > 0)]
+    return float(np.median(steps)) if steps.size else math.inf
+
+
+def _least_rows(mode: Mode) -> int:
+    """A segment with fewer has no derivatives."""
+    if isinstance(mode, SavitzkyGolay):
+        return int(mode.window or 1)
+    return WINDOW if isinstance(mode, Central) else 1
 
 
 def refuse_recording_options(request: Request) -> None:
@@ -44,7 +65,7 @@ def split_recordings(
 ) -> tuple[list[Segment], list[str]]:
     """The segments of recordings without repeated stamps, between gaps, numbered as they come; and
     notes on what was done. Raises InputError where no segment is long enough."""
-    least = _LEAST_ROWS if isinstance(mode, Central) and request.max_gap is not None else 1
+    least = 1 if request.max_gap is None else _least_rows(mode)
     counts: Counter[str] = Counter()
     split = [part for whole in recordings for part in _split(whole, request, least, counts)]
     keys = [(id(part.source), *part.trajectories[:1]) for part in split]

@@ -100,6 +100,10 @@ def _resolved(
         goal = goal.with_index("goal", files.dataset(request.goal_index))
     mode, mode_source, notes = resolve_mode(request, sets)
     segments = segments_of([(one.source, one.time, one.dofs) for one in inputs])
+    if isinstance(request.options.get("window"), str):
+        from trajcli.jobs.recordings import with_window_in_rows
+
+        mode = with_window_in_rows(mode, segments)
     if request.selects_rows:
         from trajcli.jobs.recordings import split_recordings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from typing import Any, SupportsIndex
 
 from trajcli.errors import Fault, UsageError
@@ -54,7 +55,8 @@ def make_mode(name: str, **options: Any) -> Mode:
     if faults:
         raise UsageError(*faults)
     for option in options.keys() & WHOLE:
-        options[option] = operator.index(options[option])
+        if not isinstance(options[option], str):
+            options[option] = operator.index(options[option])
     return kind(**options)
 
 
@@ -72,6 +74,10 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
         ]
     choices = kind.degrees if option == "degree" else _CHOICES.get(option, ())
     expected = ", ".join(str(choice) for choice in choices) or "a whole number >= 1"
+    if option == "window":
+        expected += ", or seconds like '0.3s'"
+        if isinstance(value, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", value):
+            return []
     whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
     if option in WHOLE and not (whole and (choices or value >= 1)):
         return [Fault(f"{option} must be a whole number", option, expected, repr(value))]

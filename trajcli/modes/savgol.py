@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trajcli.errors import Fault
+from trajcli.errors import Fault, InputError
 from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal
@@ -31,7 +31,7 @@ class SavitzkyGolay(Mode):
     gives = "H"
     degrees = (2, 3, 4, 5)
 
-    window: int | None = None
+    window: int | str | None = None
     degree: int = 4
 
     def faults(self, case: Case) -> list[Fault]:
@@ -45,6 +45,9 @@ class SavitzkyGolay(Mode):
             expected = "the rows of a window, odd"
             hint = "as many as the shortest motion that matters takes: 31 are 0.3 s at 100 Hz"
             faults.append(Fault("mode savgol needs a window", "window", expected, "none", hint))
+        elif isinstance(self.window, str):
+            what, expected = "a window in seconds", "rows; in seconds for integrate of the shell"
+            faults.append(Fault(what, "window", expected, self.window))
         elif self.window % 2 == 0 or not self.degree < self.window <= MOST_ROWS:
             expected = f"an odd number of rows, over the degree ({self.degree}), up to {MOST_ROWS}"
             faults.append(Fault("no such window", "window", expected, str(self.window)))
@@ -59,11 +62,27 @@ class SavitzkyGolay(Mode):
             )
         return faults
 
+    def in_rows(self, steps: set[float]) -> SavitzkyGolay:
+        """The same with a window like "0.3s" in rows: those within half of it, at these steps.
+
+        Raises InputError where that is not one number.
+        """
+        if not isinstance(self.window, str):
+            return self
+        half = 0.5 * float(self.window.removesuffix("s")) * (1.0 + 1e-9)
+        least = (self.degree + 1) | 1
+        windows = {max(2 * int(min(half / step, MOST_ROWS)) + 1, least) for step in steps}
+        if len(windows) > 1:
+            found = f"{min(windows)} to {max(windows)} rows: the steps of recordings differ"
+            what, hint = "a window of several lengths", "--window ROWS"
+            raise InputError(Fault(what, "--window", self.window, found, hint))
+        return replace(self, window=windows.pop())
+
     def rows(self, horizon: int, recorded: bool) -> int:
         return horizon
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
-        window = self.window or 0
+        window = int(self.window or 0)
         return Band(
             used=horizon,
             steps=max(horizon - 1, 1),
