@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +323,26 @@ def test_angles_in_degrees_are_unwrapped(trajcli, folder):
     line = "integrate in.h5:position --start first --mode central --wrap-dofs 0 -o out.h5"
     assert trajcli(line).code == 0
     np.testing.assert_allclose(stored("out.h5", "position")[0][0], np.radians(true), atol=1e-12)
+
+
+def test_fits_and_scores_of_degrees_are_those_of_radians(trajcli, folder):
+    rows = 10 * np.cumsum(RANDOM.normal(size=(2, 40, 3)), 1)
+    write("deg.h5", {"position": "deg"}, position=rows, dt=0.1)
+    write("rad.h5", {"position": "rad"}, position=np.radians(rows), dt=0.1)
+    Path("rad.toml").write_text('units = "rad"\n[velocity]\nupper = [9.0, 8.0, 7.0]')
+    Path("deg.toml").write_text(
+        f'[velocity]\nunits = "deg/s"\nupper = {np.degrees([9.0, 8.0, 7.0]).tolist()}'
+    )
+    for unit, start in (("rad", np.radians([10, -20, 30])), ("deg", np.array([10, -20, 30]))):
+        line = f"fit {unit}.h5 --knots 9 --start={','.join(map(repr, start.tolist()))}"
+        result = trajcli(f"{line} -o fit_{unit}.h5")
+        assert result.code == 0, result.err
+        assert ("converted to rad" in result.out) == (unit == "deg")
+        result = trajcli(f"score {unit}.h5 --limits {unit}.toml --json")
+        Path(f"score_{unit}.json").write_text(result.out.replace(f"{unit}.h5", "file"))
+    result = trajcli("diff fit_rad.h5 fit_deg.h5 --atol 1e-12 --json")
+    assert all(one["passed"] and not one["why"] for one in result.document["datasets"])
+    first, second = (json.loads(Path(f"score_{unit}.json").read_text()) for unit in ("rad", "deg"))
+    pairs = [(one["limit_share"], two["limit_share"]) for one, two in
+             zip(first["trajectories"], second["trajectories"], strict=True)]  # fmt: skip
+    np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=1e-12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, counted
+from trajcli.cli.console import Console, bytes_text, counted, units_lines
 
 EXAMPLE = """
 Examples, on the files in sample_data (the second makes trajectories of what the first fits):
@@ -50,6 +50,7 @@ def fit(
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     console.say(
         f"{report['source']}: {trajectories}, steps from {report['dt_source']}",
+        *units_lines(report["units"]),
         f"degree {degree}, {report['intervals']} intervals between knots · no row further than "
         f"{worst:.3g} from its curve",
         f"{out}: {bytes_text(report['bytes_written'])}",

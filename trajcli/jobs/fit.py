@@ -18,6 +18,7 @@ from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import relative_texts, request_json
 from trajcli.jobs.row_blocks import Block
 from trajcli.jobs.rows import Rows, RowsRequest
+from trajcli.jobs.statements import input_units
 from trajcli.jobs.states import state_from_option
 from trajcli.trajectory import State
 
@@ -84,7 +85,8 @@ def run_fit(request: FitRequest) -> dict[str, Any]:
             output.finish()
     return {
         "out": str(request.out), "source": rows.source, "array": name,
-        "dt_source": rows.dt_source, "trajectories": len(error), "degree": request.degree,
+        "dt_source": rows.dt_source, "units": input_units(rows.first),
+        "trajectories": len(error), "degree": request.degree,
         "intervals": intervals, "steps": steps, "notes": output.notes,
         "error": {"median": float(np.median(error)), "most": float(error.max())},
         "errors": error.tolist(), "bytes_written": schema.nbytes,
