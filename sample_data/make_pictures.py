@@ -19,7 +19,7 @@ PICTURES = {
 }
 TRANSCRIPT = (
     "integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --overwrite",
-    "inspect out.h5 --index 3 --dof 0,4",
+    "inspect out.h5 --index 3 --dofs 0,4",
     "check out.h5 --limits sample_data/limits.toml",
     "diff out.h5:position sample_data/reach.h5:reference/position --atol 1e-11",
 )

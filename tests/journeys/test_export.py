@@ -45,7 +45,7 @@ def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
 
 
 def test_several_trajectories_are_below_each_other_with_their_names(trajcli, plans):
-    assert trajcli("export out.h5:velocity --index 4,1 --dof 2 --rows 5:9 -o out.csv").code == 0
+    assert trajcli("export out.h5:velocity --index 4,1 --dofs 2 --rows 5:9 -o out.csv").code == 0
     head, rows = read_csv("out.csv")
     assert head == ["trajectory", "t", "velocity/panda_joint3"]
     assert rows[:, 0].tolist() == [4] * 4 + [1] * 4
@@ -89,7 +89,7 @@ def test_a_table_holds_trajectories_of_different_length(trajcli, demos, kind):
 
 
 def test_hdf5_keeps_trajectories_of_different_length_apart(trajcli, demos):
-    assert trajcli("export demos.h5 --index 2,1 --dof knee -o out.h5").code == 0
+    assert trajcli("export demos.h5 --index 2,1 --dofs knee -o out.h5").code == 0
     with h5py.File("out.h5") as file:
         for n in (1, 2):
             np.testing.assert_array_equal(file[f"data/demo_{n}/position"], demos[n][:, 1:])
@@ -152,7 +152,7 @@ def test_names_in_a_csv_are_neither_formulas_nor_control_characters(trajcli, fol
 
 
 def test_an_npz_holds_the_same_numbers_and_type(trajcli, plans):
-    assert trajcli("export out.h5 --index 2:5 --dof 0,6 -o out.npz").code == 0
+    assert trajcli("export out.h5 --index 2:5 --dofs 0,6 -o out.npz").code == 0
     with h5py.File(plans) as file, np.load("out.npz") as archive:
         for name in ("position", "velocity", "acceleration", "jerk"):
             assert archive[name].dtype == np.float32
@@ -165,7 +165,7 @@ def test_an_npz_holds_the_same_numbers_and_type(trajcli, plans):
 def test_an_rrd_opens_and_holds_the_numbers_on_a_duration_time_line(trajcli, samples, folder):
     pytest.importorskip("rerun")
     reader = pytest.importorskip("rerun.chunk").RrdReader
-    line = f"export {samples}/reach.h5:reference --index 3,7 --dof 1 -o out.rrd"
+    line = f"export {samples}/reach.h5:reference --index 3,7 --dofs 1 -o out.rrd"
     assert trajcli(line).code == 0
     seen = {}
     for chunk in reader("out.rrd").stream().to_chunks():

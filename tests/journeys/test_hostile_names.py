@@ -80,7 +80,7 @@ LINES = [
         ["integrate", "-o", "out.h5", f"--{EVIL}"],
         ["inspect"],
         ["inspect", "--full", "--rows", "0:2"],
-        ["inspect", "--dof", EVIL],
+        ["inspect", "--dofs", EVIL],
         ["check"],
         ["check", "-v", "--limits", "limits.toml"],
         ["check", "--limits", "evil.toml"],

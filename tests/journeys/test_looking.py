@@ -23,7 +23,7 @@ def out(trajcli, samples, tmp_path, monkeypatch) -> Path:
 
 
 def test_index_and_dof_choose_what_ranges_states_and_peaks_are_of(trajcli, out):
-    report = trajcli("inspect out.h5 --index 3,10:12 --dof panda_joint2,-1 --json").document
+    report = trajcli("inspect out.h5 --index 3,10:12 --dofs panda_joint2,-1 --json").document
     with h5py.File(out) as file:
         velocity = file["velocity"][[3, 10, 11]][:, :, [1, 6]]
         time_of_rows = file["time"][[3, 10, 11]]
@@ -42,7 +42,7 @@ def test_index_and_dof_choose_what_ranges_states_and_peaks_are_of(trajcli, out):
 def test_rows_lists_numbers_all_of_them_or_some(trajcli, out):
     with h5py.File(out) as file:
         values, times = file["acceleration"][5, 10:13, 2], file["time"][5, 10:13]
-    (listed,) = trajcli("inspect out.h5 --index 5 --dof 2 --rows 10:13 --json").document["rows"]
+    (listed,) = trajcli("inspect out.h5 --index 5 --dofs 2 --rows 10:13 --json").document["rows"]
     assert listed["first"] == 10
     assert listed["time"] == times.tolist()
     assert listed["acceleration"] == values[:, None].tolist()
@@ -50,13 +50,13 @@ def test_rows_lists_numbers_all_of_them_or_some(trajcli, out):
     assert len(every["position"]) == 65
     (last,) = trajcli("inspect out.h5 --rows -1 --json").document["rows"]
     assert last["first"] == 64
-    text = trajcli("inspect out.h5 --index 5 --dof 2 --rows 10:13").out
+    text = trajcli("inspect out.h5 --index 5 --dofs 2 --rows 10:13").out
     assert f"{values[0]:.6g}" in text
 
 
 @pytest.mark.parametrize(
     "words",
-    ["--index 64", "--index -65", "--index a", "--index 3:3", "--dof 7", "--dof elbow",
+    ["--index 64", "--index -65", "--index a", "--index 3:3", "--dofs 7", "--dofs elbow",
      "--rows 65", "--rows 0:10:2", "--index 1::0"],
 )  # fmt: skip
 def test_a_selection_that_is_not_there_is_exit_2(trajcli, out, words):
@@ -282,7 +282,7 @@ def test_all_joints_are_what_the_word_all_means_unless_one_is_called_so(trajcli,
         with h5py.File("in.h5", "w") as file:
             file["position"] = np.zeros((2, 5, 2))
             file["joint_names"] = names
-        datasets = trajcli("inspect in.h5 --dof all --json").document["datasets"]
+        datasets = trajcli("inspect in.h5 --dofs all --json").document["datasets"]
         assert [dataset["dofs"] for dataset in datasets if "dofs" in dataset] == [found]
 
 

@@ -79,7 +79,7 @@ def test_a_figure_of_each_kind_is_drawn_to_the_same_bytes_twice(trajcli, out, sa
 
 
 def test_the_lines_are_the_data(trajcli, out, figures):
-    assert trajcli("plot out.h5 --index 5 --dof 1,panda_joint4 -o fig.png").code == 0
+    assert trajcli("plot out.h5 --index 5 --dofs 1,panda_joint4 -o fig.png").code == 0
     (figure,) = figures
     with h5py.File(out) as file:
         time = file["time"][5]
@@ -117,7 +117,7 @@ def test_the_lines_are_the_data(trajcli, out, figures):
 def test_what_is_constant_over_steps_is_drawn_in_steps(trajcli, folder, figures, options, held):
     job = f"integrate actions.npy --start start.npy --dt 0.1 {options} --dtype float64 -o job.h5"
     assert trajcli(job).code == 0
-    assert trajcli("plot job.h5 --dof 1 -o fig.png").code == 0
+    assert trajcli("plot job.h5 --dofs 1 -o fig.png").code == 0
     (figure,) = figures
     for axis, name in enumerate(("position", "velocity", "acceleration", "jerk")):
         style = line(figure, axis, f"{name}/1").get_drawstyle()
@@ -129,7 +129,7 @@ def test_what_is_constant_over_steps_is_drawn_in_steps(trajcli, folder, figures,
 def test_a_jerk_drawn_in_steps_is_the_slope_of_the_acceleration(trajcli, folder, figures, options):
     job = f"integrate actions.npy --start start.npy --dt 0.1 {options} --dtype float64 -o job.h5"
     assert trajcli(job).code == 0
-    assert trajcli("plot job.h5 --dof 1 -o fig.png").code == 0
+    assert trajcli("plot job.h5 --dofs 1 -o fig.png").code == 0
     (figure,) = figures
     jerk, acceleration = line(figure, 3, "jerk/1"), line(figure, 2, "acceleration/1")
     slopes = np.diff(acceleration.get_ydata()) / np.diff(acceleration.get_xdata())
@@ -139,7 +139,7 @@ def test_a_jerk_drawn_in_steps_is_the_slope_of_the_acceleration(trajcli, folder,
 
 
 def test_there_is_ink_in_every_panel_in_the_colours_of_the_lines(trajcli, out):
-    assert trajcli("plot out.h5 --dof 0:3 -o fig.png").code == 0
+    assert trajcli("plot out.h5 --dofs 0:3 -o fig.png").code == 0
     image = pixels(Path("fig.png"))
     assert image.shape[1] == 1400
     from trajcli.views.figures import COLOURS
@@ -181,7 +181,7 @@ def test_limits_are_bands_and_what_is_beyond_them_is_marked(trajcli, out, figure
 def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, figures, samples):
     other = f"integrate {samples}/reach.h5 --mode jerk -o other.h5"
     assert trajcli(other).code == 0
-    assert trajcli("plot out.h5 other.h5 --index 0:3 --dof 0 -o fig.png").code == 0
+    assert trajcli("plot out.h5 other.h5 --index 0:3 --dofs 0 -o fig.png").code == 0
     (figure,) = figures
     lines = [one for one in figure.axes[0].get_lines() if one.get_gid() == "position/panda_joint1"]
     assert len(lines) == 6
@@ -197,7 +197,7 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
 def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_names(
     trajcli, out, figures
 ):
-    assert trajcli("plot out.h5 --index 0:12 --dof 0:2 -o fig.png").code == 0
+    assert trajcli("plot out.h5 --index 0:12 --dofs 0:2 -o fig.png").code == 0
     (figure,) = figures
     looks = [look(one) for one in figure.axes[0].get_lines()
              if one.get_gid() == "position/panda_joint1"]  # fmt: skip
@@ -220,7 +220,7 @@ def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_name
     ],
 )
 def test_the_title_says_which_file_and_trajectories(trajcli, out, figures, words, title):
-    line = f"plot {out}:position -o fig.png --dof 0{words}"
+    line = f"plot {out}:position -o fig.png --dofs 0{words}"
     assert trajcli(line).code == 0
     (figure,) = figures
     found = figure.legends[0].get_title().get_text() if figure.legends else ""
@@ -241,7 +241,7 @@ def test_plot_draws_the_first_trajectory_or_all_as_its_help_says(trajcli, folder
     with h5py.File("in.h5", "w") as file:
         file["position"] = np.random.default_rng(0).standard_normal((5, 6, 2))
     for words, count in (("", 1), (" --index all", 5)):
-        assert trajcli(f"plot in.h5 --dof 0 -o fig.png --overwrite{words}").code == 0
+        assert trajcli(f"plot in.h5 --dofs 0 -o fig.png --overwrite{words}").code == 0
         lines = [one for one in figures[-1].axes[0].get_lines() if one.get_gid() == "position/0"]
         assert len(lines) == count
     text = " ".join(trajcli("plot --help").out.replace("│", " ").split())
@@ -372,9 +372,9 @@ def test_limits_far_from_all_values_do_not_squeeze_the_bars(trajcli, offside, fi
 
 def test_only_the_chosen_trajectories_are_counted(trajcli, offside):
     line = "plot in.h5 --histogram --limits limits.toml -o fig.png --json --overwrite"
-    for words, count in ((" --index 4", 21), (" --index 0:3", 60), (" --dof 0", 0)):
+    for words, count in ((" --index 4", 21), (" --index 0:3", 60), (" --dofs 0", 0)):
         assert trajcli(line + words).document["beyond_limits"] == count
-    result = trajcli("plot in.h5 --dof 0 --limits limits.toml -o fig.png --overwrite")
+    result = trajcli("plot in.h5 --dofs 0 --limits limits.toml -o fig.png --overwrite")
     assert result.out.endswith(", no value beyond limits\n")
 
 
@@ -456,8 +456,8 @@ def test_an_existing_figure_is_kept_unless_told_and_an_input_always(trajcli, out
         ("plot out.h5 -o fig", "FIG.png, FIG.svg or FIG.pdf"),
         ("plot out.h5 -o nowhere/fig.png", "no such folder"),
         ("plot out.h5 --index 64 -o fig.png", "out of range"),
-        ("plot out.h5 --dof 9 -o fig.png", "out of range"),
-        ("plot out.h5 --dof elbow -o fig.png", "or a name: panda_joint1"),
+        ("plot out.h5 --dofs 9 -o fig.png", "numbers from 0 to 6"),
+        ("plot out.h5 --dofs elbow -o fig.png", "or names: panda_joint1"),
         ("plot out.h5 --limits none.toml -o fig.png", "none.toml"),
         ("plot out.h5 out.h5 --histogram -o fig.png", "a histogram is of one file"),
     ],

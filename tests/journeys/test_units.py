@@ -313,7 +313,7 @@ def test_a_figure_of_files_in_different_units_has_one(trajcli, folder):
     for sources, label in (("deg.h5 rad.h5", "(rad)"), ("arm.h5", "(rad, m)")):
         assert trajcli(f"plot {sources} -o p.svg --overwrite").code == 0
         assert label in Path("p.svg").read_text()
-    assert trajcli("plot arm.h5 --dof 2 -o p.svg --overwrite").code == 0
+    assert trajcli("plot arm.h5 --dofs 2 -o p.svg --overwrite").code == 0
     assert "(m)" in Path("p.svg").read_text()
 
 

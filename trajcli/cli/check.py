@@ -20,6 +20,8 @@ def check(
     source: options.Sources,
     limits: options.LimitsFile = None,
     index: options.Index = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     recompute: options.Recompute = False,
     velocity_of: options.VelocityOf = None,
     verbose: options.Verbose = False,
@@ -47,7 +49,7 @@ def check(
     for one in (one for text in source for one in expand_globs(text)):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
-            with Files(allow_external, untrusted) as files:
+            with Files(allow_external, untrusted, dofs=dofs, joints=joints) as files:
 
                 def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows

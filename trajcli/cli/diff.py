@@ -19,6 +19,8 @@ Examples, on files in sample_data (the first makes what the second compares):
 def diff(
     first: options.FirstSource,
     second: options.SecondSource,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     rtol: options.Rtol = 0.0,
     atol: options.Atol = 0.0,
     ulp: options.Ulp = 0.0,
@@ -48,7 +50,10 @@ def diff(
         raise UsageError(*faults)
     console = Console(json, quiet)
     sources = parse_source(first), parse_source(second)
-    with Files(allow_external, untrusted) as files, Progress(not quiet, "datasets") as progress:
+    with (
+        Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+        Progress(not quiet, "datasets") as progress,
+    ):
         pair = datasets(files, first), datasets(files, second)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
         whole = all(

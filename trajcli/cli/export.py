@@ -18,7 +18,8 @@ def export(
     source: options.OneSource,
     out: options.Export,
     index: options.Index = None,
-    dof: options.Dof = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     rows: options.ExportRows = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
@@ -41,8 +42,11 @@ def export(
     console = Console(json, quiet)
     require_kind(out)
     refuse_place(out, overwrite, folder=False)
-    with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
-        chosen = selection(read_sources(files, [source]), index, dof, rows, progress)
+    with (
+        Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+        Progress(not quiet) as progress,
+    ):
+        chosen = selection(read_sources(files, [source]), index, rows, progress)
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size

@@ -25,6 +25,8 @@ def fit(
     goal: options.FitGoal = None,
     layout: options.Layout = None,
     filter_key: options.FilterKey = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,

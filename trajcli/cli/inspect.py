@@ -10,14 +10,15 @@ Examples, on files in sample_data:
 
     trajcli inspect sample_data/reach.h5
 
-    trajcli inspect sample_data/reach.h5 --index 3 --dof 0,1 --rows 0:5
+    trajcli inspect sample_data/reach.h5 --index 3 --dofs 0,1 --rows 0:5
 """
 
 
 def inspect(
     source: options.Sources,
     index: options.InspectIndex = None,
-    dof: options.Dof = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     rows: options.Rows = None,
     full: options.Full = False,
     allow_external: options.AllowExternal = False,
@@ -40,8 +41,11 @@ def inspect(
     console = Console(json, quiet)
     reports = []
     for one in (one for text in source for one in expand_globs(text)):
-        with Progress(full and not quiet) as progress, Files(allow_external, untrusted) as files:
-            inspection = inspect_source(files, one, index, dof, rows, full, progress)
+        with (
+            Progress(full and not quiet) as progress,
+            Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+        ):
+            inspection = inspect_source(files, one, index, rows, full, progress)
             files.sources.require_unchanged()
         reports.append(inspection.report)
         if not (json or quiet):

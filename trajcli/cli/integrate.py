@@ -83,7 +83,6 @@ def integrate(
     console = Console(json, quiet)
     typed |= {
         "sources": source,
-        "joints": [] if joints is None else _names(joints, "--joints"),
         "wrap_dofs": () if wrap_dofs is None else _numbers(wrap_dofs, "--wrap-dofs"),
         "options": options.of_mode(typed),
         "factor": grad_factor,

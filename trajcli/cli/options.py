@@ -110,8 +110,9 @@ Layout = Annotated[LayoutName | None, _read("--layout NAME",
 FilterKey = Annotated[str | None, _read("--filter-key NAME",
     "Only the trajectories listed in /mask/NAME.")]
 Dofs = Annotated[str | None, _read("--dofs WHICH",
-    "Only these: 0:7, or 0,2,5, or names. (default: all)")]
-Joints = Annotated[str | None, _read("--joints NAMES", "What the dofs are called, in their order.")]
+    "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
+Joints = Annotated[str | None, _read("--joints NAMES",
+    "What these dofs are called, in their order: a,b,c. (default: what the file says)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
     "Leave out what cannot be integrated, list it, and exit with 1.")]
 
@@ -236,7 +237,6 @@ InspectIndex = Annotated[str | None, _look("--index WHICH",
     f"{_WHICH} (default: all; --rows: the first)")]
 PlotIndex = Annotated[str | None, _look("--index WHICH",
     f"{_WHICH} (default: the first; --histogram: all)")]
-Dof = Annotated[str | None, _look("--dof WHICH", "Dofs, by number or name: 2,5. (default: all)")]
 Rows = Annotated[str | None, _look("--rows [WHICH]",
     "List rows, number by number: all, or 17, or 0:10.")]
 ExportRows = Annotated[str | None, _look("--rows WHICH", "A run of rows: 0:10. (default: all)")]

@@ -20,7 +20,8 @@ def plot(
     source: options.Sources,
     out: options.Figure,
     index: options.PlotIndex = None,
-    dof: options.Dof = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
     score: options.ScoreName = None,
@@ -52,8 +53,11 @@ def plot(
     refuse_place(out, overwrite, folder=False)
     matplotlib = figures.require_matplotlib()
     table = read_limits(limits) if limits else None
-    with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
-        chosen = selections(files, source, index, dof, table)
+    with (
+        Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+        Progress(not quiet) as progress,
+    ):
+        chosen = selections(files, source, index, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: list[Line] | list[Peaks] = []

@@ -23,6 +23,8 @@ def resample(
     hold: options.Hold = 0.0,
     layout: options.Layout = None,
     filter_key: options.FilterKey = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,

@@ -25,6 +25,8 @@ def retime(
     slower_only: options.SlowerOnly = False,
     layout: options.Layout = None,
     filter_key: options.FilterKey = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,

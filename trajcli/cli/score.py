@@ -18,6 +18,8 @@ def score(
     source: options.Sources,
     limits: options.LimitsFile = None,
     index: options.Index = None,
+    dofs: options.Dofs = None,
+    joints: options.Joints = None,
     sort: options.Sort = None,
     fail: options.Fail = None,
     dt: options.Dt = None,
@@ -53,11 +55,14 @@ def score(
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite, folder=False)
     console = Console(json, quiet, text_on_stderr=to_stdout)
-    joints, tables, reports = read_limits(limits) if limits else None, {}, []
+    bounds, tables, reports = read_limits(limits) if limits else None, {}, []
     for one in (one for text in source for one in expand_globs(text)):
-        with Files(allow_external, untrusted) as files, Progress(not quiet) as progress:
+        with (
+            Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+            Progress(not quiet) as progress,
+        ):
             time = time_from_options(files, dt, rate, times)
-            tables[one] = table = score_source(files, one, joints, index, time, progress)
+            tables[one] = table = score_source(files, one, bounds, index, time, progress)
             files.sources.require_unchanged()
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])

@@ -38,15 +38,10 @@ def stated_unit(stored: Dataset) -> str:
     return "" if text in _NOT_STATED else text
 
 
-def for_dofs(units: Units, count: int, where: str, dofs: slice | None = None) -> Units:
-    """The units of so many dofs; dofs: the part of those of the file that was picked.
-
-    Raises InputError where there are more or fewer.
-    """
-    picked = units if dofs is None else units[dofs]
-    for some in (units, picked):
-        if len(some) in (1, count):
-            return some
+def for_dofs(units: Units, count: int, where: str) -> Units:
+    """The units of so many dofs; raises InputError where there are more or fewer."""
+    if len(units) in (1, count):
+        return units
     expected = f"one, or {count}: one for each dof"
     raise InputError(Fault("units of other dofs", where, expected, unit_text(units)))
 
@@ -150,11 +145,9 @@ def _any_units(text: str) -> Units | None:
     return parse_units(text) if time is None else [time]
 
 
-def units_of_arrays(
-    arrays: Mapping[str, Dataset], given: Units, dofs: slice | None
-) -> dict[str, Units]:
+def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
     """The units of arrays [..., D] by name, where known: given, their own, or else those that the
-    positions imply. dofs: the part of the file's dofs that was picked.
+    positions imply.
 
     Raises InputError for units of more or fewer dofs.
     """
@@ -167,5 +160,5 @@ def units_of_arrays(
         else:
             units = parse_units(text)
         if units is not None:
-            found[name] = for_dofs(units, array.shape[-1], array.where, dofs)
+            found[name] = for_dofs(units, array.shape[-1], array.where)
     return found

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.files.dofs import Dofs
 from trajcli.files.file_bytes import read_regular, unreadable
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.units import (
@@ -75,15 +76,20 @@ class Limits:
     urdf: bool = False
 
     def bounds(
-        self, dofs: Sequence[str], itemsize: int = 8, units: Mapping[str, str] | None = None
+        self,
+        dofs: Sequence[str],
+        itemsize: int = 8,
+        units: Mapping[str, str] | None = None,
+        picked: Dofs | None = None,
     ) -> dict[str, Bounds]:
         """Those of some dofs, by name; data without names has the first joints, in order. A dof
         that the file does not name has none.
 
-        itemsize: bytes of a stored value. units: of the data, by quantity, where known. Raises
-        InputError where names, numbers or units do not fit.
+        itemsize: bytes of a stored value. units: of the data, by quantity, where known. picked:
+        which of the dofs of a file they are, if not all. Raises InputError where names, numbers or
+        units do not fit.
         """
-        order = self._order(dofs)
+        order = self._order(dofs, picked)
         raise_if_any(self._unit_faults(order, units or {}))
         slack = _ROUNDING.get(itemsize, _ROUNDING[4])
         return {
@@ -104,7 +110,9 @@ class Limits:
                 what, where = "limits in another unit", f"{self.path}: [{name}]"
                 yield Fault(what, where, text, unit_text(self.units[name]))
 
-    def remarks(self, name: str, dofs: Sequence[str], converted: Units | None) -> list[str]:
+    def remarks(
+        self, name: str, dofs: Sequence[str], converted: Units | None, picked: Dofs | None = None
+    ) -> list[str]:
         """What is to be said of the limits of a quantity: dofs that have none, and what is taken
         for granted where only the data, or only the limits, say a unit that is not of SI.
 
@@ -115,14 +123,14 @@ class Limits:
             found.append(f"limits without a unit: taken as {unit_text(in_si(converted))}")
         if converted is None and stated and unit_text(in_si(stated)) != unit_text(stated):
             found.append(f"data without a unit: taken as {unit_text(in_si(stated))}")
-        pairs = zip(dofs, self._order(dofs), strict=True)
+        pairs = zip(dofs, self._order(dofs, picked), strict=True)
         free = [dof for dof, joint in pairs if joint == _NONE]
         if free:
             more = f" and {len(free) - _LISTED} more" if len(free) > _LISTED else ""
             found.append(f"no limits of {', '.join(free[:_LISTED])}{more}")
         return found
 
-    def _order(self, dofs: Sequence[str]) -> list[int]:
+    def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
         """The number of the joint of each dof, _NONE where the file does not name it."""
         count = len(next(iter(self.tables.values()))[0]) if self.tables else 0
         joints = {name: number for number, name in enumerate(self.joints or ())}
@@ -132,10 +140,12 @@ class Limits:
         if len(known) == len(dofs) or (known and (self.urdf or not unknown)):
             return [joints.get(name, _NONE) for name in dofs]
         unnamed = all(name.isdecimal() for name in dofs)
-        if (unnamed or self.joints is None) and (
-            count == len(dofs) or (count > len(dofs) and self.joints is not None)
-        ):
-            return list(range(len(dofs)))
+        picked = picked or Dofs(len(dofs), range(len(dofs)))
+        if unnamed or self.joints is None:
+            if count == picked.count or (count > picked.count and self.joints is not None):
+                return picked.numbers
+            if count == len(dofs):
+                return range(count)
         where, hint = str(self.path), "joints are matched by name, or by number without names"
         found = ", ".join(self.joints or [f"{count} joints without names"])
         if known:

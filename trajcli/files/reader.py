@@ -7,20 +7,22 @@ called, how long, at which times, and what lies beside them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import DEFAULT_MEMORY, ArrayFile, Dataset, OpenFiles
+from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.layouts import Layout, Member, layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.trajectory_set import TrajectorySet, as_batch, pick_dofs, without_actions
+from trajcli.files.trajectory_set import TrajectorySet, as_batch, without_actions
 from trajcli.kernels import native
 
-__all__ = ["Files", "TrajectorySet", "pick_dofs", "read_sources", "require_inputs"]
+__all__ = ["Files", "TrajectorySet", "read_sources"]
 
 _ACTIONS = ("actions", "action")
 _STATES = ("start", "goal", "grad")
@@ -32,7 +34,7 @@ class Files:
 
     allow_external: links, external storage and virtual datasets may lead to other files.
     untrusted: files are read by a child process. See :func:`trajcli.files.opening.open_arrays`.
-    memory: bytes that packed archives may unpack to.
+    memory: bytes that packed archives may unpack to. dofs, joints: see :meth:`picking`.
     """
 
     def __init__(
@@ -40,12 +42,22 @@ class Files:
         allow_external: bool = False,
         untrusted: bool = False,
         memory: int = DEFAULT_MEMORY,
+        dofs: str | None = None,
+        joints: str | None = None,
     ) -> None:
         self._options = (allow_external, untrusted, OpenFiles(memory))
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
         self._guard = native.guard()
         self.sources = SourceFiles()
+        self.dofs, self.joints = dofs, joints
+
+    def picking(self, dofs: str | None, joints: str | None) -> Files:
+        """The same files, read by what --dofs and --joints say of every SOURCE: which dofs are
+        used, by number, range or name, and what these are called."""
+        files = copy(self)
+        files.dofs, files.joints = dofs, joints
+        return files
 
     def open(self, path: Path | str) -> ArrayFile:
         """The file at a path, opened once. Raises InputError where it cannot be read."""
@@ -97,6 +109,7 @@ def read_sources(
     layout: str | None = None,
     filter_key: str | None = None,
     as_stored: bool = False,
+    inputs: bool = False,
 ) -> list[TrajectorySet]:
     """The trajectories that SOURCEs name, in their order, in SI where the files state units.
 
@@ -106,9 +119,10 @@ def read_sources(
     itself does not have is looked for in the group of every trajectory. layout: the family to
     read files as, in place of the one they are recognised to be of. filter_key: only the
     trajectories that a layout lists by this name. as_stored: in the units of the files.
+    inputs: those alone that hold something to integrate.
 
     Raises InputError where a file cannot be read or holds no trajectories, UsageError for options
-    that do not fit.
+    that do not fit, and for dofs that there are not.
     """
     if not sources:
         raise UsageError(Fault("no SOURCE", "SOURCE", "one or more of FILE[:DATASET]", "none"))
@@ -117,18 +131,27 @@ def read_sources(
         file = files.open(source.path)
         family = files.layout(file, layout)
         if family is not None:
-            sets += _laid_out(file, family, source, filter_key)
+            found = _laid_out(file, family, source, filter_key)
         elif filter_key is not None:
             what, where = "a filter key needs a layout", f"{file.path}: robomimic"
             raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
         else:
-            sets += _plain(file, source)
-    for one in () if as_stored else sets:
-        one.convert()
+            found = _plain(file, source)
+        if source.dofs is not None:
+            for one in found:
+                one.keep_dofs(source.dofs, f"{one.where}[{source.dofs}]")
+        sets += found
+    for one in (sets := _with_inputs(sets) if inputs else sets):
+        if files.dofs is not None:
+            one.keep_dofs(files.dofs, "--dofs")
+        if files.joints is not None:
+            one.name_dofs(files.joints)
+        if not as_stored:
+            one.convert()
     return sets
 
 
-def require_inputs(sets: Sequence[TrajectorySet]) -> list[TrajectorySet]:
+def _with_inputs(sets: Sequence[TrajectorySet]) -> list[TrajectorySet]:
     """The sets that hold something to integrate; raises InputError where none does."""
     found = [one for one in sets if one.named or "actions" in one.arrays]
     if not found:
@@ -138,15 +161,15 @@ def require_inputs(sets: Sequence[TrajectorySet]) -> list[TrajectorySet]:
 
 def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:
     """The sets of a file without a layout."""
-    name, dofs = source.dataset, source.dofs
+    name = source.dataset
     if file.family == "npy" and name is None:
-        return [TrajectorySet(file, "", {"actions": file.require("")}, dofs=dofs)]
+        return [TrajectorySet(file, "", {"actions": file.require("")})]
     if name is not None and not file.has_group(name):
         return [
-            TrajectorySet(file, path, {_called(path): file.require(path)}, dofs=dofs, named=True)
+            TrajectorySet(file, path, {_called(path): file.require(path)}, named=True)
             for path in _paths(file, name)
         ]
-    sets = list(_recognised(file, f"{name.strip('/')}/" if name else "", dofs))
+    sets = list(_recognised(file, f"{name.strip('/')}/" if name else ""))
     if not sets:
         raise InputError(_no_trajectories(file))
     return sets
@@ -159,14 +182,14 @@ def _paths(file: ArrayFile, name: str) -> list[str]:
     """
     if "*" in name or file.get(name) is not None:
         return file.match(name)
-    groups = dict.fromkeys(one.group for one in _recognised(file, "", None) if one.group)
+    groups = dict.fromkeys(one.group for one in _recognised(file, "") if one.group)
     paths = [f"{group}/{name.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):
         raise InputError(file.missing(name))
     return paths
 
 
-def _recognised(file: ArrayFile, prefix: str, dofs: slice | None) -> Iterator[TrajectorySet]:
+def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectorySet]:
     """A set for the arrays of one shape in one group, recognised by their names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
@@ -183,7 +206,7 @@ def _recognised(file: ArrayFile, prefix: str, dofs: slice | None) -> Iterator[Tr
                 by_shape.setdefault(stored.shape, {})[path] = stored
         for datasets in by_shape.values():
             named = {_called(path): stored for path, stored in datasets.items()}
-            yield TrajectorySet(file, next(iter(datasets)), named, dofs=dofs)
+            yield TrajectorySet(file, next(iter(datasets)), named)
 
 
 def _laid_out(
@@ -194,16 +217,16 @@ def _laid_out(
     if not members:
         what = f"no trajectories of layout {layout.name}"
         raise InputError(Fault(what, str(file.path), hint="--layout plain reads named arrays"))
-    name, dofs = (source.dataset or "").strip("/"), source.dofs
+    name = (source.dataset or "").strip("/")
     below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
     if below:
         actions = ((member, *layout.actions_of(member)) for member in below)
         return [
-            TrajectorySet(file, path, {"actions": stored}, layout, member, dofs)
+            TrajectorySet(file, path, {"actions": stored}, layout, member)
             for member, path, stored in actions
         ]
     return [
-        TrajectorySet(file, path, {_called(path): stored}, layout, member, dofs, named=True)
+        TrajectorySet(file, path, {_called(path): stored}, layout, member, named=True)
         for member, path, stored in _named_arrays(file, layout, members, name)
     ]
 

@@ -20,16 +20,15 @@ class Source(NamedTuple):
     path: Path
     dataset: str | None = None
     attribute: str | None = None
-    dofs: slice | None = None
-    """Which entries of the last axis: FILE:DATASET[:7]."""
+    dofs: str | None = None
+    """Which entries of the last axis: ":7" of FILE:DATASET[:7]."""
 
     def __str__(self) -> str:
         text = str(self.path)
         if self.dataset is not None:
             text += f":{self.dataset}"
         if self.dofs is not None:
-            begin, end = ("" if n is None else n for n in (self.dofs.start, self.dofs.stop))
-            text += f"[{begin}:{end}]"
+            text += f"[{self.dofs}]"
         return f"{text}@{self.attribute}" if self.attribute else text
 
 
@@ -48,11 +47,10 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     text = os.path.expanduser(text)
     if os.path.exists(text):
         return Source(Path(text))
-    sliced = re.fullmatch(r"(?s)(.*)\[(-?[0-9]{0,9}):(-?[0-9]{0,9})\]", text)
+    sliced = re.fullmatch(r"(?s)(.*)\[(-?[0-9]{0,9}:-?[0-9]{0,9})\]", text)
     dofs = None
     if sliced is not None and ":" in sliced[1]:
-        text = sliced[1]
-        dofs = slice(*(int(bound) if bound.strip("-") else None for bound in sliced.groups()[1:]))
+        text, dofs = sliced.groups()
     match = re.fullmatch(_NAMED, text)
     if match:
         path, rest = match["path"], (match["rest"] or "").removeprefix(":")

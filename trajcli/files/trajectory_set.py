@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, OneTrajectory, text_of
 from trajcli.files.conversion import (
     dataset_in_si,
@@ -20,6 +20,7 @@ from trajcli.files.conversion import (
     stated_unit,
     units_of_arrays,
 )
+from trajcli.files.dofs import Dofs, parse_dofs
 from trajcli.files.layouts import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import (
@@ -41,7 +42,7 @@ class TrajectorySet:
 
     ``arrays`` are called "actions" (what a mode integrates), "position" … "jerk", or, where
     SOURCE names a dataset, as the last part of that name. ``single``: they lie there as [T, D],
-    and are seen as [1, T, D]. ``dofs``: the slice of the file's dofs that SOURCE picked.
+    and are seen as [1, T, D]. ``dofs``: which of those of the file.
     ``commands``: they are what a robot was told to do, not what it did. ``named``: SOURCE names
     the array. ``array_name``: of the first array within its trajectory, "obs/joint_pos".
     ``units``: of the arrays where they are known, as they were before :meth:`convert`; ``given``:
@@ -55,18 +56,20 @@ class TrajectorySet:
         datasets: Mapping[str, Dataset],
         layout: Layout | None = None,
         member: Member | None = None,
-        dofs: slice | None = None,
         named: bool = False,
     ) -> None:
         """path: of the first dataset, within the file."""
         group = path.rpartition("/")[0]
-        self.file, self.layout, self.member, self.dofs = file, layout, member, dofs
+        self.file, self.layout, self.member = file, layout, member
         self.named, self.group = named, group if member is None else member.group
         self.array_name = path[len(self.group) :].strip("/")
         self._groups = _upward(group)
         self.single = next(iter(datasets.values())).ndim == 2
-        self._stored = {name: as_batch(stored, dofs) for name, stored in datasets.items()}
+        self._stored = {name: as_batch(stored) for name, stored in datasets.items()}
         self.arrays: Mapping[str, Dataset] = self._stored
+        self.dofs = Dofs(self.shape[2], range(self.shape[2]))
+        self._picks: list[Dofs] = []
+        self._joints: list[str] | None = None
         self.units: Mapping[str, Units] = {}
         self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
@@ -78,6 +81,37 @@ class TrajectorySet:
         batch, rows, dofs = next(iter(self.arrays.values())).shape
         return batch, rows, dofs
 
+    @property
+    def where(self) -> str:
+        """The place of the first array, for messages."""
+        return next(iter(self.arrays.values())).where
+
+    def keep_dofs(self, which: str, where: str) -> None:
+        """Be of these dofs alone; where: what says so. Raises UsageError for others than there
+        are."""
+        dofs = parse_dofs(which, self.shape[2], where, self.joint_names or ())
+        self._picks.append(dofs)
+        self._stored = {name: dofs.pick(stored) for name, stored in self._stored.items()}
+        self.arrays = self._stored
+        self.dofs = replace(self.dofs, numbers=dofs.pick(list(self.dofs.numbers)))
+
+    def name_dofs(self, joints: str) -> None:
+        """Call the dofs a,b,c; raises UsageError for names that are not one for each."""
+        names, count = [name.strip() for name in joints.split(",") if name.strip()], self.shape[2]
+        if not names:
+            raise UsageError(Fault("no names", "--joints", "one or more, like a,b", repr(joints)))
+        if len(names) != count or len(set(names)) != count:
+            what = "names that do not fit the dofs"
+            expected = f"{count} different names, one per dof"
+            raise UsageError(Fault(what, "--joints", expected, ",".join(names)))
+        self._joints = names
+
+    def pick(self, values: Any) -> Any:
+        """What lies beside the arrays, of all dofs of the file, as of those that are kept."""
+        for dofs in self._picks:
+            values = dofs.pick(values)
+        return values
+
     def convert(self, given: InputUnits | None = None) -> None:
         """Arrays, states and times in SI: from the units that are given, or else those that the
         file states; what is in no known unit stays as it is.
@@ -85,7 +119,7 @@ class TrajectorySet:
         Raises InputError for units of more or fewer dofs.
         """
         self.given = given or InputUnits()
-        self.units = units_of_arrays(self._stored, self.given.positions, self.dofs)
+        self.units = units_of_arrays(self._stored, self.given.positions)
         arrays = dict(self._stored)
         for name, known in self.units.items():
             arrays[name] = dataset_in_si(arrays[name], known)
@@ -114,24 +148,17 @@ class TrajectorySet:
     def _first(self) -> str:
         return "actions" if "actions" in self.arrays else next(iter(self.arrays))
 
-    def state_units(
-        self, part: str, stored: Dataset | None, count: int, picked: Sequence[int] | None = None
-    ) -> Units | None:
+    def state_units(self, part: str, stored: Dataset | None, count: int) -> Units | None:
         """The units of a state of so many dofs: given, its own, or else those of the arrays.
 
-        picked: the dofs of the arrays that are used, of which the state may be. Raises InputError
-        for units of another kind.
+        Raises InputError for units of another kind.
         """
         near, text = self.position_units, "" if stored is None else stated_unit(stored)
-        if near and picked is not None and len(near) > 1 and count == len(picked):
-            near = [near[dof] for dof in picked]
-        elif near and len(near) not in (1, count) and not self.given.positions:
-            near = of_order(parse_units(stated_unit(self.as_stored)) or near, 0)  # of all dofs
         units = parse_units(text) if text and not self.given.positions else near
         if units is None:
             return None
         where = part if stored is None else stored.where
-        units = for_dofs(units, count, where, self.dofs)
+        units = for_dofs(units, count, where)
         if near is not None and len(near) in (1, len(units)):
             require_same_kind([(self.as_stored.where, near), (where, units)])
         return of_order(units, QUANTITIES.index(part))
@@ -256,15 +283,20 @@ class TrajectorySet:
 
     @property
     def joint_names(self) -> list[str] | None:
-        """The names of the dofs, where the file has one for each."""
+        """The names of the dofs, where --joints or the file has one for each."""
+        if self._joints is not None:
+            return self._joints
         names = self._stored_names()
         if names is None and self.layout is not None:
             names = self.layout.dof_names(self.array_name)
         names = names or self.file.dof_names()
-        dofs = self.shape[2]
-        if names is not None and len(names) != dofs and self.dofs is not None:
-            names = names[self.dofs]
-        return names if names is not None and len(names) == dofs else None
+        picked: list[str] | None = None if names is None else self.pick(names)
+        return picked if picked is not None and len(picked) == self.shape[2] else None
+
+    @property
+    def dof_labels(self) -> list[str]:
+        """The names of the dofs, or else their numbers in the file."""
+        return self.joint_names or [str(number) for number in self.dofs.numbers]
 
     def _stored_names(self) -> list[str] | None:
         for path in (group + name for group in self._groups for name in ("joint_names", "dof")):
@@ -294,12 +326,12 @@ def _upward(group: str) -> tuple[str, ...]:
     return tuple(reversed(groups))
 
 
-def as_batch(stored: Dataset, dofs: slice | None = None) -> Dataset:
-    """A dataset as [B, T, D], of its dofs those picked; [T, D] is one trajectory.
+def as_batch(stored: Dataset) -> Dataset:
+    """A dataset as [B, T, D]; [T, D] is one trajectory.
 
     Raises InputError for what is not numbers of such a shape.
     """
-    stored = pick_dofs(stored.require_numeric(), dofs)
+    stored.require_numeric()
     if stored.ndim == 3:
         return stored
     if stored.ndim != 2:
@@ -308,26 +340,6 @@ def as_batch(stored: Dataset, dofs: slice | None = None) -> Dataset:
         raise InputError(Fault("wrong number of dimensions", stored.where, expected, found))
     read_rows = OneTrajectory(stored.read_rows, stored.shape[0])
     return replace(stored, shape=(1, *stored.shape), read_rows=read_rows)
-
-
-def pick_dofs(stored: Dataset, dofs: slice | None) -> Dataset:
-    """The dataset with only some entries of its last axis; raises InputError where none are."""
-    if dofs is None:
-        return stored
-    count = stored.shape[-1] if stored.ndim else 0
-    begin, end, step = dofs.indices(count)
-    wanted = range(begin, end, step)
-    if not wanted or (dofs.stop is not None and dofs.stop > count):
-        picked = (
-            f"[{'' if dofs.start is None else dofs.start}:{'' if dofs.stop is None else dofs.stop}]"
-        )
-        raise InputError(Fault("no such dofs", stored.where, f"0 to {count - 1}", picked))
-    rows = stored.read_rows
-    return replace(
-        stored,
-        shape=(*stored.shape[:-1], len(wanted)),
-        read_rows=lambda start, stop: rows(start, stop)[..., dofs],
-    )
 
 
 def without_actions(sets: Sequence[TrajectorySet]) -> Fault:

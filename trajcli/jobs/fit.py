@@ -100,9 +100,7 @@ def _held_states(request: FitRequest, files: Files, rows: Rows) -> list[Any]:
         text = getattr(request, role)
         state = None
         if text not in (None, word, "rest"):
-            state = state_from_option(files, role, text, rows.first, None).with_dofs(
-                rows.first, None
-            )
+            state = state_from_option(files, role, text, rows.first)
             raise_if_any(state.faults(role, len(rows.lengths)))
 
         def held(

@@ -185,12 +185,11 @@ class Gradient:
 def _per_si(resolved: Resolved) -> dict[str, Any]:
     """What inputs were divided by to be in SI, NaN where that differs among them."""
     of: dict[str, list[Any]] = {"actions": [], "dt": []}
-    for source, dofs in dict.fromkeys(
-        (s.source, None if s.dofs is None else tuple(s.dofs)) for s in resolved.segments
-    ):
+    for source in resolved.sets:
         units = source.input_units
-        by = np.broadcast_to(1.0 if units is None else per_si(units), source.shape[2:])
-        of["actions"].append(by if dofs is None else by[list(dofs)])
+        of["actions"].append(
+            np.broadcast_to(1.0 if units is None else per_si(units), source.shape[2:])
+        )
     for text in {segment.time.unit for segment in resolved.segments}:
         unit = parse_time_unit(text)
         of["dt"].append(np.array(1.0 if unit is None else unit.per_si))

@@ -116,7 +116,7 @@ class Plan:
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
             "start": resolved.start_source,
-            "units": input_units(resolved.sets[0], resolved.segments[0].dofs),
+            "units": input_units(resolved.sets[0]),
             "dtype": self.dtype,
             "write": list(self.quantities),
             "device": self.choice.device,

@@ -43,7 +43,7 @@ class Request:
     layout: str | None = None
     filter_key: str | None = None
     dofs: str | None = None
-    joints: Sequence[str] = ()
+    joints: str | None = None
     wrap_dofs: Sequence[int] = ()
     max_gap: float | None = None
     pack: bool = False

@@ -1,16 +1,15 @@
-"""What a request means: the trajectories its sources name, with their times, states and dofs."""
+"""What a request means: the trajectories its sources name, with their times and states."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
 from trajcli.files.conversion import require_same_kind
-from trajcli.files.reader import Files, TrajectorySet, read_sources, require_inputs
+from trajcli.files.reader import Files, TrajectorySet, read_sources
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.jobs.request import Request
@@ -25,22 +24,16 @@ from trajcli.jobs.states import (
     stored_state,
 )
 from trajcli.modes import make_mode
-from trajcli.units import InputUnits, Unit, parse_option
+from trajcli.units import InputUnits, parse_option
 
 
 class SetInputs(NamedTuple):
-    """A set, its times and states, and the dofs that are picked of it (None: all)."""
+    """A set, its times and states."""
 
     source: TrajectorySet
     time: Time
     start: StateValues
     goal: StateValues
-    dofs: list[int] | None
-
-    @property
-    def dof_count(self) -> int:
-        """How many dofs are picked."""
-        return self.source.shape[2] if self.dofs is None else len(self.dofs)
 
 
 def resolve(request: Request, files: Files) -> Resolved:
@@ -49,6 +42,7 @@ def resolve(request: Request, files: Files) -> Resolved:
     Raises InputError or UsageError with all that is missing or does not fit. With ``skip_bad``
     what is wrong with one file or trajectory alone leaves that out.
     """
+    files = files.picking(request.dofs, request.joints)
     check, left_out = FaultCollector(), list[LeftOut]()
     _, sets, time = check.attempt(
         lambda: _refuse_options(request),
@@ -99,7 +93,7 @@ def _resolved(
     if request.goal_index is not None:
         goal = goal.with_index("goal", files.dataset(request.goal_index))
     mode, mode_source, notes = resolve_mode(request, sets)
-    segments = segments_of([(one.source, one.time, one.dofs) for one in inputs])
+    segments = segments_of((one.source, one.time) for one in inputs)
     if isinstance(request.options.get("window"), str):
         from trajcli.jobs.recordings import with_window_in_rows
 
@@ -119,7 +113,6 @@ def _resolved(
         start=start,
         goal=goal,
         segments=segments,
-        joint_names=_joint_names(request, inputs[0]),
         notes=notes,
         left_out=left_out,
     )
@@ -127,15 +120,15 @@ def _resolved(
 
 def _read_sets(request: Request, files: Files, left_out: list[LeftOut]) -> list[TrajectorySet]:
     """The sets that the sources name; with skip_bad those of the files that can be read."""
+    read = partial(read_sources, as_stored=True, inputs=True)
     layout, key = request.layout, request.filter_key
     if not request.skip_bad:
-        return require_inputs(read_sources(files, request.sources, layout, key, as_stored=True))
+        return read(files, request.sources, layout, key)
     sets: list[TrajectorySet] = []
     for source in request.expanded():
         try:
-            found = read_sources(files, [str(source)], layout, key, as_stored=True)
-            sets += require_inputs(found)
-        except InputError as error:
+            sets += read(files, [str(source)], layout, key)
+        except (InputError, UsageError) as error:
             left_out.append(LeftOut(str(source), error.faults))
     return sets
 
@@ -151,16 +144,16 @@ def _look_up(
 
     Raises InputError for what is missing, or unlike the first set.
     """
-    dofs, where = picked_dofs(request, one), one.input.where
     convert(request, one)
+    count = one.shape[2]
     if first is not None:
         other = first.source
         require_same_kind([(of.input.where, of.position_units) for of in (other, one)])
-    if dofs is None and first is not None and one.shape[2] != first.dof_count:
-        expected = f"D = {first.dof_count}, as in {first.source.input.where}"
-        hint = "--dofs picks the same of each, or run them one at a time"
-        what, number = "trajectories of different dofs in one run", f"D = {one.shape[2]}"
-        raise InputError(Fault(what, where, expected, number, hint))
+        if other.shape[2] != count:
+            expected = f"D = {other.shape[2]}, as in {other.input.where}"
+            hint = "--dofs picks the same of each, or run them one at a time"
+            what = "trajectories of different dofs in one run"
+            raise InputError(Fault(what, one.input.where, expected, f"D = {count}", hint))
     stored_time = time or one.time
     if stored_time is None:
         raise InputError(_no_step(one))
@@ -173,32 +166,30 @@ def _look_up(
     roles = {"start": not request.recorded, "goal": request.options.get("ends") == "goal"}
     start, goal = (
         states[role] if role in states
-        else stored_state(role, one).with_dofs(one, dofs) if wanted
+        else stored_state(role, one) if wanted
         else NO_STATE
         for role, wanted in roles.items()
     )  # fmt: skip
     if request.skip_bad and first is not None and start.parts.keys() != first.start.parts.keys():
         raise InputError(Fault("another start state than the others", one.name))
-    inputs = SetInputs(one, stored_time, start, goal, dofs)
-    bad = [str(dof) for dof in request.wrap_dofs if dof >= inputs.dof_count]
+    bad = [str(dof) for dof in request.wrap_dofs if dof >= count]
     if bad:
-        expected = f"0 to {inputs.dof_count - 1}"
+        expected = f"0 to {count - 1}"
         raise UsageError(Fault("no such dof", "--wrap-dofs", expected, ", ".join(bad)))
-    return inputs
+    return SetInputs(one, stored_time, start, goal)
 
 
 def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
     """The states that --start and --goal name; the others are those of the sets."""
-    dofs = picked_dofs(request, first)
     convert(request, first)
     texts = {"start": request.start, "goal": request.goal}
     roles = [role for role, text in texts.items() if text not in (None, "first")]
     check = FaultCollector()
     states = check.attempt(
-        *(partial(state_from_option, files, role, str(texts[role]), first, dofs) for role in roles)
+        *(partial(state_from_option, files, role, str(texts[role]), first) for role in roles)
     )
     check.raise_if_any()
-    return {role: state.with_dofs(first, dofs) for role, state in zip(roles, states, strict=True)}
+    return dict(zip(roles, states, strict=True))
 
 
 def input_units(request: Request) -> InputUnits:
@@ -211,52 +202,11 @@ def convert(request: Request, one: TrajectorySet) -> None:
 
     Raises UsageError for more or fewer, InputError for units in the file that do not fit.
     """
-    given, dofs = input_units(request), picked_dofs(request, one)
-    count = one.shape[2] if dofs is None else len(dofs)
+    given, count = input_units(request), one.shape[2]
     if len(given.positions) not in (0, 1, count):
         expected, found = f"one, or {count}: one for each dof", str(request.units)
         raise UsageError(Fault("units of other dofs", "--units", expected, found))
-    if dofs is not None and len(given.positions) > 1:
-        spread = [Unit("rad")] * one.shape[2]  # the dofs that are not picked do not matter
-        for dof, unit in zip(dofs, given.positions, strict=True):
-            spread[dof] = unit
-        given = replace(given, positions=spread)
     one.convert(given)
-
-
-def picked_dofs(request: Request, one: TrajectorySet) -> list[int] | None:
-    """The dofs that --dofs picks, by number, range or name; None for all.
-
-    Raises UsageError for one that the trajectories do not have.
-    """
-    if request.dofs is None:
-        return None
-    count, names = one.shape[2], one.joint_names or []
-    begin, colon, end = (part.strip() for part in request.dofs.partition(":"))
-    if colon and (begin + end).isdecimal() and len(begin + end) < 9:
-        picked = list(range(count))[int(begin or 0) : int(end or count)]
-        if picked and int(end or count) <= count:
-            return picked
-    parts = [part.strip() for part in request.dofs.split(",")]
-    if all(part.isdecimal() and len(part) < 9 and int(part) < count for part in parts):
-        return [int(part) for part in parts]
-    if all(part in names for part in parts):
-        return [names.index(part) for part in parts]
-    expected = f"a range like 0:{count}, numbers from 0 to {count - 1}"
-    expected += f", or names: {', '.join(names)}" if names else f" ({one.name} has no joint names)"
-    raise UsageError(Fault("no such dofs", "--dofs", expected, request.dofs))
-
-
-def _joint_names(request: Request, first: SetInputs) -> Sequence[str] | None:
-    """The names of the dofs: those of --joints, else those of the first input."""
-    count = first.dof_count
-    if not request.joints:
-        names = first.source.joint_names
-        return names if names is None or first.dofs is None else [names[k] for k in first.dofs]
-    if len(request.joints) != count or len(set(request.joints)) != count:
-        what, expected = "names that do not fit the dofs", f"{count} different names, one per dof"
-        raise UsageError(Fault(what, "--joints", expected, ",".join(request.joints)))
-    return request.joints
 
 
 def _with_time(inputs: Sequence[SetInputs], time: Time) -> list[SetInputs]:

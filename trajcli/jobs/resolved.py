@@ -122,7 +122,6 @@ class Resolved:
     start: StateValues
     goal: StateValues
     segments: Sequence[Segment]
-    joint_names: Sequence[str] | None
     notes: Sequence[str] = ()
     left_out: Sequence[LeftOut] = ()
 
@@ -130,6 +129,11 @@ class Resolved:
     def count(self) -> int:
         """How many trajectories there are."""
         return sum(len(segment.trajectories) for segment in self.segments)
+
+    @property
+    def joint_names(self) -> Sequence[str] | None:
+        """The names of the dofs, where there is one for each."""
+        return self.sets[0].joint_names
 
     @cached_property
     def source_names(self) -> list[str]:

@@ -146,10 +146,12 @@ def _limits(request: RetimeRequest, rows: Rows) -> PaceLimits:
         hint = "trajcli integrate makes trajectories of actions"
         expected = ", ".join(QUANTITIES)
         raise InputError(Fault("not a trajectory", rows.source, expected, ", ".join(others), hint))
-    first, names = rows.first, rows.first.joint_names or [str(d) for d in range(rows.dofs)]
+    first = rows.first
     stored = read_limits(request.limits)
     itemsize = min(first.arrays[name].dtype.itemsize for name in rows.names)
-    bounds = stored.bounds(names, itemsize, {name: first.unit(name) or "" for name in rows.names})
+    units = {name: first.unit(name) or "" for name in rows.names}
+    names, picked = first.dof_labels, first.dofs
+    bounds = stored.bounds(names, itemsize, units, picked)
     missing = [name for name in bounds if name not in ("position", *rows.names)]
     if missing:
         what = f"limits of {', '.join(missing)}, and no such rows"
@@ -157,7 +159,9 @@ def _limits(request: RetimeRequest, rows: Rows) -> PaceLimits:
         have = ", ".join(rows.names)
         raise InputError(Fault(what, rows.source, ", ".join(bounds), have, hint))
     remarks = [
-        text for name in bounds for text in stored.remarks(name, names, first.units.get(name))
+        text
+        for name in bounds
+        for text in stored.remarks(name, names, first.units.get(name), picked)
     ]
     limits: dict[str, Limit] = {
         name: (bound.lower, bound.upper) for name, bound in bounds.items() if name != "position"

@@ -51,6 +51,8 @@ class RowsRequest:
     out: Path
     layout: str | None = None
     filter_key: str | None = None
+    dofs: str | None = None
+    joints: str | None = None
     dt: str | None = None
     rate: float | None = None
     times: str | None = None
@@ -72,6 +74,7 @@ class Rows:
 
         Raises InputError for files without trajectories, or without their time.
         """
+        files = files.picking(request.dofs, request.joints)
         sets = read_sources(files, request.sources, request.layout, request.filter_key)
         self.sets = _select(sets, actions)
         self.first = self.sets[0]
@@ -83,8 +86,7 @@ class Rows:
         require_same_kind([(one.as_stored.where, one.position_units) for one in self.sets])
         option = time_from_options(files, request.dt, request.rate, request.times)
         times = [_time_of(one, option) for one in self.sets]
-        timed = zip(self.sets, times, strict=True)
-        self.segments = segments_of((one, time, None) for one, time in timed)
+        self.segments = segments_of(zip(self.sets, times, strict=True))
         self._parts = [Part(equal.segments) for equal in by_length(self.segments)]
         count = sum(one.shape[0] for one in self.sets)
         self.lengths, self._part_of, self._at = np.empty((3, count), np.int64)
@@ -104,7 +106,7 @@ class Rows:
             return states
         count = len(self.lengths)
         for role in ("start", "goal"):
-            state = stored_state(role, self.first).with_dofs(self.first, None)
+            state = stored_state(role, self.first)
             raise_if_any(state.faults(role, count))
             for part, rows in state.rows(np.arange(count)).items():
                 states[f"{role}/{part}"] = rows if len(rows) == count else rows[0]

@@ -1,6 +1,6 @@
 """The trajectories of several sets as those of one run: numbered, by their lengths, and named.
 
-And arrays, in memory or in a file, seen another way: some rows or dofs of them, or several as one.
+And arrays, in memory or in a file, seen another way: some rows of them, or several as one.
 What lies in a file is read when it is needed, block by block.
 """
 
@@ -25,13 +25,11 @@ from trajcli.files.trajectory_set import TrajectorySet
 
 Values = Any
 """numpy.ndarray, or a Dataset that is read block by block."""
-Dofs = Sequence[int] | None
-"""Which of a set are used, None for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Trajectories of equal length from one set, and which of their rows and dofs are used.
+    """Trajectories of equal length from one set, and which of their rows are used.
 
     trajectories: their numbers in the set. numbers: their numbers in the run. rows: the rows of
     each. stamps: time stamps [length] of these rows, where rows were selected by them. suffix:
@@ -41,7 +39,6 @@ class Segment:
 
     source: TrajectorySet
     time: Time
-    dofs: Dofs
     trajectories: Numbers
     numbers: Numbers
     rows: Numbers
@@ -64,24 +61,22 @@ class Segment:
 
     def array(self, stored: Dataset) -> Dataset:
         """Their part [n, length, D] of an array of the set, read when it is needed."""
-        if not self.whole:
-            stored = stored.select(self.trajectories, self.rows)
-        return stored if self.dofs is None else pick_dofs(stored, self.dofs)
+        return stored if self.whole else stored.select(self.trajectories, self.rows)
 
 
-def segments_of(inputs: Iterable[tuple[TrajectorySet, Time, Dofs]]) -> list[Segment]:
+def segments_of(inputs: Iterable[tuple[TrajectorySet, Time]]) -> list[Segment]:
     """Every set, by the lengths of its trajectories."""
     segments: list[Segment] = []
     first = 0
-    for one, time, dofs in inputs:
+    for one, time in inputs:
         batch, rows, _ = one.shape
         lengths = one.lengths
         if lengths is None:
             numbers = range(first, first + batch)
-            segments.append(Segment(one, time, dofs, range(batch), numbers, range(rows)))
+            segments.append(Segment(one, time, range(batch), numbers, range(rows)))
         for length in () if lengths is None else np.unique(lengths).tolist():
             chosen = np.flatnonzero(lengths == length)
-            segments.append(Segment(one, time, dofs, chosen, first + chosen, range(length)))
+            segments.append(Segment(one, time, chosen, first + chosen, range(length)))
         first += batch
     return segments
 
@@ -188,16 +183,6 @@ def rows_by_number(values: Values, numbers: Any) -> Values:
 def in_memory(values: Values) -> npt.NDArray[Any]:
     """The values of an array, which is read where it is a dataset."""
     return np.asarray(values.read() if isinstance(values, Dataset) else values)
-
-
-def pick_dofs(values: Values, dofs: Sequence[int]) -> Values:
-    """Some dofs of [..., D], in this order."""
-    columns = list(dofs)
-    if not isinstance(values, Dataset):
-        return values[..., columns]
-    rows = values.read_rows
-    shape = (*values.shape[:-1], len(columns))
-    return replace(values, shape=shape, read_rows=lambda a, b: rows(a, b)[..., columns])
 
 
 def unwrapped(array: Dataset, dofs: Sequence[int]) -> Dataset:

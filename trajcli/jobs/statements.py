@@ -18,7 +18,6 @@ from trajcli.modes.cascade import SCHEMES
 from trajcli.units import (
     KNOWN,
     KNOWN_TIMES,
-    Units,
     in_si,
     of_order,
     parse_time_unit,
@@ -126,7 +125,7 @@ def position_unit(resolved: Resolved) -> str | None:
     """The unit of the positions that are written: in SI, by --units, else the first input, else
     the start. Of recorded positions in a unit that is not known, that."""
     one, order = resolved.sets[0], resolved.mode.derivatives_of
-    units, dofs = one.position_units, resolved.segments[0].dofs
+    units = one.position_units
     stated = one.input.attributes.get("units")
     if one.given.positions or (units is not None and _derivative(one) == order):
         pass
@@ -134,27 +133,21 @@ def position_unit(resolved: Resolved) -> str | None:
         return text_of(stated)
     elif resolved.request.start is None:
         start = one.companion("start/position", "start_position")
+        start = None if start is None else one.pick(start)
         units = None if start is None else one.state_units("position", start, one.shape[2])
     else:
         units = None
-    picked = _picked(units, dofs)
-    return None if picked is None else unit_text(in_si(picked))
+    return None if units is None else unit_text(in_si(units))
 
 
-def input_units(one: TrajectorySet, dofs: Sequence[int] | None = None) -> dict[str, str] | None:
-    """What some dofs of a set are in, who says so, and what SI has for it; None where that is not
+def input_units(one: TrajectorySet) -> dict[str, str] | None:
+    """What a set is in, who says so, and what SI has for it; None where that is not
     known."""
-    units = _picked(one.input_units, dofs)
+    units = one.input_units
     if units is None:
         return None
     said = "--units" if one.given.positions else one.as_stored.where
     return {"read": unit_text(units), "from": said, "written": unit_text(in_si(units))}
-
-
-def _picked(units: Units | None, dofs: Sequence[int] | None) -> Units | None:
-    if units is None or dofs is None or len(units) == 1:
-        return units
-    return [units[dof] for dof in dofs]
 
 
 def _derivative(one: TrajectorySet) -> int | None:
@@ -177,7 +170,7 @@ def _units(one: TrajectorySet, inputs: Inputs) -> Iterator[str]:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
     start = one.companion("start/position", "start_position") if inputs.start else None
     if start is not None and start.where == inputs.names.get("start/position") and not given:
-        other = parse_units(stated_unit(start))
+        other = parse_units(stated_unit(one.pick(start)))
         if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
             yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"
 

@@ -23,7 +23,6 @@ from trajcli.jobs.segments import (
     Values,
     first_and_more,
     in_memory,
-    pick_dofs,
     rows_by_number,
     stacked,
 )
@@ -82,22 +81,6 @@ class StateValues:
             if values.shape[0] not in (1, count)
         ]
 
-    def with_dofs(self, one: TrajectorySet, dofs: Sequence[int] | None) -> StateValues:
-        """States of all the dofs of a file, as those that a SOURCE and --dofs pick."""
-
-        def picked(values: Values) -> Values:
-            if one.dofs is not None and values.shape[-1] > one.shape[2]:
-                values = pick_dofs(values, range(*one.dofs.indices(values.shape[-1])))
-            if dofs is not None and values.shape[-1] == one.shape[2]:
-                values = pick_dofs(values, dofs)
-            return values
-
-        parts, per_si = (
-            {part: picked(values) for part, values in of.items()}
-            for of in (self.parts, self.per_si)
-        )
-        return replace(self, parts=parts, per_si=per_si)
-
     def with_index(self, role: str, index: Dataset) -> StateValues:
         """The same with an index."""
         values = index if index.nbytes > EAGER_BYTES else index.read()
@@ -107,20 +90,17 @@ class StateValues:
 NO_STATE = StateValues({}, {}, "none")
 
 
-def state_from_option(
-    files: Files, role: str, text: str, one: TrajectorySet, dofs: Sequence[int] | None
-) -> StateValues:
+def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) -> StateValues:
     """The state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
-    What states no unit is in those of a set, the first, of whose dofs some are picked. Raises
-    UsageError for a word that is none of these, InputError for a file without states.
+    It is of the dofs of a set, the first, and in its units where it states none. Raises UsageError
+    for a word that is none of these, InputError for a file without states.
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
-        count = one.shape[2] if dofs is None else len(dofs)
-        values = np.zeros((1, count)) if numbers is None else np.array([numbers])
+        values = np.zeros((1, one.shape[2])) if numbers is None else np.array([numbers])
         names = {f"{role}/position": option}
-        state = _in_si(StateValues({"position": values}, names, text), one, dofs)
+        state = _of_set(StateValues({"position": values}, names, text), one)
         return state if values.any() else replace(state, source=text)
     if not set(".:/") & set(text) and not os.path.exists(text):
         words = "zero, first (a recording)" if role == "start" else "zero"
@@ -130,13 +110,13 @@ def state_from_option(
     file = files.open(source.path)
     name = (source.dataset or "").strip("/")
     if file.family == "npy" or (name and file.get(name) is not None):
-        return _state(role, {"position": files.dataset(text)}, text, one, dofs)
+        return _state(role, {"position": files.dataset(text)}, text, one)
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
             numeric = {part: values and values.require_numeric() for part, values in parts.items()}
-            return _state(role, numeric, text, one, dofs)
+            return _state(role, numeric, text, one)
     raise InputError(file.missing(name or f"{role}/position"))
 
 
@@ -154,14 +134,11 @@ def stored_state(role: str, one: TrajectorySet) -> StateValues:
 
 
 def _state(
-    role: str,
-    stored: Mapping[str, Dataset | None],
-    source: str,
-    one: TrajectorySet,
-    dofs: Sequence[int] | None = None,
+    role: str, stored: Mapping[str, Dataset | None], source: str, one: TrajectorySet
 ) -> StateValues:
-    """The state that is stored so, in SI, as numbers [D] or [S, D]; of many for each trajectory
-    the dataset itself. Raises InputError for another shape, or a unit of another kind."""
+    """The state that is stored so, of the dofs of a set and in SI, as numbers [D] or [S, D]; of
+    many for each trajectory the dataset itself. Raises InputError for another shape, or a unit of
+    another kind."""
     parts: dict[str, Values] = {}
     names: dict[str, str] = {}
     for part, values in stored.items():
@@ -171,18 +148,17 @@ def _state(
             what, shape = "wrong number of dimensions", describe(values.shape)
             raise InputError(Fault(what, values.where, "[B, D] or [D]", shape))
         parts[part], names[f"{role}/{part}"] = values, values.where
-    state = _in_si(StateValues(parts, names, source), one, dofs)
+    state = _of_set(StateValues(parts, names, source), one)
     return replace(state, parts={part: _loaded(values) for part, values in state.parts.items()})
 
 
-def _in_si(
-    state: StateValues, one: TrajectorySet, picked: Sequence[int] | None = None
-) -> StateValues:
-    """States in SI; raises InputError for units that are not of the same kind as those of a set."""
-    parts, factors, source = dict(state.parts), dict[str, Values](), state.source
+def _of_set(state: StateValues, one: TrajectorySet) -> StateValues:
+    """States of the dofs of a set, in SI; raises InputError for units of another kind than its."""
+    parts = {part: one.pick(values) for part, values in state.parts.items()}
+    factors, source = dict[str, Values](), state.source
     for part, values in parts.items():
         count, stored = values.shape[-1], values if isinstance(values, Dataset) else None
-        units = one.state_units(part, stored, count, picked)
+        units = one.state_units(part, stored, count)
         if units is None:
             continue
         by = per_si(units)
@@ -207,7 +183,7 @@ def _recorded_state(one: TrajectorySet) -> StateValues:
         stored = [one.layout.array(one.member, [name]) for name in pair]
         parts: dict[str, Dataset] = {}
         for part, array in zip(("position", "velocity"), stored, strict=True):
-            if array is None or array.shape[1:] != (one.shape[2],) or not array.shape[0]:
+            if array is None or one.pick(array).shape[1:] != one.shape[2:] or not array.shape[0]:
                 break
             parts[part] = array.require_numeric()
         if parts:
@@ -217,7 +193,7 @@ def _recorded_state(one: TrajectorySet) -> StateValues:
             names = {f"start/{part}": array.where for part, array in parts.items()}
             read = ", ".join(pair[: len(parts)])
             source = f"{one.file.path}: {RECORDED_ROW} {read}"
-            state = _in_si(StateValues(first_rows, names, source), one)
+            state = _of_set(StateValues(first_rows, names, source), one)
             return replace(
                 state, parts={part: array.read_rows(0, 1) for part, array in state.parts.items()}
             )

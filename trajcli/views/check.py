@@ -101,7 +101,9 @@ def _check_batch(
     for name, limit in bounds.items():
         finding = _limit(batch, name, arrays[name], limit, count)
         if limits is not None:
-            remarks = limits.remarks(batch.quantity(name), batch.dofs, first.units.get(name))
+            remarks = limits.remarks(
+                batch.quantity(name), batch.dofs, first.units.get(name), first.dofs
+            )
             finding = replace(finding, text="; ".join([finding.text, *remarks]))
         yield finding
 
@@ -111,7 +113,7 @@ def _bounds(batch: Batch, limits: Limits) -> dict[str, Bounds]:
     itemsize = min(stored.dtype.itemsize for stored in batch.first.arrays.values())
     quantities = {name: batch.quantity(name) for name in batch.first.arrays}
     units = {what: batch.first.unit(name) or "" for name, what in quantities.items()}
-    tables = limits.bounds(batch.dofs, itemsize, units)
+    tables = limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
     return {name: tables[what] for name, what in quantities.items() if what in tables}
 
 

@@ -35,7 +35,6 @@ class Datasets:
 
     trajectories: Sequence[Batch]
     index: str | None
-    dof: str | None
     full: bool
     size: int
     on_progress: Progress
@@ -79,18 +78,18 @@ class Datasets:
     def _of_batch(self, batch: Batch, name: str) -> dict[str, Any]:
         """An array of trajectories."""
         first, stored = batch.first, batch.first.arrays[name]
-        dofs = select(self.dof, first.shape[2], "--dof", batch.dofs)
         if id(batch) not in self._statistics:
             self._statistics[id(batch)] = self._read(batch)
         of = self._statistics[id(batch)][name]
-        places = [(failure.trajectory, failure.row, failure.dof) for failure in of.nonfinite[:5]]
+        dofs = first.dofs.numbers
+        places = [(one.trajectory, one.row, dofs[one.dof]) for one in of.nonfinite[:5]]
         about = _about(stored, of, stored.shape[1:] if first.single else stored.shape)
         about["units"] = first.unit(name)
         about["trajectories"] = self.index or "all"
         about["nonfinite_at"] = [dict(zip(_AXES, place, strict=True)) for place in places]
-        about["dofs"] = [batch.dofs[i] for i in dofs]
+        about["dofs"] = batch.dofs
         if stored.dtype.kind == "f":
-            about["per_dof"] = [_per_dof(of, i, batch) for i in dofs]
+            about["per_dof"] = [_per_dof(of, i, batch) for i in range(first.shape[2])]
         return about
 
     def _read(self, batch: Batch) -> dict[str, Statistics]:

@@ -16,12 +16,12 @@ from trajcli.checks import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, text_of
 from trajcli.files.conversion import in_one_unit
+from trajcli.files.dofs import pick_dofs
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.files.trajectory_set import pick_dofs
 from trajcli.views.statistics import Progress
-from trajcli.views.trajectories import Array, Floats
+from trajcli.views.trajectories import Array, Floats, array_path
 
 _BLOCK_BYTES = 8 << 20
 _SAME_TIME = 1e-9
@@ -141,19 +141,27 @@ def datasets(files: Files, text: str) -> dict[str, dict[str, Compared]]:
 
 
 def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:
-    """Of a layout's array in several files, those of each trajectory."""
+    """Of a layout's array in several files, those of each trajectory; with --dofs or --joints the
+    trajectories alone."""
     file, text = files.open(source.path), str(source)
-    if source.dataset is None or file.has_group(source.dataset):
-        prefix = "" if source.dataset is None else f"{source.dataset.strip('/')}/"
+    as_named = files.dofs is None and files.joints is None
+    of_group = source.dataset is None or file.has_group(source.dataset)
+    prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
+    if as_named and of_group:
         names = [name for name in file.names() if name.startswith(prefix)]
         by_name = {name.removeprefix(prefix): file.require(name) for name in names}
-    elif (named := file.get(source.dataset)) is not None and not (several and files.layout(file)):
+    elif (
+        as_named
+        and (named := file.get(str(source.dataset))) is not None
+        and not (several and files.layout(file))
+    ):
         by_name = {"": pick_dofs(named, source.dofs)}
     else:
         by_name = {
-            f"{one.group if one.member is None else one.name}/{one.array_name}".strip("/"): stored
+            array_path(group, one, name).removeprefix(prefix): stored
             for one in read_sources(files, [text], as_stored=True)
-            for stored in one.arrays.values()
+            for group in [one.group if one.member is None else one.name]
+            for name, stored in one.arrays.items()
         }
     return {
         name: Compared(stored, partial(_time_of, files, text, stored.where))

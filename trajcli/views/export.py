@@ -32,11 +32,10 @@ _TABLE_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Selection:
-    """What is exported: some rows and dofs of trajectories, in ``blocks``."""
+    """What is exported: some rows of trajectories, in ``blocks``."""
 
     batch: Batch
     blocks: Sequence[Block]
-    dofs: Sequence[int]
     on_progress: Progress = lambda done, total: None
 
     @property
@@ -47,7 +46,7 @@ class Selection:
     @property
     def dof_names(self) -> list[str]:
         """The names of the dofs."""
-        return [self.batch.dofs[i] for i in self.dofs]
+        return self.batch.dofs
 
     @property
     def count(self) -> int:
@@ -73,9 +72,7 @@ class Selection:
         """An array [b, rows, dofs]; times [b, rows], where ``name`` is no array."""
         if name not in self.batch.first.arrays:
             return self.times(block)
-        rows = block.read(name)
-        whole = list(self.dofs) == list(range(rows.shape[2]))
-        return (rows if whole else rows[:, :, self.dofs]).astype(self.dtype(name), copy=False)
+        return block.read(name).astype(self.dtype(name), copy=False)
 
     def times(self, block: Block) -> Array:
         """Times [b, rows] in seconds as stored; without any, the row numbers."""
@@ -104,7 +101,6 @@ class Selection:
 def selection(
     sets: Sequence[TrajectorySet],
     index: str | None,
-    dof: str | None,
     rows: str | None,
     on_progress: Progress = lambda done, total: None,
 ) -> Selection:
@@ -120,8 +116,7 @@ def selection(
     for block in batch.blocks(select(index, batch.count, "--index")):
         first, last = select_rows(rows, block.rows)
         blocks.append(replace(block, first=first, rows=last - first))
-    dofs = select(dof, len(batch.dofs), "--dof", batch.dofs)
-    return Selection(batch, blocks, dofs, on_progress)
+    return Selection(batch, blocks, on_progress)
 
 
 def require_kind(out: Path) -> None:
@@ -170,7 +165,7 @@ def _tables(chosen: Selection) -> Iterator[list[Array]]:
         columns = [np.repeat(names, block.rows)] if chosen.count > 1 else []
         columns.append(chosen.times(block).reshape(-1))
         for name in chosen.arrays:
-            columns += list(chosen.values(block, name).reshape(-1, len(chosen.dofs)).T)
+            columns += list(chosen.values(block, name).reshape(-1, len(chosen.dof_names)).T)
         waiting.append(columns)
         done += len(names)
         if done == chosen.count or sum(len(one[0]) for one in waiting) >= _TABLE_ROWS:
@@ -254,7 +249,7 @@ def _write_rrd(chosen: Selection, path: Path, name: str) -> None:
 def _write_npz(chosen: Selection, path: Path, _: str) -> None:
     """Every array [n, rows, dofs] and the times [n, rows], each read once."""
     names = [*chosen.arrays, *(["time"] if chosen.timed else [])]
-    shape = chosen.count, chosen.rows(), len(chosen.dofs)
+    shape = chosen.count, chosen.rows(), len(chosen.dof_names)
     about = {
         "attributes": {"source": Path(chosen.batch.path).name},
         "units": chosen.units() | ({"time": "s"} if chosen.timed else {}),
@@ -303,7 +298,7 @@ def _schema(chosen: Selection) -> Schema:
     along = "time" if chosen.timed and (step or chosen.count == 1) else "row"
     lengths = np.concatenate([np.full(len(block.numbers), block.rows) for block in chosen.blocks])
     rows = np.unique(lengths).tolist()
-    shape = chosen.count, rows[-1], len(chosen.dofs)
+    shape = chosen.count, rows[-1], len(chosen.dof_names)
     dims, units = ("trajectory", along, "dof"), chosen.units()
     variables = [
         Variable(name, dims, shape, chosen.dtype(name), {"units": units[name]} if name in units

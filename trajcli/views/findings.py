@@ -85,7 +85,8 @@ def failed(
 ) -> Finding:
     """A check that failed: where the worst is, and every trajectory that fails."""
     worst = max(failures, key=lambda failure: failure.excess)
-    facts["at"] = {"trajectory": worst.trajectory, "row": worst.row, "dof": worst.dof}
+    dof = batch.first.dofs.numbers[worst.dof]
+    facts["at"] = {"trajectory": worst.trajectory, "row": worst.row, "dof": dof}
     values = sum(failure.count for failure in failures)
     places = [_place(batch, failure) for failure in failures]
     label = batch.label(name or worst.dataset)
@@ -100,11 +101,9 @@ def trajectory_text(batch: Batch, number: int) -> str:
 
 def _place(batch: Batch, failure: Failure) -> str:
     """A failure in words: trajectory 13, row 20, dof 3 (panda_joint4)."""
-    name = batch.dofs[failure.dof]
+    name, number = batch.dofs[failure.dof], batch.first.dofs.numbers[failure.dof]
     joint = "" if name.isdecimal() else f" ({name})"
-    return (
-        f"{trajectory_text(batch, failure.trajectory)}row {failure.row}, dof {failure.dof}{joint}"
-    )
+    return f"{trajectory_text(batch, failure.trajectory)}row {failure.row}, dof {number}{joint}"
 
 
 def recompute_finding(

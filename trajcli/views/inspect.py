@@ -39,7 +39,6 @@ def inspect_source(
     files: Files,
     text: str,
     index: str | None = None,
-    dof: str | None = None,
     rows: str | None = None,
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
@@ -56,12 +55,11 @@ def inspect_source(
     every = _batches(files, text, source, bool(names))
     main = main_batch(every)
     chosen = [] if main is None else select(index, main.count, "--index")
-    dofs = [] if main is None else select(dof, main.first.shape[2], "--dof", main.dofs)
     if not names:  # an array within each trajectory of a layout
         names = [(one.file, path) for batch in every for one in batch.sets
                  for path in [f"{one.group}/{one.array_name}"]]  # fmt: skip
     size = sum(map(_file_bytes, opened))
-    datasets = Datasets(every, index, dof, full, size, on_progress)
+    datasets = Datasets(every, index, full, size, on_progress)
     report = {
         "file": str(source.path),
         "family": file.family,
@@ -78,8 +76,8 @@ def inspect_source(
     if main is None or not chosen:
         return Inspection(report, [], [])
     if rows is not None:
-        report["rows"] = list(_rows(main, chosen if index else chosen[:1], dofs, rows))
-    return Inspection(report, list(_curves(main.block(chosen[0]), dofs)), main.dofs)
+        report["rows"] = list(_rows(main, chosen if index else chosen[:1], rows))
+    return Inspection(report, list(_curves(main.block(chosen[0]))), main.dofs)
 
 
 def _file_bytes(file: ArrayFile) -> int:
@@ -160,9 +158,7 @@ def _trajectories(main: Batch, chosen: Sequence[int]) -> dict[str, Any]:
     return report
 
 
-def _rows(
-    main: Batch, numbers: Sequence[int], dofs: Sequence[int], rows: str
-) -> Iterator[dict[str, Any]]:
+def _rows(main: Batch, numbers: Sequence[int], rows: str) -> Iterator[dict[str, Any]]:
     """The numbers of some rows of some trajectories."""
     room = _MOST_ROWS
     for number in numbers:
@@ -172,17 +168,17 @@ def _rows(
         times = block.known_times()
         yield {
             "trajectory": main.name(number),
-            "dofs": [main.dofs[i] for i in dofs],
+            "dofs": main.dofs,
             "first": begin,
             "time": None if times is None else times[0].tolist(),
-            **{name: block.read(name)[0][:, dofs].tolist() for name in main.first.arrays},
+            **{name: block.read(name)[0].tolist() for name in main.first.arrays},
         }
         room -= block.rows
         if room <= 0:
             return
 
 
-def _curves(block: Block, dofs: Sequence[int]) -> Iterator[Curves]:
+def _curves(block: Block) -> Iterator[Curves]:
     """The arrays of one trajectory to plot, over time where the file says it; of many rows some."""
     one, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
     times = first.known_times()
@@ -191,5 +187,5 @@ def _curves(block: Block, dofs: Sequence[int]) -> Iterator[Curves]:
         unit = one.unit(name)
         title = name + (f", {unit}" if unit else "") + (" by row" if times is None else "")
         title += f", first {first.rows} rows" if first.rows < block.rows else ""
-        values = first.read(name)[0].astype(np.float64)[:, dofs]
-        yield Curves(title, x, "" if times is None else " s", values, dofs)
+        values = first.read(name)[0].astype(np.float64)
+        yield Curves(title, x, "" if times is None else " s", values, range(one.shape[2]))

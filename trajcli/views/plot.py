@@ -79,13 +79,12 @@ class Peaks(Drawn):
 
 @dataclass(frozen=True)
 class Selection:
-    """The trajectories of one file that are drawn, and their dofs and limits."""
+    """The trajectories of one file that are drawn, and their limits."""
 
     source: int
     origin: Source
     batches: Sequence[Batch]
     index: str | None
-    dof: str | None
     limits: Limits | None
 
     @property
@@ -95,35 +94,27 @@ class Selection:
         assert main is not None
         return main
 
-    def drawn(self, batch: Batch, name: str) -> tuple[list[int], dict[str, Any]]:
-        """The dofs of an array of a batch, and the fields of Drawn, all but ``beyond``."""
-        numbers = list(select(self.dof, len(batch.dofs), "--dof", batch.dofs))
+    def drawn(self, batch: Batch, name: str) -> dict[str, Any]:
+        """The fields of Drawn, all but ``beyond``, of an array of a batch."""
         quantity, bounds = batch.quantity(name), None
         if self.limits is not None and quantity in self.limits.tables:
             itemsize = batch.first.arrays[name].dtype.itemsize
             units = {quantity: batch.first.unit(name) or ""}
-            whole = self.limits.bounds(batch.dofs, itemsize, units)[quantity]
-            bounds = Bounds(whole.lower[numbers], whole.upper[numbers], whole.slack)
-        return numbers, {
+            tables = self.limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
+            bounds = tables[quantity]
+        return {
             "source": self.source,
             "quantity": quantity,
-            "unit": _unit_of_dofs(batch.first.unit(name) or "", numbers),
-            "dofs": [(number, batch.dofs[number]) for number in numbers],
+            "unit": ", ".join(dict.fromkeys((batch.first.unit(name) or "").split(","))),
+            "dofs": list(zip(batch.first.dofs.numbers, batch.dofs, strict=True)),
             "bounds": bounds,
         }
-
-
-def _unit_of_dofs(unit: str, dofs: Sequence[int]) -> str:
-    """The units of some dofs, each once: rad, m of rad,rad,m."""
-    parts = unit.split(",")
-    return ", ".join(dict.fromkeys(parts[dof] for dof in dofs)) if len(parts) > 1 else unit
 
 
 def selections(
     files: Files,
     sources: Sequence[str],
     index: str | None = None,
-    dof: str | None = None,
     limits: Limits | None = None,
 ) -> list[Selection]:
     """The trajectories of every file of every source; raises InputError where one has no rows."""
@@ -134,7 +125,7 @@ def selections(
             shape = describe(groups[0].first.shape) if groups else "no trajectories"
             expected = "trajectories with rows and dofs"
             raise InputError(Fault("nothing to draw", str(origin), expected, shape))
-        chosen.append(Selection(len(chosen), origin, groups, index, dof, limits))
+        chosen.append(Selection(len(chosen), origin, groups, index, limits))
     return chosen
 
 
@@ -162,14 +153,13 @@ def lines(selection: Selection) -> list[Line]:
 
 def _line(selection: Selection, batch: Batch, block: Block, name: str) -> Line:
     one, number, _ = block.parts[0]
-    numbers, drawn = selection.drawn(batch, name)
-    values = block.read(name)[0][:, numbers]
+    drawn, values = selection.drawn(batch, name), block.read(name)[0]
     outside = int(beyond(values, drawn["bounds"]).sum())
     times = block.times()
     time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
     time = time - time[0] if times is not None and abs(time[0]) > _CLOCK else time
     trajectory = selection.main.name(int(block.numbers[0]))
-    goal = _goal(one, number, drawn["quantity"], numbers)
+    goal = _goal(one, number, drawn["quantity"])
     held = _held(one, drawn["quantity"])
     finite = np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
     time, values = thinned(time, finite)
@@ -207,10 +197,11 @@ def _held(one: TrajectorySet, quantity: str) -> str:
     return "into" if quantity == mode and scheme != "foh" else ""
 
 
-def _goal(one: TrajectorySet, number: int, quantity: str, numbers: list[int]) -> Array | None:
+def _goal(one: TrajectorySet, number: int, quantity: str) -> Array | None:
     """The goal state that the file has beside the trajectories, [dofs]."""
     try:
         stored = one.companion(f"goal/{quantity}", f"goal_{quantity}")
+        stored = None if stored is None else one.pick(stored)
         if stored is None or stored.shape not in {(one.shape[0], one.shape[2]), (one.shape[2],)}:
             return None
         units = one.state_units(quantity, stored, one.shape[2])
@@ -218,7 +209,7 @@ def _goal(one: TrajectorySet, number: int, quantity: str, numbers: list[int]) ->
     except InputError:
         return None
     values = stored.read() if stored.ndim == 1 else stored.read_rows(number, number + 1)[0]
-    return np.asarray(values)[numbers]
+    return np.asarray(values)
 
 
 def beyond(values: Array, bounds: Bounds | None) -> Array:
@@ -238,8 +229,8 @@ def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
         outside = dict.fromkeys(drawn, 0)
         done = 0
         for block in batch.blocks(numbers):
-            for name, (columns, about) in drawn.items():
-                values = block.read(name)[:, :, columns].astype(np.float64)
+            for name, about in drawn.items():
+                values = block.read(name).astype(np.float64)
                 outside[name] += int(beyond(values, about["bounds"]).sum())
                 known = np.abs(values) < LARGEST
                 low = np.where(known, values, np.inf).min(axis=1, initial=np.inf)
@@ -247,7 +238,7 @@ def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
                 ends[name].append(np.where(np.isfinite(low), [low, high], np.nan))
             done += len(block.numbers)
             on_progress(done, len(numbers))
-        for name, (_, about) in drawn.items() if numbers else ():
+        for name, about in drawn.items() if numbers else ():
             low, high = np.concatenate(ends[name], axis=1)
             yield Peaks(**about, beyond=outside[name], low=low, high=high)
 

@@ -43,7 +43,8 @@ class StartCheck:
         self.compared += len(block.numbers)
         for name in (name for name in QUANTITIES if name in values):
             rows = values[name][:, :1]
-            state = np.asarray(states.get(name, np.zeros((1, 1))), np.float64)[:, None]
+            state = block.parts[0][0].pick(states.get(name, np.zeros((1, 1))))
+            state = np.asarray(state, np.float64)[:, None]
             off = np.abs(rows.astype(np.float64) - state)
             off[np.isnan(off)] = np.inf
             wrong = ~(off <= np.spacing(np.abs(state).astype(rows.dtype)))
@@ -196,4 +197,12 @@ def velocities_finding(
     text = f"{100 * errors[worst]:.3g} % (RMS) off the derivative of {positions}"
     text += "" if passed else f"; {fit.text(worst)}"
     label, facts = batch.label(first), {"per_dof": errors.tolist(), **fit.facts()}
-    return Finding("velocity", label, passed, text, len(numbers), f"dof {worst}", facts=facts)
+    return Finding(
+        "velocity",
+        label,
+        passed,
+        text,
+        len(numbers),
+        f"dof {batch.first.dofs.numbers[worst]}",
+        facts=facts,
+    )

@@ -139,7 +139,7 @@ def score_source(
     first = next(iter(stored))
     bounds, units = {}, _units(batch, stored)
     if limits is not None:
-        tables = limits.bounds(batch.dofs, units=units)
+        tables = limits.bounds(batch.dofs, units=units, picked=batch.first.dofs)
         bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
         for name in (name for name in bounds if name in stored):
             said = limits.remarks(name, batch.dofs, batch.first.units.get(stored[name]))

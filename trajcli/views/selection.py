@@ -1,4 +1,4 @@
-"""Which trajectories, dofs and rows --index, --dof and --rows mean."""
+"""Which trajectories and rows --index and --rows mean."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ ALL = "all"
 _SLICE = re.compile(r"([+-]?\d{1,18})?(?::([+-]?\d{1,18})?(?::([+-]?\d{1,18})?)?)?")
 
 
-def select(text: str | None, count: int, option: str, names: Sequence[str] = ()) -> Sequence[int]:
+def select(text: str | None, count: int, option: str) -> Sequence[int]:
     """The numbers that 3, 0:10 or -1 (or several, with commas) mean among ``count``.
 
-    None and "all" mean all. ``names`` may stand for the numbers. Raises UsageError for what is
-    not there.
+    None and "all" mean all. Raises UsageError for what is not there.
     """
-    known = {name: i for i, name in enumerate(names)}
-    if text is None or (text.strip() == ALL and ALL not in known):
+    if text is None or text.strip() == ALL:
         return range(count)
     chosen: list[int] = []
     for part in (part.strip() for part in text.split(",")):
         match = _SLICE.fullmatch(part)
-        if part in known:
-            chosen.append(known[part])
-        elif not part or match is None or (match[3] and int(match[3]) == 0):
-            hint = f"or a name: {', '.join(names[:12])}" if names else ""
+        if not part or match is None or (match[3] and int(match[3]) == 0):
             wrong = text if len(text) < 80 else f"{text[:77]}..."
-            raise UsageError(
-                Fault("not a selection", option, "3, 0:10, 2,5,-1 or all", wrong, hint)
-            )
-        elif ":" in part:
+            raise UsageError(Fault("not a selection", option, "3, 0:10, 2,5,-1 or all", wrong))
+        if ":" in part:
             ends = (int(n) if n is not None else None for n in match.groups())
             chosen += range(count)[slice(*ends)]
         elif -count <= int(part) < count:

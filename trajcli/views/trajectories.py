@@ -115,8 +115,8 @@ class Batch:
 
     @cached_property
     def dofs(self) -> list[str]:
-        """Names of the dofs; their numbers where the file has none."""
-        return self.first.joint_names or [str(i) for i in range(self.first.shape[2])]
+        """Names of the dofs; their numbers in the file where there are none."""
+        return self.first.dof_labels
 
     def name(self, number: int) -> str:
         """A trajectory's group or episode where it has one to itself, else its number."""
@@ -126,11 +126,11 @@ class Batch:
 
     def label(self, name: str = "") -> str:
         """An array of the batch as the file calls it: data/demo_*/actions."""
-        return _path(self.pattern, self.first, name) or self.first.file.path.name
+        return array_path(self.pattern, self.first, name) or self.first.file.path.name
 
     def paths(self, name: str) -> list[str]:
         """The datasets of an array of the batch."""
-        return [_path(one.group, one, name) for one in self.sets]
+        return [array_path(one.group, one, name) for one in self.sets]
 
     def quantity(self, name: str) -> str:
         """What an array holds: actions are what the mode that the file states makes them."""
@@ -205,7 +205,8 @@ class Batch:
         return len(self.first.arrays)
 
 
-def _path(group: str, one: TrajectorySet, name: str) -> str:
+def array_path(group: str, one: TrajectorySet, name: str) -> str:
+    """An array of a set as the file calls it, in a group: obs/joint_pos for joint_pos."""
     stored = one.array_name if name and name == next(iter(one.arrays)) else name
     return f"{group}/{stored}".strip("/")
 

@@ -1,0 +1,95 @@
+"""Some of the dofs: what SOURCE[:7] and --dofs mean, and arrays of these alone."""
+
+from __future__ import annotations
+
+import re
+from collections import ChainMap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, UsageError
+from trajcli.files.arrays import Dataset
+from trajcli.files.conversion import converted, stated_unit
+
+_PART = re.compile(r"(-?[0-9]{1,9})?(:?)(-?[0-9]{1,9})?")
+
+
+@dataclass(frozen=True)
+class Dofs:
+    """Some of ``count`` dofs: their ``numbers``, in the order in which they are wanted."""
+
+    count: int
+    numbers: Sequence[int]
+
+    def pick(self, values: Any) -> Any:
+        """Values [..., count], or of more dofs, as [..., n]; others are of these dofs already.
+
+        values: a Dataset, whose values are picked when they are read, an array, or a list.
+        """
+        present = (values.shape or (0,))[-1] if hasattr(values, "shape") else len(values)
+        if present != self.count and present <= len(self.numbers):
+            return values
+        if max(self.numbers) >= present:
+            return values  # whose shape is then refused
+        if isinstance(values, Dataset):
+            first, last = self.numbers[0], self.numbers[-1] + 1
+            if list(self.numbers) == list(range(first, last)):
+                picked = converted(values, lambda rows: rows[..., first:last])
+            else:
+                picked = converted(values, lambda rows: np.take(rows, self.numbers, -1))
+            units = stated_unit(values).split(",")
+            if len(units) == present > 1:
+                units = [units[number] for number in self.numbers]
+                attributes: Any = values.attributes  # which are not read
+                attributes = ChainMap({"units": ",".join(units)}, attributes)
+                picked = replace(picked, attributes=attributes)
+            return replace(picked, shape=(*values.shape[:-1], len(self.numbers)))
+        if hasattr(values, "shape"):
+            return values[..., list(self.numbers)]
+        return [values[number] for number in self.numbers]
+
+
+def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> Dofs:
+    """The dofs that 0:7, 2,5,-1, names or "all" mean among ``count``.
+
+    where: what says so, for messages. Raises UsageError for dofs that are not there, or twice.
+    """
+    known = {name: number for number, name in enumerate(names)}
+    numbers: list[int] = []
+    every = text.strip() == "all" and "all" not in known
+    for part in [":"] if every else [part.strip() for part in text.split(",")]:
+        match = _PART.fullmatch(part)
+        ends = [int(end) for end in match.group(1, 3) if end] if part and match else [count]
+        if part in known:
+            numbers.append(known[part])
+        elif match is None or not all(-count <= end < count + (":" in part) for end in ends):
+            raise _no_such_dofs(text, count, where, names)
+        else:
+            begin, colon, end = match.groups()
+            run = range(count)[int(begin or 0) : int(end) if end else None]
+            numbers += run if colon else [int(begin) % count]
+    if not numbers:
+        raise _no_such_dofs(text, count, where, names)
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(Fault("a dof that is picked twice", where, "each once", text))
+    return Dofs(count, numbers)
+
+
+def pick_dofs(stored: Dataset, which: str | None) -> Dataset:
+    """A dataset [..., D] with only the dofs that FILE:DATASET[which] names."""
+    if which is None:
+        return stored
+    count = stored.shape[-1] if stored.ndim else 0
+    picked: Dataset = parse_dofs(which, count, f"{stored.where}[{which}]").pick(stored)
+    return picked
+
+
+def _no_such_dofs(text: str, count: int, where: str, names: Sequence[str]) -> UsageError:
+    expected = f"a range like 0:{count}, or numbers from 0 to {count - 1}" if count else "no dofs"
+    listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+    expected += f", or names: {listed}" if names else " (there are no names)"
+    found = text if len(text) < 80 else f"{text[:77]}..."
+    return UsageError(Fault("no such dofs", where, expected, found))
