@@ -113,6 +113,11 @@ Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
     "What these dofs are called, in their order: a,b,c. (default: what the file says)")]
+AsPosition = Annotated[str | None, _read("--as-position WHICH",
+    "Of these dofs (a gripper) the actions are positions, whatever the mode: 7, or names.")]
+Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
+    "Position commands: delta (steps from one to the next) | relative (offsets from the start). "
+    "(default: what the mode takes)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
     "Leave out what cannot be integrated, list it, and exit with 1.")]
 

@@ -62,12 +62,15 @@ class Block:
         from trajcli.kernels.native import Forward, InFile
 
         plan, inputs, at = self.plan, self.inputs, self.at
+        commands = plan.resolved.commands
         self._check(allow_nonfinite=True)
         shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
         out: list[Any] = [None] * len(PARTS)
         arrays: dict[str, Any] = {}
         for name in plan.quantities if shape[0] else ():
             place = self.output.place(name, at.begin, at.group)
+            if commands.as_position:  # what is put in among the results
+                place = None
             if place is None:
                 arrays[name] = np.empty(shape, plan.dtype)
             out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
@@ -84,8 +87,14 @@ class Block:
 
     def write(self, results: Results) -> int:
         """Write results and times; returns how many are not finite."""
-        bad, at, inputs = 0, self.at, self.inputs
+        bad, at, inputs, plan = 0, self.at, self.inputs, self.plan
+        commands = plan.resolved.commands
+        positions: Any = {}
+        if commands.as_position:
+            positions = commands.positions(inputs, plan.choice, plan.dtype)
         for name, array in results:
+            if name in positions:
+                commands.put({name: array}, positions)
             bad += array.size - int(np.isfinite(array).sum())
             self.output.write(name, at.begin, array, at.group)
         self.output.write_time(at.begin, len(inputs.actions), self._times, at.group)
@@ -141,6 +150,8 @@ class Block:
         if plan.gradient is None:
             return inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
         numbers = plan.resolved.by_length[self.at.group].numbers[self.at.begin : self.at.end]
-        pulled = plan.gradient.block(inputs, numbers, plan.choice, plan.dtype)
+        pulled = plan.gradient.block(
+            inputs, plan.resolved.commands, numbers, plan.choice, plan.dtype
+        )
         unwritten = set(QUANTITIES) - set(plan.quantities)
         return ((name, values) for name, values in pulled if name not in unwritten)

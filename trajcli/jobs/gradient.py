@@ -20,6 +20,7 @@ from trajcli.files.arrays import Dataset
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
+from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request, parse_floats
 from trajcli.jobs.segments import rows_by_number
 from trajcli.kernels.choose import Choice
@@ -123,11 +124,10 @@ class Gradient:
         return variables
 
     def block(
-        self, inputs: Inputs, numbers: Any, choice: Choice, dtype: str
+        self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
     ) -> Iterator[tuple[str, Any]]:
         """Run trajectories by number [b] forward and back; yields names and values of what is
         ready. Outputs are among them; what trajectories share comes from ``finish``."""
-        from trajcli.adjoint import pull_back
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
             if self.cost:
@@ -140,7 +140,7 @@ class Gradient:
                 for name, stored in self.upstream.items()
             }
 
-        outputs, grads = pull_back(inputs, upstream, choice, dtype, self.wrt)
+        outputs, grads = commands.pull_back(inputs, upstream, choice, dtype, self.wrt)
         yield from outputs.items()
         if self.cost:
             yield (

@@ -101,6 +101,7 @@ def _attributes(
         texts["dt_source"] = output_times.where
     return {
         **about,
+        **resolved.commands.options(),
         **relative_texts(texts, paths, request.out),
         "trajcli_version": __version__,
         "request": request.to_json(),

@@ -102,6 +102,7 @@ class Plan:
             "mode": resolved.mode.name,
             "mode_source": resolved.mode_source,
             "options": resolved.mode.options(resolved.recorded),
+            "commands": resolved.commands.options(),
             "shape": {
                 "trajectories": resolved.count,
                 "horizon": inputs.horizon,

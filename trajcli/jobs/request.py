@@ -44,6 +44,8 @@ class Request:
     filter_key: str | None = None
     dofs: str | None = None
     joints: str | None = None
+    as_position: str | None = None
+    actions: str | None = None
     wrap_dofs: Sequence[int] = ()
     max_gap: float | None = None
     pack: bool = False

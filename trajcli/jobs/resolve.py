@@ -9,9 +9,11 @@ from typing import NamedTuple
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
 from trajcli.files.conversion import require_same_kind
+from trajcli.files.dofs import parse_dofs
 from trajcli.files.reader import Files, TrajectorySet, read_sources
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
+from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import LeftOut, Resolved
 from trajcli.jobs.segments import segments_of
@@ -93,6 +95,8 @@ def _resolved(
     if request.goal_index is not None:
         goal = goal.with_index("goal", files.dataset(request.goal_index))
     mode, mode_source, notes = resolve_mode(request, sets)
+    commands = _commands(request, sets[0])
+    raise_if_any(commands.faults(mode, request.recorded), UsageError)
     segments = segments_of((one.source, one.time) for one in inputs)
     if isinstance(request.options.get("window"), str):
         from trajcli.jobs.recordings import with_window_in_rows
@@ -113,9 +117,19 @@ def _resolved(
         start=start,
         goal=goal,
         segments=segments,
+        commands=commands,
         notes=notes,
         left_out=left_out,
     )
+
+
+def _commands(request: Request, first: TrajectorySet) -> Commands:
+    """What --actions and --as-position say of the dofs that are picked."""
+    if request.as_position is None:
+        return Commands(request.actions)
+    count, names = first.shape[2], first.joint_names or ()
+    dofs = parse_dofs(request.as_position, count, "--as-position", names)
+    return Commands(request.actions, dofs.numbers)
 
 
 def _read_sets(request: Request, files: Files, left_out: list[LeftOut]) -> list[TrajectorySet]:

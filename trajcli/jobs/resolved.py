@@ -16,6 +16,7 @@ from trajcli.files.time import EAGER_BYTES
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.input_checks import shape_faults, value_faults
 from trajcli.inputs import Inputs
+from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.jobs.segments import (
     EqualLength,
@@ -48,6 +49,7 @@ class ResolvedInputs(EqualLength):
     with names that say where."""
 
     inputs: Inputs
+    commands: Commands
 
     @property
     def output_rows(self) -> int:
@@ -75,7 +77,8 @@ class ResolvedInputs(EqualLength):
         names = {"actions": segment.source.input.where}
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
         plain = isinstance(segment.rows, range) and segment.rows.start == 0
-        return replace(inputs, row_numbers=None if plain else np.asarray(segment.rows))
+        rows = None if plain else np.asarray(segment.rows)
+        return self.commands.used(replace(inputs, row_numbers=rows))
 
     def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
         """What is wrong with the values of trajectories from ``begin`` on, which were read, named
@@ -122,6 +125,7 @@ class Resolved:
     start: StateValues
     goal: StateValues
     segments: Sequence[Segment]
+    commands: Commands
     notes: Sequence[str] = ()
     left_out: Sequence[LeftOut] = ()
 
@@ -246,7 +250,7 @@ class Resolved:
             names={**named, **start.names, **goal.names},
             row_numbers=None if len(segments) > 1 or isinstance(rows, range) else rows,
         )
-        return ResolvedInputs(segments, inputs)
+        return ResolvedInputs(segments, inputs, self.commands)
 
 
 def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Values, Values, str]:

@@ -22,7 +22,7 @@ from trajcli.jobs.segments import trajectory_names
 from trajcli.retiming import Limit, Retimed, retime
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
-                    "goal"}  # fmt: skip
+                    "goal", "as_position"}  # fmt: skip
 """What made the trajectory holds at any pace."""
 
 

@@ -37,7 +37,8 @@ class ModeCheck:
 
     dt: the step that the output states. rows: by quantity, those that are compared. roundings:
     how many times the stored values may have been rounded. exact: whether all rows were equal to
-    the bit. reason: why there is nothing to compare.
+    the bit. reason: why there is nothing to compare. positions: the dofs, by number, that the mode
+    has no part in.
     """
 
     mode: Mode
@@ -45,6 +46,7 @@ class ModeCheck:
     dt: float | None
     rows: Mapping[str, slice]
     roundings: int = 1
+    positions: Sequence[str] = ()
     failures: list[Failure] = field(default_factory=list)
     compared: int = 0
     exact: bool = True
@@ -79,6 +81,7 @@ class ModeCheck:
             recorded=self.recorded,
         )
         again = inputs.compute(choose("cpu"), "float64", names)
+        self._put_positions(again, values, block)
         self.compared += len(block.numbers)
         unequal = {}
         for name in names:
@@ -89,6 +92,15 @@ class ModeCheck:
                 self.exact &= np.array_equal(stored, rounded, equal_nan=True)
         if unequal:
             self._judge(inputs, values, unequal, block.numbers)
+
+    def _put_positions(
+        self, again: Mapping[str, Array], values: Mapping[str, Array], block: Block
+    ) -> None:
+        """The rows of dofs that are none of the mode, as they are stored."""
+        numbers = block.parts[0][0].dofs.numbers
+        columns = [k for k, number in enumerate(numbers) if str(number) in self.positions]
+        for name, rows in again.items():
+            rows[..., columns] = values[name][..., columns]
 
     def finding(self, batch: Batch, count: int) -> Finding:
         """Whether the rows are what the actions give."""
@@ -231,7 +243,8 @@ def mode_check(attributes: Mapping[str, Any], names: Sequence[str]) -> ModeCheck
     if not rows:
         return f"it needs more than {', '.join(n for n in QUANTITIES if n in names)}"
     roundings = _RETIMED if "slower_only" in attributes else 1  # trajcli retime states it
-    return ModeCheck(mode, recorded or curobo, positive(attributes.get("dt")), rows, roundings)
+    step, positions = positive(attributes.get("dt")), str(attributes.get("as_position", ""))
+    return ModeCheck(mode, recorded or curobo, step, rows, roundings, positions.split(","))
 
 
 def is_recording(attributes: Mapping[str, Any]) -> bool:

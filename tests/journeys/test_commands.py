@@ -1,0 +1,238 @@
+"""--actions delta|relative and --as-position: commands as robot-learning data hold them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from trajcli import integrate
+
+PARTS = ("position", "velocity", "acceleration", "jerk")
+MODES = ("clique --scheme zoh", "central", "bspline --steps 2", "teleport", "central --ends goal")
+RANDOM = np.random.default_rng(7)
+
+
+def write(path: str, actions, start, **more) -> None:
+    with h5py.File(path, "w") as file:
+        file["actions"], file["start/position"], file.attrs["dt"] = actions, start, 0.02
+        for name, values in more.items():
+            file[name.replace("__", "/")] = values
+
+
+def summed(actions, start, kind: str):
+    """Positions to go to, one by one."""
+    used = np.empty(actions.shape, np.float64)
+    for b, t, d in np.ndindex(*actions.shape):
+        begin = start[b % len(start), d].astype(np.float64)
+        if kind == "relative":
+            used[b, t, d] = begin + np.float64(actions[b, t, d])
+            continue
+        total = np.float64(0.0)
+        for k in range(t + 1):
+            total = total + np.float64(actions[b, k, d])
+        used[b, t, d] = begin + total
+    return used
+
+
+def rows(path: str) -> dict[str, np.ndarray]:
+    with h5py.File(path) as file:
+        return {name: file[name][()] for name in PARTS}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["delta", "relative"])
+@pytest.mark.parametrize("mode", MODES)
+def test_increments_and_offsets_are_the_positions_that_they_sum_to(trajcli, folder, kind, mode):
+    for dofs in range(1, 10):
+        for dtype in ("f4", "f8"):
+            actions = (0.1 * RANDOM.standard_normal((3, 8, dofs))).astype(dtype)
+            start = RANDOM.standard_normal((1 if dofs == 2 else 3, dofs)).astype(dtype)
+            goal = RANDOM.standard_normal((3, dofs))
+            write("in.h5", actions, start, goal__position=goal)
+            write("sums.h5", summed(actions, start, kind), start, goal__position=goal)
+            line = f"--mode {mode} --dtype float{8 * actions.itemsize} --overwrite"
+            result = trajcli(f"integrate in.h5 --actions {kind} {line} -o out.h5")
+            assert result.code == 0, result.err
+            assert trajcli(f"integrate sums.h5 {line} -o expected.h5").code == 0
+            out, expected = rows("out.h5"), rows("expected.h5")
+            for name in PARTS:
+                np.testing.assert_array_equal(out[name], expected[name])
+    assert trajcli("check out.h5 --recompute").code == 0
+
+
+@pytest.mark.parametrize("dtype", ["f2", "i2", "f4", "f8"])
+def test_any_type_of_increments_is_summed_in_float64(trajcli, folder, dtype):
+    actions = RANDOM.integers(-9, 9, (2, 300, 2)).astype(dtype)
+    start = np.array([[1e6 + 0.1, -3.0]])
+    write("in.h5", actions, start)
+    line = "integrate in.h5 --mode teleport --actions delta --dtype float64 -o out.h5"
+    assert trajcli(line).code == 0
+    expected = np.concatenate([np.repeat(start[None], 2, 0), summed(actions, start, "delta")], 1)
+    np.testing.assert_allclose(rows("out.h5")["position"], expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["delta", "relative"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("wrt", ["actions,start,dt", "start"])
+def test_gradients_are_those_of_what_the_file_holds(trajcli, folder, kind, mode, wrt):
+    torch = pytest.importorskip("torch")
+    words = mode.split()
+    options = {words[k].removeprefix("--"): words[k + 1] for k in range(1, len(words), 2)}
+    options |= {"steps": int(options["steps"])} if "steps" in options else {}
+    actions = 0.1 * RANDOM.standard_normal((3, 6, 4))
+    start, goal = RANDOM.standard_normal((3, 4)), RANDOM.standard_normal((3, 4))
+    goes = options.get("ends") == "goal"
+    write("in.h5", actions, start, **({"goal__position": goal} if goes else {}))
+    line = f"integrate in.h5 --mode {mode} --actions {kind} --cost position+0.01*acceleration"
+    result = trajcli(f"{line} --wrt {wrt} -o out.h5")
+    assert result.code == 0, result.err
+    x, s, h = (torch.tensor(v, requires_grad=True) for v in (actions, start, np.array(0.02)))
+    used = s[:, None] + (x.cumsum(1) if kind == "delta" else x)
+    more = {"goal": torch.tensor(goal)} if goes else {}
+    made = integrate(used, s, h, mode=words[0], **more, **options)
+    cost = (made.position**2).sum() + 0.01 * (made.acceleration**2).sum()
+    cost.backward()
+    with h5py.File("out.h5") as file:
+        for name, values in (("actions", x), ("start_position", s)):
+            if name.partition("_")[0] not in wrt:
+                assert name not in file["grad"]
+                continue
+            np.testing.assert_allclose(file["grad"][name], values.grad, rtol=1e-9, atol=1e-9)
+        if "dt" in wrt:
+            np.testing.assert_allclose(np.squeeze(file["grad/dt"]), h.grad, rtol=1e-9)
+
+
+def test_an_index_of_start_states_and_lengths_of_their_own(trajcli, folder):
+    actions, start = RANDOM.standard_normal((6, 9, 3)), RANDOM.standard_normal((2, 3))
+    index, lengths = np.array([0, 1, 1, 0, 1, 0]), np.array([9, 4, 9, 7, 4, 1])
+    write("in.h5", actions, start, start_index=index, lengths=lengths)
+    line = "integrate in.h5 --mode clique --actions delta"
+    assert trajcli(f"{line} -o out.h5 --pack").code == 0
+    for name, values in rows("out.h5").items():
+        for b, length in enumerate(lengths):
+            used = start[index[b]] + np.cumsum(actions[b, :length], 0)
+            made = integrate(used[None], start[index[b]][None], 0.02, mode="clique")
+            np.testing.assert_array_equal(values[b, : length + 1], getattr(made, name)[0])
+    for shard in range(3):
+        assert trajcli(f"{line} -o parts.h5 --pack --shard {shard}/3").code == 0
+    assert trajcli("merge parts.h5").code == 0
+    assert trajcli("diff out.h5 parts.h5").code == 0
+    assert trajcli(f"{line} -o small.h5 --pack --memory 1KiB").code == 0
+    assert trajcli("diff out.h5 small.h5").code == 0
+    assert trajcli("check parts.h5 --recompute").code == 0
+
+
+@pytest.mark.parametrize(
+    "mode",
+    ["acceleration --scheme zoh", "jerk --scheme foh", "velocity", "clique", "central",
+     "central --ends goal", "teleport", "jerk --frames curobo", "velocity --frames actions"],
+)  # fmt: skip
+@pytest.mark.parametrize("device", ["", " --backend torch"])
+def test_a_gripper_is_copied_and_the_arm_is_as_without_it(trajcli, folder, mode, device):
+    for dofs, grippers in ((8, [7]), (3, [0]), (9, [8, 2]), (1, [0])):
+        actions = RANDOM.standard_normal((4, 12, dofs)).astype("f4")
+        start = RANDOM.standard_normal((4, dofs)).astype("f4")
+        goal = RANDOM.standard_normal((4, dofs))
+        arm = [d for d in range(dofs) if d not in grippers]
+        write("in.h5", actions, start, goal__position=goal)
+        line = f"--mode {mode} --overwrite{device}"
+        which = ",".join(map(str, grippers))
+        result = trajcli(f"integrate in.h5 --as-position {which} {line} -o out.h5")
+        assert result.code == 0, result.err
+        out = rows("out.h5")
+        if arm:
+            write("arm.h5", actions[..., arm], start[:, arm], goal__position=goal[:, arm])
+            assert trajcli(f"integrate arm.h5 {line} -o arm_out.h5").code == 0
+            for name, values in rows("arm_out.h5").items():
+                np.testing.assert_array_equal(out[name][..., arm], values)
+        copied = np.concatenate([start[:, None], actions], 1)[..., grippers]
+        copied = copied[:, 1:] if "actions" in mode else copied
+        copied = copied[:, :-1] if "curobo" in mode else copied
+        np.testing.assert_array_equal(out["position"][..., grippers], copied)
+        for name in PARTS[1:]:
+            assert not out[name][..., grippers].any()
+        for words in ("", "--recompute", f"--dofs {which}"):
+            result = trajcli(f"check out.h5 {words} --json")
+            assert result.code == 0, result.out
+    with h5py.File("out.h5", "a") as file:
+        file["position"][1, -1, 0] += 0.01
+    assert trajcli("check out.h5 --recompute").code == 1
+
+
+def test_a_gripper_of_a_recording_by_name_beside_dofs(trajcli, folder):
+    rows_ = np.cumsum(0.01 * RANDOM.standard_normal((2, 30, 4)), 1)
+    with h5py.File("in.h5", "w") as file:
+        file["position"], file.attrs["dt"] = rows_, 0.02
+        file["joint_names"] = ["a", "b", "c", "gripper"]
+    line = "integrate in.h5:position --start first --dofs 1:4 --as-position gripper -o out.h5"
+    for mode in ("central", "savgol --window 7", "clique"):
+        assert trajcli(f"{line} --mode {mode} --overwrite").code == 0
+        out = rows("out.h5")
+        np.testing.assert_array_equal(out["position"][..., 2], rows_[..., 3])
+        assert not out["velocity"][..., 2].any()
+        assert out["velocity"][..., :2].any()
+        assert trajcli("check out.h5 --recompute").code == 0
+
+
+@pytest.mark.parametrize("mode", ["velocity", "jerk", "central", "clique"])
+@pytest.mark.parametrize("kind", ["", "delta", "relative"])
+def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode, kind):
+    torch = pytest.importorskip("torch")
+    if kind and mode in ("velocity", "jerk"):
+        pytest.skip("positions only")
+    actions, start = RANDOM.standard_normal((3, 6, 3)), RANDOM.standard_normal((3, 3))
+    write("in.h5", actions, start)
+    line = f"integrate in.h5 --mode {mode} --as-position 1 --cost position+0.1*velocity -o out.h5"
+    result = trajcli(line + (f" --actions {kind}" if kind else ""))
+    assert result.code == 0, result.err
+    x, s, h = (torch.tensor(v, requires_grad=True) for v in (actions, start, np.array(0.02)))
+    used = {"": x, "delta": s[:, None] + x.cumsum(1), "relative": s[:, None] + x}[kind]
+    arm = integrate(used[..., [0, 2]], s[:, [0, 2]], h, mode=mode)
+    gripper = torch.cat([s[:, None, 1], used[..., 1]], 1)
+    cost = (arm.position**2).sum() + 0.1 * (arm.velocity**2).sum() + (gripper**2).sum()
+    cost.backward()
+    with h5py.File("out.h5") as file:
+        np.testing.assert_allclose(file["grad/actions"], x.grad, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(file["grad/start_position"], s.grad, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(np.squeeze(file["grad/dt"]), h.grad, rtol=1e-9)
+        np.testing.assert_allclose(np.sum(file["cost"]), cost.item(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--mode jerk --actions delta", "delta actions are positions"),
+        ("--mode velocity --actions relative", "relative actions are positions"),
+        ("--mode clique --actions delta --start first", "no start position"),
+        ("--mode clique --actions sum", "delta, relative"),
+        ("--mode bspline --as-position 2", "its rows are not one for each action"),
+        ("--mode bspline --steps 3 --as-position 2", "its rows are not one for each action"),
+        ("--mode central --convention curobo --as-position 2", "its rows are not one"),
+        ("--mode jerk --as-position 3", "numbers from 0 to 2"),
+        ("--mode jerk --as-position gripper", "--as-position"),
+        ("--mode jerk --as-position 1,1", "picked twice"),
+    ],
+)
+def test_what_cannot_be_such_commands_is_exit_2(trajcli, folder, words, message):
+    write("in.h5", RANDOM.standard_normal((2, 9, 3)), np.zeros((2, 3)))
+    result = trajcli(f"integrate in.h5 {words} -o out.h5")
+    assert (result.code, message in result.err) == (2, True), result.err
+    assert not Path("out.h5").exists()
+
+
+def test_nan_among_increments_is_found_where_it_is(trajcli, folder):
+    actions = RANDOM.standard_normal((2, 9, 3))
+    actions[1, 4, 2] = np.nan
+    write("in.h5", actions, np.zeros((2, 3)))
+    result = trajcli("integrate in.h5 --mode clique --actions delta -o out.h5")
+    assert result.code == 2
+    assert "trajectory 1" in result.err
+    assert "4" in result.err
