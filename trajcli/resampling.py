@@ -79,11 +79,15 @@ def resample(
     else:
         curve = curve_of_rows(method or "linear", parts, knots, hold)
     acting = knots.shape[1] > first.shape[1]
-    new = _uniform(rate, knots, rounding, acting) if at is None else as_array(at, "at")
+    if at is None:
+        new = _uniform(rate, knots, rounding, acting)
+        within = np.minimum(new, to_numpy(knots[:, -1:]))  # the last, but for rounding
+    else:
+        new = within = as_array(at, "at")
     if is_torch(first):
-        new = to_torch(new, str(first.device))
-    values = curve(located(new, knots, first.shape[0], rounding))
-    p, v, a, j = (values.get(name) for name in PARTS)
+        new, within = (to_torch(x, str(first.device)) for x in (new, within))
+    outputs = curve(located(within, knots, first.shape[0], rounding))
+    p, v, a, j = (outputs.get(name) for name in PARTS)
     return Trajectory(p, v, a, j, float64(new))
 
 

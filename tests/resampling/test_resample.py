@@ -186,6 +186,14 @@ def test_a_million_rows_do_not_drift():
     np.testing.assert_array_equal(held, np.arange(3_000_001) // 30)
 
 
+def test_a_last_row_just_before_its_time_is_the_last_row():
+    rows = np.arange(3.0)[:, None]
+    for values in (rows, torch.from_numpy(rows)):
+        fine = resample(values, rate=1.0, times=[0.0, 0.5, 1.0 - 1e-10])
+        assert fine.time.tolist() == [0.0, 1.0]
+        assert fine.position.tolist() == [[[0.0], [2.0]]]
+
+
 def test_the_type_is_kept_and_integers_become_float64():
     for given, kept in (("f4", "f4"), ("f8", "f8"), ("f2", "f4"), ("i4", "f8"), (">f4", "f4")):
         fine = resample(ROWS.astype(given), "linear", rate=20.0, dt=0.1)
@@ -237,6 +245,7 @@ def test_gradients_of_rows_and_times(method):
             fine = resample(plan, method, at=at, **options_of(method))
         return tuple(x for x in fine if x is not None and x.requires_grad)
 
+    torch.manual_seed(0)
     inputs = [*torch.rand(3, 2, 6, 2), 0.1 + torch.rand(2, 5), torch.rand(2, 7)]
     inputs = [x.double().requires_grad_() for x in inputs]
     assert torch.autograd.gradcheck(call, inputs)
