@@ -182,6 +182,16 @@ def test_a_gripper_of_a_recording_by_name_beside_dofs(trajcli, folder):
         assert trajcli("check out.h5 --recompute").code == 0
 
 
+def test_a_gripper_of_a_retimed_output_is_known(trajcli, folder):
+    write("in.h5", RANDOM.standard_normal((2, 12, 3)), np.zeros((2, 3)))
+    assert trajcli("integrate in.h5 --mode velocity --as-position 2 -o out.h5").code == 0
+    Path("limits.toml").write_text("[velocity]\nupper = [0.5, 0.5, 0.5]")
+    for dofs in ("0:3", "2,0", "1,2"):
+        line = f"retime out.h5 --limits limits.toml --dofs {dofs} -o paced.h5 --overwrite"
+        assert trajcli(line).code == 0
+        assert trajcli("check paced.h5").code == 0
+
+
 @pytest.mark.parametrize("mode", ["velocity", "jerk", "central", "clique"])
 @pytest.mark.parametrize("kind", ["", "delta", "relative"])
 def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode, kind):
@@ -216,6 +226,7 @@ def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode
         ("--mode bspline --as-position 2", "its rows are not one for each action"),
         ("--mode bspline --steps 3 --as-position 2", "its rows are not one for each action"),
         ("--mode central --convention curobo --as-position 2", "its rows are not one"),
+        ("--mode jerk --scheme zoh --to 100 --as-position 2", "leave out --to and --at"),
         ("--mode jerk --as-position 3", "numbers from 0 to 2"),
         ("--mode jerk --as-position gripper", "--as-position"),
         ("--mode jerk --as-position 1,1", "picked twice"),

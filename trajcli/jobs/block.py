@@ -68,9 +68,8 @@ class Block:
         out: list[Any] = [None] * len(PARTS)
         arrays: dict[str, Any] = {}
         for name in plan.quantities if shape[0] else ():
-            place = self.output.place(name, at.begin, at.group)
-            if commands.as_position:  # what is put in among the results
-                place = None
+            mixed = commands.as_position  # with rows of another mode
+            place = None if mixed else self.output.place(name, at.begin, at.group)
             if place is None:
                 arrays[name] = np.empty(shape, plan.dtype)
             out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
@@ -89,12 +88,9 @@ class Block:
         """Write results and times; returns how many are not finite."""
         bad, at, inputs, plan = 0, self.at, self.inputs, self.plan
         commands = plan.resolved.commands
-        positions: Any = {}
-        if commands.as_position:
-            positions = commands.positions(inputs, plan.choice, plan.dtype)
+        positions = commands.positions(inputs, plan.choice, plan.dtype)
         for name, array in results:
-            if name in positions:
-                commands.put({name: array}, positions)
+            commands.put({name: array}, positions)
             bad += array.size - int(np.isfinite(array).sum())
             self.output.write(name, at.begin, array, at.group)
         self.output.write_time(at.begin, len(inputs.actions), self._times, at.group)

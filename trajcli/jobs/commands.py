@@ -68,7 +68,9 @@ class Commands:
             return replace(inputs, actions=start[:, None] + total)
 
     def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
-        """The rows [b, T, n] of the dofs whose actions are positions."""
+        """The rows [b, T, n] of the dofs whose actions are positions; nothing without any."""
+        if not self.as_position:
+            return {}
         return _columns(inputs, self.as_position).compute(choice, dtype, PARTS)
 
     def pull_back(
@@ -129,7 +131,7 @@ class Commands:
     def put(self, outputs: Arrays, positions: Arrays) -> None:
         """Put the rows of the dofs that are positions in their place."""
         for name, values in outputs.items():
-            if name in PARTS:
+            if name in positions:
                 values[..., list(self.as_position)] = positions[name]
 
 

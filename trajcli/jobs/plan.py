@@ -228,11 +228,8 @@ def _output_times(request: Request, files: Files) -> OutputTimes | None:
     """What a request names; None where the rows are those of its mode."""
     if request.to is None and request.at is None:
         return None
-    option = "--at" if request.to is None else "--to"
-    if request.as_position is not None:
-        what = "positions that are held have no values between the rows"
-        raise UsageError(Fault(what, f"{option} and --as-position", hint="one of them"))
     if request.grad is not None or request.cost is not None:
+        option = "--at" if request.to is None else "--to"
         what, where = "gradients are those of the mode's own rows", f"{option}, --grad and --cost"
         hint = f"leave {option} out; in Python trajcli.sample is differentiable"
         raise UsageError(Fault(what, where, hint=hint))

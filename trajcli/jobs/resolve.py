@@ -127,6 +127,9 @@ def _commands(request: Request, first: TrajectorySet) -> Commands:
     """What --actions and --as-position say of the dofs that are picked."""
     if request.as_position is None:
         return Commands(request.actions)
+    if request.to is not None or request.at is not None:
+        what, hint = "positions between the rows are not known", "leave out --to and --at"
+        raise UsageError(Fault(what, "--as-position", hint=hint))
     count, names = first.shape[2], first.joint_names or ()
     dofs = parse_dofs(request.as_position, count, "--as-position", names)
     return Commands(request.actions, dofs.numbers)

@@ -54,6 +54,10 @@ def run_retime(request: RetimeRequest) -> dict[str, Any]:
 
         stored = rows.first.file.attributes()
         stated = {name: value for name, value in stored.items() if name in _MODE_ATTRIBUTES}
+        if "as_position" in stated:  # of the dofs that are picked
+            numbers, listed = rows.first.dofs.numbers, str(stated["as_position"]).split(",")
+            chosen = [str(dof) for dof, number in enumerate(numbers) if str(number) in listed]
+            stated["as_position"] = ",".join(chosen)
         stated |= {"dt": "varies", "limits": str(request.limits)}
         stated["slower_only"] = int(request.slower_only)
         label, shape = {"long_name": "time_scale"}, paces.factor.shape

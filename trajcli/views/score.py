@@ -139,10 +139,11 @@ def score_source(
     first = next(iter(stored))
     bounds, units = {}, _units(batch, stored)
     if limits is not None:
-        tables = limits.bounds(batch.dofs, units=units, picked=batch.first.dofs)
+        picked = batch.first.dofs
+        tables = limits.bounds(batch.dofs, units=units, picked=picked)
         bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
         for name in (name for name in bounds if name in stored):
-            said = limits.remarks(name, batch.dofs, batch.first.units.get(stored[name]))
+            said = limits.remarks(name, batch.dofs, batch.first.units.get(stored[name]), picked)
             notes += [f"{name} limits: {text}" for text in said]
     scores: list[Scores] = []
     extremes: list[Any] = []
