@@ -206,3 +206,31 @@ def test_pieces_that_are_shorter_than_the_window_are_left_out(trajcli, folder):
     assert result.code == 0, result.err
     assert "segments of fewer than 31 rows left out: 1" in result.err
     assert np.load("out.npz")["position"].shape == (1, 90, 2)
+
+
+def test_one_sided_ends_are_no_peaks(trajcli, folder):
+    """Of noise, the largest jerk by far is at an end; without the ends it is like all others."""
+    position = 1e-3 * np.random.default_rng(5).normal(size=(4, 300, 2))
+    np.savez("in.npz", position=position, dt=0.01)
+    line = "integrate in.npz:position --start first --mode savgol --window 31 -o out.h5"
+    assert trajcli(line).code == 0
+    with h5py.File("out.h5") as file:
+        jerk = np.abs(file["jerk"][:])
+    inner = jerk[:, 15:-15]
+    assert jerk.max() > 2 * inner.max()
+    (dataset,) = (
+        one
+        for one in trajcli("inspect out.h5 --json").document["datasets"]
+        if one["name"] == "jerk"
+    )
+    for dof, of in enumerate(dataset["per_dof"]):
+        assert of["peak"] == inner[..., dof].max()
+        at = of["at"]
+        assert jerk[at["trajectory"], at["row"], dof] == of["peak"]
+    assert dataset["max"] >= inner.max()
+    assert "peaks without the first and the last 15 rows" in trajcli("inspect out.h5").out
+    lines = trajcli("score out.h5 --json").document["trajectories"]
+    expected = np.quantile(inner.reshape(4, -1), 0.95, axis=1)
+    assert [one["p95_jerk"] for one in lines] == pytest.approx(list(expected))
+    assert [one["duration"] for one in lines] == pytest.approx([2.99] * 4)
+    assert "without the first and the last 15 rows" in trajcli("score out.h5").out

@@ -94,7 +94,10 @@ class Datasets:
 
     def _read(self, batch: Batch) -> dict[str, Statistics]:
         numbers = select(self.index, batch.count, "--index")
-        arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
+        arrays = {
+            name: Statistics(batch.first.shape[2], ends=batch.one_sided * (name != "position"))
+            for name in batch.first.arrays
+        }
         budget = SAMPLE_BYTES if self._small else self._budget * len(arrays)
         whole = self.full or batch.nbytes(len(numbers)) <= budget
         self.sampled |= not whole

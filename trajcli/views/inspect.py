@@ -72,6 +72,7 @@ def inspect_source(
         "datasets": datasets.reports(names, source.dataset is not None),
         "rows": None,
         "sampled": datasets.sampled,
+        "one_sided": main.one_sided if main else 0,
     }
     if main is None or not chosen:
         return Inspection(report, [], [])

@@ -40,6 +40,9 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
         yield Text("\n".join(f"  {line}" for line in _trajectories(facts)))
     yield from _datasets(facts["datasets"], "x" if console.options.ascii_only else "×")
     yield from _peaks(facts["datasets"])
+    if facts["one_sided"]:
+        rows = f"the first and the last {facts['one_sided']} rows"
+        yield Text(f"peaks without {rows} of each trajectory, whose windows are one-sided")
     for listed in facts["rows"] or ():
         yield from _rows(listed)
     if inspection.curves:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+.\w]+)\s*")
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 _BASES = ("rad", "deg", "m", "mm")
+_OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
+"""Scores that a few rows can make."""
 _LISTED = 10
 """Trajectories that a sorted table shows."""
 
@@ -136,6 +138,9 @@ def score_source(
     by_length = np.argsort(batch.lengths[numbers], kind="stable")  # for few, large blocks
     stored, notes = _quantities(batch)
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []
+    if batch.one_sided:
+        rows = f"the first and the last {batch.one_sided} rows, whose windows are one-sided"
+        notes.append(f"jerk and limit_share without {rows}")
     first = next(iter(stored))
     bounds, units = {}, _units(batch, stored)
     if limits is not None:
@@ -156,7 +161,13 @@ def score_source(
             raise InputError(Fault("no time step", batch.path, expected, hint=hint))
         parts = {name: block.read(array) for name, array in stored.items()}
         steps = {None if one.time is None else one.time.uniform for one, *_ in block.parts}
-        scores.append(block_scores(parts, times, steps.pop() if len(steps) == 1 else None, bounds))
+        step = steps.pop() if len(steps) == 1 else None
+        every = block_scores(parts, times, step, bounds)
+        if (ends := batch.one_sided) and block.rows > 2 * ends:
+            inner = {name: values[:, ends:-ends] for name, values in parts.items()}
+            without = block_scores(inner, times[:, ends:-ends], step, bounds)
+            every |= {name: without[name] for name in _OF_PEAKS & without.keys()}
+        scores.append(every)
         extremes.append(block_extremes(parts[first], bounds.get(first)))
         done += len(block.numbers)
         on_progress(done, len(numbers))

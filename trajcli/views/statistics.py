@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,12 @@ class Statistics:
     """What blocks of an array [B, T, D] hold; ``add`` takes the blocks one by one.
 
     low, high, peak [D]: of the finite values; the peak of their magnitudes lies at ``peak_at``
-    [D] (trajectory, row). ``beyond`` [D]: values outside ``bounds``.
+    [D] (trajectory, row), not in the first and the last ``ends`` rows. ``beyond`` [D]: values
+    outside ``bounds``.
     """
 
-    def __init__(self, dofs: int, bounds: Bounds | None = None) -> None:
-        self.dofs, self.bounds = dofs, bounds
+    def __init__(self, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
+        self.dofs, self.bounds, self.ends = dofs, bounds, ends
         self.low, self.high = np.full(dofs, np.inf), np.full(dofs, -np.inf)
         self.peak = np.full(dofs, -1.0)
         self.peak_at: list[tuple[int, int] | None] = [None] * dofs
@@ -55,7 +57,12 @@ class Statistics:
             low = _extreme(np.minimum, np.where(bad, np.inf, values))
             high = _extreme(np.maximum, np.where(bad, -np.inf, values))
             values = np.where(bad, np.nan, values)
-        self._add_peaks(values, np.maximum(-low, high), block)
+        if ends := min(self.ends, (values.shape[1] - 1) // 2):
+            inner = values[:, ends:-ends]
+            peak = np.fmax.reduce(np.abs(inner), (0, 1)).astype(np.float64)
+            self._add_peaks(inner, peak, replace(block, first=block.first + ends))
+        else:
+            self._add_peaks(values, np.maximum(-low, high), block)
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
         bounds = self.bounds
         if bounds is not None and not ((high <= bounds.upper) & (low >= bounds.lower)).all():

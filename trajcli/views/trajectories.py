@@ -107,6 +107,14 @@ class Batch:
         return int(self.offsets[-1])
 
     @cached_property
+    def one_sided(self) -> int:
+        """The rows at each end of which mode savgol had no full window around them: their
+        derivatives are several times as far off as others, and are no peaks."""
+        attributes = self.first.file.attributes()
+        window = attributes.get("window") if attributes.get("mode") == "savgol" else None
+        return int(window) // 2 if isinstance(window, (int, np.integer)) else 0
+
+    @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
         """The rows of each trajectory [count], without padding."""
         stored = ((one.lengths, one.shape) for one in self.sets)
