@@ -49,7 +49,7 @@ def check(
     for one in (one for text in source for one in expand_globs(text)):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
-            with Files(allow_external, untrusted, dofs=dofs, joints=joints) as files:
+            with Files(allow_external, untrusted, dofs, joints) as files:
 
                 def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows

@@ -51,7 +51,7 @@ def diff(
     console = Console(json, quiet)
     sources = parse_source(first), parse_source(second)
     with (
-        Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+        Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet, "datasets") as progress,
     ):
         pair = datasets(files, first), datasets(files, second)

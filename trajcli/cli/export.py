@@ -42,10 +42,7 @@ def export(
     console = Console(json, quiet)
     require_kind(out)
     refuse_place(out, overwrite, folder=False)
-    with (
-        Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
-        Progress(not quiet) as progress,
-    ):
+    with Files(allow_external, untrusted, dofs, joints) as files, Progress(not quiet) as progress:
         chosen = selection(read_sources(files, [source]), index, rows, progress)
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)

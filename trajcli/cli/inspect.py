@@ -43,7 +43,7 @@ def inspect(
     for one in (one for text in source for one in expand_globs(text)):
         with (
             Progress(full and not quiet) as progress,
-            Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+            Files(allow_external, untrusted, dofs, joints) as files,
         ):
             inspection = inspect_source(files, one, index, rows, full, progress)
             files.sources.require_unchanged()

@@ -53,10 +53,7 @@ def plot(
     refuse_place(out, overwrite, folder=False)
     matplotlib = figures.require_matplotlib()
     table = read_limits(limits) if limits else None
-    with (
-        Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
-        Progress(not quiet) as progress,
-    ):
+    with Files(allow_external, untrusted, dofs, joints) as files, Progress(not quiet) as progress:
         chosen = selections(files, source, index, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:

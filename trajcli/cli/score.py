@@ -58,7 +58,7 @@ def score(
     bounds, tables, reports = read_limits(limits) if limits else None, {}, []
     for one in (one for text in source for one in expand_globs(text)):
         with (
-            Files(allow_external, untrusted, dofs=dofs, joints=joints) as files,
+            Files(allow_external, untrusted, dofs, joints) as files,
             Progress(not quiet) as progress,
         ):
             time = time_from_options(files, dt, rate, times)

@@ -1,4 +1,4 @@
-"""Some of the dofs: what SOURCE[:7] and --dofs mean, and arrays of these alone."""
+"""Some of the dofs: what SOURCE[:7], --dofs and --joints mean, and arrays of these alone."""
 
 from __future__ import annotations
 
@@ -76,6 +76,17 @@ def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> 
     if len(set(numbers)) < len(numbers):
         raise UsageError(Fault("a dof that is picked twice", where, "each once", text))
     return Dofs(count, numbers)
+
+
+def parse_joints(text: str, count: int) -> list[str]:
+    """The names a,b,c of so many dofs; raises UsageError for others than one for each."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError(Fault("no names", "--joints", "one or more, like a,b", repr(text)))
+    if len(names) != count or len(set(names)) != count:
+        what, expected = "names that do not fit the dofs", f"{count} different names, one per dof"
+        raise UsageError(Fault(what, "--joints", expected, ",".join(names)))
+    return names
 
 
 def pick_dofs(stored: Dataset, which: str | None) -> Dataset:

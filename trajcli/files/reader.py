@@ -34,16 +34,16 @@ class Files:
 
     allow_external: links, external storage and virtual datasets may lead to other files.
     untrusted: files are read by a child process. See :func:`trajcli.files.opening.open_arrays`.
-    memory: bytes that packed archives may unpack to. dofs, joints: see :meth:`picking`.
+    dofs, joints: see :meth:`picking`. memory: bytes that packed archives may unpack to.
     """
 
     def __init__(
         self,
         allow_external: bool = False,
         untrusted: bool = False,
-        memory: int = DEFAULT_MEMORY,
         dofs: str | None = None,
         joints: str | None = None,
+        memory: int = DEFAULT_MEMORY,
     ) -> None:
         self._options = (allow_external, untrusted, OpenFiles(memory))
         self._files: dict[str, ArrayFile] = {}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, OneTrajectory, text_of
 from trajcli.files.conversion import (
     dataset_in_si,
@@ -20,7 +20,7 @@ from trajcli.files.conversion import (
     stated_unit,
     units_of_arrays,
 )
-from trajcli.files.dofs import Dofs, parse_dofs
+from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.layouts import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import (
@@ -97,14 +97,7 @@ class TrajectorySet:
 
     def name_dofs(self, joints: str) -> None:
         """Call the dofs a,b,c; raises UsageError for names that are not one for each."""
-        names, count = [name.strip() for name in joints.split(",") if name.strip()], self.shape[2]
-        if not names:
-            raise UsageError(Fault("no names", "--joints", "one or more, like a,b", repr(joints)))
-        if len(names) != count or len(set(names)) != count:
-            what = "names that do not fit the dofs"
-            expected = f"{count} different names, one per dof"
-            raise UsageError(Fault(what, "--joints", expected, ",".join(names)))
-        self._joints = names
+        self._joints = parse_joints(joints, self.shape[2])
 
     def pick(self, values: Any) -> Any:
         """What lies beside the arrays, of all dofs of the file, as of those that are kept."""

@@ -50,7 +50,7 @@ def run(
             remove_dead(request.path)
             done = {"already_done": True, "notes": [], "left_out": []}
             return report | {"shard": str(shard), **done}
-    files = Files(request.allow_external, request.untrusted, request.memory)
+    files = Files(request.allow_external, request.untrusted, memory=request.memory)
     with files, signals() as stop:
         files.sources.add(request.paths())
         plan = make_plan(request, files)
