@@ -268,3 +268,14 @@ def test_names_in_a_file_do_not_steer_the_terminal(trajcli, folder):
     out = trajcli("diff a.h5 b.h5").out
     assert "\\x1b[2J" in out
     assert not set("\x1b\x07\u202e") & set(out)
+
+
+def test_recorded_commands_of_any_kind_are_compared(trajcli, folder):
+    """Lists in lists are no arrays, and what is nested too deeply is no command."""
+    for name, request in (("a", "[" * 9000), ("b", '{"x": [1, [2]]}'), ("c", '{"x": [1, [3]]}')):
+        with h5py.File(f"{name}.h5", "w") as file:
+            file["position"], file.attrs["request"] = np.zeros((2, 5, 2)), request
+    for other, text in (("a", "request.x"), ("c", "request.x: [1, [2]] and [1, [3]]")):
+        result = trajcli(f"diff b.h5 {other}.h5")
+        assert result.code == 0, result.err
+        assert text in result.out

@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import InputError
-from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, text_of
+from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
 from trajcli.files.conversion import in_one_unit
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.reader import Files, read_sources
@@ -306,9 +306,8 @@ def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any
 
 def _attributes(file: ArrayFile) -> dict[str, Any]:
     attributes = dict(file.attributes())
-    try:
-        request = dict(json.loads(text_of(attributes.get("request", ""))))
-    except (ValueError, TypeError):
-        return attributes
-    del attributes["request"]
-    return attributes | {f"request.{key}": value for key, value in request.items()}
+    request = json_object(attributes.get("request"))
+    if request:
+        del attributes["request"]
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in request.items()}
+    return attributes | {f"request.{key}": value for key, value in texts.items()}
