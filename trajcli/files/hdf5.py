@@ -29,11 +29,11 @@ _CHUNK_CACHE = 16 << 20
 _OPEN_DATASETS = 8
 _LONGEST_ATTRIBUTE = 1 << 20
 _LONGEST_READ = 2.0
-"""Seconds of processor time for an attribute; in damaged heaps HDF5 may look for it for ever."""
+"""Seconds of processor time for texts; in damaged heaps HDF5 may look for them for ever."""
 _ENDLESS = (
     b"error: a file cannot be read\n"
     b"  expected: an intact hdf5 file\n"
-    b"  found:    HDF5 did not come to an end with one of its attributes\n"
+    b"  found:    HDF5 did not come to an end with its texts\n"
     b"  try:      trajcli inspect FILE --untrusted says whether it is this one\n"
 )
 _DEEPEST_LINK = 32
@@ -263,7 +263,9 @@ class Hdf5File(ArrayFile):
                 del datasets[next(iter(datasets))]
             datasets[path] = h5py.Dataset(self._open(path))
         stored = datasets[path]
-        return np.asarray(stored[start:stop] if stored.shape else stored[()])
+        texts = stored.dtype.hasobject
+        with time_limit(_LONGEST_READ, _ENDLESS) if texts else contextlib.nullcontext():
+            return np.asarray(stored[start:stop] if stored.shape else stored[()])
 
 
 class _Handle:
