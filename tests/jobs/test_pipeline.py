@@ -84,6 +84,7 @@ class ThreadDevice:
         self._lock = threading.Lock()
         self.streams: list[ThreadStream] = []
         self.largest = 0
+        self.delays = 0.004, 0.001  # seconds, of streams in turn
 
     def happens(self, what: str) -> None:
         with self._lock:
@@ -101,7 +102,7 @@ class ThreadDevice:
         return self.pinned(count)
 
     def stream(self) -> ThreadStream:
-        self.streams.append(ThreadStream(self, (0.004, 0.001)[len(self.streams) % 2]))
+        self.streams.append(ThreadStream(self, self.delays[len(self.streams) % 2]))
         return self.streams[-1]
 
     def release(self) -> None:
@@ -284,6 +285,7 @@ def test_memory_on_the_way_is_bounded_by_the_slots(request_, use):
 
 def test_a_block_is_computed_while_another_is_read_or_written(request_, use, monkeypatch):
     device = use()
+    device.delays = 0.05, 0.05  # longer than a busy machine takes to come back
     at_once: list[int] = []
     write = Block.write
 
