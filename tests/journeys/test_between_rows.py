@@ -259,6 +259,7 @@ def test_memory_is_that_of_a_block(trajcli, folder):
         ("--at nan.npy --scheme zoh", ["entry 1", "do not increase", "nan"]),
         ("--at one.npy --scheme zoh", ["one.npy, trajectory 3, entry 1", "not within"]),
         ("--at four.npy --scheme zoh", ["four.npy", "[N], or [5, N]", "[4, 2]"]),
+        ("--at odd.h5:t --scheme zoh", ["odd.h5:/t", "unknown unit", "fortnights"]),
     ],
 )
 def test_what_cannot_be_is_refused_and_nothing_is_written(trajcli, folder, options, words):
@@ -269,6 +270,9 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(trajcli, folder, optio
     np.save("nan.npy", [0.0, np.nan, 0.5])
     np.save("one.npy", np.array([[0, 1], [0, 1], [0, 1], [0, 1.1], [0, 1.0]]))
     np.save("four.npy", np.zeros((4, 2)))
+    with h5py.File("odd.h5", "w") as file:
+        file["t"] = [0.0, 0.5]
+        file["t"].attrs["units"] = "fortnights"
     result = trajcli(f"integrate actions.npy --start zero --dt 0.1 -o o.h5 {options}")
     assert result.code == 2
     for word in words:

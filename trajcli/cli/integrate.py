@@ -150,7 +150,9 @@ def _rows_line(plan: dict[str, Any]) -> list[str]:
 
 def _wrapped(text: str, more: str) -> list[str]:
     """A line, or two where one would be too long."""
-    return [text + more] if len(text + more) <= _WIDTH else [f"{text},", more.removeprefix(", ")]
+    if not more or len(text + more) <= _WIDTH:
+        return [text + more]
+    return [f"{text},", more.removeprefix(", ")]
 
 
 def _fitted(before: str, path: str, behind: str) -> str:

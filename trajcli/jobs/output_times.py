@@ -18,6 +18,7 @@ from trajcli.jobs.resolved import Resolved, ResolvedInputs
 from trajcli.jobs.row_blocks import Numbers
 from trajcli.jobs.segments import Segment, Values, in_memory, rows_by_number
 from trajcli.sampling import count_at, outside, polynomial_order
+from trajcli.units import KNOWN_TIMES, parse_time_unit
 
 _BLOCK_BYTES = 8 << 20
 
@@ -130,4 +131,7 @@ def output_times(files: Files, to: float | None, at: str | None) -> OutputTimes:
             raise UsageError(Fault("a rate that is not positive", "--to", "Hz > 0", f"{to:g}"))
         return OutputTimes(f"--to {to:g}", rate=to)
     stored = files.dataset(str(at))
-    return OutputTimes(stored.where, stamps=stored_times(stored, None, stamps=True)[0])
+    values, unit, _ = stored_times(stored, None, stamps=True)
+    if unit and parse_time_unit(unit) is None:
+        raise InputError(Fault("unknown unit", stored.where, KNOWN_TIMES, unit))
+    return OutputTimes(stored.where, stamps=values)
