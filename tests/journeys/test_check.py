@@ -495,12 +495,14 @@ def test_a_recorded_command_that_is_none_is_no_bug(trajcli, folder, request_text
 
 def test_attributes_of_any_kind_are_no_bug(trajcli, folder):
     line = "integrate actions.npy --start zero --dt 0.1 -o out.h5 --overwrite"
-    for name in ("mode", "scheme", "frames", "convention", "start", "dt"):
-        for value in (np.zeros(3), np.array([b"a", b"b"]), "x", np.nan):
+    for name in ("mode", "scheme", "frames", "convention", "start", "dt", "window"):
+        numbers = (-5, 2**62) if name == "window" else ()
+        for value in (np.zeros(3), np.array([b"a", b"b"]), "x", np.nan, *numbers):
             assert trajcli(line).code == 0
             with h5py.File("out.h5", "r+") as file:
+                file.attrs.update({"mode": "savgol"} if name == "window" else {})
                 file.attrs[name] = value
-            for command in ("check", "inspect"):
+            for command in ("check", "inspect", "score"):
                 result = trajcli(f"{command} out.h5")
                 assert result.code in (0, 1), (name, value, result.err)
 

@@ -111,8 +111,10 @@ class Batch:
         """The rows at each end of which mode savgol had no full window around them: their
         derivatives are several times as far off as others, and are no peaks."""
         attributes = self.first.file.attributes()
-        window = attributes.get("window") if attributes.get("mode") == "savgol" else None
-        return int(window) // 2 if isinstance(window, (int, np.integer)) else 0
+        mode, window = attributes.get("mode"), attributes.get("window")
+        if not isinstance(mode, str) or not isinstance(window, (int, np.integer)):
+            return 0  # another program's
+        return max(int(window), 0) // 2 if mode == "savgol" else 0
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:
