@@ -279,3 +279,4 @@ def test_recorded_commands_of_any_kind_are_compared(trajcli, folder):
         result = trajcli(f"diff b.h5 {other}.h5")
         assert result.code == 0, result.err
         assert text in result.out
+    assert "attribute request:" not in result.out  # but by its entries

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import h5py
 import numpy as np
 import pytest
@@ -49,11 +51,11 @@ def test_integrate_makes_the_curve_of_a_fit(trajcli, recordings, degree, target)
 
 
 def test_the_line_that_the_command_shows_next_works(trajcli, recordings):
-    result = trajcli("fit in.h5 --error 0.001 -o points.h5")
+    result = trajcli("fit in.h5 --error 0.001 -o", "my points.h5")
     assert result.code == 0, result.err
     assert "no row further than 0.00" in result.out
     (line,) = [one for one in result.out.splitlines() if one.startswith("next: trajcli ")]
-    assert trajcli(line.removeprefix("next: trajcli ") + " -o out.h5").code == 0
+    assert trajcli("", *shlex.split(line.removeprefix("next: trajcli ")), "-o", "out.h5").code == 0
     with h5py.File("out.h5") as file:
         at, p = np.atleast_2d(file["time"][:])[0], file["position"][:]
     off = max(np.abs(np.interp(TIME, at, p[b, :, k]) - motion()[b, :, k]).max()

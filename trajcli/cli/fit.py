@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text, counted, units_lines
 
@@ -56,8 +58,8 @@ def fit(
         f"degree {degree}, {report['intervals']} intervals between knots · no row further than "
         f"{worst:.3g} from its curve",
         f"{out}: {bytes_text(report['bytes_written'])}",
-        f"next: trajcli integrate {out} --mode bspline --degree {degree} --steps {steps} "
-        "--ends goal",
+        f"next: trajcli integrate {shlex.quote(str(out))} --mode bspline --degree {degree} "
+        f"--steps {steps} --ends goal",
     )
     console.warn(*report["notes"])
     console.document(report)
