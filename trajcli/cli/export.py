@@ -20,7 +20,6 @@ def export(
     index: options.Index = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    rows: options.ExportRows = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -43,12 +42,13 @@ def export(
     require_kind(out)
     refuse_place(out, overwrite, folder=False)
     with Files(allow_external, untrusted, dofs, joints) as files, Progress(not quiet) as progress:
-        chosen = selection(read_sources(files, [source]), index, rows, progress)
+        chosen = selection(read_sources(files, [source]), index, progress)
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size
-    count = counted(chosen.count, "trajectory", "trajectories")
+    count = len(chosen.numbers)
     console.say(*units_lines(input_units(chosen.batch.first)))
-    console.say(f"{out}: {count}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
-    report = {"trajectories": chosen.count, "quantities": chosen.arrays, "bytes": size}
+    many = counted(count, "trajectory", "trajectories")
+    console.say(f"{out}: {many}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
+    report = {"trajectories": count, "quantities": list(chosen.arrays), "bytes": size}
     console.document({"out": str(out), **report})

@@ -244,7 +244,6 @@ PlotIndex = Annotated[str | None, _look("--index WHICH",
     f"{_WHICH} (default: the first; --histogram: all)")]
 Rows = Annotated[str | None, _look("--rows [WHICH]",
     "List rows, number by number: all, or 17, or 0:10.")]
-ExportRows = Annotated[str | None, _look("--rows WHICH", "A run of rows: 0:10. (default: all)")]
 LimitsFile = Annotated[Path | None, _look("--limits FILE",
     "Limits of the joints: .toml as in sample_data, or a URDF.", callback=_expanded)]
 Full = Annotated[bool, _look("--full", "Look at all values of a large file, not at a sample.")]

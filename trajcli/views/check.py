@@ -20,9 +20,9 @@ from trajcli.views.row_checks import (
     velocities_finding,
 )
 from trajcli.views.selection import select
-from trajcli.views.statistics import Progress, Statistics
+from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Table
-from trajcli.views.trajectories import Batch, batches
+from trajcli.views.trajectories import Batch, Progress, batches
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -71,8 +71,7 @@ def _check_batch(
     mode = mode_check(attributes, list(first.arrays))
     start = StartCheck("" if not mode else _no_start(attributes) or start_of())
     times = TimeCheck(attributes)
-    done = 0
-    for block in batch.blocks(numbers):
+    for block in batch.blocks(numbers, on_progress):
         values = {name: block.read(name) for name in arrays}
         times.add(block)
         for name, statistics in arrays.items():
@@ -80,8 +79,6 @@ def _check_batch(
         if isinstance(mode, ModeCheck):
             mode.add(block, values)
         start.add(block, values)
-        done += len(block.numbers)
-        on_progress(done, count)
     for name, of in arrays.items():
         if not of.nonfinite:
             yield Finding("finite", batch.label(name), True, "no NaN or Inf", count)

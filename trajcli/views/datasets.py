@@ -13,8 +13,8 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.views.selection import select
-from trajcli.views.statistics import Progress, Statistics
-from trajcli.views.trajectories import Batch, Block
+from trajcli.views.statistics import Statistics
+from trajcli.views.trajectories import Batch, Block, Progress
 
 SAMPLE_BYTES = 24 << 20
 """Larger files are sampled: about so many bytes of them are read."""
@@ -101,12 +101,10 @@ class Datasets:
         budget = SAMPLE_BYTES if self._small else self._budget * len(arrays)
         whole = self.full or batch.nbytes(len(numbers)) <= budget
         self.sampled |= not whole
-        done = 0
-        for block in batch.blocks(numbers) if whole else batch.sample(numbers, budget):
+        every = batch.blocks(numbers, self.on_progress)
+        for block in every if whole else batch.sample(numbers, budget):
             for name, statistics in arrays.items():
                 statistics.add(block.read(name), block)
-            done += len(block.numbers)
-            self.on_progress(done, len(numbers))
         return arrays
 
     def _other(self, members: Members) -> dict[str, Any]:

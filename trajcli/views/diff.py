@@ -20,8 +20,7 @@ from trajcli.files.dofs import pick_dofs
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.views.statistics import Progress
-from trajcli.views.trajectories import Array, Floats, array_path
+from trajcli.views.trajectories import Array, Floats, Progress, array_path
 
 _BLOCK_BYTES = 8 << 20
 _SAME_TIME = 1e-9

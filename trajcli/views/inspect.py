@@ -16,9 +16,8 @@ from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.views.datasets import Datasets
 from trajcli.views.selection import select, select_rows
-from trajcli.views.statistics import Progress
 from trajcli.views.terminal import Curves
-from trajcli.views.trajectories import Batch, Block, batches, main_batch
+from trajcli.views.trajectories import Batch, Block, Progress, batches, main_batch
 
 _MOST_TIMES = 64
 """Trajectories whose times are read."""

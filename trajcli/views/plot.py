@@ -18,13 +18,14 @@ from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.selection import select
-from trajcli.views.statistics import Progress, exceeded
+from trajcli.views.statistics import exceeded
 from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
     Array,
     Batch,
     Block,
     Floats,
+    Progress,
     batches,
     expand_globs,
     main_batch,
@@ -227,8 +228,7 @@ def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
         drawn = {name: selection.drawn(batch, name) for name in batch.first.arrays}
         ends: dict[str, list[Array]] = {name: [] for name in drawn}
         outside = dict.fromkeys(drawn, 0)
-        done = 0
-        for block in batch.blocks(numbers):
+        for block in batch.blocks(numbers, on_progress):
             for name, about in drawn.items():
                 values = block.read(name).astype(np.float64)
                 outside[name] += int(beyond(values, about["bounds"]).sum())
@@ -236,8 +236,6 @@ def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
                 low = np.where(known, values, np.inf).min(axis=1, initial=np.inf)
                 high = np.where(known, values, -np.inf).max(axis=1, initial=-np.inf)
                 ends[name].append(np.where(np.isfinite(low), [low, high], np.nan))
-            done += len(block.numbers)
-            on_progress(done, len(numbers))
         for name, about in drawn.items() if numbers else ():
             low, high = np.concatenate(ends[name], axis=1)
             yield Peaks(**about, beyond=outside[name], low=low, high=high)

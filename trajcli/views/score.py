@@ -20,9 +20,8 @@ from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.export import cell
 from trajcli.views.selection import select
-from trajcli.views.statistics import Progress
 from trajcli.views.terminal import Table, number
-from trajcli.views.trajectories import Batch, batches, main_batch
+from trajcli.views.trajectories import Batch, Progress, batches, main_batch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -152,8 +151,7 @@ def score_source(
             notes += [f"{name} limits: {text}" for text in said]
     scores: list[Scores] = []
     extremes: list[Any] = []
-    done = 0
-    for block in batch.blocks(numbers[by_length].tolist()):
+    for block in batch.blocks(numbers[by_length].tolist(), on_progress):
         times = block.times()
         if times is None:
             hint = "trajcli score takes --dt SECONDS, --rate HZ or --times FILE:DATASET"
@@ -169,8 +167,6 @@ def score_source(
             every |= {name: without[name] for name in _OF_PEAKS & without.keys()}
         scores.append(every)
         extremes.append(block_extremes(parts[first], bounds.get(first)))
-        done += len(block.numbers)
-        on_progress(done, len(numbers))
     found = {name: np.concatenate([one[name] for one in scores]) for name in scores[0]}
     found["saturation"] = saturation(np.concatenate(extremes, axis=1))
     back, lengths = np.argsort(by_length), batch.lengths[numbers]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,6 @@ import numpy as np
 from trajcli.files.limits import Bounds
 from trajcli.views.findings import Failure, failures
 from trajcli.views.trajectories import Array, Block, Floats
-
-Progress = Callable[[int, int], None]
-"""Called with trajectories done, and all of them."""
 
 _GROUPED = 256
 """Rows that are reduced side by side: NumPy is slow along an axis of a few dofs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -24,6 +24,8 @@ BLOCK_BYTES = 1 << 18
 _SAMPLE_PLACES = 12
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
+Progress = Callable[[int, int], None]
+"""Called with trajectories done, and all of them."""
 
 
 @dataclass(frozen=True)
@@ -155,22 +157,27 @@ class Batch:
         part = self.sets[k], at, at + 1
         return Block(np.array([number]), [part], int(self.lengths[number]))
 
-    def blocks(self, numbers: Sequence[int] | None = None) -> Iterator[Block]:
-        """All trajectories, or those of ``numbers``, each once and whole.
+    def blocks(
+        self, numbers: Sequence[int], on_progress: Progress = lambda done, total: None
+    ) -> Iterator[Block]:
+        """The trajectories of these numbers, each once and whole.
 
         Small sets with equally many rows are put together, so that few blocks are read.
         """
         waiting: list[Block] = []
-        size = 0
-        for block in self._runs(range(self.count) if numbers is None else numbers):
+        size = done = 0
+        for block in self._runs(numbers):
             more = len(block.numbers) * block.rows * _row_bytes(block.parts[0][0])
             if waiting and (size + more > BLOCK_BYTES or not _stackable(waiting[0], block)):
                 yield _joined(waiting)
+                on_progress(done, len(numbers))
                 waiting, size = [], 0
             waiting.append(block)
             size += more
+            done += len(block.numbers)
         if waiting:
             yield _joined(waiting)
+        on_progress(done, len(numbers))
 
     def _runs(self, numbers: Sequence[int]) -> Iterator[Block]:
         """Trajectories of one length that follow each other in a set, at most a block of them."""
