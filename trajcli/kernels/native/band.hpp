@@ -201,42 +201,51 @@ private:
 // polynomials that are orthogonal on the times, by the recurrence of G. Forsythe, "Generation and
 // use of orthogonal polynomials for data-fitting with a digital computer", J. SIAM 5 (1957).
 class Fit {
+    static constexpr Int MOST_DEGREE = 5;
+
 public:
     explicit Fit(const Job& job)
-        : job_(job), count_(fits(job) ? job.width : 0), buffer_(7 * count_ * W) {}
+        : job_(job), count_(fits(job) ? job.width : 0), buffer_((job.degree + 8) * count_ * W) {}
 
     // Weights of the rows from ``row`` on, at most W. gaps: those after each point from the first
     // row's window on; all lanes have the same.
     Table<W> make(Int row, Int rows, Rows<const double> gaps) {
         place_times(row, rows, gaps);
-        for (Int i = 0; i < 4 * count_; i++) store(weights_ + i * W, Vec{});
-        for (Int i = 0; i < count_; i++) store(values_ + i * W, Vec{});
-        Vec at_row[4] = {all(1.0)}, row_before[4] = {}, factor[4] = {};
+        double *now = values_, *before = values_ + count_ * W, *sums = sums_;
+        for (Int i = 0; i < count_; i++) store(before + i * W, Vec{}), store(now + i * W, Vec{});
+        Vec at_row[4] = {all(1.0)}, row_before[4] = {}, factor[MOST_DEGREE + 1][4] = {};
         Vec norm_before = all(1.0), mean = {}, ratio = {};
-        for (Int k = 0; k <= job_.degree + 1; k++) {  // the weights follow one polynomial behind
-            Vec norm = {}, moment = {}, sum[4] = {};
+        for (Int k = 0; k <= job_.degree; k++, sums += count_ * W) {
+            Vec norm = {}, moment = {}, sum = {};
             for (Int i = 0; i < count_; i++) {
-                const Vec now = load(values_ + i * W), time = load(times_ + i * W);
-                for (int m = 0; m < 4; m++)  // on differences: those of all points up to it
-                    add(weights_ + (i * 4 + m) * W, sum[m] -= factor[m] * now);
-                const Vec value =
-                    k > 0 ? (time - mean) * now - ratio * load(before_ + i * W) : all(1.0);
-                store(before_ + i * W, now);
-                store(values_ + i * W, value);
+                const Vec time = load(times_ + i * W);
+                const Vec value = k > 0 ? (time - mean) * load(now + i * W) -
+                                              ratio * load(before + i * W)
+                                        : all(1.0);
+                store(before + i * W, value);
+                store(sums + i * W, sum += value);
                 const Vec square = value * value;
                 norm += square;
                 moment += time * square;
             }
+            std::swap(now, before);
             for (int m = 3; k > 0 && m >= 0; m--) {
-                const Vec now = at_row[m], below = m > 0 ? at_row[m - 1] : Vec{};
-                at_row[m] = static_cast<double>(m) * below - mean * now - ratio * row_before[m];
-                row_before[m] = now;
+                const Vec here = at_row[m], below = m > 0 ? at_row[m - 1] : Vec{};
+                at_row[m] = static_cast<double>(m) * below - mean * here - ratio * row_before[m];
+                row_before[m] = here;
             }
             const Vec scale = 1.0 / norm;
-            for (int m = 0; m < 4; m++) factor[m] = at_row[m] * scale;
+            for (int m = 0; m < 4; m++) factor[k][m] = at_row[m] * scale;
             mean = moment * scale;
             ratio = norm / norm_before;
             norm_before = norm;
+        }
+        for (Int i = 0; i < count_; i++) {  // on differences: those of all points up to it
+            Vec weight[4] = {};
+            for (Int k = 0; k <= job_.degree; k++)
+                for (int m = 0; m < 4; m++)
+                    weight[m] -= factor[k][m] * load(sums_ + (k * count_ + i) * W);
+            for (int m = 0; m < 4; m++) store(weights_ + (i * 4 + m) * W, weight[m]);
         }
         for (Int lane = 0; lane < W; lane++)  // beyond the base: and those of all points, which are 1
             for (Int i = kinds_[lane].base; i < count_; i++) weights_[i * 4 * W + lane] += 1.0;
@@ -269,8 +278,8 @@ private:
     Buffer<double> buffer_;
     double* const times_ = buffer_.at;
     double* const values_ = times_ + count_ * W;
-    double* const before_ = values_ + count_ * W;
-    double* const weights_ = before_ + count_ * W;
+    double* const weights_ = values_ + 2 * count_ * W;
+    double* const sums_ = weights_ + 4 * count_ * W;
     Kind kinds_[W];
 };
 
