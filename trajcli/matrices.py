@@ -13,6 +13,7 @@ import numpy as np
 from trajcli.arrays import to_numpy
 from trajcli.checks import as_array, describe, require_counts
 from trajcli.errors import Fault, UsageError
+from trajcli.operators import operator
 
 Array = Any
 """numpy.ndarray, float64."""
@@ -73,9 +74,7 @@ def integration_matrix(
 def start_state_masks(n: int) -> tuple[Array, Array]:
     """A pair ([n, 1], [n, n]): place·start + rest·x is x [n, D] with row 0 the start [1, D]."""
     require_counts(n=n)
-    place, rest = np.zeros((n, 1)), np.eye(n)
-    place[0, 0], rest[0, 0] = 1.0, 0.0
-    return place, rest
+    return np.eye(n, 1), np.diag(np.minimum(np.arange(n), 1.0))
 
 
 def clique_matrix(n: int, dt: Array | float) -> Array:
@@ -86,14 +85,8 @@ def clique_matrix(n: int, dt: Array | float) -> Array:
     (they do not depend on the start's jerk; its column is zero). dt: a number or one
     per step [n], dt[t] the step into position t, in seconds.
     """
-    require_counts(n=n)
-    steps = _steps(n, dt)
-    blocks = [np.concatenate([np.zeros((n, 4)), np.eye(n)], 1)]
-    for m in range(3):
-        below = blocks[-1]
-        before = np.concatenate([np.eye(1, 4 + n, m), below[:-1]])
-        blocks.append((below - before) / steps[:, None])
-    return np.concatenate(blocks)
+    made = operator(n, _steps(n, dt), "clique", frames="actions")
+    return np.concatenate([made.C, made.A], 1)
 
 
 def hold_matrix(n: int, factor: int) -> Array:
@@ -102,7 +95,7 @@ def hold_matrix(n: int, factor: int) -> Array:
     Row i·factor + j, 0 ≤ j < factor, is row i.
     """
     require_counts(n=n, factor=factor)
-    return _upsampling(n, factor, np.zeros(factor))
+    return _upsampling(n, factor, np.zeros((factor, 1)))
 
 
 def linear_matrix(n: int, factor: int) -> Array:
@@ -111,7 +104,7 @@ def linear_matrix(n: int, factor: int) -> Array:
     Row i·factor + j is row i + j/factor: every factor-th row is an input row.
     """
     require_counts(n=n, factor=factor)
-    return _upsampling(n, factor, np.arange(factor) / factor)
+    return _upsampling(n, factor, np.arange(factor)[:, None] / factor)
 
 
 def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
@@ -125,7 +118,7 @@ def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
         raise UsageError(
             Fault("a hold as long as the step", "hold", f"0 to {factor - 1}", str(hold))
         )
-    return _upsampling(n, factor, np.minimum(np.arange(factor) / (factor - hold), 1.0))
+    return _upsampling(n, factor, np.minimum(np.arange(factor)[:, None] / (factor - hold), 1.0))
 
 
 def linspace(start: Array, end: Array, rows: int) -> Array:
@@ -144,12 +137,9 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
 
 
 def _upsampling(n: int, factor: int, share: Array) -> Array:
-    """share [factor]: the weight of row i + 1 in row i·factor + j."""
-    result = np.zeros(((n - 1) * factor + 1, n))
-    result[-1, -1] = 1.0
-    for i in range(n - 1):
-        result[i * factor : (i + 1) * factor, i] = 1.0 - share
-        result[i * factor : (i + 1) * factor, i + 1] = share
+    """share [factor, 1]: the weight of row i + 1 in row i·factor + j."""
+    held, ramped = np.kron(np.eye(n), 1.0 - share), np.kron(np.eye(n, k=1), share)
+    result: Array = (held + ramped)[: (n - 1) * factor + 1]
     return result
 
 

@@ -1,13 +1,10 @@
 """A mode as matrices: [p; v; a; j] = A·u + C·s + G·g, the same for every dof.
 
-Cascades are written out row by row, bands from their weights. Neither runs a kernel, so that the
-matrices can verify the kernels.
+Their columns are what the kernels make of unit vectors.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -19,23 +16,40 @@ from trajcli.checks import as_array, require_counts
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
-from trajcli.kernels.fit import fit_weights
+from trajcli.kernels.choose import choose
 from trajcli.kernels.program import Band
 from trajcli.modes import PARTS, Mode, make_mode
 from trajcli.modes.cascade import Cascade
-from trajcli.modes.stencils import derivative_weights
-from trajcli.sparse import Csr, Entries, compressed, summed
-
-__all__ = ["Csr", "Operator", "operator", "operator_of"]
 
 Array = Any
 """numpy.ndarray, float64."""
 
+_CANCELLED = 2.0**-50
+"""An entry this small, relative to the largest of its row, is a rounding error of zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class Csr:
+    """A sparse matrix in compressed rows, the format of SciPy.
+
+    ``scipy.sparse.csr_array((m.data, m.indices, m.indptr), shape=m.shape)`` accepts it: row r
+    has data[indptr[r]:indptr[r+1]] in the columns indices[indptr[r]:indptr[r+1]].
+    """
+
+    data: Array
+    indices: Array
+    indptr: Array
+    shape: tuple[int, int]
+
+    def toarray(self) -> Array:
+        """The same matrix, dense."""
+        dense = np.zeros(self.shape)
+        dense[np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices] = self.data
+        return dense
+
+
 Matrix = Any
 """A dense NumPy array, or a :class:`Csr`."""
-
-_BYTES_PER_BAND_ROW = 600
-"""Peak memory to compute a band's entries, per row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,188 +114,93 @@ def operator(
     options |= {"steps": steps, "frames": frames, "convention": convention}
     made = make_mode(mode, **options)
     if not (start is None or (isinstance(start, str) and start == "first")):
-        raise UsageError(Fault("unknown start", "start", "first, or None", repr(start)))
-    step = None if dt is None else to_numpy(as_array(dt, "dt")).astype(np.float64)
-    stamps = None if times is None else to_numpy(as_array(times, "times"))
-    return operator_of(made, horizon, step, stamps, recorded=start == "first", sparse=sparse)
-
-
-def operator_of(
-    mode: Mode,
-    horizon: int,
-    dt: Array | None,
-    times: Array | None,
-    *,
-    recorded: bool,
-    sparse: bool,
-    names: dict[str, str] | None = None,
-) -> Operator:
-    """:func:`operator` of a mode with options; ``names``: sources of the inputs, for messages."""
-    recorded = recorded or getattr(mode, "ends", None) == "recording"
+        expected = "first (a recording), or none: a matrix multiplies any start state"
+        raise UsageError(Fault("unknown start", "start", expected, repr(start)))
+    recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
-    _require_memory(mode, int(horizon), recorded, sparse)
+    _require_memory(made, horizon, recorded, sparse)
     one = np.zeros((1, 1))
     inputs = Inputs(
-        mode=mode,
+        mode=made,
         actions=np.broadcast_to(0.0, (1, horizon, 1)),
         start={} if recorded else {"position": one},
-        goal={"position": one} if getattr(mode, "ends", None) == "goal" else {},
-        dt=dt,
-        times=times,
+        goal={"position": one} if ends == "goal" else {},
+        dt=None if dt is None else to_numpy(as_array(dt, "dt")).astype(np.float64),
+        times=None if times is None else to_numpy(as_array(times, "times")),
         recorded=recorded,
-        names={"actions": "horizon", **(names or {})},
+        names={"actions": "horizon"},
     )
-    raise_if_any([_without_trajectory_hint(fault) for fault in shape_faults(inputs)])
-    with np.errstate(all="ignore"):
-        if isinstance(mode, Cascade):
-            matrices = _cascade(mode, horizon, inputs.steps()[0], recorded)
-            if sparse:
-                matrices = {name: compressed(matrix) for name, matrix in matrices.items()}
-        else:
-            matrices = _band(mode, horizon, inputs.steps(), recorded)
-            if not sparse:
-                matrices = {name: matrix.toarray() for name, matrix in matrices.items()}
-    for matrix in matrices.values():
-        if not np.isfinite(matrix.data if isinstance(matrix, Csr) else matrix).all():
-            what = "steps so small or large that entries are beyond float64"
-            raise InputError(Fault(what, inputs.name("dt"), "dt like 0.02, in seconds"))
+    raise_if_any(shape_faults(inputs))
+    of_actions, of_start, of_goal = _columns(inputs, sparse)
     return Operator(
-        A=matrices["A"],
-        C=None if recorded else matrices["C"],
-        G=matrices["G"] if inputs.goal else None,
+        A=of_actions,
+        C=None if recorded else of_start,
+        G=of_goal if inputs.goal else None,
         time=inputs.row_times()[0],
-        mode=mode.name,
-        options=mode.options(recorded),
+        mode=made.name,
+        options=made.options(recorded),
     )
 
 
 def _require_memory(mode: Mode, horizon: int, recorded: bool, sparse: bool) -> None:
     """Raise UsageError for matrices larger than the machine's memory."""
-    rows = 4 * mode.rows(horizon, recorded)
-    banded = sparse and not isinstance(mode, Cascade)
-    needed = rows * _BYTES_PER_BAND_ROW if banded else 2 * 8 * rows * (horizon + 8)
+    banded = not isinstance(mode, Cascade)
+    columns = (getattr(mode, "window", None) or 5 if banded and sparse else horizon) + 8
+    needed = 4 * mode.rows(int(horizon), recorded) * columns * 8 * 3
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
-        dense_band = not sparse and not isinstance(mode, Cascade)
-        hint = (
-            "sparse matrices (--sparse), or a shorter horizon"
-            if dense_band
-            else "a shorter horizon"
-        )
+        hint = "sparse matrices (--sparse), or " * (banded and not sparse) + "a shorter horizon"
         what, where = "matrices that do not fit into memory", f"horizon {horizon}"
         limit = f"at most {present:.3g} bytes, the memory of this machine"
         raise UsageError(Fault(what, where, limit, f"about {needed:.3g} bytes", hint))
 
 
-def _without_trajectory_hint(fault: Fault) -> Fault:
-    """The fault without a hint that applies to trajectories only."""
-    inapplicable = ("--start", "--repeated-times", "[B, 1]")
-    return replace(fault, hint="") if any(x in fault.hint for x in inapplicable) else fault
+def _columns(inputs: Inputs, sparse: bool) -> tuple[Matrix, ...]:
+    """A, C and G: what is computed from actions, start states and goals that are unit vectors.
+
+    Each dof is one. Actions further apart than the window of a band share a dof, as no row has
+    both in its window.
+    """
+    horizon, program = inputs.horizon, inputs.program()
+    shared = min(horizon, program.width) if isinstance(program, Band) else horizon
+    actions = np.zeros((1, horizon, shared + 8))
+    actions[0, range(horizon), np.arange(horizon) % shared] = 1.0
+    units = np.eye(8, shared + 8, shared)[:, None]
+    start, goal = (dict(zip(PARTS, parts, strict=True)) for parts in (units[:4], units[4:]))
+    outputs = replace(inputs, actions=actions, start=start, goal=goal).compute(
+        choose("cpu"), "float64", PARTS
+    )
+    table = np.concatenate([outputs[part][0] for part in PARTS])  # [4·T, shared + 8]
+    if not np.isfinite(table).all():
+        what = "steps so small or large that entries are beyond float64"
+        raise InputError(Fault(what, inputs.name("dt"), "dt like 0.02, in seconds"))
+    blocks = np.split(table, (shared, shared + 4), axis=1)
+    of_actions, *of_states = (np.ascontiguousarray(block) for block in blocks)
+    if isinstance(program, Band):
+        csr = _compressed(*_placed(of_actions, program), horizon)
+        return (csr, *map(_compressed, of_states)) if sparse else (csr.toarray(), *of_states)
+    matrices = of_actions, *of_states
+    return tuple(map(_compressed, matrices)) if sparse else matrices
 
 
-def _cascade(mode: Cascade, horizon: int, dt: Array, recorded: bool) -> dict[str, Array]:
-    """Row by row, by the relation; columns are the H actions, then the start state's parts."""
-    used = horizon - (1 if recorded or mode.frames == "curobo" else 0)
-    steps = np.broadcast_to(dt, used) if len(dt) == 1 else dt[:used]
-    k = mode.derivatives_of
-    x = np.zeros((4, used + 1, horizon + 4))
-    x[range(4), 0, range(horizon, horizon + 4)] = 1.0
-    if recorded:
-        x[:, 0] = 0.0
-        x[0, 0, 0] = 1.0
-    for t in range(1, used + 1):
-        x[k, t, t if recorded else t - 1] = 1.0
-        for m in range(k - 1, -1, -1):
-            x[m, t] = x[m, t - 1] + _increment(x, t, steps[t - 1], m, k, mode.scheme)
-        for m in range(k + 1, 4):
-            x[m, t] = (x[m - 1, t] - x[m - 1, t - 1]) / steps[t - 1]
-    for m in range(1, 4) if recorded else ():
-        x[m, :m] = x[m, m] if used >= m else 0.0
-    if mode.frames == "actions":
-        x = x[:, 1:]
-    table = x.reshape(-1, horizon + 4)
-    return {"A": table[:, :horizon].copy(), "C": table[:, horizon:].copy()}
+def _placed(values: Array, program: Band) -> tuple[Array, Array]:
+    """Entries [4·T, width] of the windows of all rows, and their columns, from those that actions
+    share."""
+    first = program.windows.first() - len(program.head)
+    columns = np.clip(first[:, None] + np.arange(program.width), 0, max(program.used - 1, 0))
+    columns = np.concatenate([np.zeros((int(program.start_row), program.width), np.int64), columns])
+    columns = np.tile(columns, (4, 1))
+    entries = np.take_along_axis(values, columns % values.shape[1], 1)
+    entries[np.diff(columns, axis=1, prepend=-1) == 0] = 0.0  # points beyond the first and last
+    entries[abs(entries) < _CANCELLED * abs(entries).max(1, initial=0.0, keepdims=True)] = 0.0
+    return entries, columns
 
 
-def _increment(x: Array, t: int, dt: float, m: int, k: int, scheme: str) -> Array:
-    """What quantity m gains in the step into row t, as a row of coefficients."""
-    if scheme == "euler":
-        return dt * x[m + 1, t]
-    n = k - m
-    gained = sum(dt**r / math.factorial(r) * x[m + r, t - 1] for r in range(1, n))
-    if scheme == "zoh":
-        return gained + dt**n / math.factorial(n) * x[k, t]
-    return gained + dt**n / math.factorial(n + 1) * (n * x[k, t - 1] + x[k, t])
-
-
-def _band(mode: Mode, horizon: int, dt: Array, recorded: bool) -> dict[str, Csr]:
-    """The weights of the windows, applied to the inputs that make up their points."""
-    program = mode.program(horizon, recorded, uneven=dt.shape[1] > 1)
-    assert isinstance(program, Band)
-    where, step = program.windows, float(dt[0, 0])
-    powers = (program.spacing * step) ** np.arange(4)
-    points = _points(program, powers)
-    first, kind = where.first(), where.kind()
-    if program.table is None:
-        weights = _uneven_weights(program, dt[0], first, kind)
-    else:
-        weights = _on_points(program)[kind] / powers[:, None]
-    rows = program.rows
-    entries: dict[str, list[Entries]] = {"A": [], "C": [], "G": []}
-    if program.start_row:
-        entries["C"].append((np.arange(4) * rows, np.arange(4), np.ones(4)))
-    for m, i in itertools.product(range(4), range(program.width)):
-        row = m * rows + program.start_row + np.arange(len(first))
-        for name, (of_point, column, value) in points.items():
-            for k in range(column.shape[1]):
-                at = np.flatnonzero(of_point[first + i])
-                point = first[at] + i
-                values = weights[at, m, i] * value[point, k]
-                entries[name].append((row[at], column[point, k], values))
-    widths = {"A": horizon, "C": 4, "G": 4}
-    return {name: summed(entries[name], (4 * rows, widths[name])) for name in entries}
-
-
-def _points(program: Band, powers: Array) -> dict[str, tuple[Array, Array, Array]]:
-    """The points as sums of inputs: by matrix, which points have entries, and the entries' columns
-    [N, k] and values [N, k]."""
-    head, used, tail = len(program.head), program.used, len(program.tail)
-    count = head + used + program.held + tail
-    index = np.arange(count)
-    action = np.clip(index - head, 0, max(used - 1, 0))[:, None]
-    acting = (index >= head) & (index < count - tail)
-    points = {"A": (acting, action, np.ones((count, 1)))}
-    four = np.broadcast_to(np.arange(4), (count, 4))
-    for name, begin, coefficients in (("C", 0, program.head), ("G", count - tail, program.tail)):
-        value = np.zeros((count, 4))
-        value[begin : begin + len(coefficients)] = coefficients * powers
-        points[name] = ((index >= begin) & (index < begin + len(coefficients)), four, value)
-    return points
-
-
-def _on_points(program: Band) -> Array:
-    """Weights on points [P, 4, W] from those on differences of neighbours."""
-    assert program.table is not None
-    weights = np.zeros((len(program.table), 4, program.width))
-    weights[:, :, 1:] += program.table
-    weights[:, :, :-1] -= program.table
-    weights[range(len(program.base)), 0, program.base] += 1.0
-    return weights
-
-
-def _uneven_weights(program: Band, dt: Array, first: Array, kind: Array) -> Array:
-    """Weights on points [T, 4, W] where steps differ."""
-    lead = max(len(program.head) - 1, 0)
-    at = np.arange(program.width - 1)
-    gaps = dt[np.clip(first[:, None] + at - lead, 0, program.steps - 1)]  # [T, W - 1]
-    times = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(1)], 1)
-    base = np.array(program.base)[kind]
-    here = times[range(len(gaps)), base]
-    if program.degree is None:
-        weights = derivative_weights(list(times.T), here, np.ones(len(gaps)))
-        table = np.moveaxis(np.array(weights), -1, 0)
-    else:
-        table = np.stack(fit_weights(times - here[:, None], program.degree), 1)
-    # what stands still has no derivatives
-    table[range(len(gaps)), 1:, base] -= table[:, 1:].sum(2)
-    return table
+def _compressed(values: Array, columns: Array | None = None, count: int = 4) -> Csr:
+    """Without its zeros. columns: of ``count``, where values [R, W] lie, in ascending order; None:
+    values are all of them."""
+    if columns is None:
+        columns, count = np.broadcast_to(np.arange(values.shape[1]), values.shape), values.shape[1]
+    nonzero = values != 0.0
+    indptr = np.concatenate([[0], nonzero.sum(1).cumsum()])
+    return Csr(values[nonzero], columns[nonzero], indptr, (len(values), count))

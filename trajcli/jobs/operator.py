@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli import __version__
-from trajcli.checks import require_counts
+from trajcli import __version__, operators
 from trajcli.errors import Fault, FaultCollector, UsageError
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files
@@ -20,8 +19,8 @@ from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.jobs.request import relative_texts
 from trajcli.jobs.segments import in_memory
-from trajcli.modes import PARTS, make_mode
-from trajcli.operators import Csr, Operator, operator_of
+from trajcli.modes import PARTS
+from trajcli.operators import Csr, Operator
 
 _COLUMNS = {
     "A": ("action", "actions"),
@@ -57,22 +56,24 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
     """
     check = FaultCollector()
     with Files(request.allow_external, request.untrusted) as files:
-        mode, time, *_ = check.attempt(
-            lambda: make_mode(request.mode, **request.options),
+        time, *_ = check.attempt(
             lambda: _require_time(files, request),
             lambda: refuse_output(request.out, request.overwrite),
-            lambda: _require_start(request.start),
-            lambda: require_counts(horizon=request.horizon),
             lambda: refuse_input(request.out, files.paths()),
         )
         check.raise_if_any()
-        operator = operator_of(
-            mode,
+        dt, times = (
+            None if values is None else in_memory(values) for values in (time.dt, time.stamps)
+        )
+        start: Any = request.start
+        operator = operators.operator(
             request.horizon,
-            *(None if values is None else in_memory(values) for values in (time.dt, time.stamps)),
-            recorded=request.start == "first",
+            dt,
+            request.mode,
+            times=times,
+            start=start,
             sparse=request.sparse,
-            names={"actions": "--horizon", "dt": time.where, "times": time.where},
+            **request.options,
         )
         paths = files.paths()
     attributes = {
@@ -102,12 +103,6 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
         "notes": output.notes,
         "bytes_written": schema.nbytes,
     }
-
-
-def _require_start(start: str | None) -> None:
-    if start not in (None, "first"):
-        what, expected = "a matrix multiplies any start state", "first (a recording), or nothing"
-        raise UsageError(Fault(what, "--start", expected, repr(start)))
 
 
 def _require_time(files: Files, request: OperatorRequest) -> Time:
