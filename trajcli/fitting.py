@@ -47,7 +47,7 @@ def fit(
     dt: float | None = None,
     *,
     times: Array | None = None,
-    intervals: int | None = None,
+    knots: int | None = None,
     error: float | None = None,
     degree: int = 3,
     start: State | None = None,
@@ -56,7 +56,7 @@ def fit(
     """The least-squares B-spline of recorded positions: control points for mode ``bspline``.
 
     positions [B, T, D] or [T, D], NumPy or torch; their step ``dt`` in seconds or their ``times``
-    [T] or [B, T]. Knots are uniform over each trajectory, with so many ``intervals`` between them,
+    [T] or [B, T]. Uniform ``knots``, so many intervals over each trajectory,
     or about as few as bring every row within ``error`` of its curve. The parts of ``start`` and
     ``goal`` that are given are held exactly, others are fitted; with degree 4 and 5 the first and
     the last interval are cubic, as in mode ``bspline``. ``integrate(f.actions, f.start,
@@ -65,14 +65,14 @@ def fit(
 
     The normal equations, a band, are solved by blocks, and the solution is refined once; C. de
     Boor, "A Practical Guide to Splines", ch. XIV. Raises InputError for arrays and times that are
-    wrong and intervals without rows, UsageError for a degree, intervals or an error that cannot be.
+    wrong and intervals without rows, UsageError for a degree, knots or an error that cannot be.
     """
     rows = as_array(positions, "positions")
     rows = rows[None] if rows.ndim == 2 else rows
     if rows.ndim != 3 or 0 in rows.shape:
         raise InputError(Fault("wrong shape", "positions", "[B, T, D]", describe(rows.shape)))
-    if (intervals is None) == (error is None) or (dt is None) == (times is None):
-        raise UsageError(Fault("either intervals or an error, and either dt or times", "fit"))
+    if (knots is None) == (error is None) or (dt is None) == (times is None):
+        raise UsageError(Fault("either knots or an error, and either dt or times", "fit"))
     stamps = dt * np.arange(rows.shape[1]) if times is None else to_numpy(as_array(times, "times"))
     stamps = np.atleast_2d(stamps).astype(np.float64)
     if stamps.shape not in ((1, rows.shape[1]), (len(rows), rows.shape[1])):
@@ -83,8 +83,8 @@ def fit(
     faults = time_stamp_faults(stamps, "times" if dt is None else "dt")
     raise_if_any(faults if bad is None else [*faults, bad])
     held = _held(start, rows, "start"), _held(goal, rows, "goal")
-    if intervals is not None:
-        return _fit(rows, stamps, intervals, degree, *held)
+    if knots is not None:
+        return _fit(rows, stamps, knots, degree, *held)
 
     def largest(count: int) -> float:
         return float(_fit(rows, stamps, count, degree, *held).error.max())

@@ -402,3 +402,24 @@ def _script(body: str, folder: Path) -> Path:
     path.write_text(f"#!/bin/sh\n{body}\n")
     path.chmod(0o755)
     return path
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("integrate in.npy --dt 0.1 --start first --mode savgol --window 4", "--window: no such"),
+        ("integrate in.npy --dt 0.1 --start zero --mode savgol --window 5", "--start: mode savgol"),
+        (
+            "integrate in.npy --dt 0.1 --start zero --mode clique --window 5",
+            "--window: mode clique",
+        ),
+        ("fit in.npy --dt 0.1 --knots 2", "--knots: no such number"),
+        ("fit in.npy --dt 0.1 --error=-1", "--error: not an error"),
+    ],
+)
+def test_options_are_named_as_the_shell_has_them(trajcli, folder, line, said):
+    np.save("in.npy", np.random.default_rng(0).normal(size=(1, 40, 2)))
+    result = trajcli(f"{line} -o out.h5 --json")
+    assert result.code == 2
+    assert said in result.err
+    assert result.document["error"]["faults"][0]["where"] == said.partition(":")[0]

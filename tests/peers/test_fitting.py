@@ -55,7 +55,7 @@ def test_a_spline_is_given_back(degree, horizon, held):
         "positions": {"start": State(start.position), "goal": State(goal.position)},
     }
     found = trajcli.fit(
-        made.position, 0.02, intervals=horizon + degree + 1, degree=degree, **holding[held]
+        made.position, 0.02, knots=horizon + degree + 1, degree=degree, **holding[held]
     )
     assert found.knot == pytest.approx([0.14] * 3)
     np.testing.assert_allclose(found.actions[:, :-1], actions[:, :-1], atol=1e-11)
@@ -72,7 +72,7 @@ def test_a_cubic_fit_is_scipys():
     times = np.sort(RNG.uniform(0, 4, 300))
     positions = np.sin(np.outer(times, [1.0, 2.5])) + 0.01 * RNG.normal(size=(300, 2))
     intervals = 20
-    found = trajcli.fit(positions, times=times, intervals=intervals)
+    found = trajcli.fit(positions, times=times, knots=intervals)
     knot = (times[-1] - times[0]) / intervals
     knots = times[0] + knot * np.arange(-3, intervals + 4)
     expected = interpolate.make_lsq_spline(times, positions, knots, k=3)
@@ -96,7 +96,7 @@ def test_a_fit_with_held_states_is_the_dense_least_squares_solution(degree, part
     keep = PARTS[:parts]
     held = [State(*(getattr(one, p) if p in keep else None for p in PARTS)) if parts else None
             for one in (start, goal)]  # fmt: skip
-    found = trajcli.fit(positions, times=times, intervals=intervals, degree=degree,
+    found = trajcli.fit(positions, times=times, knots=intervals, degree=degree,
                         start=held[0], goal=held[1])  # fmt: skip
     knot = (times[-1] - times[0]) / intervals
     inner, *ends = dense_rows(degree, intervals, (times - times[0]) / knot, knot)
@@ -121,16 +121,16 @@ def test_a_fit_with_held_states_is_the_dense_least_squares_solution(degree, part
 def test_trajectories_with_own_times_are_fitted_as_alone():
     times = np.sort(RNG.uniform(0, 3, (4, 80)), axis=1)
     positions = RNG.normal(size=(4, 80, 2)).cumsum(1)
-    found = trajcli.fit(positions, times=times, intervals=11)
+    found = trajcli.fit(positions, times=times, knots=11)
     for b in range(4):
-        alone = trajcli.fit(positions[b], times=times[b], intervals=11)
+        alone = trajcli.fit(positions[b], times=times[b], knots=11)
         np.testing.assert_allclose(found.actions[b], alone.actions[0], rtol=1e-10, atol=1e-10)
         assert found.knot[b] == alone.knot[0]
 
 
 def test_a_spline_of_thousands_of_intervals_is_fitted_as_well():
     positions = RNG.normal(size=(1, 20_001, 1)).cumsum(1)
-    found = trajcli.fit(positions, 0.01, intervals=4000)
+    found = trajcli.fit(positions, 0.01, knots=4000)
     knots = 0.05 * np.arange(-3, 4004)
     expected = interpolate.make_lsq_spline(0.01 * np.arange(20_001), positions[0], knots, k=3)
     made = curve(found, 3, 1)
@@ -143,8 +143,8 @@ def test_an_error_is_kept_with_few_intervals():
     found = trajcli.fit(positions, times=time, error=1e-3)
     assert found.error.max() <= 1e-3
     count = round(3 / found.knot[0])
-    assert trajcli.fit(positions, times=time, intervals=count - 1).error.max() > 1e-3
-    assert trajcli.fit(positions, times=time, intervals=count).error == found.error
+    assert trajcli.fit(positions, times=time, knots=count - 1).error.max() > 1e-3
+    assert trajcli.fit(positions, times=time, knots=count).error == found.error
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -154,7 +154,7 @@ def test_gradients_are_those_of_differences(held):
 
     def outputs(rows, p, v, q, w):
         given = {"start": State(p, v), "goal": State(q, w)} if held else {}
-        found = trajcli.fit(rows, 0.1, intervals=6, **given)
+        found = trajcli.fit(rows, 0.1, knots=6, **given)
         return found.actions, found.start.acceleration, found.goal.jerk, found.start.position
 
     if not held:
@@ -166,31 +166,31 @@ def test_gradients_are_those_of_differences(held):
 
 def test_torch_gives_numpys_numbers_in_the_type_of_the_rows():
     positions = RNG.normal(size=(2, 60, 3)).cumsum(1)
-    expected = trajcli.fit(positions, 0.1, intervals=9)
-    found = trajcli.fit(torch.tensor(positions), 0.1, intervals=9)
+    expected = trajcli.fit(positions, 0.1, knots=9)
+    found = trajcli.fit(torch.tensor(positions), 0.1, knots=9)
     np.testing.assert_allclose(found.actions.numpy(), expected.actions, atol=1e-12)
     np.testing.assert_allclose(found.goal.jerk.numpy(), expected.goal.jerk, atol=1e-9)
-    assert trajcli.fit(positions.astype("f4"), 0.1, intervals=9).actions.dtype == np.float32
-    half = trajcli.fit(torch.tensor(positions).float(), 0.1, intervals=9)
+    assert trajcli.fit(positions.astype("f4"), 0.1, knots=9).actions.dtype == np.float32
+    half = trajcli.fit(torch.tensor(positions).float(), 0.1, knots=9)
     assert half.actions.dtype == half.start.velocity.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"intervals": 4}, "no such number of intervals"),
-        ({"intervals": 18}, "no such number of intervals"),
-        ({"intervals": 8, "degree": 2}, "no such degree"),
-        ({"intervals": 8, "error": 0.1}, "either intervals or an error"),
-        ({}, "either intervals or an error"),
+        ({"knots": 4}, "no such number of intervals"),
+        ({"knots": 18}, "no such number of intervals"),
+        ({"knots": 8, "degree": 2}, "no such degree"),
+        ({"knots": 8, "error": 0.1}, "either knots or an error"),
+        ({}, "either knots or an error"),
         ({"error": -1.0}, "not an error"),
         ({"error": 0.1, "start": State(np.full(2, 9.0))}, "an error that is not reached"),
-        ({"intervals": 8, "dt": 0.0}, "dt"),
-        ({"intervals": 8, "dt": None}, "either dt or times"),
-        ({"intervals": 8, "dt": None, "times": np.arange(19.0)}, "wrong number of time stamps"),
-        ({"intervals": 8, "dt": None, "times": np.zeros(20)}, "time"),
-        ({"intervals": 8, "start": State(np.zeros(4))}, "wrong shape"),
-        ({"intervals": 8, "goal": State(np.array([0.0, np.nan]))}, "goal/position"),
+        ({"knots": 8, "dt": 0.0}, "dt"),
+        ({"knots": 8, "dt": None}, "either dt or times"),
+        ({"knots": 8, "dt": None, "times": np.arange(19.0)}, "wrong number of time stamps"),
+        ({"knots": 8, "dt": None, "times": np.zeros(20)}, "time"),
+        ({"knots": 8, "start": State(np.zeros(4))}, "wrong shape"),
+        ({"knots": 8, "goal": State(np.array([0.0, np.nan]))}, "goal/position"),
     ],
 )
 def test_what_cannot_be_fitted_is_said(options, said):
@@ -203,7 +203,7 @@ def test_nan_and_intervals_without_rows_are_said():
     rows = RNG.normal(size=(20, 2))
     times = np.r_[np.arange(10) * 0.01, 5 + np.arange(10) * 0.01]
     with pytest.raises(ValueError, match="too few rows to fit"):
-        trajcli.fit(rows, times=times, intervals=12)
+        trajcli.fit(rows, times=times, knots=12)
     rows[3, 1] = np.nan
     with pytest.raises(ValueError, match="NaN"):
-        trajcli.fit(rows, 0.1, intervals=8)
+        trajcli.fit(rows, 0.1, knots=8)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trajcli.cli import process
 
 if TYPE_CHECKING:
-    from trajcli.errors import Fault
+    from trajcli.errors import Fault, TrajcliError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +70,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = f"a bug in trajcli: {type(error).__name__}: {error}"
             hint = "TRAJCLI_DEBUG=1 shows where; please report it"
             failure = TrajcliError(Fault(what, hint=hint))
-    return Console(as_json).fail(failure)
+    return Console(as_json).fail(_with_flags(failure, words))
+
+
+def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
+    """The same with options named as in a shell: --window where Python says window."""
+    from dataclasses import replace
+
+    from typer.main import get_command
+
+    from trajcli.cli.app import COMMANDS, make_app
+
+    if not any(fault.where.isidentifier() for fault in failure.faults) or not (
+        name := next((word for word in words[:1] if word in COMMANDS), "")
+    ):
+        return failure
+    group: Any = get_command(make_app([name]))
+    flags = {option.name: max(option.opts, key=len) for option in group.commands[name].params}
+    return type(failure)(
+        *(replace(fault, where=flags.get(fault.where, fault.where)) for fault in failure.faults)
+    )
 
 
 def _usage_fault(error: Any) -> Fault:
