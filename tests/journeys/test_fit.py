@@ -34,9 +34,8 @@ def test_integrate_makes_the_curve_of_a_fit(trajcli, recordings, degree, target)
     report = trajcli(line)
     assert report.code == 0, report.err
     assert report.document["trajectories"] == 5
-    line = f"integrate {target} --mode bspline --degree {degree} --steps 4 --ends goal -o out.h5"
-    assert trajcli(line).code == 0
-    fitted = library.fit(motion(), 0.01, intervals=20, degree=degree)
+    assert trajcli(f"integrate {target} -o out.h5").code == 0  # mode and options are in the file
+    fitted = library.fit(motion(), 0.01, knots=20, degree=degree)
     assert report.document["error"]["most"] == pytest.approx(fitted.error.max(), rel=1e-9)
     made = library.integrate(fitted.actions, fitted.start, fitted.knot[:, None] / 4, "bspline",
                              degree=degree, steps=4, ends="goal", goal=fitted.goal)  # fmt: skip
@@ -63,6 +62,14 @@ def test_the_line_that_the_command_shows_next_works(trajcli, recordings):
     assert off < 2e-3  # and of straight lines between the rows
 
 
+def test_an_option_that_the_fit_is_not_for_is_pointed_out(trajcli, recordings):
+    assert trajcli("fit in.h5 --knots 20 --degree 4 --steps 4 -o points.h5").code == 0
+    result = trajcli("integrate points.h5 --steps 8 -o out.h5")
+    assert result.code == 0
+    assert "states mode bspline with degree 4, steps 4, ends goal, which this run is" in result.err
+    assert "degree=4 steps=8 ends=goal" in result.out
+
+
 def test_demos_of_unequal_length_have_the_same_number_of_control_points(trajcli, folder):
     with h5py.File("demos.h5", "w") as file:
         for n in range(12):
@@ -72,7 +79,7 @@ def test_demos_of_unequal_length_have_the_same_number_of_control_points(trajcli,
     with h5py.File("points.h5") as file:
         actions, dt = file["actions"][:], file["dt"][:]
     for n in range(12):
-        alone = library.fit(motion(1, 100 + 10 * (n % 3)), 0.01, intervals=12)
+        alone = library.fit(motion(1, 100 + 10 * (n % 3)), 0.01, knots=12)
         np.testing.assert_allclose(actions[n], alone.actions[0], atol=1e-9)
         assert dt[n, 0] * report["steps"] == pytest.approx(alone.knot[0])
         assert report["errors"][n] == pytest.approx(alone.error[0], rel=1e-6)

@@ -12,7 +12,7 @@ Examples, on the files in sample_data (the second makes trajectories of what the
 
     trajcli fit sample_data/recorded.h5:position --error 0.002 --steps 10 -o points.h5 --overwrite
 
-    trajcli integrate points.h5 --mode bspline --steps 10 --ends goal -o out.h5 --overwrite
+    trajcli integrate points.h5 -o out.h5 --overwrite
 """
 
 
@@ -41,8 +41,8 @@ def fit(
 ) -> None:
     """Fit recorded positions by B-splines: least squares, the same number of knots for all.
 
-    OUT holds control points, dt, and the start and goal states; integrate --mode bspline --ends
-    goal makes the curve of them. The states are fitted, too, but for what --start and --goal hold
+    OUT holds control points, dt, mode and options, and the start and goal states: integrate OUT
+    makes the curve of them. The states are fitted, too, but for what --start and --goal hold
     exactly.
     """
     typed = {**locals(), "sources": source, "pack": False}
@@ -50,7 +50,7 @@ def fit(
 
     console = Console(json, quiet)
     report = run_fit(options.request(FitRequest, typed))
-    worst, steps = report["error"]["most"], report["steps"]
+    worst = report["error"]["most"]
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     console.say(
         f"{report['source']}: {trajectories}, steps from {report['dt_source']}",
@@ -58,8 +58,7 @@ def fit(
         f"degree {degree}, {report['intervals']} intervals between knots · no row further than "
         f"{worst:.3g} from its curve",
         f"{out}: {bytes_text(report['bytes_written'])}",
-        f"next: trajcli integrate {shlex.quote(str(out))} --mode bspline --degree {degree} "
-        f"--steps {steps} --ends goal",
+        f"next: trajcli integrate {shlex.quote(str(out))}",
     )
     console.warn(*report["notes"])
     console.document(report)

@@ -61,7 +61,7 @@ def run_fit(request: FitRequest) -> dict[str, Any]:
             for begin, block in rows.blocks(np.arange(len(rows.lengths))):
                 times, positions = block.times()[0], block.read(name)
                 start, goal = (of(block, positions) for of in held)
-                yield begin, fit(positions, times=times, intervals=intervals,
+                yield begin, fit(positions, times=times, knots=intervals,
                                  degree=request.degree, start=start, goal=goal)  # fmt: skip
 
         intervals, least = request.knots, int(rows.lengths.min())

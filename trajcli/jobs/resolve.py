@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
@@ -25,7 +25,7 @@ from trajcli.jobs.states import (
     state_from_option,
     stored_state,
 )
-from trajcli.modes import make_mode
+from trajcli.modes import Mode, make_mode
 from trajcli.units import InputUnits, parse_option
 
 
@@ -53,12 +53,18 @@ def resolve(request: Request, files: Files) -> Resolved:
             files, request.dt, request.rate, request.times, input_units(request).time
         ),
     )
-    (states,) = check.attempt(lambda: _option_states(request, files, sets[0])) if sets else [None]
+    states: Any = None
+    stated: Any = None
+    if sets:
+        states, stated = check.attempt(
+            lambda: _option_states(request, files, sets[0]), lambda: resolve_mode(request, sets)
+        )
+    to_goal = stated is not None and stated[0].options().get("ends") == "goal"
     inputs: list[SetInputs] = []
     for one in sets or ():
         try:
             first = inputs[0] if inputs else None
-            inputs.append(_look_up(request, one, time, states or {}, first))
+            inputs.append(_look_up(request, one, time, states or {}, first, to_goal))
         except TrajcliError as error:
             if not request.skip_bad:
                 check.faults += error.faults
@@ -68,7 +74,7 @@ def resolve(request: Request, files: Files) -> Resolved:
     check.raise_if_any()
     if time is not None:
         inputs = _with_time(inputs, time)
-    return _resolved(request, files, inputs, left_out)
+    return _resolved(request, files, inputs, left_out, stated)
 
 
 def _refuse_options(request: Request) -> None:
@@ -83,9 +89,13 @@ def _refuse_options(request: Request) -> None:
 
 
 def _resolved(
-    request: Request, files: Files, inputs: Sequence[SetInputs], left_out: Sequence[LeftOut]
+    request: Request,
+    files: Files,
+    inputs: Sequence[SetInputs],
+    left_out: Sequence[LeftOut],
+    stated: tuple[Mode, str | None, list[str]],
 ) -> Resolved:
-    """All sets as one: their states, times and the mode that they state."""
+    """All sets as one: their states and times, and the mode that they state."""
     sets = [one.source for one in inputs]
     batches = [one.shape[0] for one in sets]
     start = joined_states("start", [one.start for one in inputs], batches)
@@ -94,7 +104,7 @@ def _resolved(
         start = start.with_index("start", files.dataset(request.start_index))
     if request.goal_index is not None:
         goal = goal.with_index("goal", files.dataset(request.goal_index))
-    mode, mode_source, notes = resolve_mode(request, sets)
+    mode, mode_source, notes = stated
     commands = _commands(request, sets[0])
     raise_if_any(commands.faults(mode, request.recorded), UsageError)
     segments = segments_of((one.source, one.time) for one in inputs)
@@ -156,6 +166,7 @@ def _look_up(
     time: Time | None,
     states: Mapping[str, StateValues],
     first: SetInputs | None,
+    to_goal: bool,
 ) -> SetInputs:
     """A set with all that belongs to it; time, states: those that options name.
 
@@ -180,7 +191,7 @@ def _look_up(
     if unit is not None and not stored_time.unit:
         what, expected = "a unit of time, and no stamps or steps in a dataset", "seconds, or none"
         raise UsageError(Fault(what, f"--units {unit}", expected, stored_time.source))
-    roles = {"start": not request.recorded, "goal": request.options.get("ends") == "goal"}
+    roles = {"start": not request.recorded, "goal": to_goal}
     start, goal = (
         states[role] if role in states
         else stored_state(role, one) if wanted

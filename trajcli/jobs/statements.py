@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import natural_key
 from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_mode
-from trajcli.modes.cascade import SCHEMES
 from trajcli.units import (
     KNOWN,
     KNOWN_TIMES,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from trajcli.jobs.resolved import Resolved
 
 _DEFAULT = "acceleration"
+_STATED = ("scheme", "degree", "steps", "ends")
+"""Options that a file may state with its mode."""
+_Stated: TypeAlias = tuple[str, tuple[tuple[str, Any], ...]]
 _FIRST = 32
 """Inputs whose attributes are read; the others are as a rule like them."""
 _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
@@ -45,47 +48,53 @@ def resolve_mode(
 
     Raises InputError where files state different modes and the user names none.
     """
-    stated: dict[tuple[str, str | None], str] = {}
+    stated: dict[_Stated, str] = {}
     for one in sets[:_FIRST]:
-        mode, scheme, where = _stated_mode(one)
+        mode, said, where = _stated_mode(one)
         if mode:
-            stated.setdefault((mode, scheme), where)
+            stated.setdefault((mode, said), where)
     name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
     if name is None and len(stated) > 1:
-        places = "; ".join(f"{where} {_described(*said)}" for said, where in stated.items())
-        hint = "--mode and --scheme say which"
+        places = "; ".join(f"{where} {_described(*one)}" for one, where in stated.items())
+        hint = "--mode and its options say which"
         raise InputError(Fault("inputs that state different modes", found=places, hint=hint))
     options, notes, source = dict(request.options), list[str](), None
-    for (mode, scheme), where in stated.items():
+    for (mode, said), where in stated.items():
         taken = name is None
         name = name or mode
-        if mode == name and scheme is not None and "scheme" not in options:
-            options["scheme"], taken = scheme, True
-        if mode == name and scheme in (None, options.get("scheme")):
+        for option, value in said if mode == name else ():
+            taken = taken or option not in options
+            options.setdefault(option, value)
+        if mode == name and all(options[option] == value for option, value in said):
             source = where if taken else source
         else:
-            typed = f"--mode {mode}" + (f" --scheme {scheme}" if scheme else "")
-            said = _described(mode, scheme)
-            notes.append(f"{where} states {said}, which this run is not ({typed})")
+            typed = " ".join(f"--{option} {value}" for option, value in (("mode", mode), *said))
+            states = _described(mode, said)
+            notes.append(f"{where} states {states}, which this run is not ({typed})")
     return make_mode(name or _DEFAULT, **options), source, notes
 
 
-def _stated_mode(one: TrajectorySet) -> tuple[str, str | None, str]:
-    """Mode and scheme that an input states, and where; none of an output, which says how it was
+def _stated_mode(one: TrajectorySet) -> tuple[str, tuple[tuple[str, Any], ...], str]:
+    """Mode and options that an input states, and where; none of an output, which says how it was
     made."""
     stored = one.attribute("mode")
     if stored is None or one.input.where.rpartition("/")[2] in QUANTITIES:
-        return "", None, ""
+        return "", (), ""
     mode, where = ALIASES.get(text_of(stored[1]), text_of(stored[1])), stored[0].rpartition("@")[0]
     if mode not in MODES:
-        return "", None, ""
-    stored = one.attribute("scheme") if "scheme" in MODES[mode].option_names() else None
-    scheme = None if stored is None else text_of(stored[1])
-    return mode, scheme if scheme in SCHEMES else None, where
+        return "", (), ""
+    said = []
+    for option in (name for name in _STATED if name in MODES[mode].option_names()):
+        _, value = one.attribute(option) or ("", None)
+        value = int(value) if isinstance(value, (int, np.integer)) else text_of(value)
+        with suppress(UsageError):  # what another program means by that name
+            said.append((option, getattr(make_mode(mode, **{option: value}), option)))
+    return mode, tuple(said), where
 
 
-def _described(mode: str, scheme: str | None) -> str:
-    return f"mode {mode}" + (f" with scheme {scheme}" if scheme else "")
+def _described(mode: str, said: Sequence[tuple[str, Any]]) -> str:
+    options = ", ".join(f"{option} {value}" for option, value in said)
+    return f"mode {mode}" + f" with {options}" * bool(said)
 
 
 def input_warnings(resolved: Resolved) -> Iterator[str]:
