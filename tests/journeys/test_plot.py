@@ -281,19 +281,6 @@ def test_the_time_axis_is_in_seconds_where_dt_is_known(trajcli, folder, figures,
     np.testing.assert_allclose(first.get_xdata(), expected)
 
 
-def test_the_goal_is_marked(trajcli, folder, figures):
-    with h5py.File("in.h5", "w") as file:
-        file["position"] = np.cumsum(np.ones((2, 5, 3)), 1)
-        file["goal/position"] = np.full((2, 3), 7.0)
-        file["time"] = np.arange(5.0)
-    assert trajcli("plot in.h5 --index 1 -o fig.png").code == 0
-    (figure,) = figures
-    marks = {one.get_marker(): one for one in figure.axes[0].get_lines() if one.get_marker()}
-    assert (marks["*"].get_xdata()[0], marks["*"].get_ydata()[0]) == (4.0, 7.0)
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[-1] == "goal"
-
-
 def test_a_histogram_counts_the_peaks_of_the_whole_batch(trajcli, out, figures, samples):
     line = f"plot out.h5 --histogram --limits {samples}/limits.toml -o fig.png"
     assert trajcli(line).code == 0

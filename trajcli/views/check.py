@@ -20,7 +20,7 @@ from trajcli.views.row_checks import (
     velocities_finding,
 )
 from trajcli.views.selection import select
-from trajcli.views.statistics import Statistics
+from trajcli.views.statistics import Statistics, array_bounds
 from trajcli.views.terminal import Table
 from trajcli.views.trajectories import Batch, Progress, batches
 
@@ -66,7 +66,7 @@ def _check_batch(
 ) -> Iterator[Finding]:
     first, count = batch.first, len(numbers)
     attributes = first.file.attributes()
-    bounds = {} if limits is None else _bounds(batch, limits)
+    bounds = array_bounds(batch, limits)
     arrays = {name: Statistics(first.shape[2], bounds.get(name)) for name in first.arrays}
     mode = mode_check(attributes, list(first.arrays))
     start = StartCheck("" if not mode else _no_start(attributes) or start_of())
@@ -103,15 +103,6 @@ def _check_batch(
             )
             finding = replace(finding, text="; ".join([finding.text, *remarks]))
         yield finding
-
-
-def _bounds(batch: Batch, limits: Limits) -> dict[str, Bounds]:
-    """The limits of the arrays that a batch has; of actions, as what their mode says they are."""
-    itemsize = min(stored.dtype.itemsize for stored in batch.first.arrays.values())
-    quantities = {name: batch.quantity(name) for name in batch.first.arrays}
-    units = {what: batch.first.unit(name) or "" for name, what in quantities.items()}
-    tables = limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
-    return {name: tables[what] for name, what in quantities.items() if what in tables}
 
 
 def _no_start(attributes: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.files.arrays import text_of
 from trajcli.views.plot import Line, Selection, beyond, panels, short_labels
-from trajcli.views.terminal import shortened, value_range
+from trajcli.views.terminal import shortened
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """M. Okabe and K. Ito's colours, which colour-blind readers tell apart; without the yellow, which
@@ -39,6 +39,7 @@ _SETTINGS = {
     "axes.grid": True,
     "axes.axisbelow": True,
     "axes.titlesize": 8,
+    "axes.xmargin": 0.01,
     "grid.color": "#e4e4e4",
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.0,
@@ -54,7 +55,6 @@ _UNDATED: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-_GOAL = {"color": DARK, "marker": "*", "ms": 7, "mfc": "none", "mew": 0.7, "ls": "none"}
 BEYOND = {"color": RED, "marker": "x", "ms": 5, "mew": 1.1, "ls": "none"}
 Entry = tuple[str, Mapping[str, Any]]
 """A label of the legend, and the style of the line or mark beside it."""
@@ -108,9 +108,6 @@ def draw_lines(lines: Sequence[Line], selections: Sequence[Selection], title: st
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
         _panel(axis, quantity, members, opacity)
     axes[-1].set_xlabel("time (s)" if all(line.timed for line in lines) else "row")
-    first, last = min(one.time[0] for one in lines), max(one.time[-1] for one in lines)
-    if last > first:
-        axes[-1].set_xlim(first - 0.01 * (last - first), last + 0.01 * (last - first))
     figure.align_ylabels(axes)
     if title is None:
         which = "trajectory" if len(names) == 1 else "trajectories"
@@ -128,9 +125,6 @@ def _panel(axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[s
             axis.plot(line.time, line.values[:, i], color=colour(number), linewidth=width,
                       linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
                       drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
-            if line.goal is not None:
-                style = {**_GOAL, "color": colour(number), "clip_on": False, "zorder": 4}
-                axis.plot(line.time[-1:], line.goal[i : i + 1], **style)
     _draw_limits(axis, members)
     for line in members:
         _mark_beyond(axis, line)
@@ -142,24 +136,25 @@ def _panel(axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[s
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
     """What is allowed, as bands; an edge that is one dof's alone has the colour of it."""
-    low, high = value_range(np.concatenate([line.values.ravel() for line in members]))
-    reach = high - low
     bands = {
         number: (float(line.bounds.lower[i]), float(line.bounds.upper[i]))
         for line in members
         if line.bounds is not None
         for i, (number, _) in enumerate(line.dofs)
     }
+    low, high = axis.get_ylim()
+    reach = high - low
     near = [edge for band in bands.values() for edge in band if low - reach <= edge <= high + reach]
-    bottom, top = min([low, *near]) - 0.06 * reach, max([high, *near]) + 0.06 * reach
+    low = min([low, *(edge - 0.05 * reach for edge in near)])
+    high = max([high, *(edge + 0.05 * reach for edge in near)])
     for lower, upper in sorted(set(bands.values())):
-        axis.axhspan(max(lower, bottom), min(upper, top), color=COLOURS[0], alpha=0.05, lw=0,
+        axis.axhspan(max(lower, low), min(upper, high), color=COLOURS[0], alpha=0.05, lw=0,
                      zorder=0)  # fmt: skip
     for edge in sorted(set(near)):
         owners = [number for number, band in bands.items() if edge in band]
         shade = colour(owners[0]) if len(owners) == 1 else GREY
         axis.axhline(edge, color=shade, lw=0.7, ls=(0, (6, 3)), zorder=1)
-    axis.set_ylim(bottom, top)
+    axis.set_ylim(low, high)
 
 
 def _mark_beyond(axis: Any, line: Line) -> None:
@@ -193,9 +188,7 @@ def _entries(
     shown = names if len(names) <= _LEGEND_ENTRIES else (names[0], names[-1])
     for name in shown if len(names) > 1 else ():
         entries.append((f"trajectory {name}", {"color": DARK, "alpha": opacity[name]}))
-    goal = [("goal", _GOAL)] * any(line.goal is not None for line in lines)
-    beyond_limits = [("beyond a limit", BEYOND)] * any(line.beyond for line in lines)
-    return [*entries, *goal, *beyond_limits]
+    return entries + [("beyond a limit", BEYOND)] * any(line.beyond for line in lines)
 
 
 def new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:

@@ -21,14 +21,12 @@ from trajcli.views.figures import (
     plain,
     unit_text,
 )
-from trajcli.views.plot import Peaks, Selection, panels, short_labels
+from trajcli.views.plot import Peaks, Selection, beyond, panels, short_labels
 from trajcli.views.score import ScoreTable
 from trajcli.views.terminal import value_range
 from trajcli.views.trajectories import Floats
 
 _BINS = 40
-_FAR = 2.0
-"""Limits are shown that are from the values by up to so many times their range."""
 _BAR = 0.86
 """The height of the tallest bar, as a share of a row."""
 _LIMIT = {"color": RED, "lw": 1.2}
@@ -80,23 +78,36 @@ def draw_score(table: ScoreTable, name: str, title: str) -> Any:
 
 
 def _panel(axis: Any, quantity: str, one: Peaks) -> None:
-    """A row of bars for each dof, all to one scale, its limits as marks across the row."""
+    """A row of bars for each dof, all to one scale, its limits as marks across the row.
+
+    Of positions both ends of every trajectory are counted; else its largest magnitude.
+    """
     signed = quantity == "position"
-    ends = _ends(one, signed)
+    sizes = np.maximum(np.abs(one.low), np.abs(one.high))
+    ends = np.concatenate([one.low, one.high]) if signed else sizes
     low, high = value_range(ends)
     low = low if signed else 0.0
-    span = low - 1e-4 * (high - low), high + 1e-4 * (high - low)
-    bars = [np.histogram(ends[:, i], _edges(span, one.bounds, i)) for i in range(len(one.dofs))]
-    tallest = max((int(counts.max(initial=0)) for counts, _ in bars), default=0) or 1
+    bars = [
+        np.histogram(ends[:, i], _edges(low, high, one.bounds, i)) for i in range(ends.shape[1])
+    ]
+    tallest = max(int(counts.max(initial=0)) for counts, _ in bars) or 1
+    worst = np.stack([np.fmin.reduce(one.low), np.fmax.reduce(one.high)])
+    outside = beyond(worst, one.bounds)
     rows = range(len(one.dofs) - 1, -1, -1)
     for i, (row, (number, name)) in enumerate(zip(rows, one.dofs, strict=True)):
         counts, edges = bars[i]
         axis.stairs(_BAR * counts / tallest + row, edges, baseline=row, color=colour(number),
                     fill=True, alpha=0.75, lw=0, zorder=3, gid=f"{quantity}/{name}")  # fmt: skip
-        _mark_limits(axis, one, i, row, name, signed)
-    room = _FAR * (span[1] - span[0])  # limits further away are not shown
+        limits = () if one.bounds is None else (one.bounds.lower[i], one.bounds.upper[i])
+        for limit in limits if signed else {abs(limit) for limit in limits}:
+            if np.isfinite(limit):
+                axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
+        for end in worst[outside[:, i], i]:
+            at = end if signed else abs(end)
+            axis.plot([at], [row + _BAR / 2], **BEYOND, zorder=6, gid=f"beyond/{name}")
+    room = 2 * (high - low)  # limits further away are not shown
     left, right = axis.get_xlim()
-    axis.set_xlim(max(left, span[0] - room) if signed else 0.0, min(right, span[1] + room))
+    axis.set_xlim(max(left, low - room) if signed else 0.0, min(right, high + room))
     what = "least and largest position" if signed else f"peak |{quantity}|"
     axis.set_xlabel(f"{what} {unit_text(one.unit)}".strip())
     axis.set_yticks(list(rows), [plain(name) for _, name in one.dofs], va="bottom")
@@ -110,37 +121,15 @@ def _panel(axis: Any, quantity: str, one: Peaks) -> None:
                       xycoords="axes fraction", textcoords="offset points")  # fmt: skip
 
 
-def _edges(span: tuple[float, float], bounds: Bounds | None, i: int) -> Floats:
+def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
     """Bins of one width, except at limits: no bar stands on both sides of one."""
-    low, high = span
-    edges = np.linspace(low, high, _BINS + 1)
+    edges = np.linspace(low, np.nextafter(high, np.inf), _BINS + 1)
     if bounds is None:
         return edges
     room = bounds.slack * float(bounds.size[i])
-    cuts = [float(bounds.lower[i]) - room, np.nextafter(float(bounds.upper[i]) + room, np.inf)]
-    cuts = [cut for cut in cuts if low < cut < high]
+    cuts = np.array([bounds.lower[i] - room, np.nextafter(bounds.upper[i] + room, np.inf)])
     half = 0.5 * (high - low) / _BINS
-    inner = [edge for edge in edges[1:-1] if all(abs(edge - cut) > half for cut in cuts)]
-    return np.array(sorted({low, *inner, *cuts, high}))
-
-
-def _ends(one: Peaks, signed: bool) -> Floats:
-    """What is counted: both ends of every trajectory [2 B, dofs], or its largest magnitude."""
-    if signed:
-        return np.concatenate([one.low, one.high])
-    return np.maximum(np.abs(one.low), np.abs(one.high))
-
-
-def _mark_limits(axis: Any, one: Peaks, i: int, row: int, name: str, signed: bool) -> None:
-    """The limits of a dof, and the value furthest beyond each."""
-    if one.bounds is None:
-        return
-    lower, upper = float(one.bounds.lower[i]), float(one.bounds.upper[i])
-    for limit in {lower, upper} if signed else {-lower, upper}:
-        if np.isfinite(limit):
-            axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
-    room = one.bounds.slack * float(one.bounds.size[i])
-    low, high = float(np.fmin.reduce(one.low[:, i])), float(np.fmax.reduce(one.high[:, i]))
-    worst = [low] * (low < lower - room) + [high] * (high > upper + room)
-    for end in worst if signed else [max(map(abs, worst))] if worst else []:
-        axis.plot([end], [row + _BAR / 2], **BEYOND, zorder=6, gid=f"beyond/{name}")
+    near = np.abs(edges[:, None] - cuts).min(1) <= half
+    near[[0, -1]] = False
+    inside = cuts[(low < cuts) & (cuts < edges[-1])]
+    return np.unique(np.concatenate([edges[~near], inside]))

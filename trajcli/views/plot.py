@@ -11,14 +11,13 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
-from trajcli.files.conversion import dataset_in_si
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.selection import select
-from trajcli.views.statistics import exceeded
+from trajcli.views.statistics import array_bounds, exceeded
 from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
     Array,
@@ -58,15 +57,14 @@ class Drawn:
 class Line(Drawn):
     """A quantity of a trajectory: times [n], or row numbers, and values [n, dofs].
 
-    goal [dofs]. held: whether a value holds over the step "into" its row or "out of" it; "" where
-    a line leads from row to row.
+    held: whether a value holds over the step "into" its row or "out of" it; "" where a line leads
+    from row to row.
     """
 
     trajectory: str
     time: Floats
     timed: bool
     values: Array
-    goal: Array | None
     held: str
 
 
@@ -97,18 +95,12 @@ class Selection:
 
     def drawn(self, batch: Batch, name: str) -> dict[str, Any]:
         """The fields of Drawn, all but ``beyond``, of an array of a batch."""
-        quantity, bounds = batch.quantity(name), None
-        if self.limits is not None and quantity in self.limits.tables:
-            itemsize = batch.first.arrays[name].dtype.itemsize
-            units = {quantity: batch.first.unit(name) or ""}
-            tables = self.limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
-            bounds = tables[quantity]
         return {
             "source": self.source,
-            "quantity": quantity,
+            "quantity": batch.quantity(name),
             "unit": ", ".join(dict.fromkeys((batch.first.unit(name) or "").split(","))),
             "dofs": list(zip(batch.first.dofs.numbers, batch.dofs, strict=True)),
-            "bounds": bounds,
+            "bounds": array_bounds(batch, self.limits).get(name),
         }
 
 
@@ -153,31 +145,35 @@ def lines(selection: Selection) -> list[Line]:
 
 
 def _line(selection: Selection, batch: Batch, block: Block, name: str) -> Line:
-    one, number, _ = block.parts[0]
-    drawn, values = selection.drawn(batch, name), block.read(name)[0]
-    outside = int(beyond(values, drawn["bounds"]).sum())
-    times = block.times()
+    drawn, values, times = selection.drawn(batch, name), block.read(name)[0], block.times()
     time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-    time = time - time[0] if times is not None and abs(time[0]) > _CLOCK else time
-    trajectory = selection.main.name(int(block.numbers[0]))
-    goal = _goal(one, number, drawn["quantity"])
-    held = _held(one, drawn["quantity"])
-    finite = np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
-    time, values = thinned(time, finite)
-    return Line(**drawn, beyond=outside, trajectory=trajectory, time=time, timed=times is not None,
-                values=values, goal=goal, held=held)  # fmt: skip
+    time, thinned = _thinned(time - time[0] * (abs(time[0]) > _CLOCK), _drawable(values))
+    return Line(
+        **drawn,
+        beyond=int(beyond(values, drawn["bounds"]).sum()),
+        trajectory=selection.main.name(int(block.numbers[0])),
+        time=time,
+        timed=times is not None,
+        values=thinned,
+        held=_held(block.parts[0][0], drawn["quantity"]),
+    )
 
 
-def thinned(time: Floats, values: Array, points: int = _POINTS) -> tuple[Floats, Array]:
-    """A line [n, D] of at most so many points, or runs of rows by their extremes: peaks stay."""
+def _thinned(time: Floats, values: Array) -> tuple[Floats, Array]:
+    """A line [n, D], or, of many points, its runs of rows by their extremes: peaks stay."""
     rows = len(time)
-    if rows <= points:
+    if rows <= _POINTS:
         return time, values
-    starts = np.arange(0, rows, -(-rows // (points // 2)))
+    starts = np.arange(0, rows, -(-rows // (_POINTS // 2)))
     ends = np.append(starts[1:], rows) - 1
     extremes = [function.reduceat(values, starts, axis=0) for function in (np.fmin, np.fmax)]
     merged = np.stack(extremes, 1).reshape(-1, values.shape[1])
     return np.stack([time[starts], time[ends]], 1).reshape(-1), merged
+
+
+def _drawable(values: Array) -> Array:
+    """Values with NaN in place of what is not finite, or too large for differences to be."""
+    return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
 
 def _held(one: TrajectorySet, quantity: str) -> str:
@@ -196,21 +192,6 @@ def _held(one: TrajectorySet, quantity: str) -> str:
     if quantity == "jerk" and mode != "jerk":
         return "into"
     return "into" if quantity == mode and scheme != "foh" else ""
-
-
-def _goal(one: TrajectorySet, number: int, quantity: str) -> Array | None:
-    """The goal state that the file has beside the trajectories, [dofs]."""
-    try:
-        stored = one.companion(f"goal/{quantity}", f"goal_{quantity}")
-        stored = None if stored is None else one.pick(stored)
-        if stored is None or stored.shape not in {(one.shape[0], one.shape[2]), (one.shape[2],)}:
-            return None
-        units = one.state_units(quantity, stored, one.shape[2])
-        stored = stored if units is None else dataset_in_si(stored, units)
-    except InputError:
-        return None
-    values = stored.read() if stored.ndim == 1 else stored.read_rows(number, number + 1)[0]
-    return np.asarray(values)
 
 
 def beyond(values: Array, bounds: Bounds | None) -> Array:
@@ -232,10 +213,10 @@ def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
             for name, about in drawn.items():
                 values = block.read(name).astype(np.float64)
                 outside[name] += int(beyond(values, about["bounds"]).sum())
-                known = np.abs(values) < LARGEST
-                low = np.where(known, values, np.inf).min(axis=1, initial=np.inf)
-                high = np.where(known, values, -np.inf).max(axis=1, initial=-np.inf)
-                ends[name].append(np.where(np.isfinite(low), [low, high], np.nan))
+                values = _drawable(values)
+                both = [np.fmin.reduce(values, 1, initial=np.nan)]
+                both.append(np.fmax.reduce(values, 1, initial=np.nan))
+                ends[name].append(np.stack(both))
         for name, about in drawn.items() if numbers else ():
             low, high = np.concatenate(ends[name], axis=1)
             yield Peaks(**about, beyond=outside[name], low=low, high=high)

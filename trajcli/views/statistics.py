@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.files.limits import Bounds
+from trajcli.files.limits import Bounds, Limits
 from trajcli.views.findings import Failure, failures
-from trajcli.views.trajectories import Array, Block, Floats
+from trajcli.views.trajectories import Array, Batch, Block, Floats
 
 _GROUPED = 256
 """Rows that are reduced side by side: NumPy is slow along an axis of a few dofs."""
@@ -82,6 +82,17 @@ class Statistics:
         with np.errstate(invalid="ignore", divide="ignore"):
             share = self.peak / bounds.upper
         return float(np.max(share, initial=0.0, where=np.isfinite(share)))
+
+
+def array_bounds(batch: Batch, limits: Limits | None) -> dict[str, Bounds]:
+    """The limits of the arrays that a batch has; of actions, as what their mode says they are."""
+    if limits is None:
+        return {}
+    itemsize = min(stored.dtype.itemsize for stored in batch.first.arrays.values())
+    quantities = {name: batch.quantity(name) for name in batch.first.arrays}
+    units = {what: batch.first.unit(name) or "" for name, what in quantities.items()}
+    tables = limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
+    return {name: tables[what] for name, what in quantities.items() if what in tables}
 
 
 def exceeded(values: Array, bounds: Bounds) -> tuple[Floats, Array]:
