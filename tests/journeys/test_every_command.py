@@ -24,7 +24,7 @@ SAMPLES = (
 )
 COMMANDS = {
     "inspect": "inspect {file}",
-    "inspect full": "inspect {file} --full --index 0 --rows 0:2",
+    "inspect full": "inspect {file} --full --index 0",
     "check": "check {file}",
     "score": "score {file} --rate 50",
     "diff": "diff {file} {file}",

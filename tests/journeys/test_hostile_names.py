@@ -79,7 +79,7 @@ LINES = [
         ["integrate", "-o", "out.h5", "--filter-key", EVIL],
         ["integrate", "-o", "out.h5", f"--{EVIL}"],
         ["inspect"],
-        ["inspect", "--full", "--rows", "0:2"],
+        ["inspect", "--full"],
         ["inspect", "--dofs", EVIL],
         ["check"],
         ["check", "-v", "--limits", "limits.toml"],

@@ -39,25 +39,10 @@ def test_index_and_dof_choose_what_ranges_states_and_peaks_are_of(trajcli, out):
         assert at["time"] == time_of_rows[b, t]
 
 
-def test_rows_lists_numbers_all_of_them_or_some(trajcli, out):
-    with h5py.File(out) as file:
-        values, times = file["acceleration"][5, 10:13, 2], file["time"][5, 10:13]
-    (listed,) = trajcli("inspect out.h5 --index 5 --dofs 2 --rows 10:13 --json").document["rows"]
-    assert listed["first"] == 10
-    assert listed["time"] == times.tolist()
-    assert listed["acceleration"] == values[:, None].tolist()
-    (every,) = trajcli("inspect out.h5 --index 5 --rows all --json").document["rows"]
-    assert len(every["position"]) == 65
-    (last,) = trajcli("inspect out.h5 --rows -1 --json").document["rows"]
-    assert last["first"] == 64
-    text = trajcli("inspect out.h5 --index 5 --dofs 2 --rows 10:13").out
-    assert f"{values[0]:.6g}" in text
-
-
 @pytest.mark.parametrize(
     "words",
     ["--index 64", "--index -65", "--index a", "--index 3:3", "--dofs 7", "--dofs elbow",
-     "--rows 65", "--rows 0:10:2", "--index 1::0"],
+     "--index 1::0"],
 )  # fmt: skip
 def test_a_selection_that_is_not_there_is_exit_2(trajcli, out, words):
     result = trajcli(f"inspect out.h5 {words}")
@@ -101,9 +86,9 @@ def test_datasets_of_one_pattern_are_one_line_in_natural_order(trajcli, folder):
     assert report["datasets"][0]["max"] == 11.0
     assert report["trajectories"]["count"] == 12
     assert report["trajectories"]["rows"] == [10, 21]
-    (listed,) = trajcli("inspect in.h5 --index 10 --rows 0 --json").document["rows"]
-    assert listed["trajectory"] == "data/demo_10"
-    assert listed["actions"] == [[10.0] * 3]
+    report = trajcli("inspect in.h5 --index 10 --json").document
+    assert report["trajectories"]["shown"] == ["data/demo_10"]
+    assert report["datasets"][0]["max"] == 10.0
     assert "12 of" in trajcli("inspect in.h5").out
 
 
@@ -119,7 +104,6 @@ def test_duration_rate_and_jitter_are_those_of_the_time_stamps(trajcli, folder):
     assert found["jitter"] == pytest.approx(0.003)
     shown = trajcli("inspect in.h5").out
     assert "2 s at 50 Hz, steps up to 3 ms off the median" in shown
-    assert "0 s" in shown
     with h5py.File("in.h5", "r+") as file:
         file["times"][50] -= 0.003
     assert trajcli("inspect in.h5 --json").document["dt"]["value"] == 0.02
@@ -137,9 +121,13 @@ def test_episodes_of_d4rl_are_seen_as_integrate_sees_them(trajcli, folder):
     assert report["layout"] == "d4rl"
     assert report["trajectories"]["count"] == 3
     assert report["trajectories"]["rows"] == [15, 25]
-    (listed,) = trajcli("inspect d4rl.hdf5 --index 1 --rows 0 --json").document["rows"]
+    (actions,) = [
+        dataset
+        for dataset in trajcli("inspect d4rl.hdf5 --index 1 --json").document["datasets"]
+        if dataset["name"] == "actions"
+    ]
     with h5py.File("d4rl.hdf5") as file:
-        assert listed["actions"] == [file["actions"][20].tolist()]
+        assert actions["max"] == file["actions"][20:45].max()
     assert trajcli("check d4rl.hdf5 --json").document["checks"][0]["trajectories"] == 3
 
 
@@ -256,14 +244,6 @@ def test_looking_imports_neither_torch_nor_what_it_does_not_need(samples, tmp_pa
     modules = {line.rpartition("|")[2].strip().partition(".")[0] for line in run.stderr.split("\n")}
     assert "h5py" in modules
     assert modules.isdisjoint({"torch", "matplotlib", "rerun"})
-
-
-@pytest.mark.parametrize("words", ["--rows :", "--rows all", "--rows=all"])
-def test_all_rows_are_what_the_word_all_and_a_colon_mean(trajcli, out, words):
-    result = trajcli(f"inspect {words} out.h5 --index 5 --json")
-    assert result.code == 0, result.err
-    (listed,) = result.document["rows"]
-    assert (listed["first"], len(listed["position"])) == (0, 65)
 
 
 @pytest.mark.parametrize("command", ["inspect {f} --json", "check {f} --json",

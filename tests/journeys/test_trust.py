@@ -83,7 +83,7 @@ def test_streams_that_cannot_be_written_do_not_stop_a_run(folder, streams):
     ("line", "full", "gone"),
     [
         ("--help", 2, 0),
-        ("inspect start.npy --full --rows all", 0, 0),
+        ("inspect start.npy --full", 0, 0),
         ("diff start.npy actions.npy", 1, 1),
         ("check actions.npy --json", 2, 0),
         ("modes", 0, 0),

@@ -10,16 +10,15 @@ Examples, on files in sample_data:
 
     trajcli inspect sample_data/reach.h5
 
-    trajcli inspect sample_data/reach.h5 --index 3 --dofs 0,1 --rows 0:5
+    trajcli inspect sample_data/reach.h5 --index 3 --dofs 0,1
 """
 
 
 def inspect(
     source: options.Sources,
-    index: options.InspectIndex = None,
+    index: options.Index = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    rows: options.Rows = None,
     full: options.Full = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -45,7 +44,7 @@ def inspect(
             Progress(full and not quiet) as progress,
             Files(allow_external, untrusted, dofs, joints) as files,
         ):
-            inspection = inspect_source(files, one, index, rows, full, progress)
+            inspection = inspect_source(files, one, index, full, progress)
             files.sources.require_unchanged()
         reports.append(inspection.report)
         if not (json or quiet):

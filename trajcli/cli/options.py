@@ -238,12 +238,8 @@ Shard = Annotated[str | None, _run("--shard I/N",
     "auto/N: as torchrun, a Slurm array, srun or mpirun number this process.")]
 
 Index = Annotated[str | None, _look("--index WHICH", f"{_WHICH} (default: all)")]
-InspectIndex = Annotated[str | None, _look("--index WHICH",
-    f"{_WHICH} (default: all; --rows: the first)")]
 PlotIndex = Annotated[str | None, _look("--index WHICH",
     f"{_WHICH} (default: the first; --histogram: all)")]
-Rows = Annotated[str | None, _look("--rows [WHICH]",
-    "List rows, number by number: all, or 17, or 0:10.")]
 LimitsFile = Annotated[Path | None, _look("--limits FILE",
     "Limits of the joints: .toml as in sample_data, or a URDF.", callback=_expanded)]
 Full = Annotated[bool, _look("--full", "Look at all values of a large file, not at a sample.")]

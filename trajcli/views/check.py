@@ -50,7 +50,7 @@ def check_source(
     tables = None if limits is None else read_limits(limits)
     findings: list[Finding] = []
     for batch in batches(read_sources(files, [source])):
-        numbers = select(index, batch.count, "--index")
+        numbers = select(index, batch.count)
         findings += _check_batch(batch, numbers, tables, start_of, on_progress)
         if velocity_of is not None:
             findings.append(velocities_finding(files, batch, numbers, velocity_of))

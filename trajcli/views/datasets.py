@@ -93,7 +93,7 @@ class Datasets:
         return about
 
     def _read(self, batch: Batch) -> dict[str, Statistics]:
-        numbers = select(self.index, batch.count, "--index")
+        numbers = select(self.index, batch.count)
         arrays = {
             name: Statistics(batch.first.shape[2], ends=batch.one_sided * (name != "position"))
             for name in batch.first.arrays

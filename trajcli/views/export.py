@@ -68,7 +68,7 @@ def selection(sets: Sequence[TrajectorySet], index: str | None, on_progress: Pro
         found = "no trajectories" if batch is None else describe(batch.first.shape)
         where = str(sets[0].file.path) if sets else ""
         raise InputError(Fault("nothing to export", where, "trajectories with dofs", found))
-    return Selection(batch, select(index, batch.count, "--index"), on_progress)
+    return Selection(batch, select(index, batch.count), on_progress)
 
 
 def require_kind(out: Path) -> None:

@@ -15,13 +15,12 @@ from trajcli.files.reader import Files, read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.views.datasets import Datasets
-from trajcli.views.selection import select, select_rows
+from trajcli.views.selection import select
 from trajcli.views.terminal import Curves
 from trajcli.views.trajectories import Batch, Block, Progress, batches, main_batch
 
 _MOST_TIMES = 64
 """Trajectories whose times are read."""
-_MOST_ROWS = 1000
 _PLOTTED_ROWS = 20_000
 
 
@@ -38,7 +37,6 @@ def inspect_source(
     files: Files,
     text: str,
     index: str | None = None,
-    rows: str | None = None,
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> Inspection:
@@ -53,7 +51,7 @@ def inspect_source(
     names = [(one, name) for one in opened for name in _names(one, source)]
     every = _batches(files, text, source, bool(names))
     main = main_batch(every)
-    chosen = [] if main is None else select(index, main.count, "--index")
+    chosen = [] if main is None else select(index, main.count)
     if not names:  # an array within each trajectory of a layout
         names = [(one.file, path) for batch in every for one in batch.sets
                  for path in [f"{one.group}/{one.array_name}"]]  # fmt: skip
@@ -69,14 +67,11 @@ def inspect_source(
         "dt": _dt(main) if main else None,
         "trajectories": _trajectories(main, chosen) if main else {"count": 0},
         "datasets": datasets.reports(names, source.dataset is not None),
-        "rows": None,
         "sampled": datasets.sampled,
         "one_sided": main.one_sided if main else 0,
     }
     if main is None or not chosen:
         return Inspection(report, [], [])
-    if rows is not None:
-        report["rows"] = list(_rows(main, chosen if index else chosen[:1], rows))
     return Inspection(report, list(_curves(main.block(chosen[0]))), main.dofs)
 
 
@@ -158,26 +153,6 @@ def _trajectories(main: Batch, chosen: Sequence[int]) -> dict[str, Any]:
     return report
 
 
-def _rows(main: Batch, numbers: Sequence[int], rows: str) -> Iterator[dict[str, Any]]:
-    """The numbers of some rows of some trajectories."""
-    room = _MOST_ROWS
-    for number in numbers:
-        block = main.block(number)
-        begin, end = select_rows(rows, block.rows)
-        block = replace(block, first=begin, rows=min(end - begin, room))
-        times = block.known_times()
-        yield {
-            "trajectory": main.name(number),
-            "dofs": main.dofs,
-            "first": begin,
-            "time": None if times is None else times[0].tolist(),
-            **{name: block.read(name)[0].tolist() for name in main.first.arrays},
-        }
-        room -= block.rows
-        if room <= 0:
-            return
-
-
 def _curves(block: Block) -> Iterator[Curves]:
     """The arrays of one trajectory to plot, over time where the file says it; of many rows some."""
     one, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
@@ -188,4 +163,4 @@ def _curves(block: Block) -> Iterator[Curves]:
         title = name + (f", {unit}" if unit else "") + (" by row" if times is None else "")
         title += f", first {first.rows} rows" if first.rows < block.rows else ""
         values = first.read(name)[0].astype(np.float64)
-        yield Curves(title, x, "" if times is None else " s", values, range(one.shape[2]))
+        yield Curves(title, x, "" if times is None else " s", values)

@@ -43,9 +43,7 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
     if facts["one_sided"]:
         rows = f"the first and the last {facts['one_sided']} rows"
         yield Text(f"peaks without {rows} of each trajectory, whose windows are one-sided")
-    for listed in facts["rows"] or ():
-        yield from _rows(listed)
-    if inspection.curves:
+    if inspection.curves and console.is_terminal and not console.options.ascii_only:
         yield Text(f"\ntrajectory {facts['trajectories']['shown'][0]}", "bold")
         yield figure(inspection.curves, inspection.dofs, console)
     if facts["sampled"]:
@@ -152,19 +150,3 @@ def _when(dof: Mapping[str, Any], dataset: Mapping[str, Any]) -> str:
     one = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
     which = "" if one else f"#{at['trajectory']} "
     return which + (f"row {at['row']}" if at["time"] is None else f"{at['time']:.3f} s")
-
-
-def _rows(listed: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Rows of a trajectory, number by number."""
-    from rich.text import Text
-
-    names = [name for name in listed if name not in ("trajectory", "dofs", "first", "time")]
-    timed = listed["time"] is not None
-    rows = []
-    for i in range(len(listed[names[0]])):
-        for name in names:
-            where = [str(listed["first"] + i), *([f"{listed['time'][i]:.6g}"] if timed else [])]
-            where = where if name == names[0] else [""] * len(where)
-            rows.append([*where, name, *(number(value, 6) for value in listed[name][i])])
-    yield Text(f"\ntrajectory {listed['trajectory']}", "bold")
-    yield Table(["> row", *["> time"] * timed, "", *(f"> {d}" for d in listed["dofs"])], rows)

@@ -125,7 +125,7 @@ def selections(
 def lines(selection: Selection) -> list[Line]:
     """The lines of the chosen trajectories, of the first where none are chosen."""
     main = selection.main
-    chosen = select(selection.index or "0", main.count, "--index")
+    chosen = select(selection.index or "0", main.count)
     if len(chosen) > _MOST:
         hint = "--histogram shows all of them"
         expected = f"at most {_MOST} trajectories"
@@ -203,7 +203,7 @@ def beyond(values: Array, bounds: Bounds | None) -> Array:
 
 def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
     """The peaks of all trajectories, or of the chosen ones."""
-    chosen = sorted(select(selection.index, selection.main.count, "--index"))
+    chosen = sorted(select(selection.index, selection.main.count))
     for batch in selection.batches:
         numbers = [number for number in chosen if number < batch.count]
         drawn = {name: selection.drawn(batch, name) for name in batch.first.arrays}

@@ -133,7 +133,7 @@ def score_source(
         raise InputError(Fault("nothing to score", source, expected, "an empty array"))
     for one in batch.sets if time is not None else ():
         one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
-    numbers = np.asarray(select(index, batch.count, "--index"))
+    numbers = np.asarray(select(index, batch.count))
     by_length = np.argsort(batch.lengths[numbers], kind="stable")  # for few, large blocks
     stored, notes = _quantities(batch)
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []

@@ -1,10 +1,9 @@
-"""Which trajectories and rows --index and --rows mean."""
+"""Which trajectories --index means."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 
 from trajcli.errors import Fault, UsageError
 
@@ -12,7 +11,7 @@ ALL = "all"
 _SLICE = re.compile(r"([+-]?\d{1,18})?(?::([+-]?\d{1,18})?(?::([+-]?\d{1,18})?)?)?")
 
 
-def select(text: str | None, count: int, option: str) -> Sequence[int]:
+def select(text: str | None, count: int) -> Sequence[int]:
     """The numbers that 3, 0:10 or -1 (or several, with commas) mean among ``count``.
 
     None and "all" mean all. Raises UsageError for what is not there.
@@ -24,7 +23,7 @@ def select(text: str | None, count: int, option: str) -> Sequence[int]:
         match = _SLICE.fullmatch(part)
         if not part or match is None or (match[3] and int(match[3]) == 0):
             wrong = text if len(text) < 80 else f"{text[:77]}..."
-            raise UsageError(Fault("not a selection", option, "3, 0:10, 2,5,-1 or all", wrong))
+            raise UsageError(Fault("not a selection", "--index", "3, 0:10, 2,5,-1 or all", wrong))
         if ":" in part:
             ends = (int(n) if n is not None else None for n in match.groups())
             chosen += range(count)[slice(*ends)]
@@ -32,19 +31,7 @@ def select(text: str | None, count: int, option: str) -> Sequence[int]:
             chosen.append(int(part) % count)
         else:
             expected = f"0 to {count - 1}, or -1 for the last" if count else "nothing: it is empty"
-            raise UsageError(Fault("out of range", option, expected, part))
+            raise UsageError(Fault("out of range", "--index", expected, part))
     if not chosen:
-        raise UsageError(Fault("nothing selected", option, f"one or more of {count}", text))
+        raise UsageError(Fault("nothing selected", "--index", f"one or more of {count}", text))
     return list(dict.fromkeys(chosen))
-
-
-def select_rows(text: str | None, count: int) -> tuple[int, int]:
-    """--rows as begin and end: one row, or a slice without a step."""
-    numbers = select(text, count, "--rows")
-    begin, end = (numbers[0], numbers[-1] + 1) if len(numbers) else (0, 0)
-    if len(numbers) != end - begin or any(b < a for a, b in pairwise(numbers)):
-        expected = "consecutive rows: 3, 0:10, -5: or all"
-        raise UsageError(
-            Fault("rows that do not follow one another", "--rows", expected, text or "")
-        )
-    return begin, end

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
 """Terminal colours (of 256) nearest to Okabe and Ito's, which colour-blind readers tell apart."""
-_MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 """The bit of each of a braille letter's 4 × 2 dots."""
 _READABLE = 8
@@ -83,58 +82,48 @@ def cut(text: str, length: int = 60) -> str:
 
 @dataclass(frozen=True)
 class Curves:
-    """One array of one trajectory: time [n], values [n, D]; ``dofs`` [D] number the colours."""
+    """One array of one trajectory: time [n], values [n, D]."""
 
     title: str
     time: Floats
     time_unit: str
     values: Floats
-    dofs: Sequence[int]
 
 
-def figure(
-    curves: Sequence[Curves], names: Sequence[str], console: Console, height: int = _HEIGHT
-) -> RenderableType:
-    """A plot per entry, two beside each other where the terminal is wide, under one legend.
+def figure(curves: Sequence[Curves], names: Sequence[str], console: Console) -> RenderableType:
+    """A plot of braille dots per entry, two beside each other where the terminal is wide.
 
-    names: what dof i is called, for every i in ``Curves.dofs``. Lines are braille dots in
-    colours, or letters where there are none.
+    names [D]: what the dofs are called, in the legend above.
     """
+    from rich.columns import Columns
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    braille = console.color_system is not None and not console.options.ascii_only
     across = 2 if console.width >= _TWO_COLUMNS and len(curves) > 1 else 1
-    width = (console.width - 2 * (across - 1)) // across
-    dofs = sorted({dof for one in curves for dof in one.dofs})
-    marks = [Text(f"{'━' if braille else _mark(d)} {names[d]}", _style(d)) for d in dofs]
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    plots = [Group(*plot(one, width, height, braille), "") for one in curves]
-    for first in range(0, len(plots), across):
-        grid.add_row(*plots[first : first + across])
-    return Group(Text("  ").join(marks), "", grid)
+    width = (console.width - 2 * across) // across
+    marks = [Text(f"━ {name}", _style(dof)) for dof, name in enumerate(names)]
+    plots = [Group(*plot(one, width), "") for one in curves]
+    return Group(Text("  ").join(marks), "", Columns(plots, width=width, padding=(0, 2, 0, 0)))
 
 
-def plot(curves: Curves, width: int, height: int, braille: bool) -> list[Text]:
+def plot(curves: Curves, width: int, height: int = _HEIGHT) -> list[Text]:
     """A title, ``height`` lines of plot ``width`` columns wide, and the time axis."""
     from rich.text import Text
 
     across = max(width - _LABEL - 2, 8)
     low, high = value_range(curves.values)
-    tick, bar, corner, rule = ("┤", "│", "└", "─") if braille else ("|", "|", "+", "-")
     labels = {0: high, height - 1: low}
     zero = round((height - 1) * high / (high - low))
     if 0 < zero < height - 1:
         labels[zero] = 0.0
     lines = [Text(curves.title, "bold")]
-    for row, cells in enumerate(_canvas(curves, low, high, across, height, braille)):
+    for row, cells in enumerate(_canvas(curves, low, high, across, height)):
         label = f"{labels[row]:.3g}" if row in labels else ""
-        axis = Text.styled(f"{label:>{_LABEL}} {tick if row in labels else bar}", "dim")
+        axis = Text.styled(f"{label:>{_LABEL}} {'┤' if row in labels else '│'}", "dim")
         lines.append(axis.append_text(cells))
     ends = [f"{t:.4g}{curves.time_unit}" for t in curves.time[[0, -1]]] if len(curves.time) else []
     gap = " " * max(across - len("".join(ends)), 1)
-    lines.append(Text(" " * (_LABEL + 1) + corner + rule * across, "dim"))
+    lines.append(Text(" " * (_LABEL + 1) + "└" + "─" * across, "dim"))
     lines.append(Text(" " * (_LABEL + 2) + gap.join(ends), "dim"))
     return lines
 
@@ -149,25 +138,21 @@ def value_range(values: Floats) -> tuple[float, float]:
     return low, high
 
 
-def _canvas(
-    curves: Curves, low: float, high: float, across: int, height: int, braille: bool
-) -> Iterator[Text]:
+def _canvas(curves: Curves, low: float, high: float, across: int, height: int) -> Iterator[Text]:
     """The rows of cells, coloured by the line that was drawn last in each."""
     from rich.text import Text
 
-    tall, wide = (4, 2) if braille else (1, 1)
     bits = np.zeros((height, across), dtype=np.int64)
-    owner = np.full((height, across), -1)
-    for dof, values in zip(curves.dofs, curves.values.T, strict=True):
-        dots = _dots(curves.time, values, low, high, across * wide, height * tall)
-        blocks = dots.reshape(height, tall, across, wide).swapaxes(1, 2)
-        bits |= (blocks * _DOTS[:tall, :wide]).sum(axis=(2, 3))
-        owner[blocks.any(axis=(2, 3))] = dof
+    owner = np.zeros((height, across), dtype=np.int64)
+    for dof, values in enumerate(curves.values.T):
+        dots = _dots(curves.time, values, low, high, 2 * across, 4 * height)
+        cells = dots.reshape(height, 4, across, 2).swapaxes(1, 2)
+        bits |= (cells * _DOTS).sum(axis=(2, 3))
+        owner[cells.any(axis=(2, 3))] = dof
     for row_bits, row_owners in zip(bits.tolist(), owner.tolist(), strict=True):
         row = Text()
         for cell, dof in zip(row_bits, row_owners, strict=True):
-            letter = chr(0x2800 + cell) if braille else _mark(dof)
-            row.append(letter if dof >= 0 else " ", _style(dof) if dof >= 0 else "")
+            row.append(chr(0x2800 + cell) if cell else " ", _style(dof))
         yield row
 
 
@@ -198,7 +183,3 @@ def _dots(
 
 def _style(dof: int) -> str:
     return f"color({COLOURS[dof % len(COLOURS)]})"
-
-
-def _mark(dof: int) -> str:
-    return _MARKS[dof % len(_MARKS)]
