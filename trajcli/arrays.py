@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import Fault, InputError, UsageError
 from trajcli.kernels.program import Array
 
 
@@ -19,6 +19,25 @@ def is_torch(value: object) -> bool:
     """Whether this is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def as_array(values: Any, where: str = "input") -> Array:
+    """Numbers as a torch tensor or a NumPy array; raises InputError unless they are real."""
+    try:
+        array: Any = values if is_torch(values) else np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(Fault("not an array of numbers", where, found=str(error))) from None
+    kind = str(array.dtype)
+    if is_torch(array):
+        real = not (array.dtype.is_complex or kind == "torch.bool")
+    else:
+        real = array.dtype.kind in "fiu"
+    if not real:
+        raise InputError(Fault("not real numbers", where, "floats or integers", kind))
+    if not is_torch(array) and array.dtype.itemsize > 8:
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64)
+    return array
 
 
 def float64(values: Array) -> Array:
@@ -50,6 +69,15 @@ def differences(stamps: Array) -> Array:
         wide = stamps.astype(np.float64 if stamps.dtype.kind == "f" else np.int64)
     with np.errstate(invalid="ignore"):
         return float64(wide[:, 1:] - wide[:, :-1])
+
+
+def largest(array: Any) -> float:
+    """The largest magnitude in a NumPy array; NaN if it has one, 0 if it is empty."""
+    if array.size == 0:
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        high, low = float(array.max()), float(array.min())
+    return max(high, -low) if low == low else low  # NaN is never equal to itself
 
 
 def counting(first: int, last: int, like: Array) -> Array:

@@ -1,35 +1,19 @@
-"""Checks of arrays and values, which return faults, and the words for shapes and places."""
+"""Checks of arrays and of inputs, which return faults, and the words for shapes and places."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.arrays import differences, is_torch, readable, to_numpy
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.arrays import columns, differences, is_torch, largest, readable, to_numpy
+from trajcli.errors import Fault, UsageError
+
+if TYPE_CHECKING:
+    from trajcli.inputs import Inputs
 
 Array = Any
-
-
-def as_array(values: Any, where: str = "input") -> Array:
-    """Numbers as a torch tensor or a NumPy array; raises InputError unless they are real."""
-    try:
-        array: Any = values if is_torch(values) else np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InputError(Fault("not an array of numbers", where, found=str(error))) from None
-    kind = str(array.dtype)
-    if is_torch(array):
-        real = not (array.dtype.is_complex or kind == "torch.bool")
-    else:
-        real = array.dtype.kind in "fiu"
-    if not real:
-        raise InputError(Fault("not real numbers", where, "floats or integers", kind))
-    if not is_torch(array) and array.dtype.itemsize > 8:
-        with np.errstate(over="ignore"):
-            return array.astype(np.float64)
-    return array
 
 
 def require_counts(least: int = 1, **counts: Any) -> None:
@@ -47,15 +31,24 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
     """Faults of the shape of time stamps for ``batch`` trajectories of ``rows``."""
     if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
         return []
-    return [
-        Fault(
-            "wrong number of time stamps",
-            where,
-            f"one per row: [{rows}] or [{batch}, {rows}]",
-            describe(shape),
-            "the stamps of the start and of every action; of every row in a recording",
-        )
-    ]
+    expected = f"one per row: [{rows}] or [{batch}, {rows}]"
+    hint = "the stamps of the start and of every action; of every row in a recording"
+    return [Fault("wrong number of time stamps", where, expected, describe(shape), hint)]
+
+
+def step_faults(
+    steps: Array, where: str, first_trajectory: int = 0, first_step: int = 0
+) -> list[Fault]:
+    """The fault of steps, NumPy [b, h] or one number, that are not positive and finite."""
+    if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # false for NaN
+        return []
+    wrong = np.argwhere(~(np.isfinite(steps) & (steps > 0)))
+    axes = ("trajectory", "step")[2 - steps.ndim :]
+    first = wrong[0] + ((0, first_step)[2 - steps.ndim :])
+    step = repr(float(steps[tuple(wrong[0])]))
+    step += f" ({len(wrong)} such steps)" if len(wrong) > 1 else ""
+    spot = place(where, axes, first, steps.shape, first_trajectory)
+    return [Fault("a step that is not positive and finite", spot, "dt > 0, in seconds", step)]
 
 
 def time_stamp_faults(
@@ -78,22 +71,13 @@ def time_stamp_faults(
         named = []
         for trajectory, row in (places[:3] + np.array([0, first_row])).tolist():
             number = row if row_numbers is None else int(row_numbers[row])
-            spot = place(("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
+            spot = place("", ("trajectory",), (trajectory,), table.shape[:1], first_trajectory)
             stamp = f"row {number} ({float(table[trajectory, row])!r})"
-            named.append(located(spot, stamp) if spot else stamp)
+            named.append(f"{spot}, {stamp}" if spot else stamp)
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
         listed = f"{len(places)} such: " + "; ".join(named) + more
         faults.append(Fault(what, where, "strictly increasing seconds", listed, hint))
     return faults
-
-
-def largest(array: Any) -> float:
-    """The largest magnitude in a NumPy array; NaN if it has one, 0 if it is empty."""
-    if array.size == 0:
-        return 0.0
-    with np.errstate(invalid="ignore"):
-        high, low = float(array.max()), float(array.min())
-    return max(high, -low) if low == low else low  # NaN is never equal to itself
 
 
 def nonfinite_fault(
@@ -112,20 +96,17 @@ def nonfinite_fault(
     if is_torch(values) and values.is_cuda and bool(values.detach().isfinite().all()):
         return None  # without copying them to the host
     array = to_numpy(values)
-    if array.dtype.kind != "f":
-        return None
-    if np.isfinite(largest(array)):
+    if array.dtype.kind != "f" or np.isfinite(largest(array)):
         return None
     finite = np.isfinite(array)
     wrong = np.argwhere(~finite)
     first = list(wrong[0])
     if row_numbers is not None and "step" in axes:
         first[axes.index("step")] = int(row_numbers[first[axes.index("step")]])
-    spot = place(axes, first, array.shape, first_trajectory)
     count = f" ({len(wrong)} values that are not finite)" if len(wrong) > 1 else ""
     return Fault(
         "NaN or Inf",
-        located(where, spot),
+        place(where, axes, first, array.shape, first_trajectory),
         "finite numbers",
         f"{float(array[tuple(wrong[0])])}{count}",
         "--allow-nonfinite computes with it; it stays within its trajectory and dof",
@@ -138,10 +119,14 @@ def describe(shape: Sequence[int]) -> str:
 
 
 def place(
-    axes: Sequence[str], index: Iterable[int], shape: Sequence[int], first_trajectory: int
+    where: str,
+    axes: Sequence[str],
+    index: Iterable[int],
+    shape: Sequence[int],
+    first_trajectory: int,
 ) -> str:
-    """An index in words, "trajectory 3, step 17, dof 2", without axes of one entry."""
-    named = []
+    """An index in words, "where, trajectory 3, step 17, dof 2", without axes of one entry."""
+    named = [where] if where else []
     for axis, i, size in zip(axes, index, shape, strict=True):
         offset = first_trajectory if axis == "trajectory" else 0
         if size > 1 or offset or (axis == "trajectory" and len(axes) == 3):
@@ -149,6 +134,164 @@ def place(
     return ", ".join(named)
 
 
-def located(where: str, place: str) -> str:
-    """A name and a place in it."""
-    return f"{where}, {place}" if place else where
+def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
+    """Faults of shapes, of missing inputs, and of dt and indices that are in memory.
+
+    steps: False leaves the values of dt and of time stamps to :func:`value_faults`.
+    """
+    shape = tuple(inputs.actions.shape)
+    where = inputs.name("actions")
+    if len(shape) != 3:
+        what, expected = "wrong number of dimensions", "[B, H, D], or [H, D] for one trajectory"
+        return [Fault(what, where, expected, describe(shape))]
+    if shape[1] < 1 or shape[2] < 1:
+        return [Fault("no actions", where, "H >= 1 and D >= 1", describe(shape))]
+    faults = _step_shape_faults(inputs)
+    if steps and not faults:
+        faults = _step_value_faults(inputs)
+    faults += _state_faults(inputs, "start")
+    faults += _state_faults(inputs, "goal")
+    return faults + inputs.mode.faults(inputs.case)
+
+
+def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+    """Faults of the values of a block whose shapes are right."""
+    faults = _step_value_faults(inputs)
+    for role in ("start", "goal"):
+        index = getattr(inputs, f"{role}_index")
+        if index is not None:
+            counts = [int(values.shape[0]) for values in getattr(inputs, role).values()]
+            faults += _index_faults(inputs, role, index, max(counts, default=1))
+    return faults if allow_nonfinite else faults + nonfinite_faults(inputs)
+
+
+def nonfinite_faults(inputs: Inputs) -> list[Fault]:
+    """NaN and Inf in the actions and states that are used, each with its first place."""
+    axes = ("trajectory", "step", "dof")
+    shift, rows = inputs.first_trajectory, inputs.row_numbers
+    program = inputs.program()
+    faults = []
+    if inputs.can_check(inputs.actions):
+        used = columns(inputs.actions, 0, program.used)
+        faults.append(nonfinite_fault(used, inputs.name("actions"), axes, shift, rows))
+    for role in program.roles:
+        index = getattr(inputs, f"{role}_index")
+        for part, values in getattr(inputs, role).items():
+            if not inputs.can_check(values) or not (index is None or inputs.can_check(index)):
+                continue
+            count = int(values.shape[0])
+            axis = "trajectory" if index is None and count != 1 else "state"
+            named = values if index is None or count == 1 else _without_unnamed(values, index)
+            where = inputs.name(f"{role}/{part}")
+            faults.append(nonfinite_fault(named, where, (axis, "dof"), shift))
+    return [fault for fault in faults if fault is not None]
+
+
+def _without_unnamed(states: Array, index: Array) -> Array:
+    """The states [S, D]; those that no entry of the index names are zero."""
+    unnamed = np.setdiff1d(np.arange(states.shape[0]), to_numpy(index))
+    if not len(unnamed):
+        return states
+    states = states.detach().clone() if is_torch(states) else states.copy()
+    states[unnamed] = 0
+    return states
+
+
+def _step_shape_faults(inputs: Inputs) -> list[Fault]:
+    batch, steps = int(inputs.actions.shape[0]), inputs.intervals
+    if inputs.times is not None:
+        where = inputs.name("times")
+        if inputs.dt is not None:
+            return [Fault("both dt and times", where, "one of them", "both")]
+        return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
+    if inputs.dt is None:
+        what, expected = "no time step", "a step in seconds, a rate, or time stamps"
+        hint = "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+        return [Fault(what, "dt", expected, "none given, and none in the input", hint)]
+    shape = tuple(inputs.dt.shape)
+    counts = [steps, steps + 1] if inputs.recorded else [steps]
+    allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
+    if shape in allowed or shape in ((1,), (1, 1), *((1, n) for n in counts)):
+        return []
+    expected = " or ".join(dict.fromkeys(map(describe, allowed)))
+    hint = "one dt per trajectory has shape [B, 1]" if shape == (batch,) else ""
+    return [Fault("wrong shape", inputs.name("dt"), expected, describe(shape), hint)]
+
+
+def _step_value_faults(inputs: Inputs) -> list[Fault]:
+    """Steps that are not positive, stamps that do not increase, if they are in memory."""
+    if not inputs.can_check(inputs.dt if inputs.times is None else inputs.times):
+        return []
+    shift = inputs.first_trajectory
+    if inputs.times is not None:
+        return time_stamp_faults(inputs.times, inputs.name("times"), shift, inputs.row_numbers)
+    where, unused = inputs.name("dt"), inputs.unused_steps()
+    return step_faults(to_numpy(inputs.used_dt()), where, shift, unused)
+
+
+def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
+    """Faults of the start or goal state by shape."""
+    parts: Mapping[str, Array] = getattr(inputs, role)
+    index: Array | None = getattr(inputs, f"{role}_index")
+    faults = [
+        fault
+        for part, values in parts.items()
+        for fault in _part_faults(inputs, role, part, tuple(values.shape), index is not None)
+    ]
+    counts = {int(v.shape[0]) for v in parts.values() if v.ndim == 2 and v.shape[0] != 1}
+    if index is None:
+        return faults
+    faults += _index_faults(inputs, role, index, max(counts, default=1))
+    if not parts:
+        faults.append(Fault(f"a {role} index without a {role} state", inputs.name(role)))
+    if len(counts) > 1:
+        what = f"parts of the {role} state differ in number"
+        faults.append(Fault(what, inputs.name(role), "one number of states", str(sorted(counts))))
+    return faults
+
+
+def _part_faults(
+    inputs: Inputs, role: str, part: str, shape: tuple[int, ...], indexed: bool
+) -> list[Fault]:
+    batch, _, dofs = (int(n) for n in inputs.actions.shape)
+    where = inputs.name(f"{role}/{part}")
+    if len(shape) != 2:
+        return [Fault("wrong number of dimensions", where, "[B, D] or [D]", describe(shape))]
+    if shape[1] != dofs:
+        what, expected = f"{role} and actions differ in their dofs (D)", inputs.name("actions")
+        actual = f"D = {shape[1]}, shape {describe(shape)}"
+        return [Fault(what, where, f"D = {dofs}, as in {expected}", actual)]
+    fits = indexed or shape[0] in (1, batch)
+    return [] if fits else [state_count_fault(role, where, batch, shape)]
+
+
+def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
+    """The fault of states [S, D] where S is neither the number of trajectories nor 1."""
+    what = f"{role} states and trajectories differ in number (B)"
+    expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
+    hint = f"a {role} index [B] selects a state per trajectory"
+    return Fault(what, where, expected, describe(shape), hint)
+
+
+def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
+    """The fault of an index of states that is not whole numbers, one for each trajectory."""
+    kind = str(index.dtype).removeprefix("torch.")
+    if tuple(index.shape) == (batch,) and "int" in kind:
+        return []
+    actual = f"{kind} {describe(index.shape)}"
+    return [Fault("wrong shape or type", where, f"integers [{batch}]", actual)]
+
+
+def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[Fault]:
+    where = inputs.name(f"{role}_index")
+    faults = index_shape_faults(where, int(inputs.actions.shape[0]), index)
+    if faults or not inputs.can_check(index):
+        return faults
+    values = to_numpy(index)
+    wrong = np.flatnonzero((values < 0) | (values >= count))
+    if not len(wrong):
+        return []
+    b = int(wrong[0])
+    where = f"{where}, trajectory {inputs.first_trajectory + b}"
+    expected = f"0 to {count - 1} (there are {count} {role} states)"
+    return [Fault("index out of range", where, expected, str(int(values[b])))]

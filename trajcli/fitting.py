@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli import arrays
-from trajcli.arrays import concatenate, float64, is_torch, readable, to_numpy
-from trajcli.checks import as_array, describe, nonfinite_fault, time_stamp_faults
+from trajcli.arrays import as_array, concatenate, float64, is_torch, readable, to_numpy
+from trajcli.checks import describe, nonfinite_fault, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS

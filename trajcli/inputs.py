@@ -13,6 +13,7 @@ from trajcli.arrays import differences, float64, is_torch, readable, to_numpy, t
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Operands, Program
 from trajcli.modes import PARTS, Mode
+from trajcli.modes.mode import Case
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Inputs:
 
     @property
     def intervals(self) -> int:
-        """How many steps the rows span."""
-        return self.mode.intervals(self.horizon, self.recorded)
+        """How many steps lie between the rows of the input: entries of a per-step dt."""
+        return self.horizon - self.recorded
 
     @property
     def uneven(self) -> bool:
@@ -65,6 +66,17 @@ class Inputs:
         """Whether every trajectory has steps or time stamps of its own."""
         steps = self.dt if self.times is None else self.times
         return steps is not None and steps.ndim == 2 and steps.shape[0] != 1
+
+    @property
+    def case(self) -> Case:
+        """The shape of the job, for the checks of its mode."""
+        return Case(
+            horizon=self.horizon,
+            start=frozenset(self.start),
+            goal=frozenset(self.goal),
+            recorded=self.recorded,
+            steps_vary=self.uneven or self.times is not None,
+        )
 
     def name(self, role: str) -> str:
         """The source of an input, for messages."""
@@ -128,17 +140,13 @@ class Inputs:
             first_trajectory=begin - shift,
         )
 
+    @cached_property
     def steps(self) -> Array:
         """dt as float64 [b, h] in its library, aligned to rows."""
-        return self._steps
-
-    @cached_property
-    def _steps(self) -> Array:
         if self.times is None:
             used = self.used_dt()
             # a recording of one row has no steps: any will do
             return self.mode.align_dt(used) if used.shape[1] else used.sum(1)[:, None] + 1.0
-        assert self.times is not None
         times = self.times[None] if self.times.ndim == 1 else self.times
         return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
 
@@ -163,7 +171,7 @@ class Inputs:
 
     def row_times(self) -> Array:
         """Time of the rows, float64 [b, T] in dt's library."""
-        return self.mode.row_times(self.steps(), self.horizon, self.recorded)
+        return self.mode.row_times(self.steps, self.horizon, self.recorded)
 
     def program(self) -> Program:
         """The kernels' program."""
@@ -199,7 +207,7 @@ class Inputs:
         )
 
     def _steps_on(self, device: str | None) -> Array:
-        steps = self.steps()
+        steps = self.steps
         if device is not None and not is_torch(steps):
             steps = np.array(steps)  # the caller may overwrite dt before a backward pass
         return float64(_placed(steps, device))

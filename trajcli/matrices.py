@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import to_numpy
-from trajcli.checks import as_array, describe, require_counts
-from trajcli.errors import Fault, UsageError
+from trajcli.arrays import as_array, to_numpy
+from trajcli.checks import describe, require_counts, step_faults
+from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.operators import operator
 
 Array = Any
@@ -148,9 +148,5 @@ def _steps(n: int, dt: Array | float) -> Array:
     if steps.shape not in ((), (n,)):
         expected = f"a number or [{n}]"
         raise UsageError(Fault("wrong shape", "dt", expected, describe(steps.shape)))
-    wrong = ~(np.isfinite(steps) & (steps > 0))
-    if wrong.any():
-        step = repr(float(steps[wrong].flat[0]))
-        what = "a step that is not positive and finite"
-        raise UsageError(Fault(what, "dt", "dt > 0, in seconds", step))
+    raise_if_any(step_faults(steps, "dt"), UsageError)
     return np.broadcast_to(steps, (n,))

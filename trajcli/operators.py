@@ -11,10 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from trajcli.arrays import to_numpy
-from trajcli.checks import as_array, require_counts
+from trajcli.arrays import as_array, to_numpy
+from trajcli.checks import require_counts, shape_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.input_checks import shape_faults
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import choose
 from trajcli.kernels.program import Band

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import float64, is_torch, output_dtype, readable, to_numpy, to_torch
-from trajcli.checks import as_array, describe, time_stamp_faults
+from trajcli.arrays import as_array, float64, is_torch, output_dtype, readable, to_numpy, to_torch
+from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.interpolation import METHODS, curve_through, finite_orders
 from trajcli.modes import PARTS

@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import to_numpy
-from trajcli.checks import as_array
+from trajcli.arrays import as_array, to_numpy
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.modes.mode import PARTS
 from trajcli.resampling import output_type

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import float64, is_torch, readable, to_numpy, to_torch
-from trajcli.checks import as_array, describe
+from trajcli.arrays import as_array, float64, is_torch, readable, to_numpy, to_torch
+from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise

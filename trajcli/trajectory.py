@@ -12,10 +12,9 @@ from typing import Any, Literal, ParamSpec
 import numpy as np
 
 from trajcli import prepared
-from trajcli.arrays import is_torch, output_dtype, to_numpy, to_torch
-from trajcli.checks import as_array, describe
+from trajcli.arrays import as_array, is_torch, output_dtype, to_numpy, to_torch
+from trajcli.checks import describe, nonfinite_faults, shape_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.input_checks import nonfinite_faults, shape_faults
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import MODES, PARTS, make_mode

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from trajcli.adjoint import pull_back
-from trajcli.input_checks import shape_faults
+from trajcli.checks import shape_faults
 from trajcli.inputs import Inputs
 from trajcli.kernels import native, torch_ops
 from trajcli.kernels.choose import Choice

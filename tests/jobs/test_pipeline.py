@@ -27,7 +27,7 @@ from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 from trajcli.kernels import cuda
 from trajcli.kernels.choose import Choice, Work, choose
-from trajcli.kernels.device import DeviceLost, DeviceOutOfMemory
+from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory
 
 BATCH, HORIZON, DOFS = 23, 150, 3
 

@@ -38,7 +38,7 @@ def _facts() -> dict[str, Any]:
 
     from trajcli import __version__
     from trajcli.kernels import cuda, native
-    from trajcli.kernels.choose import BACKENDS, absent_backends, preferred
+    from trajcli.kernels.choose import BACKENDS, backend_absence, device_backend
 
     versions: dict[str, str | None] = {
         "trajcli": __version__,
@@ -56,13 +56,12 @@ def _facts() -> dict[str, Any]:
 
         for index in range(count):
             name, card = f"cuda:{index}", torch.cuda.get_device_properties(index)
-            what = f"{card.name}, {card.total_memory / 1e9:.0f} GB; {preferred(name)}"
+            backend, why = device_backend(name)
+            memory = f"{card.total_memory / 1e9:.0f} GB"
+            what = f"{card.name}, {memory}; {backend} is preferred, {why}"
             devices.append({"name": name, "what": what})
-    absent = absent_backends()
-    backends = [
-        {"name": name, "present": name not in absent, "why": absent.get(name, "")}
-        for name in BACKENDS
-    ]
+    reasons = {name: backend_absence(name) for name in BACKENDS}
+    backends = [{"name": name, "present": not why, "why": why} for name, why in reasons.items()]
     if not native.absence():
         backends[0]["runs_on"] = f"{native.instruction_set()}, {native.threads()} threads"
     facts = {"versions": versions, "devices": devices, "backends": backends}

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.checks import describe, time_stamp_faults, time_stamp_shape_faults
+from trajcli.checks import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
 
@@ -117,15 +117,7 @@ class Time:
             values = self._filled(_rows(self.stamps, begin, end), begin, end)
             return time_stamp_faults(values, self.where, begin if len(values) > 1 else 0)
         steps = self._filled(self.steps(begin, end), begin, end)
-        bad = np.argwhere(~(np.isfinite(steps) & (steps > 0)))
-        if not len(bad):
-            return []
-        trajectory, step = (int(i) for i in bad[0])
-        place = f", trajectory {begin + trajectory}, step {step}" if steps.size > 1 else ""
-        value = f"{steps[trajectory, step]:g}"
-        more = f" ({len(bad)} such steps)" if len(bad) > 1 else ""
-        what = "a step that is not positive and finite"
-        return [Fault(what, self.where + place, "dt > 0", value + more)]
+        return step_faults(steps, self.where, begin if len(steps) > 1 else 0)
 
     def _filled(self, values: npt.NDArray[Any], begin: int, end: int) -> npt.NDArray[Any]:
         """Stamps or steps [b, n] with good ones in place of padding."""

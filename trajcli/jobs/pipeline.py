@@ -17,7 +17,7 @@ import numpy as np
 
 from trajcli.jobs.block import Block
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.device import Device, DeviceLost, DeviceOutOfMemory
+from trajcli.kernels.cuda import Cuda, DeviceLost, DeviceOutOfMemory
 from trajcli.kernels.program import Operands
 from trajcli.modes import PARTS
 
@@ -30,16 +30,12 @@ _lost: list[Slot] = []
 """Memory that a lost device had: to give it back would ask the device, and end the process."""
 
 
-def device_of(choice: Choice) -> Device:
+def device_of(choice: Choice) -> Cuda:
     """The device of a choice that is not the CPU."""
-    from trajcli.kernels.cuda import Cuda
-
     return Cuda(choice.device)
 
 
-def pipelined(
-    device: Device, choice: Choice, blocks: Iterator[Block]
-) -> Iterator[tuple[Block, int]]:
+def pipelined(device: Cuda, choice: Choice, blocks: Iterator[Block]) -> Iterator[tuple[Block, int]]:
     """The blocks, done, in their order, and how many of their results are not finite."""
     slots = [Slot(device, choice) for _ in range(SLOTS)]
     free, busy = deque(slots), deque[tuple[Slot, Block]]()
@@ -76,7 +72,7 @@ def pipelined(
 class Slot:
     """Memory for a block, pinned and on the device: as much as the largest so far needed."""
 
-    def __init__(self, device: Device, choice: Choice) -> None:
+    def __init__(self, device: Cuda, choice: Choice) -> None:
         self.stream = device.stream()
         self._choice = choice
         self._operands = _Memory(device)
@@ -121,7 +117,7 @@ class Slot:
 class _Memory:
     """Arrays behind one another, in pinned memory and on the device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Cuda) -> None:
         self._device = device
         self._pinned: Any = None
         self._there: Any = None

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.checks import shape_faults, value_faults
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.schema import RECORDED_START
 from trajcli.files.time import EAGER_BYTES
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.input_checks import shape_faults, value_faults
 from trajcli.inputs import Inputs
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
@@ -231,7 +231,7 @@ class Resolved:
     def _inputs(self, equal: EqualLength) -> ResolvedInputs:
         segments, numbers, recorded = equal.segments, equal.numbers, self.recorded
         rows, wrapped = segments[0].rows, self.request.wrap_dofs
-        intervals = self.mode.intervals(len(rows), recorded)
+        intervals = len(rows) - recorded
         arrays = [segment.array(segment.source.input) for segment in segments]
         actions = stacked([unwrapped(array, wrapped) if wrapped else array for array in arrays])
         dt, stamps, where = join_times(segments, (intervals, intervals + recorded))

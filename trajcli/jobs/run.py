@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import largest
+from trajcli.arrays import largest
 from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import SourceFiles
@@ -21,7 +21,7 @@ from trajcli.jobs.interruptions import signals
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint, identity
-from trajcli.kernels.device import DeviceLost, DeviceOutOfMemory
+from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory
 from trajcli.modes import PARTS
 
 Progress = Callable[[int, int], None]

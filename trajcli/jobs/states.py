@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.checks import describe
+from trajcli.checks import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.conversion import dataset_in_si, divided
@@ -17,7 +17,6 @@ from trajcli.files.reader import Files, TrajectorySet
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES
-from trajcli.input_checks import index_shape_faults, state_count_fault
 from trajcli.jobs.request import parse_floats
 from trajcli.jobs.segments import (
     Values,

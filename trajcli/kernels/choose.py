@@ -74,7 +74,7 @@ def choose(
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
         raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
-    why = "" if backend == "auto" else _absence(backend)
+    why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
     if backend == "native" and device == "auto":
@@ -90,21 +90,9 @@ def choose(
     if backend == "auto" and name == "cpu":
         backend = _cpu_backend()
     elif backend == "auto":
-        backend, because = _device_backend(name)
+        backend, because = device_backend(name)
         reason += f"; {because}"
     return Choice(backend, name, reason)
-
-
-def absent_backends() -> dict[str, str]:
-    """The backends that cannot run here, each with the reason."""
-    reasons = {name: _absence(name) for name in BACKENDS}
-    return {name: reason for name, reason in reasons.items() if reason}
-
-
-def preferred(device: str) -> str:
-    """The backend that ``auto`` takes on a CUDA device, and the reason."""
-    backend, reason = _device_backend(device)
-    return f"{backend} is preferred, {reason}"
 
 
 def interpreted() -> bool:
@@ -112,7 +100,7 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
-def _absence(backend: str) -> str:
+def backend_absence(backend: str) -> str:
     """Why a backend cannot run here; empty where it can. Imports torch only for Triton, where
     there is a driver."""
     if backend == "native":
@@ -146,8 +134,8 @@ def _cpu_backend() -> str:
     return "torch" if native.absence() else "native"
 
 
-def _device_backend(name: str) -> tuple[str, str]:
-    """The backend of a CUDA device, and why."""
+def device_backend(name: str) -> tuple[str, str]:
+    """The backend that ``auto`` takes on a CUDA device, and why."""
     from trajcli.kernels import cuda
 
     why = triton_absence()

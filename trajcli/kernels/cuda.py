@@ -9,10 +9,16 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
-from trajcli.kernels.device import DeviceLost, DeviceOutOfMemory
-
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap")
 """Nodes of a driver: on servers, on Linux inside Windows, on boards with a built-in device."""
+
+
+class DeviceOutOfMemory(Exception):
+    """Memory on the device, or pinned memory of the host, does not suffice."""
+
+
+class DeviceLost(Exception):
+    """The device failed during its work and cannot be used any more."""
 
 
 def driver() -> bool:
@@ -80,18 +86,20 @@ def free_bytes(name: str) -> int:
 
 
 class Cuda:
-    """See :class:`trajcli.kernels.device.Device`."""
+    """A device by torch's name for it. What it does raises DeviceOutOfMemory and DeviceLost."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def pinned(self, count: int) -> Any:
+        """Page-locked memory of the host, which the device copies from and to: uint8 [count]."""
         import torch
 
         with judged():
             return torch.empty(count, dtype=torch.uint8, pin_memory=True)
 
     def memory(self, count: int) -> Any:
+        """Memory of the device, a tensor uint8 [count]."""
         import torch
 
         with judged():
@@ -101,17 +109,19 @@ class Cuda:
         return CudaStream(self.name)
 
     def release(self) -> None:
+        """Free memory that nothing refers to any more."""
         import torch
 
         with judged():
             torch.cuda.empty_cache()
 
     def errors(self) -> AbstractContextManager[None]:
+        """Raise the device's errors within as DeviceOutOfMemory or DeviceLost."""
         return judged()
 
 
 class CudaStream:
-    """See :class:`trajcli.kernels.device.Stream`."""
+    """Work that is done in the order of its calls; streams run concurrently."""
 
     def __init__(self, name: str) -> None:
         import torch
@@ -122,6 +132,7 @@ class CudaStream:
             self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
 
     def do(self, work: Callable[[], None]) -> None:
+        """Launch work, operations of torch, after all earlier work; does not wait for it."""
         import torch
 
         with judged(), torch.inference_mode(), torch.cuda.stream(self._stream):
@@ -129,6 +140,7 @@ class CudaStream:
             self._done.record(self._stream)
 
     def wait(self) -> None:
+        """Return when all work is done."""
         with judged():
             self._done.synchronize()
 

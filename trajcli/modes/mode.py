@@ -71,10 +71,6 @@ class Mode:
         """T: rows written per trajectory of ``horizon`` actions."""
         raise NotImplementedError
 
-    def intervals(self, horizon: int, recorded: bool) -> int:
-        """How many steps lie between the rows of the input: entries of a per-step dt."""
-        return horizon - 1 if recorded else horizon
-
     @property
     def copies_actions(self) -> bool:
         """Whether rows hold the actions as they are."""

@@ -34,6 +34,10 @@ class SavitzkyGolay(Mode):
     window: int | str | None = None
     degree: int = 4
 
+    @property
+    def copies_actions(self) -> bool:
+        return False
+
     def faults(self, case: Case) -> list[Fault]:
         faults = no_goal(self.name, case)
         if not case.recorded:

@@ -171,7 +171,7 @@ def _rounding(inputs: Inputs, share: float, names: Sequence[str]) -> dict[str, F
     coefficients: all changes may be made at once. What is differenced sees WINDOW rows at most:
     every WINDOW-th action may be changed at once, and each part of the start by itself.
     """
-    steps = inputs.steps()
+    steps = inputs.steps
     if inputs.times is not None and steps.size:
         share += 4 * float(np.spacing(np.abs(inputs.times).max()) / steps.min())
     actions = share * np.abs(inputs.actions, dtype=np.float64)
