@@ -147,13 +147,14 @@ def _sparc(speed: Floats, times: Floats) -> Floats:
     if not good.any():
         return result
     bins = int(min(size // 2, _LARGEST_HZ * size / rates[good].min())) + 1
-    magnitudes = np.abs(np.fft.rfft(speed[good], size)[:, :bins])
+    spectrum = np.fft.rfft(speed[good], size)[:, :bins]
+    magnitudes = np.sqrt(spectrum.real**2 + spectrum.imag**2)  # np.abs guards against overflow
     magnitudes /= magnitudes.max(1, keepdims=True)
     frequencies = np.arange(bins) * (rates[good] / size)[:, None]
     present = (magnitudes >= _LEAST_MAGNITUDE) & (frequencies <= _LARGEST_HZ)
     last = (bins - 1 - present[:, ::-1].argmax(1))[:, None]
-    arcs = np.hypot(1.0 / last, np.diff(magnitudes))
-    result[good] = -(arcs * (np.arange(bins - 1) < last)).sum(1)
+    arcs = np.sqrt((1.0 / last) ** 2 + np.diff(magnitudes) ** 2)
+    result[good] = -np.einsum("bn,bn->b", arcs, np.arange(bins - 1) < last)
     return result
 
 
@@ -170,14 +171,14 @@ def _share(values: Array, lower: Floats, upper: Floats, name: str) -> Floats:
 def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -> Floats:
     """The least and the largest value of trajectories and dofs, cut at the limits, and the share
     of all values of the trajectory there: [4, b, D]."""
-    wide = values.astype(np.float64, copy=False)
+    wide = values.swapaxes(0, 1).astype(np.float64, order="C")  # NumPy is slow along a short axis
     lower, upper = (np.asarray(-np.inf), np.asarray(np.inf)) if bounds is None else bounds
     with np.errstate(invalid="ignore"):
-        low = np.maximum(wide.min(1), lower + _AT_LIMIT * np.abs(lower))
-        high = np.minimum(wide.max(1), upper - _AT_LIMIT * np.abs(upper))
-        low, high = np.fmax(low, wide.min(1)), np.fmin(high, wide.max(1))  # no limit: NaN
-        at = [(wide <= low[:, None]).mean(1), (wide >= high[:, None]).mean(1)]
-    return np.stack([low, high, *(share / wide.shape[2] for share in at)])
+        least, largest = wide.min(0), wide.max(0)
+        low = np.fmax(np.maximum(least, lower + _AT_LIMIT * np.abs(lower)), least)  # no limit: NaN
+        high = np.fmin(np.minimum(largest, upper - _AT_LIMIT * np.abs(upper)), largest)
+        at = [np.count_nonzero(wide <= low, 0), np.count_nonzero(wide >= high, 0)]
+    return np.stack([low, high, *(count / (len(wide) * wide.shape[2]) for count in at)])
 
 
 def saturation(extremes: Floats) -> Floats:

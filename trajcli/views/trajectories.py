@@ -132,6 +132,8 @@ class Batch:
 
     def name(self, number: int) -> str:
         """A trajectory's group or episode where it has one to itself, else its number."""
+        if len(self.sets) == 1 and self.first.shape[0] > 1:
+            return str(number)
         one, _, _ = self.block(number).parts[0]
         several = len(self.sets) > 1 or one.member is not None
         return one.name if several and one.shape[0] == 1 else str(number)
