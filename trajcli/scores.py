@@ -25,6 +25,8 @@ UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_je
          "log_jerk": "", "sparc": "", "still": "", "time_jumps": "", "saturation": "",
          "limit_share": ""}  # fmt: skip
 """All scores, and the unit, or the quantity in whose unit they are; "" of pure numbers."""
+_OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
+"""Scores that a few rows can make."""
 _STILL = 0.05
 """The share of the peak speed up to which a trajectory stands still."""
 _JUMP = 1.5
@@ -62,11 +64,18 @@ def block_scores(
     times: Floats,
     step: float | None,
     bounds: Mapping[str, tuple[Floats, Floats]],
+    ends: int = 0,
 ) -> Scores:
     """All scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
 
-    times: [b or 1, T]. step: where all steps are equal. bounds: lower and upper limits [D].
+    times: [b or 1, T]. step: where all steps are equal. bounds: lower and upper limits [D]. ends:
+    rows at the begin and at the end that those of jerk and of limits leave out.
     """
+    if 0 < 2 * ends < times.shape[1]:
+        inner = {name: values[:, ends:-ends] for name, values in parts.items()}
+        without = block_scores(inner, times[:, ends:-ends], step, bounds)
+        chosen = {name: without[name] for name in _OF_PEAKS & without.keys()}
+        return block_scores(parts, times, step, bounds) | chosen
     count, rows, _ = next(iter(parts.values())).shape
     times = np.broadcast_to(times, (count, rows))
     with np.errstate(all="ignore"):  # where there is no number, the score is NaN

@@ -96,7 +96,7 @@ def test_a_range_names_and_numbers_mean_the_same_dofs(trajcli, arm):
         with h5py.File("arm.h5") as file, open("out.csv", encoding="utf-8") as out:
             header = out.readline().strip().split(",")
             named = [f"position/{[*NAMES, 'gripper'][number]}" for number in numbers]
-            assert header[-len(named) - 1 :] == ["t", *named]
+            assert header[-len(named) - 1 :] == ["t (s)", *named]
             values = np.loadtxt(out, delimiter=",")[:, -len(named) :]
             expected = file["position"][:][..., list(numbers)]
             np.testing.assert_array_equal(values, expected.reshape(-1, len(named)))

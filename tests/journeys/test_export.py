@@ -34,7 +34,7 @@ def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
     head, rows = read_csv("out.csv")
     names = [f"panda_joint{n}" for n in range(1, 8)]
     quantities = ("position", "velocity", "acceleration", "jerk")
-    assert head == ["t", *(f"{q}/{n}" for q in quantities for n in names)]
+    assert head == ["t (s)", *(f"{q}/{n}" for q in quantities for n in names)]
     with h5py.File(plans) as file:
         np.testing.assert_array_equal(rows[:, 0], file["time"][:])
         for i, quantity in enumerate(quantities):
@@ -47,7 +47,7 @@ def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
 def test_several_trajectories_are_below_each_other_with_their_names(trajcli, plans):
     assert trajcli("export out.h5:velocity --index 4,1 --dofs 2 -o out.csv").code == 0
     head, rows = read_csv("out.csv")
-    assert head == ["trajectory", "t", "velocity/panda_joint3"]
+    assert head == ["trajectory", "t (s)", "velocity/panda_joint3"]
     with h5py.File(plans) as file:
         count = len(file["time"])
         assert rows[:, 0].tolist() == [4] * count + [1] * count
@@ -63,6 +63,7 @@ def demos(folder) -> list[np.ndarray]:
     with h5py.File("demos.h5", "w") as file:
         for n, rows in enumerate(values):
             file[f"data/demo_{n}/position"] = rows
+            file[f"data/demo_{n}/position"].attrs["units"] = "rad,m"
             file[f"data/demo_{n}/time"] = 0.1 * (n + 1) * np.arange(len(rows))
         file["joint_names"] = ["hip", "knee"]
     return values
@@ -75,7 +76,7 @@ def test_a_table_holds_trajectories_of_different_length(trajcli, demos, kind):
     if kind == "csv":
         with open("out.csv", newline="") as file:
             head, *rows = list(csv.reader(file))
-        assert head == columns
+        assert head == ["trajectory", "t (s)", "position/hip (rad)", "position/knee (m)"]
     else:
         parquet = pytest.importorskip("pyarrow.parquet")
         table = parquet.read_table("out.parquet")

@@ -49,7 +49,7 @@ def score(
     from trajcli.views.score import csv_text, parse_conditions, report, score_source
     from trajcli.views.trajectories import expand_globs
 
-    conditions, to_stdout = parse_conditions(fail or []), str(csv) == "-"
+    conditions, to_stdout = parse_conditions(fail or [], sort), str(csv) == "-"
     if to_stdout and json:
         raise UsageError(Fault("two documents on stdout", "--json and --csv -", "one of them"))
     if csv is not None and not to_stdout:
@@ -66,7 +66,7 @@ def score(
             files.sources.require_unchanged()
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
-        failed = {c.text: [table.names[i] for i in table.failing(c)] for c in conditions}
+        failed = {c[0]: [table.names[i] for i in table.failing(c)] for c in conditions}
         reports.append({
             "file": one, "dataset": table.label, "passed": not any(failed.values()),
             "failed": failed, "notes": table.notes, "summary": table.summary(),

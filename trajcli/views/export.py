@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from trajcli.files.outputs import open_output
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.selection import select
+from trajcli.views.terminal import spreadsheet_text
 from trajcli.views.trajectories import Array, Batch, Block, Progress, batches, main_batch
 
 _TABLE_ROWS = 1 << 16
@@ -101,11 +102,16 @@ def write(chosen: Selection, out: Path, overwrite: bool, sources: SourceFiles) -
         sources.require_unchanged()
 
 
-def _headings(chosen: Selection) -> list[str]:
-    """t, then quantity/dof; before them the trajectory where there are several."""
-    names = [f"{name}/{dof}" for name in chosen.arrays for dof in chosen.batch.dofs]
-    several = ["trajectory"] if len(chosen.numbers) > 1 else []
-    return [*several, "t" if chosen.timed else "row", *names]
+def _headings(chosen: Selection, units: bool = False) -> list[str]:
+    """t, then quantity/dof, with ``units`` as t (s); before them the trajectory where there are
+    several."""
+    names = {"t": "s"} if chosen.timed else {"row": ""}
+    for name in chosen.arrays:
+        of_dofs = (chosen.batch.first.unit(name) or "").split(",")  # one for all, or one for each
+        for k, dof in enumerate(chosen.batch.dofs):
+            names[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)]
+    heads = [f"{name} ({unit})" if units and unit else name for name, unit in names.items()]
+    return ["trajectory"] * (len(chosen.numbers) > 1) + heads
 
 
 def _tables(chosen: Selection) -> Iterator[list[Array]]:
@@ -129,7 +135,7 @@ def _write_csv(chosen: Selection, path: Path, _: str) -> None:
     """Numbers have the digits that bring them back."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(cell, _headings(chosen)))
+        writer.writerow(map(spreadsheet_text, _headings(chosen, units=True)))
         for columns in _tables(chosen):
             for begin in range(0, len(columns[0]), _TABLE_ROWS):
                 cells = [_cells(column[begin : begin + _TABLE_ROWS]) for column in columns]
@@ -138,20 +144,10 @@ def _write_csv(chosen: Selection, path: Path, _: str) -> None:
 
 def _cells(column: Array) -> list[Any]:
     if column.dtype.kind == "U":
-        return list(map(cell, column.tolist()))
+        return list(map(spreadsheet_text, column.tolist()))
     short = column.dtype.kind == "f" and column.dtype.itemsize < 8
     cells: list[Any] = (column.astype(str) if short else column).tolist()
     return cells
-
-
-@lru_cache(1024)
-def cell(name: str) -> str:
-    """A name from a file that a spreadsheet takes for a text and a terminal shows as it is.
-
-    What begins with = + - or @ would be a formula, and gets an apostrophe before it.
-    """
-    text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def _write_parquet(chosen: Selection, path: Path, _: str) -> None:

@@ -8,7 +8,7 @@ import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,30 +18,18 @@ from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
-from trajcli.views.export import cell
 from trajcli.views.selection import select
-from trajcli.views.terminal import Table, number
+from trajcli.views.terminal import Table, number, spreadsheet_text
 from trajcli.views.trajectories import Batch, Progress, batches, main_batch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*([-+.\w]+)\s*")
+_CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
-_BASES = ("rad", "deg", "m", "mm")
-_OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
-"""Scores that a few rows can make."""
-_LISTED = 10
-"""Trajectories that a sorted table shows."""
-
-
-class Condition(NamedTuple):
-    """A score that makes a trajectory fail: p95_jerk > 50."""
-
-    text: str
-    score: str
-    sign: str
-    value: float
+_LISTED = 10  # trajectories that a sorted table shows
+Condition: TypeAlias = re.Match[str]
+"""What makes a trajectory fail, p95_jerk > 50: the score, the sign and the number."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +49,13 @@ class ScoreTable:
     def values(self, name: str, option: str) -> Any:
         """A score [n]; raises UsageError for one that there is none of."""
         if name not in self.scores:
-            what = f"no such score of {self.label}" if name in UNITS else "no such score"
-            hint = "--limits FILE" if name == "limit_share" else ""
+            what, hint = f"no such score of {self.label}", "--limits FILE" * (name == "limit_share")
             raise UsageError(Fault(what, option, ", ".join(self.scores), name, hint))
         return self.scores[name]
+
+    def heading(self, name: str) -> str:
+        """A score with its unit: p95_jerk (rad/s^3)."""
+        return f"{name} ({self.units[name]})" if self.units[name] else name
 
     def order(self, sort: str | None) -> Any:
         """The numbers of the trajectories, the largest score first; with -NAME the least."""
@@ -75,9 +66,10 @@ class ScoreTable:
 
     def failing(self, condition: Condition) -> Any:
         """The numbers of the trajectories that fail, the worst first; so does what has no score."""
-        values = self.values(condition.score, "--fail")
-        failing = ~np.isfinite(values) | _COMPARE[condition.sign](values, condition.value)
-        order = self.order(("" if condition.sign[0] == ">" else "-") + condition.score)
+        name, sign, value = condition.groups()
+        values = self.values(name, "--fail")
+        failing = ~np.isfinite(values) | _COMPARE[sign](values, float(value))
+        order = self.order(name if sign[0] == ">" else f"-{name}")
         return order[failing[order]]
 
     def summary(self) -> dict[str, dict[str, Any]]:
@@ -99,18 +91,22 @@ class ScoreTable:
             yield {"trajectory": self.names[i], **{n: v[i].item() for n, v in self.scores.items()}}
 
 
-def parse_conditions(texts: Sequence[str]) -> list[Condition]:
-    """--fail as typed; raises UsageError for what is no condition, and names the scores."""
-    conditions, faults = [], []
+def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
+    """--fail as typed; raises UsageError for what is no condition, and for --sort by no score."""
+    conditions, faults, scores = [], [], f"scores are {', '.join(UNITS)}"
     for text in texts:
-        try:
-            name, sign, value = _CONDITION.fullmatch(text).groups()  # type: ignore[union-attr]
-            conditions.append(Condition(text.strip(), name, sign, float(value)))
-            if name not in UNITS or np.isnan(float(value)):
-                raise ValueError
-        except (AttributeError, ValueError):
-            expected = f"SCORE>NUMBER (or <, >=, <=); scores are {', '.join(UNITS)}"
+        match, expected = (
+            _CONDITION.fullmatch(text.strip()),
+            f"SCORE>NUMBER (or <, >=, <=); {scores}",
+        )
+        if match is None or match[1] not in UNITS:
             faults.append(Fault("not a condition", "--fail", expected, text))
+        else:
+            conditions.append(match)
+    if sort is not None and sort.removeprefix("-") not in UNITS:
+        faults.append(
+            Fault("no such score", "--sort", f"{', '.join(UNITS)}; -SCORE: least first", sort)
+        )
     raise_if_any(faults, UsageError)
     return conditions
 
@@ -127,87 +123,67 @@ def score_source(
 
     Raises InputError where there are no trajectories, or no time step.
     """
-    batch, others = _alike(batches(read_sources(files, [source])))
-    if batch is None or any(0 in one.shape for one in batch.sets):
-        expected = "trajectories with rows and dofs"
-        raise InputError(Fault("nothing to score", source, expected, "an empty array"))
+    found = batches(read_sources(files, [source]))
+    main = main_batch(found)
+    if main is None or any(0 in one.shape for one in main.sets):
+        raise InputError(Fault("nothing to score", source, "rows and dofs", "an empty array"))
+    kind = [*main.first.arrays], main.first.shape[2]  # groups of any name
+    alike = [one for one in found if ([*one.first.arrays], one.first.shape[2]) == kind]
+    pattern = main.pattern if len(alike) == 1 else "*"
+    batch = Batch(pattern, [one for batch in alike for one in batch.sets])
     for one in batch.sets if time is not None else ():
         one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
-    numbers = np.asarray(select(index, batch.count))
-    by_length = np.argsort(batch.lengths[numbers], kind="stable")  # for few, large blocks
-    stored, notes = _quantities(batch)
+    stored, units, notes = _quantities(batch)
+    others = [one.label(next(iter(one.first.arrays))) for one in found if one not in alike]
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []
-    if batch.one_sided:
-        rows = f"the first and the last {batch.one_sided} rows, whose windows are one-sided"
-        notes.append(f"jerk and limit_share without {rows}")
-    first = next(iter(stored))
-    bounds, units = {}, _units(batch, stored)
-    if limits is not None:
-        picked = batch.first.dofs
-        tables = limits.bounds(batch.dofs, units=units, picked=picked)
-        bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
-        for name in (name for name in bounds if name in stored):
+    if ends := batch.one_sided:
+        text = "whose windows are one-sided"
+        notes.append(f"jerk and limit_share without the first and the last {ends} rows, {text}")
+    bounds, picked = {}, batch.first.dofs
+    tables = {} if limits is None else limits.bounds(batch.dofs, units=units, picked=picked)
+    for name, table in tables.items():
+        bounds[name] = table.lower, table.upper
+        if limits is not None and name in stored:
             said = limits.remarks(name, batch.dofs, batch.first.units.get(stored[name]), picked)
             notes += [f"{name} limits: {text}" for text in said]
-    scores: list[Scores] = []
-    extremes: list[Any] = []
+    numbers, first = np.asarray(select(index, batch.count)), next(iter(stored))
+    by_length = np.argsort(batch.lengths[numbers], kind="stable")  # for few, large blocks
+    scores, extremes = [], []
     for block in batch.blocks(numbers[by_length].tolist(), on_progress):
-        times = block.times()
-        if times is None:
+        if (times := block.times()) is None:
             hint = "trajcli score takes --dt SECONDS, --rate HZ or --times FILE:DATASET"
-            expected = "a step, a rate, or time stamps"
-            raise InputError(Fault("no time step", batch.path, expected, hint=hint))
+            raise InputError(Fault("no time step", batch.path, "times of the rows", hint=hint))
         parts = {name: block.read(array) for name, array in stored.items()}
         steps = {None if one.time is None else one.time.uniform for one, *_ in block.parts}
         step = steps.pop() if len(steps) == 1 else None
-        every = block_scores(parts, times, step, bounds)
-        if (ends := batch.one_sided) and block.rows > 2 * ends:
-            inner = {name: values[:, ends:-ends] for name, values in parts.items()}
-            without = block_scores(inner, times[:, ends:-ends], step, bounds)
-            every |= {name: without[name] for name in _OF_PEAKS & without.keys()}
-        scores.append(every)
+        scores.append(block_scores(parts, times, step, bounds, ends))
         extremes.append(block_extremes(parts[first], bounds.get(first)))
-    found = {name: np.concatenate([one[name] for one in scores]) for name in scores[0]}
-    found["saturation"] = saturation(np.concatenate(extremes, axis=1))
+    by_name = {name: np.concatenate([one[name] for one in scores]) for name in scores[0]}
+    by_name["saturation"] = saturation(np.concatenate(extremes, axis=1))
+    if absent := int(np.isnan(by_name.get("still", np.zeros(1))).sum()):
+        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
+        notes.append(f"without a speed: {absent} of {len(numbers)}; {why}")
     back, lengths = np.argsort(by_length), batch.lengths[numbers]
-    if absent := int(np.isnan(found.get("still", np.zeros(1))).sum()):
-        what = (
-            "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
-        )
-        notes.append(f"without a speed: {absent} of {len(numbers)}; {what}")
     return ScoreTable(
         batch.label(stored[first]),
         [batch.name(n) for n in numbers.tolist()],
-        {name: found[name][back] for name in UNITS if name in found},
-        {name: _each_once(units.get(unit, unit)) for name, unit in UNITS.items()},
+        {name: by_name[name][back] for name in UNITS if name in by_name},
+        {n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
         (int(lengths.min()), int(lengths.max())),
         notes,
-    )
+    )  # fmt: skip
 
 
-def _alike(found: Sequence[Batch]) -> tuple[Batch | None, list[str]]:
-    """The trajectories, of any group, that have the most arrays; what else there is."""
-    main = main_batch(found)
-    if main is None:
-        return None, []
-    kinds = [(list(one.first.arrays), one.first.shape[2]) for one in found]
-    alike = [
-        one for one, kind in zip(found, kinds, strict=True) if kind == kinds[found.index(main)]
-    ]
-    pattern = main.pattern if len(alike) == 1 else "*"
-    others = [one.label(next(iter(one.first.arrays))) for one in found if one not in alike]
-    return Batch(pattern, [one for batch in alike for one in batch.sets]), others
-
-
-def _quantities(batch: Batch) -> tuple[dict[str, str], list[str]]:
-    """The arrays by what they hold, as far as that is known, and notes on it."""
+def _quantities(batch: Batch) -> tuple[dict[str, str], dict[str, str], list[str]]:
+    """The arrays by what they hold, as far as that is known, the unit of each quantity, "" of one
+    that is not known, and notes."""
     one, notes = batch.first, []
     first = next(iter(one.arrays))
-    by_quantity = {batch.quantity(name): name for name in one.arrays}
-    stored = {name: by_quantity[name] for name in QUANTITIES if name in by_quantity}
+    known = {batch.quantity(name): name for name in one.arrays}
+    stored = {name: known[name] for name in QUANTITIES if name in known}
     unit = one.unit(first) or ""
-    base = unit.partition("/")[0]
-    by_unit = [name for name in QUANTITIES if base in _BASES and unit == unit_of(name, base)]
+    bases = {"rad", "deg", "m", "mm"} & {unit.partition("/")[0]}
+    by_unit = [name for base in bases for name in QUANTITIES if unit == unit_of(name, base)]
     if not stored and (by_unit or one.named or one.file.family == "npy"):
         quantity = by_unit[0] if by_unit else "position"
         stored = {quantity: first}
@@ -217,32 +193,23 @@ def _quantities(batch: Batch) -> tuple[dict[str, str], list[str]]:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
     elif not stored:
         notes.append(f"{first}: of which quantity is not known; FILE:DATASET names positions")
-    return stored or {"": first}, notes
-
-
-def _units(batch: Batch, stored: Mapping[str, str]) -> dict[str, str]:
-    """The unit of each quantity, as far as the file says it, "" else; of dofs that differ, all."""
-    base = batch.first.unit(stored["position"]) if "position" in stored else None
-    known = {name: batch.first.unit(array) or "" for name, array in stored.items()}
-    return {n: unit_of(n, base) if base else known.get(n, "") for n in QUANTITIES}
-
-
-def _each_once(unit: str) -> str:
-    """The units of dofs, each once: rad, m of rad,rad,m."""
-    return ", ".join(dict.fromkeys(unit.split(",")))
+    units = {name: one.unit(array) or "" for name, array in stored.items()}
+    if units.get("position"):
+        units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
+    return stored or {"": first}, dict.fromkeys(QUANTITIES, "") | units, notes
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
-    """A line per trajectory of every file; no number where there is none."""
-    names = [name for name in UNITS if any(name in table.scores for table in tables.values())]
+    """A line per trajectory of every file; no number where there is none. Headings have units."""
+    heads = dict.fromkeys(table.heading(n) for table in tables.values() for n in table.scores)
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "trajectory", *names])
+    writer = csv.DictWriter(text, ["file", "trajectory", *heads], lineterminator="\n")
+    writer.writeheader()
     for file, table in tables.items():
         for line in table.lines(sort):
-            values = [line.get(name, np.nan) for name in names]
-            numbers = [repr(value) if np.isfinite(value) else "" for value in values]
-            writer.writerow([cell(file), cell(line["trajectory"]), *numbers])
+            names = {"file": file, "trajectory": line.pop("trajectory")}
+            row = {table.heading(n): repr(x) if np.isfinite(x) else "" for n, x in line.items()}
+            writer.writerow(row | {name: spreadsheet_text(x) for name, x in names.items()})
     return text.getvalue()
 
 
@@ -255,29 +222,27 @@ def report(
     count, (least, most) = len(table.names), table.rows
     rows = f"{least}" if least == most else f"{least} to {most}"
     yield Text(f"{table.label}: {count} trajector{'y' if count == 1 else 'ies'} × {rows} rows")
-    for note in table.notes:
-        yield Text(note)
+    yield from map(Text, table.notes)
     columns = ["least", "median", "largest", "least_at", "largest_at"] if count > 1 else ["median"]
     lines = []
     for name, line in table.summary().items():
         cells = [line.get(column) for column in columns]
-        unit = f" ({line['unit']})" if line["unit"] else ""
-        lines.append([name + unit, *(x if isinstance(x, str) else number(x) for x in cells)])
+        texts = [x if isinstance(x, str) else number(x) for x in cells]
+        lines.append([table.heading(name), *texts])
     heads = ["> least", "> median", "> largest", "least in", "largest in"]
     yield Table(["score", *(heads if count > 1 else ["> value"])], lines)
     if (sort or verbose) and count > 1:
         order = table.order(sort).tolist()[: None if verbose else _LISTED]
-        key = (sort or "").removeprefix("-")
-        names = sorted(table.scores, key=lambda name: name != key)
+        names = sorted(table.scores, key=lambda name: name != (sort or "").removeprefix("-"))
         lines = [[table.names[i], *(number(table.scores[n][i]) for n in names)] for i in order]
+        heads = [f"> {table.heading(name)}" for name in names]
         yield Text()
-        yield Table(["trajectory", *(f"> {name}" for name in names)], lines, spare=names[1:])
+        yield Table(["trajectory", *heads], lines, spare=[one[2:] for one in heads[1:]])
         if len(order) < count:
             yield Text(f"and {count - len(order)} more; -v lists all")
     for condition in conditions:
-        failing = table.failing(condition)
-        worst = [
-            f"{table.names[i]} {number(table.scores[condition.score][i])}" for i in failing[:1]
-        ]
-        text = f"{len(failing)} of {count}, worst {worst[0]}" if worst else "no trajectory"
-        yield Text(f"\n{condition.text}: {text}", "bold red" if worst else "")
+        failing, text = table.failing(condition), "no trajectory"
+        if len(failing):
+            worst = number(table.scores[condition[1]][failing[0]])
+            text = f"{len(failing)} of {count}, worst {table.names[failing[0]]} {worst}"
+        yield Text(f"\n{condition[0]}: {text}", "bold red" if len(failing) else "")

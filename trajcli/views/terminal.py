@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,16 @@ class Table:
 def number(value: float | None, digits: int = 4) -> str:
     """A number of a few digits; nothing for None."""
     return "" if value is None else f"{value + 0.0:.{digits}g}"  # + 0.0: no -0
+
+
+@lru_cache(1024)
+def spreadsheet_text(name: str) -> str:
+    """A name from a file that a spreadsheet takes for a text and a terminal shows as it is.
+
+    What begins with = + - or @ would be a formula, and gets an apostrophe before it.
+    """
+    text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def shortened(names: Sequence[str], limit: int) -> str:
