@@ -56,27 +56,28 @@ def test_folders_of_lerobot_are_compared_file_by_file(trajcli, folder):
     assert [d["differing"] for d in datasets(result).values()] == [0, 6]
 
 
-def test_several_files_are_paired_by_their_place_and_by_their_datasets(trajcli, folder):
+def test_several_files_are_paired_by_their_names_and_datasets(trajcli, folder):
     for name, change in (("a", 0.0), ("b", 0.5)):
+        Path(name).mkdir()
         for i in (2, 10):
-            with h5py.File(f"{name}{i}.h5", "w") as file:
+            with h5py.File(f"{name}/{i}.h5", "w") as file:
                 file["position"] = np.full((2, 3, 1), i + change * (i == 10))
                 file[f"extra_{name}"] = np.zeros(i)
-    result = trajcli("diff a[0-9]*.h5 b[0-9]*.h5 --json")
+    result = trajcli("diff a/*.h5 b/*.h5 --json")
     assert result.code == 1
-    assert {n: d["differing"] for n, d in datasets(result).items() if not d["why"]} == {
-        "a2.h5/position": 0,
-        "a10.h5/position": 6,
+    found = datasets(result)
+    assert {n: d["differing"] for n, d in found.items() if not d["why"]} == {
+        "2.h5/position": 0,
+        "10.h5/position": 6,
     }
-    reasons = {n: d["why"] for n, d in datasets(result).items() if d["why"]}
-    assert reasons == {
-        "a2.h5/extra_a": "only in a",
-        "a10.h5/extra_a": "only in a",
-        "a2.h5/extra_b": "only in b",
-        "a10.h5/extra_b": "only in b",
+    assert {n: d["why"] for n, d in found.items() if d["why"]} == {
+        "2.h5/extra_a": "only in a",
+        "10.h5/extra_a": "only in a",
+        "2.h5/extra_b": "only in b",
+        "10.h5/extra_b": "only in b",
     }
-    Path("b2.h5").unlink()
-    assert "a10.h5/position: only in a" in trajcli("diff a[0-9]*.h5 b[0-9]*.h5").out
+    Path("b/2.h5").unlink()
+    assert "2.h5/position: only in a" in trajcli("diff a/*.h5 b/*.h5").out
 
 
 def test_the_worst_is_named_and_measured_in_three_ways(trajcli, folder):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -126,16 +125,20 @@ def last_places(a: Array, b: Array) -> Floats:
     return np.where(x == y, 0.0, np.where(np.isnan(places), np.inf, places))
 
 
-def datasets(files: Files, text: str) -> dict[str, dict[str, Compared]]:
-    """The datasets of every file that a source names, by the file and what they are called in it.
+def datasets(files: Files, text: str) -> dict[str, Compared]:
+    """The datasets that a source names; of several files, by their places in the folder, too.
 
     A single dataset that is named is called "": it is compared whatever the other is called.
     """
     source = parse_source(text)
     several = expand_files(source)
+    if several == [source]:
+        return _in_file(files, source, False)
     folder = source.path if source.path.is_dir() else source.path.parent
     return {
-        os.path.relpath(one.path, folder): _in_file(files, one, len(several) > 1) for one in several
+        f"{os.path.relpath(one.path, folder)}/{name}".rstrip("/"): compared
+        for one in several
+        for name, compared in _in_file(files, one, len(several) > 1).items()
     }
 
 
@@ -180,41 +183,21 @@ def _time_of(files: Files, text: str, where: str) -> Time | None:
 
 
 def compare(
-    first: Mapping[str, dict[str, Compared]],
-    second: Mapping[str, dict[str, Compared]],
+    first: Mapping[str, Compared],
+    second: Mapping[str, Compared],
     tolerance: Tolerance,
     on_progress: Progress = lambda done, total: None,
 ) -> Iterator[Difference]:
     """Every dataset of either by its name, in the order of the first; one of each by any name."""
-    if not set(first) & set(second):  # files of other names are paired by their position
-        labels = [*first, *(f"file {k}" for k in range(len(first), len(second)))]
-        second = dict(zip(labels, second.values(), strict=False))
-    one, two = _by_name(first, second), _by_name(second, first)
-    if len(one) == len(two) == 1:
-        (name, a), (other_name, b) = next(iter(one.items())), next(iter(two.items()))
-        one, two = {name or other_name: a}, {name or other_name: b}
-    names = list(dict.fromkeys([*one, *two]))
+    if len(first) == len(second) == 1:
+        second = dict(zip(first, second.values(), strict=True))
+    names = list(dict.fromkeys([*first, *second]))
     for done, name in enumerate(names):
-        if name not in one or name not in two:
-            yield Difference(name, f"only in {'a' if name in one else 'b'}")
+        if name not in first or name not in second:
+            yield Difference(name, f"only in {'a' if name in first else 'b'}")
         else:
-            yield _difference(name, one[name], two[name], tolerance)
+            yield _difference(name, first[name], second[name], tolerance)
         on_progress(done + 1, len(names))
-
-
-def _by_name(
-    files: Mapping[str, dict[str, Compared]], others: Mapping[str, dict[str, Compared]]
-) -> dict[str, Compared]:
-    """All datasets by name; after that of their file, where several files have the same."""
-    plain = all(
-        max(Counter(name for members in side.values() for name in members).values(), default=0) < 2
-        for side in (files, others)
-    )
-    return {
-        name if plain else f"{label}/{name}".rstrip("/"): compared
-        for label, members in files.items()
-        for name, compared in members.items()
-    }
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
