@@ -546,18 +546,3 @@ def test_steps_that_differ_between_trajectories_are_not_one_dt(trajcli, folder):
     assert found["dt"] is None
     assert "dt = 0.1 to 0.4 s" in found["text"]
     assert trajcli("inspect in.h5 --json").document["dt"]["value"] == "varies"
-
-
-@pytest.mark.parametrize("name", ["start/position", "goal/velocity"])
-def test_states_beside_the_actions_must_be_finite(trajcli, folder, name):
-    with h5py.File("in.h5", "w") as file:
-        file["actions"] = np.zeros((2, 5, 3))
-        file[name] = np.zeros((2, 3))
-        assert name in file
-    assert trajcli("check in.h5").code == 0
-    with h5py.File("in.h5", "r+") as file:
-        file[name][1, 2] = np.nan
-    result = trajcli("check in.h5 --json")
-    assert result.code == 1
-    assert failing(result) == [("finite", name)]
-    assert f"{name}, entry [1, 2]" in findings(result)[f"finite {name}"]["where"]

@@ -46,7 +46,7 @@ def check(
 
     console = Console(json, quiet)
     reports = []
-    for one in (one for text in source for one in expand_globs(text)):
+    for one in expand_globs(source):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
             with Files(allow_external, untrusted, dofs, joints) as files:

@@ -39,7 +39,7 @@ def inspect(
 
     console = Console(json, quiet)
     reports = []
-    for one in (one for text in source for one in expand_globs(text)):
+    for one in expand_globs(source):
         with (
             Progress(full and not quiet) as progress,
             Files(allow_external, untrusted, dofs, joints) as files,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 from trajcli.cli import options
 from trajcli.cli.console import Console, bytes_text, counted, units_lines
 
-_LISTED = 3
 EXAMPLE = """
 Example, on the files in sample_data:
 
@@ -57,7 +55,7 @@ def retime(
         f"{report['source']}: {trajectories}, steps from "
         f"{report['dt_source']} · time × {low:.6g} to {high:.6g} · limited by {reasons}",
         *units_lines(report["units"]),
-        *(_lines(report) if verbose or report["trajectories"] == 1 else [_summary(report)]),
+        *(_lines(report) if verbose or report["trajectories"] == 1 else ()),
     )
     console.say(f"{out}: {bytes_text(report['bytes_written'])}")
     console.warn(*report["notes"])
@@ -75,21 +73,3 @@ def _lines(report: dict[str, Any]) -> list[str]:
         pace = f"{name}: time × {report['factors'][k]:.6g}, " if several else ""
         lines.append(pace + bound + (f"; slack: {left}" if left else ""))
     return lines
-
-
-def _summary(report: dict[str, Any]) -> str:
-    """What binds most of the trajectories, and the range of the slack of the others."""
-    binding = report["binding"]
-    pairs = zip(binding["quantity"], binding["joint"], strict=True)
-    counts = Counter(f"{name} of {joint}" for name, joint in pairs if name).most_common()
-    listed = [f"{text}: {count}" for text, count in counts[:_LISTED]]
-    if len(counts) > _LISTED:
-        rest = sum(count for _, count in counts[_LISTED:])
-        listed.append(f"{len(counts) - _LISTED} others: {rest}")
-    ranges = []
-    for name, share in report["slack"].items():
-        left = [s for s, bound in zip(share, binding["quantity"], strict=True) if bound != name]
-        if left:
-            ranges.append(f"{name} {100 * min(left):.1f} to {100 * max(left):.1f} %")
-    text = f"binding: {', '.join(listed) or 'nothing'}"
-    return text + (f"; slack of the others: {', '.join(ranges)}" if ranges else "")

@@ -56,7 +56,7 @@ def score(
         refuse_place(csv, overwrite, folder=False)
     console = Console(json, quiet, text_on_stderr=to_stdout)
     bounds, tables, reports = read_limits(limits) if limits else None, {}, []
-    for one in (one for text in source for one in expand_globs(text)):
+    for one in expand_globs(source):
         with (
             Files(allow_external, untrusted, dofs, joints) as files,
             Progress(not quiet) as progress,

@@ -16,7 +16,6 @@ from trajcli.views.row_checks import (
     StartCheck,
     StartRows,
     TimeCheck,
-    nonfinite_states,
     velocities_finding,
 )
 from trajcli.views.selection import select
@@ -85,7 +84,6 @@ def _check_batch(
             continue
         text, facts = f"{of.nan} NaN, {of.inf} Inf", {"nan": of.nan, "inf": of.inf}
         yield failed("finite", batch, name, of.nonfinite, text, count, **facts)
-    yield from nonfinite_states(batch)
     if (time := times.finding(batch, count)) is not None:
         yield time
     if isinstance(mode, ModeCheck):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -108,29 +108,22 @@ class Datasets:
         return arrays
 
     def _other(self, members: Members) -> dict[str, Any]:
-        """What is no trajectory; of many in a large file, the first, middle and last."""
-        spread = sorted({0, len(members) // 2, len(members) - 1})
-        chosen = members if self.full or self._small else [members[i] for i in spread]
-        self.sampled |= len(chosen) < len(members)
-        stored = [file.require(name) for file, name in chosen]
-        of, budget = Statistics(1), self._budget // len(chosen)
-        if self._small and sum(one.nbytes for one in stored) <= SAMPLE_BYTES:
-            budget = SAMPLE_BYTES
-        for one in stored:
-            for values in self._parts(one, budget) if one.numeric else ():
+        """What is no trajectory; of many in a large file, the beginning of the first."""
+        whole = self.full or self._small
+        of, left = Statistics(1), SAMPLE_BYTES if self._small else self._budget
+        self.sampled |= not whole and len(members) > 1
+        stored = [file.require(name) for file, name in (members if whole else members[:1])]
+        for one in (one for one in stored if one.numeric):
+            count = one.shape[0] if one.shape else 1
+            step = max(1, count * LEAST_BYTES // max(one.nbytes, 1))
+            for begin in range(0, count, step):
+                if left <= 0 and not self.full:
+                    self.sampled = True
+                    break
+                values = np.asarray(one.read_rows(begin, min(begin + step, count)))
                 of.add(values.reshape(1, -1, 1), Block(np.zeros(1, np.int64), (), values.size))
+                left -= values.nbytes
         return _about(stored[0], of, stored[0].shape) | {"trajectories": "all"}
-
-    def _parts(self, stored: Dataset, budget: int) -> Iterator[Any]:
-        """All of a dataset, or four runs of it along its first axis."""
-        count = stored.shape[0] if stored.shape else 1
-        step = max(1, budget // 4 * count // max(stored.nbytes, 1))
-        begins: Sequence[int] = range(0, count, step)
-        if not self.full and stored.nbytes > budget:
-            self.sampled = True
-            begins = sorted(set(np.linspace(0, count - step, 4).astype(int).tolist()))
-        for begin in begins:
-            yield np.asarray(stored.read_rows(begin, min(begin + step, count)))
 
 
 def _shapes(members: Members) -> dict[str, Any]:

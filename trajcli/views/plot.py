@@ -112,7 +112,7 @@ def selections(
 ) -> list[Selection]:
     """The trajectories of every file of every source; raises InputError where one has no rows."""
     chosen: list[Selection] = []
-    for one in (one for text in sources for one in expand_globs(text)):
+    for one in expand_globs(sources):
         groups, origin = batches(read_sources(files, [one])), parse_source(one)
         if not any(0 not in part.shape for batch in groups for part in batch.sets):
             shape = describe(groups[0].first.shape) if groups else "no trajectories"

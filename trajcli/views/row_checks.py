@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import Dataset
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
@@ -61,27 +59,6 @@ class StartCheck:
         worst = max(self.failures, key=lambda failure: failure.excess).excess
         text = f"off by {worst:.3g}" if np.isfinite(worst) else "not finite"
         return failed("start row", batch, "", self.failures, text, self.compared)
-
-
-def nonfinite_states(batch: Batch) -> Iterator[Finding]:
-    """Whether the start and goal states beside trajectories are finite."""
-    for name in (f"{state}/{quantity}" for state in ("start", "goal") for quantity in QUANTITIES):
-        stored: dict[str, Dataset] = {}
-        for one in batch.sets:
-            with suppress(InputError):  # what is not numbers is no state
-                beside = one.companion(name, name.replace("/", "_"))
-                if beside is not None:
-                    stored[beside.where] = beside
-        bad = []
-        for where, dataset in stored.items():
-            values = np.asarray(dataset.read())
-            places = np.argwhere(~np.isfinite(values)) if values.dtype.kind == "f" else ()
-            bad += [f"{where}, entry {place.tolist()}" for place in places]
-        if stored:
-            only = next(iter(stored)).rpartition(":")[2].strip("/")
-            text, where = (f"{len(bad)} NaN or Inf", bad[0]) if bad else ("no NaN or Inf", "")
-            label = only if len(stored) == 1 else name
-            yield Finding("finite", label, not bad, text, len(stored), where, len(bad), bad)
 
 
 @dataclass

@@ -246,10 +246,14 @@ def _joined(blocks: Sequence[Block]) -> Block:
     return Block(numbers, [part for block in blocks for part in block.parts], blocks[0].rows)
 
 
-def expand_globs(text: str) -> list[str]:
-    """A source for each file that a glob names; a folder of files is one source."""
-    source = parse_source(text)
-    return [text] if source.path.is_dir() else [str(one) for one in expand_files(source)]
+def expand_globs(texts: Sequence[str]) -> list[str]:
+    """A source for each file that globs name; a folder of files is one source."""
+    sources = [(text, parse_source(text)) for text in texts]
+    return [
+        one
+        for text, source in sources
+        for one in ([text] if source.path.is_dir() else map(str, expand_files(source)))
+    ]
 
 
 def batches(sets: Iterable[TrajectorySet]) -> list[Batch]:
