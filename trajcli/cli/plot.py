@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted
+from trajcli.cli.console import Console, Progress, bytes_text
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -34,9 +34,9 @@ def plot(
 ) -> None:
     """Draw position, velocity, acceleration and jerk over time, as .png, .svg or .pdf.
 
-    Trajectories, and several files, are drawn over each other; limits are bands, and what is
-    beyond them is marked. With --histogram the peaks of all trajectories of one file, of positions
-    the least and the largest; with --score a score of them (trajcli score).
+    Trajectories, and several files, are drawn over each other; limits are bands (trajcli check
+    counts what is beyond them). With --histogram the peaks of all trajectories of one file, of
+    positions the least and the largest; with --score a score of them (trajcli score).
     Needs matplotlib: pip install matplotlib.
     """
     from trajcli.files.atomic_output import new_file
@@ -72,11 +72,6 @@ def plot(
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()
     names = [score] if score is not None else list(panels(drawn))
-    beyond = sum(one.beyond for one in drawn)
     size = out.stat().st_size
-    text = f"{out}: {', '.join(names)}, {bytes_text(size)}"
-    if any(one.bounds is not None for one in drawn):
-        count = f"{counted(beyond, 'value')}" if beyond else "no value"
-        text += f", {count} beyond limits"
-    console.say(text)
-    console.document({"out": str(out), "quantities": names, "bytes": size, "beyond_limits": beyond})
+    console.say(f"{out}: {', '.join(names)}, {bytes_text(size)}")
+    console.document({"out": str(out), "quantities": names, "bytes": size})

@@ -18,7 +18,7 @@ import numpy as np
 
 from trajcli.errors import Fault, UsageError
 from trajcli.files.arrays import text_of
-from trajcli.views.plot import Line, Selection, beyond, panels, short_labels
+from trajcli.views.plot import Line, Selection, panels, short_labels
 from trajcli.views.terminal import shortened
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -55,7 +55,6 @@ _UNDATED: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-BEYOND = {"color": RED, "marker": "x", "ms": 5, "mew": 1.1, "ls": "none"}
 Entry = tuple[str, Mapping[str, Any]]
 """A label of the legend, and the style of the line or mark beside it."""
 
@@ -126,12 +125,8 @@ def _panel(axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[s
                       linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
                       drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
     _draw_limits(axis, members)
-    for line in members:
-        _mark_beyond(axis, line)
     units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
     axis.set_ylabel(f"{quantity}\n{unit_text(units)}".strip())
-    if count := sum(line.beyond for line in members):
-        axis.set_title(beyond_text(count), loc="right", color=RED, pad=2)
 
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
@@ -157,21 +152,6 @@ def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
     axis.set_ylim(low, high)
 
 
-def _mark_beyond(axis: Any, line: Line) -> None:
-    """What is beyond limits: underlaid, with a mark at the worst."""
-    outside = beyond(line.values, line.bounds)
-    for i, (_, name) in enumerate(line.dofs):
-        if line.bounds is None or not outside[:, i].any():
-            continue
-        gid = f"beyond/{line.quantity}/{name}"
-        values = np.where(outside[:, i], line.values[:, i], np.nan)
-        axis.plot(line.time, values, drawstyle=_STEPS[line.held], color=RED, lw=4.0, alpha=0.35,
-                  zorder=1.5, gid=f"{gid}/part")  # fmt: skip
-        excess = np.maximum(values - line.bounds.upper[i], line.bounds.lower[i] - values)
-        worst = int(np.nanargmax(excess))
-        axis.plot(line.time[worst], values[worst], zorder=5, gid=gid, **BEYOND)
-
-
 def _entries(
     lines: Sequence[Line], selections: Sequence[Selection], opacity: Mapping[str, float]
 ) -> list[Entry]:
@@ -188,7 +168,7 @@ def _entries(
     shown = names if len(names) <= _LEGEND_ENTRIES else (names[0], names[-1])
     for name in shown if len(names) > 1 else ():
         entries.append((f"trajectory {name}", {"color": DARK, "alpha": opacity[name]}))
-    return entries + [("beyond a limit", BEYOND)] * any(line.beyond for line in lines)
+    return entries
 
 
 def new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:
@@ -227,11 +207,6 @@ def colour(number: int) -> str:
 def _dashes(source: int, number: int) -> Any:
     """Sources differ in their dashes; so do dofs beyond the number of colours."""
     return _DASHES[(source + number // len(COLOURS)) % len(_DASHES)]
-
-
-def beyond_text(count: int) -> str:
-    """3 values beyond limits."""
-    return f"{count} value{'s' * (count > 1)} beyond limits"
 
 
 def unit_text(unit: str) -> str:

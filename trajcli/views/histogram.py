@@ -10,18 +10,16 @@ import numpy as np
 from trajcli.errors import Fault, UsageError
 from trajcli.files.limits import Bounds
 from trajcli.views.figures import (
-    BEYOND,
     DARK,
     RED,
     Entry,
-    beyond_text,
     colour,
     finish,
     new_figure,
     plain,
     unit_text,
 )
-from trajcli.views.plot import Peaks, Selection, beyond, panels, short_labels
+from trajcli.views.plot import Peaks, Selection, panels, short_labels
 from trajcli.views.score import ScoreTable
 from trajcli.views.terminal import value_range
 from trajcli.views.trajectories import Floats
@@ -46,7 +44,7 @@ def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection], title: s
         axis.set_visible(False)
     title = short_labels(selections)[0] if title is None else title
     limits = [("limit", _LIMIT)] * any(one.bounds is not None for one in peaks)
-    finish(figure, title, limits + [("beyond a limit", BEYOND)] * any(one.beyond for one in peaks))
+    finish(figure, title, limits)
     return figure
 
 
@@ -91,8 +89,6 @@ def _panel(axis: Any, quantity: str, one: Peaks) -> None:
         np.histogram(ends[:, i], _edges(low, high, one.bounds, i)) for i in range(ends.shape[1])
     ]
     tallest = max(int(counts.max(initial=0)) for counts, _ in bars) or 1
-    worst = np.stack([np.fmin.reduce(one.low), np.fmax.reduce(one.high)])
-    outside = beyond(worst, one.bounds)
     rows = range(len(one.dofs) - 1, -1, -1)
     for i, (row, (number, name)) in enumerate(zip(rows, one.dofs, strict=True)):
         counts, edges = bars[i]
@@ -102,9 +98,6 @@ def _panel(axis: Any, quantity: str, one: Peaks) -> None:
         for limit in limits if signed else {abs(limit) for limit in limits}:
             if np.isfinite(limit):
                 axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
-        for end in worst[outside[:, i], i]:
-            at = end if signed else abs(end)
-            axis.plot([at], [row + _BAR / 2], **BEYOND, zorder=6, gid=f"beyond/{name}")
     room = 2 * (high - low)  # limits further away are not shown
     left, right = axis.get_xlim()
     axis.set_xlim(max(left, low - room) if signed else 0.0, min(right, high + room))
@@ -116,9 +109,6 @@ def _panel(axis: Any, quantity: str, one: Peaks) -> None:
     count = len(one.low)
     text = f"{count} trajector{'y' if count == 1 else 'ies'}, tallest bar {tallest}"
     axis.set_title(text, loc="left", color=DARK, pad=3, fontsize=7)
-    if one.beyond:
-        axis.annotate(beyond_text(one.beyond), (1, 1), (0, 12), ha="right", color=RED, fontsize=7,
-                      xycoords="axes fraction", textcoords="offset points")  # fmt: skip
 
 
 def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:

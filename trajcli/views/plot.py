@@ -17,7 +17,7 @@ from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.selection import select
-from trajcli.views.statistics import array_bounds, exceeded
+from trajcli.views.statistics import array_bounds
 from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
     Array,
@@ -40,17 +40,13 @@ _MOST = 100
 
 @dataclass(frozen=True)
 class Drawn:
-    """A quantity of a source, of some dofs: by column, their numbers and names.
-
-    beyond: how many values are beyond limits, also of those that are not drawn.
-    """
+    """A quantity of a source, of some dofs: by column, their numbers and names."""
 
     source: int
     quantity: str
     unit: str
     dofs: Sequence[tuple[int, str]]
     bounds: Bounds | None
-    beyond: int
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class Selection:
         return main
 
     def drawn(self, batch: Batch, name: str) -> dict[str, Any]:
-        """The fields of Drawn, all but ``beyond``, of an array of a batch."""
+        """The fields of Drawn of an array of a batch."""
         return {
             "source": self.source,
             "quantity": batch.quantity(name),
@@ -145,16 +141,16 @@ def lines(selection: Selection) -> list[Line]:
 
 
 def _line(selection: Selection, batch: Batch, block: Block, name: str) -> Line:
-    drawn, values, times = selection.drawn(batch, name), block.read(name)[0], block.times()
+    drawn, times = selection.drawn(batch, name), block.times()
     time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-    time, thinned = _thinned(time - time[0] * (abs(time[0]) > _CLOCK), _drawable(values))
+    values = _drawable(block.read(name)[0])
+    time, values = _thinned(time - time[0] * (abs(time[0]) > _CLOCK), values)
     return Line(
         **drawn,
-        beyond=int(beyond(values, drawn["bounds"]).sum()),
         trajectory=selection.main.name(int(block.numbers[0])),
         time=time,
         timed=times is not None,
-        values=thinned,
+        values=values,
         held=_held(block.parts[0][0], drawn["quantity"]),
     )
 
@@ -194,13 +190,6 @@ def _held(one: TrajectorySet, quantity: str) -> str:
     return "into" if quantity == mode and scheme != "foh" else ""
 
 
-def beyond(values: Array, bounds: Bounds | None) -> Array:
-    """Where finite values [..., dofs] are beyond their limits by more than rounding."""
-    if bounds is None:
-        return np.zeros(values.shape, dtype=bool)
-    return exceeded(values, bounds)[1]
-
-
 def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
     """The peaks of all trajectories, or of the chosen ones."""
     chosen = sorted(select(selection.index, selection.main.count))
@@ -208,18 +197,15 @@ def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
         numbers = [number for number in chosen if number < batch.count]
         drawn = {name: selection.drawn(batch, name) for name in batch.first.arrays}
         ends: dict[str, list[Array]] = {name: [] for name in drawn}
-        outside = dict.fromkeys(drawn, 0)
         for block in batch.blocks(numbers, on_progress):
-            for name, about in drawn.items():
-                values = block.read(name).astype(np.float64)
-                outside[name] += int(beyond(values, about["bounds"]).sum())
-                values = _drawable(values)
+            for name in drawn:
+                values = _drawable(block.read(name).astype(np.float64))
                 both = [np.fmin.reduce(values, 1, initial=np.nan)]
                 both.append(np.fmax.reduce(values, 1, initial=np.nan))
                 ends[name].append(np.stack(both))
         for name, about in drawn.items() if numbers else ():
             low, high = np.concatenate(ends[name], axis=1)
-            yield Peaks(**about, beyond=outside[name], low=low, high=high)
+            yield Peaks(**about, low=low, high=high)
 
 
 def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
