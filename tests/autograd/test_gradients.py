@@ -49,14 +49,16 @@ def problem(
     return outputs, (draw(B, H, D), dt, *start, *goal)
 
 
+SCHEMES = [
+    ("clique", "euler"),  # clique has no sums
+    *((mode, x) for mode in ("velocity", "acceleration", "jerk") for x in ("euler", "zoh", "foh")),
+]
+FRAMES = ({}, {"frames": "actions"}, {"frames": "curobo"}, {"convention": "curobo"})
 CASES = [
-    *(
-        (mode, steps, False, {"scheme": scheme, **rows})
-        for mode in ("clique", "velocity", "acceleration", "jerk")
-        for scheme in ("euler", "zoh", "foh")
-        for rows in ({}, {"frames": "actions"}, {"frames": "curobo"}, {"convention": "curobo"})
-        for steps in STEPS
-        if mode != "clique" or scheme == "euler"  # clique has no sums
+    *(  # each scheme by all shapes of dt, and by all frames in turns
+        (mode, steps, False, {"scheme": scheme, **FRAMES[(i + k) % 4]})
+        for i, (mode, scheme) in enumerate(SCHEMES)
+        for k, steps in enumerate(STEPS)
     ),
     *(
         (mode, steps, recorded, options)
@@ -76,11 +78,12 @@ CASES = [
     ),
     *(
         ("bspline", steps, False, {"degree": degree, "ends": ends, "convention": convention})
-        for steps in ("scalar", "per trajectory")
         for degree in (3, 4, 5)
         for ends in ("plan", "goal")
-        for convention in ("standard", "curobo")
+        for steps, convention in (("scalar", "standard"), ("per trajectory", "curobo"))
     ),
+    ("bspline", "per trajectory", False, {}),
+    ("bspline", "scalar", False, {"convention": "curobo"}),
     ("bspline", "scalar", False, {"steps": 3}),
 ]
 
@@ -137,7 +140,7 @@ def test_the_gradient_of_dt_meets_central_differences_to_1e_7(mode, steps, recor
     assert abs(float((result * direction).sum()) - slope) <= 1e-7 * scale
 
 
-@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::4])
+@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::3])
 def test_torch_func_transforms_agree_with_each_other(mode, steps, recorded, options):
     outputs, inputs = problem(mode, steps, recorded, **options)
     weights = [torch.randn(x.shape, dtype=F64) for x in outputs(*inputs)]
@@ -338,7 +341,7 @@ def test_gradients_are_clipped_per_trajectory_by_norm_and_by_value():
         trajcli.clip_gradient(x, norm=-1.0)
 
 
-@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::5])
+@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES[::3])
 def test_dt_may_come_in_only_after_the_gradient_of_the_actions(mode, steps, recorded, options):
     outputs, (u, dt, *states) = problem(mode, steps, recorded, **options)
     weights = [torch.randn(x.shape, dtype=F64) for x in outputs(u, dt, *states)]

@@ -155,4 +155,4 @@ def _ended(running: dict[int, tuple[Any, Path, float]], clock: Clock) -> Iterato
             place.with_suffix(".txt").unlink()
             code = os.waitstatus_to_exitcode(status)
             yield Ended(job, code, text, hung, seconds, usage.ru_maxrss, place)
-    time.sleep(0.001)
+    time.sleep(0.004)

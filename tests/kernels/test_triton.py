@@ -46,7 +46,7 @@ def assert_right(sample: Case) -> None:
     assert_gradients("triton", sample)
 
 
-MODES = [*CASCADES, *BANDS[:5], *BANDS[5::3]]
+MODES = [*CASCADES[:2], *CASCADES[2::2], *BANDS[:5], *BANDS[5::4]]
 
 
 @pytest.mark.parametrize("work", MODES, ids=str)
@@ -63,13 +63,13 @@ def test_every_shape_of_dt_is_right(work):
         assert_right(case(work, (2, max(work.least, 6), 3), form, "float64", k))
 
 
-@pytest.mark.parametrize("dofs", [*DOFS, 130])
+@pytest.mark.parametrize("dofs", [1, 3, 5, 7, 8, 9, 17, 130])
 def test_any_number_of_dofs_is_right(dofs):
     work = WORKS[DOFS.index(dofs) % 3] if dofs in DOFS else WORKS[0]
     assert_right(case(work, (4 if dofs > 9 else 130 // dofs, 5, dofs), "[B,1]", "float32", dofs))
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 3, 4, 5, 8, 13])
+@pytest.mark.parametrize("horizon", [1, 2, 3, 5, 13])
 def test_any_number_of_actions_is_right(horizon):
     works = [WORKS[horizon % 4], job("clique", recorded=True), job("central", frames="curobo")]
     for work in works:
@@ -83,7 +83,7 @@ def test_bands_of_any_form_are_right(seed):
 
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)
 def test_bits_depend_on_nothing_beside(work):
-    sample = case(work, (19, 5, 7), "[B,H]", "float32")
+    sample = case(work, (19, 3, 7), "[B,H]", "float32")
     assert_same_alone("triton", sample)
     assert_same_gradients_alone("triton", sample)
     sample = case(work, (1, 4, 3), "[1,1]", "float32")
