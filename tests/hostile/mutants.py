@@ -306,8 +306,10 @@ def check_values(name: str) -> None:
         options = {k: out.attrs[k] for k in ("mode", "scheme") if k in out.attrs}
         groups = {"": out} if "position" in out else dict(out.get("data", {}))
         for title, group in groups.items():
-            found = np.atleast_3d(group["position"])
-            found = found if group["position"].ndim == 3 else found[None, ..., 0]
+            several = "position" not in group  # actions [B, T, D] in a group of one trajectory
+            rows = [group[f"trajectory_{k}"]["position"][:] for k in range(len(group) * several)]
+            found = np.stack(rows) if several else np.asarray(group["position"])
+            found = found if found.ndim == 3 else found[None]
             actions = _actions(name, title)[..., : found.shape[1] - 1, :].reshape(
                 len(found), -1, found.shape[2]
             )

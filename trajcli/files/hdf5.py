@@ -28,6 +28,7 @@ _CHUNK_CACHE = 16 << 20
 """Of each open dataset, so that a chunk of several MiB is unpacked once."""
 _OPEN_DATASETS = 8
 _LONGEST_ATTRIBUTE = 1 << 20
+_PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
 _LONGEST_READ = 2.0
 """Seconds of processor time for texts; in damaged heaps HDF5 may look for them for ever."""
 _ENDLESS = (
@@ -325,6 +326,8 @@ def _attribute(item: Any, name: str) -> Any:
     group = isinstance(item, h5py.h5g.GroupID)
     manager = h5py.AttributeManager(h5py.Group(item) if group else h5py.Dataset(item))
     stored = manager.get_id(name)
+    if stored.get_type().get_class() not in _PLAIN_TYPES:
+        return None  # of a damaged one HDF5 may read memory that is not there
     if stored.get_storage_size() > _LONGEST_ATTRIBUTE or (stored.shape and stored.dtype.hasobject):
         return None  # of many strings any number may be one long one
     with time_limit(_LONGEST_READ, _ENDLESS):
