@@ -45,6 +45,13 @@ def float64(values: Array) -> Array:
     return values.double() if is_torch(values) else np.asarray(values, dtype=np.float64)
 
 
+def cast(values: Array, dtype: str) -> Array:
+    """In float32 or float64, by name."""
+    if is_torch(values):
+        return values.to(getattr(sys.modules["torch"], dtype))
+    return values.astype(dtype)
+
+
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
     """Arrays joined along an axis they have."""
     if is_torch(arrays[0]):  # cat, not concatenate, which torch cannot map over (vmap)

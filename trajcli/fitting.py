@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,8 +10,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli import arrays
-from trajcli.arrays import as_array, concatenate, float64, is_torch, readable, to_numpy
+from trajcli.arrays import (
+    as_array,
+    cast,
+    concatenate,
+    float64,
+    is_torch,
+    output_dtype,
+    readable,
+    to_numpy,
+    to_torch,
+)
 from trajcli.checks import describe, nonfinite_fault, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
@@ -145,15 +153,9 @@ def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
     return parts
 
 
-def _cast(rows: Array, values: Array) -> Array:
-    """In the type of the rows: float32, or float64."""
-    kind = arrays.output_dtype(rows)
-    return values.to(getattr(sys.modules["torch"], kind)) if is_torch(rows) else values.astype(kind)
-
-
 def _like(values: Array, like: Array) -> Array:
     """The values in the library, and on the device, of others."""
-    return arrays.to_torch(values, str(like.device)) if is_torch(like) else to_numpy(values)
+    return to_torch(values, str(like.device)) if is_torch(like) else to_numpy(values)
 
 
 def _fit(
@@ -198,7 +200,7 @@ def _fit(
     start = _state(held[0], free[0], unknowns[0], powers, rows)
     goal = _state(held[1], free[1], unknowns[-1][:, rest:], powers, rows)
     actions = concatenate(
-        [_cast(rows, curve[:, width : points - width]), goal.position[:, None]], 1
+        [cast(curve[:, width : points - width], output_dtype(rows)), goal.position[:, None]], 1
     )
     off = target - design.positions(curve)
     error = np.abs(to_numpy(off)).max((1, 2)) if readable(off) else np.full(batch, np.nan)
@@ -221,7 +223,7 @@ def _state(
     """The held and the fitted parts of a state, in the type of the rows."""
     parts = {PARTS[m]: fitted[:, i] / powers[:, m, None] for i, m in enumerate(free)}
     parts |= {name: values + 0.0 * float64(rows[:, 0]) for name, values in held.items()}
-    return State(**{name: _cast(rows, values) for name, values in parts.items()})
+    return State(**{name: cast(values, output_dtype(rows)) for name, values in parts.items()})
 
 
 class _Design:

@@ -220,6 +220,13 @@ class Inputs:
         kernels: Any = None,
     ) -> dict[str, Any]:
         """The outputs [B, T, D] as NumPy arrays, by the choice's kernels or by others."""
+        outputs = self.compute_there(choice, dtype, wanted, kernels)
+        return {name: to_numpy(values) for name, values in outputs.items()}
+
+    def compute_there(
+        self, choice: Choice, dtype: str, wanted: Sequence[str], kernels: Any = None
+    ) -> dict[str, Any]:
+        """The same where they are computed: torch tensors on its device, native NumPy arrays."""
         kernels = kernels or choice.kernels
         shape = (self.actions.shape[0], self.rows, self.actions.shape[2])
         if choice.backend == "native":
@@ -233,7 +240,7 @@ class Inputs:
         with torch.inference_mode():
             out = [tensors.get(name) for name in PARTS]
             kernels.forward(self.program(), self.operands(choice.device), out)
-        return {name: values.cpu().numpy() for name, values in tensors.items()}
+        return tensors
 
 
 @lru_cache(maxsize=256)

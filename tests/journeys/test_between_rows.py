@@ -278,3 +278,20 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(trajcli, folder, optio
     for word in words:
         assert word in result.err
     assert not Path("o.h5").exists()
+
+
+@pytest.mark.parametrize("scheme", ["zoh", "foh", "bspline"])
+def test_rows_between_are_computed_where_the_rows_are(trajcli, folder, monkeypatch, scheme):
+    steps = np.full((4, 1), 0.1) if scheme == "bspline" else np.linspace(0.02, 0.2, 8)
+    plan_file(dt=steps)
+    mode = "bspline --degree 5" if scheme == "bspline" else f"jerk --scheme {scheme}"
+    seen = []
+    monkeypatch.setattr("trajcli.sampling.sample", lambda *of: seen.append(of) or sample(*of))
+    for backend in ("native", "torch"):
+        line = f"integrate in.npz --mode {mode} --to 333 --write position,jerk --backend {backend}"
+        assert trajcli(f"{line} -o {backend}.h5").code == 0
+    assert isinstance(seen[0][0].jerk, np.ndarray)
+    assert type(seen[-1][0].jerk).__module__ == "torch"
+    with h5py.File("native.h5") as native, h5py.File("torch.h5") as other:
+        for name in ("position", "jerk", "time"):
+            np.testing.assert_allclose(other[name], native[name], rtol=1e-11, atol=1e-11)

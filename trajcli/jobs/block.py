@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.arrays import cast, to_numpy, to_torch
 from trajcli.errors import Fault, InputError, OutputError, raise_if_any
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import os_fault
@@ -22,6 +23,8 @@ Results = Iterable[tuple[str, Any]]
 
 _SAMPLES = 1 << 16
 """Of each quantity at once; more would leave the processor's caches."""
+_DEVICE_SAMPLES = 1 << 21
+"""The same on a device, which fewer would leave idle."""
 
 
 @dataclass(frozen=True)
@@ -131,15 +134,17 @@ class Block:
         options, knots = mode.options(inputs.recorded), inputs.row_times()
         order = min(polynomial_order(mode.name, options, "--to"), len(PARTS) - 2)
         lowest = min(order, PARTS.index(plan.quantities[0]))  # what others are computed from
-        rows = inputs.compute(plan.choice, "float64", PARTS[lowest:])
+        rows = inputs.compute_there(plan.choice, "float64", PARTS[lowest:])
         p, v, a, j = (rows.get(name) for name in PARTS)
-        whole = Trajectory(p, v, a, j, knots, mode.name, options)
+        there = knots if plan.choice.backend == "native" else to_torch(knots, plan.choice.device)
+        whole = Trajectory(p, v, a, j, there, mode.name, options)
         times = np.minimum(self._times, knots[:, -1:])  # the last, but for rounding
-        size = max(1, _SAMPLES // (len(inputs.actions) * inputs.actions.shape[2]))
+        most = _SAMPLES if plan.choice.device == "cpu" else _DEVICE_SAMPLES
+        size = max(1, most // (len(inputs.actions) * inputs.actions.shape[2]))
         for first in range(0, times.shape[1], size):
             with np.errstate(over="ignore", invalid="ignore"):
                 samples = sample(whole, times[:, first : first + size]).outputs()
-                yield first, {n: samples[n].astype(plan.dtype) for n in plan.quantities}
+                yield first, {n: to_numpy(cast(samples[n], plan.dtype)) for n in plan.quantities}
 
     def _results(self) -> Results:
         plan, inputs = self.plan, self.inputs
