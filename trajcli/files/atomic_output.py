@@ -14,17 +14,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import re
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from trajcli.errors import Fault, OutputError
 from trajcli.files.refusals import os_fault, refuse_others, refuse_place
 
 _LONGEST_NAME = 200
 """Bytes of OUT's name in a hidden name; a file system takes 255."""
+_JOURNAL = "journal"
+"""What resumes a stopped run: the arrays of its state, and as the JSON text ``head`` all else."""
+_TICK = 0.02
+"""Seconds, more than the clock of a file system takes to go on."""
 _EXCHANGE, _HERE = 2, -100
 """RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
 
@@ -74,10 +83,32 @@ class HiddenFolder:
         """Whether a stopped run left something, be it another user's."""
         return os.path.lexists(self._sibling("stopped"))
 
-    def leave_stopped(self) -> None:
-        """Leave the folder to be resumed."""
+    def leave_stopped(self, fingerprint: str, done: int, arrays: Mapping[str, Any]) -> None:
+        """Leave the folder to be resumed: on the disk, with how many trajectories are done, arrays,
+        and the state of its files."""
+        sync(self.path)
+        head = json.dumps([fingerprint, done, _states(self.path)])
+        contents: dict[str, Any] = {**arrays, "head": np.array(head)}
+        with open(self.path / _JOURNAL, "wb") as file:
+            np.savez(file, **contents)
+        sync(self.path / _JOURNAL)
+        time.sleep(_TICK)  # what is changed from now on has another time of change
         os.rename(self.path, self._sibling("stopped"))
         self.close()
+
+    def read_stopped(self, fingerprint: str) -> tuple[int, dict[str, Any]] | None:
+        """What a stopped run left; None for another fingerprint, or where anything has changed."""
+        path = self.path / _JOURNAL
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                return None
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+            noted, done, states = json.loads(str(arrays.pop("head")))
+        except Exception:  # whatever a damaged journal leads to
+            return None
+        as_left = (noted, states) == (fingerprint, _states(self.path))
+        return (int(done), arrays) if as_left else None
 
     def publish(self, durable: bool = False) -> None:
         """Give the data the name OUT; durable: with all that is needed to find it after a crash."""
@@ -187,7 +218,7 @@ def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a private folder and all in it, as far as that can be done."""
+    """Remove a private folder and all in it, as far as that can be done with one descriptor."""
     with contextlib.suppress(OSError):
         for name in os.listdir(path):
             part = path / name
@@ -197,6 +228,16 @@ def remove(path: Path) -> None:
                 with contextlib.suppress(OSError):
                     part.unlink()
         os.rmdir(path)
+
+
+def _states(folder: Path) -> list[list[Any]]:
+    """Name, inode, size and time of change of what is in a folder: whoever writes to a file, cuts
+    it or puts another one in its place changes one of them."""
+    states = [(p, p.lstat()) for p in sorted(folder.rglob("*")) if p.name != _JOURNAL]
+    return [
+        [str(path.relative_to(folder)), state.st_ino, state.st_size, state.st_ctime_ns]
+        for path, state in states
+    ]
 
 
 def _is_private(path: Path) -> bool:

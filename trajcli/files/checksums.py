@@ -4,7 +4,7 @@ HDF5 reads no further than its header says, so a file that has them is a file li
 of a run in shards has them, of what was computed, not of what is on the disk: a merge then finds
 what a disk or a network has changed, also in the header, before HDF5 reads it.
 
-    (offset, size, CRC-32) of each segment, int64 | their number, int64 | CRC-32 of both, int64
+    (size, CRC-32) of each segment, int64 | their number, int64 | CRC-32 of both, int64
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ def append_checksums(path: Path, segments: Mapping[int, tuple[int, int]]) -> Non
     with open(path, "rb+") as file:
         end, at, table = os.fstat(file.fileno()).st_size, 0, []
         for offset, (size, crc) in [*sorted(segments.items()), (end, (0, 0))]:
-            table += [(at, offset - at, _checksum(file, at, offset - at)), (offset, size, crc)]
+            table += [(offset - at, _checksum(file, at, offset - at)), (size, crc)]
             at = offset + size
-        numbers = np.array([*np.ravel(table), len(table)], "<i8")
+        numbers = np.array([*np.ravel(table), len(table)], "<i8").tobytes()
         file.seek(end)
-        file.write(numbers.tobytes())
-        file.write(np.array(zlib.crc32(numbers.tobytes()), "<i8").tobytes())
+        file.write(numbers + np.array(zlib.crc32(numbers), "<i8").tobytes())
 
 
 def require_intact(path: Path) -> None:
@@ -48,8 +47,8 @@ def require_intact(path: Path) -> None:
     try:
         with open(path, "rb") as file:
             at = 0
-            for offset, size, crc in _read_table(file).tolist():
-                if offset != at or _checksum(file, offset, size) != crc:
+            for size, crc in _read_table(file).tolist():
+                if _checksum(file, at, size) != crc:
                     expected, there = f"the bytes written, CRC-32 {crc:08x}", f"others from {at} on"
                     raise InputError(Fault("damaged", str(path), expected, there))
                 at += size
@@ -60,19 +59,19 @@ def require_intact(path: Path) -> None:
 
 
 def _read_table(file: BinaryIO) -> npt.NDArray[np.int64]:
-    """Offset, size and checksum of each segment, [n, 3]; raises ValueError where there are none."""
+    """Size and checksum of each segment, [n, 2]; raises ValueError where there are none."""
     end = os.fstat(file.fileno()).st_size
     if end < 2 * _NUMBER:
         raise ValueError("none")
     file.seek(end - 2 * _NUMBER)
     count, crc = np.frombuffer(file.read(2 * _NUMBER), "<i8").tolist()
-    size = (3 * count + 1) * _NUMBER
+    size = (2 * count + 1) * _NUMBER
     begin = end - _NUMBER - size
     if count < 0 or begin < 0 or _checksum(file, begin, size) != crc:
         raise ValueError("others")
     file.seek(begin)
-    table = np.frombuffer(file.read(size - _NUMBER), "<i8").reshape(-1, 3)
-    if count == 0 or table[-1, :2].sum() != begin:
+    table = np.frombuffer(file.read(size - _NUMBER), "<i8").reshape(-1, 2)
+    if table[:, 0].sum() != begin:
         raise ValueError("those of another size")
     return table
 

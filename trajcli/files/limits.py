@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.dofs import Dofs
 from trajcli.files.file_bytes import read_regular, unreadable
 from trajcli.files.schema import QUANTITIES, unit_of
@@ -31,14 +31,14 @@ _LARGEST_BYTES = 4 << 20
 _ROUNDING = {4: 1e-6, 8: 1e-9}
 """The share of a limit that is forgiven, by bytes of a value."""
 
-Table = tuple[Sequence[float], Sequence[float]]
-"""Lower and upper limits, one per joint."""
-Parsed = tuple[Sequence[str] | None, dict[str, Table], dict[str, Units], list[Fault]]
-"""Joint names, tables and units by quantity, and what is wrong with the file."""
+Floats = npt.NDArray[np.float64]
+Parsed = tuple[Sequence[str] | None, dict[str, Floats], dict[str, Units]]
+"""Joint names; by quantity the lower and upper limits [2, joints], and their units."""
 _NONE = -1
 """The joint of a dof that has no limits."""
 _LISTED = 4
 _MOVING = ("revolute", "prismatic", "continuous")
+_IMPOSSIBLE = "limits that nothing can keep"
 
 
 @dataclass(frozen=True)
@@ -49,21 +49,21 @@ class Bounds:
     passes them by its rounding.
     """
 
-    lower: npt.NDArray[np.float64]
-    upper: npt.NDArray[np.float64]
+    lower: Floats
+    upper: Floats
     slack: float = _ROUNDING[8]
 
     @property
-    def size(self) -> npt.NDArray[np.float64]:
+    def size(self) -> Floats:
         """What an excess is measured by: the larger limit of each dof."""
-        sides = np.abs(np.stack([self.lower, self.upper]))
-        largest = np.where(np.isfinite(sides), sides, 0.0).max(axis=0)
+        sides = np.abs([self.lower, self.upper])
+        largest: Floats = np.where(np.isfinite(sides), sides, 0.0).max(axis=0)
         return np.where(largest > 0, largest, 1.0)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that a file gives, in SI: by quantity, for each joint.
+    """The limits that a file gives, in SI: by quantity, lower and upper [2, joints].
 
     ``units``: by quantity, what the file has them in, where it says so. ``urdf``: they are those
     of a robot, of which the data may have a part.
@@ -71,7 +71,7 @@ class Limits:
 
     path: Path
     joints: Sequence[str] | None
-    tables: Mapping[str, Table]
+    tables: Mapping[str, Floats]
     units: Mapping[str, Units] = field(default_factory=dict)
     urdf: bool = False
 
@@ -90,25 +90,21 @@ class Limits:
         units do not fit.
         """
         order = self._order(dofs, picked)
-        raise_if_any(self._unit_faults(order, units or {}))
+        limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]
+        for name, text in (units or {}).items():
+            if name not in self.units or not text:
+                continue
+            limits, data = in_si(self.units[name]), parse_units(text)
+            if data is None or any(
+                unit_of_dof(data, dof) != unit_of_dof(limits, joint) for dof, joint in limited
+            ):
+                what, where = "limits in another unit", f"{self.path}: [{name}]"
+                raise InputError(Fault(what, where, text, unit_text(self.units[name])))
         slack = _ROUNDING.get(itemsize, _ROUNDING[4])
         return {
             name: Bounds(np.append(lower, -np.inf)[order], np.append(upper, np.inf)[order], slack)
             for name, (lower, upper) in self.tables.items()
         }
-
-    def _unit_faults(self, order: Sequence[int], units: Mapping[str, str]) -> Iterator[Fault]:
-        """What of the data is in a unit that its limits cannot be compared with."""
-        for name, text in units.items():
-            if name not in self.units or not text:
-                continue
-            limits, data = in_si(self.units[name]), parse_units(text)
-            limited = [(dof, joint) for dof, joint in enumerate(order) if joint != _NONE]
-            if data is None or any(
-                unit_of_dof(data, dof) != unit_of_dof(limits, joint) for dof, joint in limited
-            ):
-                what, where = "limits in another unit", f"{self.path}: [{name}]"
-                yield Fault(what, where, text, unit_text(self.units[name]))
 
     def remarks(
         self, name: str, dofs: Sequence[str], converted: Units | None, picked: Dofs | None = None
@@ -132,7 +128,7 @@ class Limits:
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
         """The number of the joint of each dof, _NONE where the file does not name it."""
-        count = len(next(iter(self.tables.values()))[0]) if self.tables else 0
+        count = next(iter(self.tables.values())).shape[1]
         joints = {name: number for number, name in enumerate(self.joints or ())}
         known = [name for name in dofs if name in joints]
         unknown = [name for name in joints if name not in dofs]
@@ -157,78 +153,28 @@ class Limits:
 def read_limits(path: Path) -> Limits:
     """Limits from a .toml or .urdf file; raises InputError for what is neither or not right."""
     data = read_regular(path, _LARGEST_BYTES, "a file of limits")
-    parse = _from_urdf if data.lstrip()[:1] == b"<" else _from_toml
-    joints, tables, units, faults = parse(path, data)
-    count = len(joints) if joints is not None else None
-    for name, (lower, upper) in tables.items():
-        where, count = f"{path}: [{name}]", len(upper) if count is None else count
-        if len(upper) != count:
+    urdf = data.lstrip()[:1] == b"<"
+    joints, tables, units = (_from_urdf if urdf else _from_toml)(path, data)
+    if not tables:
+        expected = "<joint> with <limit>" if urdf else f"tables [{'], ['.join(QUANTITIES)}]"
+        raise InputError(Fault("no limits in it", str(path), expected))
+    count = len(joints) if joints is not None else len(next(iter(tables.values()))[0])
+    for name, sides in tables.items():
+        where, present, of = f"{path}: [{name}]", sides.shape[1], units.get(name)
+        if present != count:
             expected = f"{count}, one per joint"
-            faults.append(Fault("wrong number of limits", where, expected, str(len(upper))))
-        for i, (low, high) in enumerate(zip(lower, upper, strict=True)):
-            if not low <= high:
-                what, sides = "limits that nothing can keep", f"{low} and {high}"
-                faults.append(Fault(what, f"{where}, joint {i}", "lower <= upper", sides))
-        if name in units and len(units[name]) not in (1, len(upper)):
-            expected, found = f"one, or {len(upper)}: one per joint", unit_text(units[name])
-            faults.append(Fault("units of other joints", where, expected, found))
-    raise_if_any(faults)
-    in_si = {name: _in_si(table, units.get(name)) for name, table in tables.items()}
-    return Limits(path, joints, in_si, units, parse is _from_urdf)
-
-
-def _in_si(table: Table, units: Units | None) -> Table:
-    if units is None:
-        return table
-    lower, upper = (np.asarray(side, np.float64) / per_si(units) for side in table)
-    return lower.tolist(), upper.tolist()
+            raise InputError(Fault("wrong number of limits", where, expected, str(present)))
+        for joint in np.flatnonzero(sides[0] > sides[1])[:1]:
+            place, found = f"{where}, joint {joint}", f"{sides[0, joint]} and {sides[1, joint]}"
+            raise InputError(Fault(_IMPOSSIBLE, place, "lower <= upper", found))
+        if of is not None and len(of) not in (1, count):
+            expected = f"one, or {count}: one per joint"
+            raise InputError(Fault("units of other joints", where, expected, unit_text(of)))
+    tables = {n: sides / per_si(units[n]) if n in units else sides for n, sides in tables.items()}
+    return Limits(path, joints, tables, units, urdf)
 
 
 def _from_toml(path: Path, data: bytes) -> Parsed:
-    document = _parse_toml(path, data)
-    names, faults, tables = document.get("joint_names"), [], {}
-    if names is not None and not _all(names, str):
-        faults = [Fault("not names", f"{path}: joint_names", "a list of strings", repr(names))]
-        names = None
-    for name in (name for name in QUANTITIES if name in document):
-        sides = _sides(document[name])
-        if sides is not None:
-            tables[name] = sides
-            continue
-        expected = "upper (and lower, if it is not its negative): one number per joint"
-        table = repr(document[name])[:200]
-        faults.append(Fault("not limits", f"{path}: [{name}]", expected, table))
-    if not tables and not faults:
-        expected = f"tables {', '.join(f'[{name}]' for name in QUANTITIES)}"
-        present = ", ".join(document) or "nothing"
-        faults = [Fault("no limits in it", str(path), expected, present)]
-    return names, tables, _stated_units(path, document, tables, faults), faults
-
-
-def _stated_units(
-    path: Path, document: Mapping[str, Any], tables: Mapping[str, Table], faults: list[Fault]
-) -> dict[str, Units]:
-    """The units of each table: those that it states, deg/s, or else the derivative of those of
-    positions at the top. What is no such unit is added to the faults."""
-    found: dict[str, Units] = {}
-    for name in ("", *tables):
-        order = QUANTITIES.index(name) if name else 0
-        stated = document[name].get("units") if name else document.get("units")
-        if stated is None:
-            if "" in found:
-                found[name] = of_order(found[""], order)
-            continue
-        units = parse_units(",".join(stated) if _all(stated, str) else stated)
-        if units is None or {unit.order for unit in units} != {order}:
-            parts = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
-            where, expected = f"{path}: {f'[{name}] ' * bool(name)}units", ", ".join(parts)
-            faults.append(Fault("unknown unit", where, expected, repr(stated)))
-        else:
-            found[name] = units
-    return {name: found[name] for name in tables if name in found}
-
-
-def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
     try:
         import tomllib
     except ImportError:  # Python 3.10
@@ -238,28 +184,35 @@ def _parse_toml(path: Path, data: bytes) -> dict[str, Any]:
             hint = "pip install tomli, or use Python 3.11 or later"
             raise UsageError(Fault("no reader for TOML here", str(path), hint=hint)) from None
     try:
-        table: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
-        return table
+        document: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(unreadable(path, "a TOML file", error)) from None
+    names, tables = document.get("joint_names"), {}
+    if names is not None and not _all(names, str):
+        raise InputError(Fault("not names", f"{path}: joint_names", "strings", repr(names)))
+    for name in (name for name in QUANTITIES if name in document):
+        sides = _sides(document[name])
+        if sides is None:
+            expected = "upper (and lower, if it is not its negative): one number per joint"
+            found = repr(document[name])[:200]
+            raise InputError(Fault("not limits", f"{path}: [{name}]", expected, found))
+        tables[name] = sides
+    return names, tables, _stated_units(path, document, tables)
 
 
-def _sides(table: Any) -> Table | None:
+def _sides(stated: Any) -> Floats | None:
     """Lower and upper of a table; one alone is symmetric. None for what is no such table."""
-    stated = table if isinstance(table, dict) else {}
-    numbers = {side: stated[side] for side in ("lower", "upper") if side in stated}
-    if not numbers or not all(values and _all(values, int, float) for values in numbers.values()):
+    table = stated if isinstance(stated, dict) else {}
+    numbers = [table[side] for side in ("lower", "upper") if side in table]
+    if not numbers or not all(values and _all(values, int, float) for values in numbers):
         return None
+    opposite = [-value for value in numbers[0]]
     try:
-        sides = {side: np.array(values, np.float64) for side, values in numbers.items()}
-    except OverflowError:  # an integer of hundreds of digits
+        both = [table.get("lower", opposite), table.get("upper", opposite)]
+        sides = np.array(both, np.float64)
+    except (OverflowError, ValueError):  # an integer of hundreds of digits; unequal lengths
         return None
-    lower, upper = sides.get("lower"), sides.get("upper")
-    lower = -upper if lower is None and upper is not None else lower
-    upper = -lower if upper is None and lower is not None else upper
-    if lower is None or upper is None or len(lower) != len(upper):
-        return None
-    return None if np.isnan([lower, upper]).any() else (lower.tolist(), upper.tolist())
+    return None if np.isnan(sides).any() else sides
 
 
 def _all(values: Any, *kinds: type) -> bool:
@@ -267,6 +220,28 @@ def _all(values: Any, *kinds: type) -> bool:
     return isinstance(values, list) and all(
         isinstance(value, kinds) and not isinstance(value, bool) for value in values
     )
+
+
+def _stated_units(
+    path: Path, document: Mapping[str, Any], tables: Mapping[str, Floats]
+) -> dict[str, Units]:
+    """The units of each table: those that it states, deg/s, or else the derivative of those of
+    positions at the top."""
+    found: dict[str, Units] = {}
+    for name in ("", *tables):
+        order = QUANTITIES.index(name) if name else 0
+        stated = (document[name] if name else document).get("units")
+        if stated is None:
+            if "" in found:
+                found[name] = of_order(found[""], order)
+            continue
+        units = parse_units(",".join(stated) if _all(stated, str) else stated)
+        if units is None or {unit.order for unit in units} != {order}:
+            parts = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
+            where, expected = f"{path}: {f'[{name}] ' * bool(name)}units", ", ".join(parts)
+            raise InputError(Fault("unknown unit", where, expected, repr(stated)))
+        found[name] = units
+    return {name: found[name] for name in tables if name in found}
 
 
 def _from_urdf(path: Path, data: bytes) -> Parsed:
@@ -278,32 +253,25 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
         joints = [j for j in ElementTree.fromstring(data).iter("joint") if j.get("type") in _MOVING]
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise InputError(unreadable(path, "a URDF", error)) from None
-    limits: dict[str, tuple[float, float, float]] = {}
-    faults: list[Fault] = []
+    limits: dict[str, tuple[float, float, float, Unit]] = {}
     for joint in joints:
         name, element = joint.get("name", ""), joint.find("limit")
         limit = {} if element is None else element.attrib
+        expected, where = "lower, upper, velocity", f"{path}: joint {name}, <limit>"
         try:
-            lower, upper, speed = (
-                float(limit.get(*entry))
-                for entry in (("lower", 0), ("upper", 0), ("velocity", "inf"))
-            )
-            if joint.get("type") == "continuous" or not limit:
-                lower, upper = -math.inf, math.inf
-            if not (lower <= upper and speed >= 0):
-                raise ValueError("limits that nothing can keep")
-            limits[name] = lower, upper, speed
+            lower, upper = float(limit.get("lower", 0)), float(limit.get("upper", 0))
+            speed = float(limit.get("velocity", "inf"))
         except ValueError:
-            where = f"{path}: joint {name}, <limit>"
-            faults.append(Fault("not numbers", where, "lower, upper, velocity", str(limit)))
-    if not joints:
-        faults.append(Fault("no limits in it", str(path), "<joint> with <limit>", "none"))
-    if faults:
-        return None, {}, {}, faults
-    lowers, uppers, speeds = zip(*limits.values(), strict=True)
-    tables: dict[str, Table] = {
-        "position": (lowers, uppers),
-        "velocity": ([-v for v in speeds], speeds),
-    }
-    units = [Unit("m" if joint.get("type") == "prismatic" else "rad") for joint in joints]
-    return list(limits), tables, {name: of_order(units, k) for k, name in enumerate(tables)}, faults
+            raise InputError(Fault("not numbers", where, expected, str(limit))) from None
+        if joint.get("type") == "continuous" or not limit:
+            lower, upper = -math.inf, math.inf
+        if not (lower <= upper and speed >= 0):
+            raise InputError(Fault(_IMPOSSIBLE, where, "lower <= upper", str(limit)))
+        unit = Unit("m" if joint.get("type") == "prismatic" else "rad")
+        limits[name] = lower, upper, speed, unit
+    if not limits:
+        return [], {}, {}
+    lowers, uppers, speeds, units = zip(*limits.values(), strict=True)
+    largest = np.array(speeds)
+    tables = {"position": np.array([lowers, uppers]), "velocity": np.array([-largest, largest])}
+    return list(limits), tables, {name: of_order(units, k) for k, name in enumerate(tables)}

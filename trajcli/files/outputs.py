@@ -21,15 +21,11 @@ import numpy.typing as npt
 from trajcli.errors import OutputError
 from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.checksums import Segments, append_checksums
-from trajcli.files.journal import read_journal, write_journal
 from trajcli.files.refusals import os_fault, output_family, refuse_form, require_space
 from trajcli.files.schema import Schema
 
-_ROWS_AT_ONCE = 1 << 20
 _ADDRESSES, _SEGMENTS = "addresses/", "segments"
 """Arrays of a journal besides those of the run."""
-
-Addresses = npt.NDArray[np.int64]
 
 
 class Output(ABC):
@@ -56,7 +52,7 @@ class Output(ABC):
         """What there is to say of an output that is complete."""
         self._variables = {variable.name: variable for variable in schema.variables}
         self._descriptors: dict[str, int] = {}
-        self._addresses: dict[tuple[str, int], Addresses] = {}
+        self._addresses: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
         """By name and group. Of packed variables the byte of the first entry alone; of those in
         groups that of every trajectory."""
         self._open: list[int] = []
@@ -95,8 +91,7 @@ class Output(ABC):
     def __enter__(self) -> Output:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        """Leave no trace of an output that is neither finished nor kept."""
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
     @abstractmethod
@@ -178,40 +173,31 @@ class Output(ABC):
         """The variables whose values the schema has."""
         for variable in self.schema.variables:
             values = variable.values
-            if values is None or variable.name not in self._descriptors:
+            if values is None:
                 continue
             if variable.by_trajectory and self.schema.groups:
                 for k, group in enumerate(self.schema.groups):
                     self.write(variable.name, 0, values[group.numbers], k)
-            elif callable(values):
-                for begin in range(0, variable.shape[0], _ROWS_AT_ONCE):
-                    end = min(begin + _ROWS_AT_ONCE, variable.shape[0])
-                    self.write(variable.name, begin, values(begin, end))
             else:
                 self.write(variable.name, 0, np.reshape(values, variable.shape or 1))
 
     def keep(self, done: int, carried: Mapping[str, Any]) -> None:
-        """Leave what is written to be resumed: so many trajectories, and arrays to go on from.
-
-        Raises OutputError where that fails; nothing is left then.
-        """
+        """Leave what is written to be resumed: so many trajectories, and arrays to go on from."""
         with self._failures():
             self._close()
-            keys = ((f"{_ADDRESSES}{group}/{name}", name, group) for name, group in self._addresses)
-            arrays = {key: self._addresses[name, group] for key, name, group in keys}
+            arrays = {f"{_ADDRESSES}{k}/{n}": found for (n, k), found in self._addresses.items()}
             if self._segments is not None:
                 table = [(at, *known) for at, known in self._segments.items()]
                 arrays[_SEGMENTS] = np.reshape(table, (-1, 3)).astype(np.int64)
-            write_journal(self._hidden.path, self._fingerprint(), done, {**carried, **arrays})
-            self._hidden.leave_stopped()
+            self._hidden.leave_stopped(self._fingerprint(), done, {**carried, **arrays})
 
     def _resume(self) -> bool:
         """Go on with what a stopped run wrote; False where it is of another identity, or where
         anything in it is not as it was left."""
-        journal = read_journal(self._hidden.path, self._fingerprint())
-        if journal is None:
+        stopped = self._hidden.read_stopped(self._fingerprint())
+        if stopped is None:
             return False
-        self.done, self.carried = journal
+        self.done, self.carried = stopped
         for key in [key for key in self.carried if key.startswith(_ADDRESSES)]:
             group, _, name = key.removeprefix(_ADDRESSES).partition("/")
             self._addresses[name, int(group)] = self.carried.pop(key)
@@ -226,14 +212,11 @@ class Output(ABC):
         import hashlib
 
         schema = self.schema
-        layout = [
-            [(v.name, v.dims, v.shape, v.dtype.str) for v in schema.variables],
-            [(g.rows, list(g.names), g.numbers) for g in schema.groups],
-            schema.pack,
-            dict(schema.attributes),
-        ]
-        text = json.dumps(layout, default=plain_value, sort_keys=True)
-        return hashlib.sha256(f"{self._identity}{text}".encode()).hexdigest()
+        variables = [(v.name, v.dims, v.shape, v.dtype.str) for v in schema.variables]
+        groups = [(g.rows, list(g.names), g.numbers) for g in schema.groups]
+        parts = self._identity, variables, groups, schema.pack, dict(schema.attributes)
+        text = json.dumps(parts, default=plain_value, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def finish(self) -> None:
         """Complete the output and give it its name."""
@@ -243,8 +226,8 @@ class Output(ABC):
             if self._segments is not None:
                 append_checksums(self._hidden.data, self._segments)
             self._hidden.publish(self._durable)
-        left = self._hidden.close()
-        self.notes += [f"{path} could not be removed; nothing needs it" for path in left]
+        for path in self._hidden.close():
+            self.notes.append(f"{path} could not be removed; nothing needs it")
 
     def discard(self) -> None:
         """Remove everything that is not finished or kept."""
@@ -298,15 +281,13 @@ def open_output(
     from trajcli.files.hdf5_output import Hdf5Output
     from trajcli.files.numpy_output import FolderOutput, NpzOutput
 
-    output: Output
-    if compress is not None:
+    kinds: dict[str, type[Output]] = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
+    if compress is None:
+        output = kinds[output_family(path)](path, schema)
+    else:
         from trajcli.files.compressed import CompressedOutput
 
         output = CompressedOutput(path, schema, compress)
-    else:
-        kinds: dict[str, type[Output]]
-        kinds = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
-        output = kinds[output_family(path)](path, schema)
     output.begin(overwrite, durable, f"{identity} deflated {compress}", resume, checksum)
     return output
 

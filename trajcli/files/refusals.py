@@ -13,24 +13,17 @@ from trajcli.files.schema import Schema
 
 PROVENANCE = "trajcli.json"
 """In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
+_OF_A_FOLDER = (PROVENANCE, "grad")
+_FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", "": "npy"}
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def output_family(path: Path) -> str:
     """ "hdf5", "npz" or "npy" (a folder), by the name of OUT."""
-    families = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", "": "npy"}
-    family = families.get(path.suffix.lower())
+    family = _FAMILIES.get(path.suffix.lower())
     if family is None:
-        hint = "one .npy holds one array; a name without ending makes a folder of .npy files"
-        raise OutputError(
-            Fault(
-                "unknown kind of output",
-                str(path),
-                "OUT.h5, OUT.hdf5, OUT.npz, or OUT without ending (a folder of .npy files)",
-                path.suffix,
-                hint if path.suffix == ".npy" else "",
-            )
-        )
+        expected = "OUT.h5, OUT.hdf5, OUT.npz, or OUT without ending (a folder of .npy files)"
+        raise OutputError(Fault("unknown kind of output", str(path), expected, path.suffix))
     return family
 
 
@@ -49,8 +42,6 @@ def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
         what = "not a folder" if os.path.exists(path.parent) else "no such folder"
         hint = f"mkdir -p {path.parent}"
         raise OutputError(Fault(what, str(path.parent), "the folder of OUT", hint=hint))
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise OutputError(Fault("not writable", str(path.parent), "a folder that can be written"))
     if not os.path.lexists(path):
         return
     is_folder = path.is_dir() and not path.is_symlink()
@@ -67,21 +58,15 @@ def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
 def refuse_others(path: Path) -> None:
     """Raise OutputError where a folder holds what trajcli did not write."""
     try:
-        ours = (path / PROVENANCE).is_file()
         parts = [*path.iterdir(), *(path / "grad").glob("*")]
     except OSError as error:
         raise OutputError(os_fault(path, error)) from None
-    others = [
-        part.name
-        for part in parts
-        if not (ours and (part.suffix == ".npy" or part.name in (PROVENANCE, "grad")))
-    ]
-    if others:
+    ours = (path / PROVENANCE).is_file()
+    known = [p.name for p in parts if ours and (p.suffix == ".npy" or p.name in _OF_A_FOLDER)]
+    if len(known) < len(parts):
+        what, others = "a folder with other things in it", {p.name for p in parts} - {*known}
         hint = "choose another name; only folders that trajcli wrote are replaced"
-        found = ", ".join(sorted(others)[:5])
-        raise OutputError(
-            Fault("a folder with other things in it", str(path), found=found, hint=hint)
-        )
+        raise OutputError(Fault(what, str(path), found=", ".join(sorted(others)[:5]), hint=hint))
 
 
 def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
@@ -92,10 +77,8 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
         same = os.path.exists(source) and os.path.samefile(source, path)
         inside = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(path))
         if same or inside:
-            hint = "choose another name for the output"
-            raise OutputError(
-                Fault("the output is an input", str(path), "another file", str(source), hint)
-            )
+            what = "the output is an input"
+            raise OutputError(Fault(what, str(path), "another name", str(source)))
 
 
 def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None:
@@ -118,18 +101,14 @@ def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None
 
 
 def require_space(path: Path, needed: int) -> None:
+    """Raise OutputError where a disk has less space than so many bytes."""
     disk = os.statvfs(path.parent)
     free = disk.f_bavail * disk.f_frsize
     if needed > free:
-        raise OutputError(
-            Fault(
-                "not enough space on the disk",
-                str(path.parent),
-                f"{needed} bytes for the output",
-                f"{free} bytes free",
-                "--write position writes less; --dtype float32 halves float64",
-            )
-        )
+        what, expected = "not enough space on the disk", f"{needed} bytes for the output"
+        hint = "--write position writes less; --dtype float32 halves float64"
+        where, found = str(path.parent), f"{free} bytes free"
+        raise OutputError(Fault(what, where, expected, found, hint))
 
 
 def os_fault(path: Path, error: Exception) -> Fault:

@@ -30,10 +30,7 @@ def unit_of(quantity: str, positions: str) -> str:
 
 @dataclass(frozen=True)
 class Variable:
-    """An array of an output; ``values`` is None where they are written block by block.
-
-    Many values may be a function of begin and end that returns those along the first axis.
-    """
+    """An array of an output; ``values`` is None where they are written block by block."""
 
     name: str
     dims: tuple[str, ...]
@@ -129,8 +126,6 @@ def unequal_schema(longest: Schema, groups: Sequence[Group], pack: bool) -> Sche
     total, rows = longest.dims["trajectory"], max(group.rows for group in groups)
     variables = []
     for variable in longest.variables:
-        if callable(variable.values):
-            variable = replace(variable, values=variable.values(0, total))
         if variable.name == "time":
             variable = time_variable((rows,) if shared else (total, rows))
         elif variable.dims[1:2] == ("time",) and not shared:
@@ -145,8 +140,7 @@ def unequal_schema(longest: Schema, groups: Sequence[Group], pack: bool) -> Sche
         for group in groups:
             lengths[group.numbers] = group.rows
         label = {"long_name": "rows that are not padding"}
-        axes = ("trajectory",)
-        variables.append(Variable("lengths", axes, (total,), lengths.dtype, label, lengths))
+        variables.append(_by_trajectory("lengths", label, lengths))
     return replace(longest, dims=dims, variables=variables, groups=tuple(groups), pack=pack)
 
 
@@ -155,6 +149,12 @@ def time_variable(shape: tuple[int, ...], values: Any = None) -> Variable:
     dims = ("time",) if len(shape) == 1 else ("trajectory", "row")
     label = {"long_name": "time from the start", "units": "s"}
     return Variable("time", dims, shape, np.dtype("float64"), label, values)
+
+
+def _by_trajectory(name: str, label: Mapping[str, Any], values: Any) -> Variable:
+    """A whole number for every trajectory."""
+    numbers = np.asarray(values, np.int64)
+    return Variable(name, ("trajectory",), numbers.shape, numbers.dtype, label, numbers)
 
 
 def packed_schema(
@@ -173,8 +173,8 @@ def packed_schema(
 ) -> Schema:
     """The schema of packed trajectories [batch, rows, dofs].
 
-    own_times: every trajectory has times of its own. start_index: integers, or a function of
-    begin and end. more: further variables, which bring the sizes of their dimensions.
+    own_times: every trajectory has times of its own. start_index: integers [batch]. more: further
+    variables, which bring the sizes of their dimensions.
     """
     shared = not own_times
     along = "time" if shared else "row"
@@ -189,8 +189,7 @@ def packed_schema(
     variables.append(time_variable((rows,) if shared else (batch, rows)))
     if start_index is not None:
         label = {"long_name": "start state used"}
-        whole, axes = np.dtype("int64"), ("trajectory",)
-        variables.append(Variable("start_index", axes, (batch,), whole, label, start_index))
+        variables.append(_by_trajectory("start_index", label, start_index))
     sizes = {"trajectory": batch, along: rows, "dof": dofs}
     for variable in more:
         sizes |= dict(zip(variable.dims, variable.shape, strict=True))

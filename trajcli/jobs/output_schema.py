@@ -73,7 +73,7 @@ def _start_index(resolved: Resolved) -> Any:
     if indices[0] is None:
         return None
     if len(indices) == 1:
-        return indices[0] if isinstance(indices[0], np.ndarray) else indices[0].read_rows
+        return indices[0] if isinstance(indices[0], np.ndarray) else indices[0].read()
     numbers = np.concatenate([part.numbers for part in resolved.by_length])
     return np.concatenate([np.asarray(index) for index in indices])[np.argsort(numbers)]
 
