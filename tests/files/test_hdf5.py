@@ -10,6 +10,7 @@ import pytest
 from layouts import writers
 
 from trajcli.errors import InputError
+from trajcli.files.arrays import OpenFiles
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.source import natural_key
 
@@ -141,7 +142,7 @@ def test_what_leads_out_of_the_file_is_refused_unless_allowed(tmp_path, monkeypa
         file["link"] = h5py.ExternalLink("other.h5", "/group")
         file.create_dataset("outside", (3, 2), "f8", external=[("raw.bin", 0, 48)])
         file.create_virtual_dataset("virtual", virtual)
-    with Hdf5File(Path("in.h5"), allow_external=allowed) as file:
+    with Hdf5File(Path("in.h5"), pool=OpenFiles(allow_external=allowed)) as file:
         for name in ("link/x", "link/soft", "outside", "virtual"):
             if allowed:
                 np.testing.assert_array_equal(file.require(name).read(), values)
@@ -210,7 +211,7 @@ def test_every_file_that_links_lead_to_is_listed(tmp_path):
         file["one"] = h5py.ExternalLink("one.h5", "/group")
         file["two"] = h5py.ExternalLink("two.h5", "/group")
         file["soft"] = h5py.SoftLink("/two")
-    with Hdf5File(tmp_path / "in.h5", allow_external=True) as file:
+    with Hdf5File(tmp_path / "in.h5", pool=OpenFiles(allow_external=True)) as file:
         for name in ("one/soft", "soft/x", "soft/soft"):
             assert file.require(name).read().all()  # never that of this file
         assert [Path(path).name for path in file.outside] == ["one.h5", "two.h5"]

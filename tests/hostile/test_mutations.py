@@ -109,13 +109,13 @@ def test_a_reader_that_dies_is_a_bad_file_and_one_that_hangs_is_stopped(place, m
     from trajcli.files import opening, untrusted
 
     np.save(place / "good.npy", np.zeros((2, 3, 1)))
-    with untrusted.UntrustedFile(place / "good.npy", "npy", False) as file:
+    with untrusted.UntrustedFile(place / "good.npy", "npy") as file:
         assert file.require("").shape == (2, 3, 1)
         os.kill(file.opened().process.pid, 11)
         with pytest.raises(InputError, match="SIGSEGV"):
             file.names()
     monkeypatch.setattr(untrusted, "SECONDS", 1.0)
-    with untrusted.UntrustedFile(place / "good.npy", "npy", False) as file:
+    with untrusted.UntrustedFile(place / "good.npy", "npy") as file:
         os.kill(file.opened().process.pid, 19)
         began = time.monotonic()
         with pytest.raises(InputError, match="too long"):

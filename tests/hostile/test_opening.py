@@ -161,7 +161,7 @@ def test_what_belongs_to_an_untrusted_file_is_parsed_by_its_child(tmp_path, monk
     (tmp_path / "in.json").write_text('{"env_info": {"control_freq": 20, "names": [1, "a"]}}')
     (tmp_path / "deep.json").write_text("[" * 100_000)
     monkeypatch.setattr(arrays, "json_object", lambda text: pytest.fail("parsed here"))
-    with UntrustedFile(tmp_path / "in.npy", "npy", False) as file:
+    with UntrustedFile(tmp_path / "in.npy", "npy") as file:
         assert file.beside("in.json") == {"env_info": {"control_freq": 20, "names": [1, "a"]}}
         assert file.beside("deep.json") == file.beside("none.json") == {}
         assert file.outside == [str(tmp_path / name) for name in ("in.json", "deep.json")]

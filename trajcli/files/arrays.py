@@ -25,10 +25,11 @@ T = TypeVar("T")
 NUMERIC_KINDS = "fiu"
 DEFAULT_MEMORY = 256 << 20
 _LEAST_MEMORY = 64 << 20
+_MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
+_TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
+          "b": "booleans", "V": "records"}  # fmt: skip
 
-Block = Any
-"""numpy.ndarray"""
 Numbers = range | npt.NDArray[np.integer[Any]]
 
 
@@ -44,7 +45,7 @@ class Dataset:
     where: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    read_rows: Callable[[int, int], Block]
+    read_rows: Callable[[int, int], Any]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
 
@@ -63,7 +64,7 @@ class Dataset:
         """Whether the values are real numbers."""
         return self.dtype.kind in NUMERIC_KINDS
 
-    def read(self) -> Block:
+    def read(self) -> Any:
         """All values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
 
@@ -71,7 +72,7 @@ class Dataset:
         """All values of an array of strings."""
         return [text_of(value) for value in self.read()]
 
-    def read_part(self, start: int, stop: int, first: int, last: int) -> Block:
+    def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
         """Rows start..stop, of these first..last along the second axis."""
         if isinstance(self.read_rows, OneTrajectory):  # of a packed one not all is unpacked
             return self.read_rows.rows(first, last)[None][start:stop]
@@ -82,7 +83,7 @@ class Dataset:
         low, high = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
         within = slice(None) if high - low == len(rows) else np.asarray(rows) - low
 
-        def read_rows(start: int, stop: int) -> Block:
+        def read_rows(start: int, stop: int) -> Any:
             chosen = np.asarray(trajectories[start:stop])
             if not len(chosen):
                 return np.empty((0, len(rows), *self.shape[2:]), self.dtype)
@@ -97,19 +98,18 @@ class Dataset:
         """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""
         if self.numeric:
             return self
-        raise InputError(
-            Fault("not real numbers", self.where, "floats or integers", _type_name(self.dtype))
-        )
+        found = f"{_TYPES.get(self.dtype.kind, 'other values')} ({self.dtype})"
+        raise InputError(Fault("not real numbers", self.where, "floats or integers", found))
 
 
 @dataclass(frozen=True, slots=True)
 class OneTrajectory:
     """What reads [T, D] as [1, T, D]: ``rows`` reads so many of the ``count`` rows."""
 
-    rows: Callable[[int, int], Block]
+    rows: Callable[[int, int], Any]
     count: int
 
-    def __call__(self, start: int, stop: int) -> Block:
+    def __call__(self, start: int, stop: int) -> Any:
         return self.rows(0, self.count)[None][start:stop]
 
 
@@ -117,12 +117,6 @@ def text_of(value: object) -> str:
     """A stored string as text that can be written again, whatever bytes it had."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text.encode("utf-8", "replace").decode().replace("\0", "")
-
-
-def _type_name(dtype: np.dtype[Any]) -> str:
-    names = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
-             "b": "booleans", "V": "records"}  # fmt: skip
-    return f"{names.get(dtype.kind, 'other values')} ({dtype})"
 
 
 def json_object(text: object) -> dict[str, Any]:
@@ -139,18 +133,18 @@ class OpenFiles:
 
     That one is opened again when something of it is read. ``lock`` is held while a file is used,
     so that no other thread closes it. ``memory``: bytes that may be unpacked at once, 64 MiB at
-    least.
+    least. ``allow_external``: what leads out of a file is followed.
     """
 
-    def __init__(self, memory: int = DEFAULT_MEMORY, limit: int = 64) -> None:
-        self.memory, self._limit = max(memory, _LEAST_MEMORY), limit
+    def __init__(self, memory: int = DEFAULT_MEMORY, allow_external: bool = False) -> None:
+        self.memory, self.allow_external = max(memory, _LEAST_MEMORY), allow_external
         self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
         self.lock = threading.RLock()
 
     def add(self, file: ArrayFile) -> None:
         """Count a file that has been opened."""
         self._files[file] = 0
-        while len(self._files) > self._limit:
+        while len(self._files) > _MOST_FILES:
             next(iter(self._files)).close()
 
     def hold(self, file: ArrayFile, size: int) -> None:
@@ -176,9 +170,23 @@ class OpenFiles:
 class ArrayFile(ABC):
     """A file of named arrays. Close it, or use it in a ``with`` statement; reading opens it again.
 
-    What a reader opens comes from :meth:`begin`. ``failures`` are what its library raises over a
-    damaged file, of which ``expected`` says what it should be; ``slash`` is what names begin with
-    in messages. ``outside``: other files that reading this one led to.
+    A reader of a format is a subclass in a module of its own and a line in
+    :data:`trajcli.files.opening.READERS`, made from a path and a pool. It implements
+
+    - :meth:`begin`: open the file, by :func:`.file_bytes.open_regular` so that no pipe is waited
+      for; returns anything with a method ``close``, from then on :meth:`opened`;
+    - :meth:`names`: what arrays there are, "data/demo_0/actions";
+    - :meth:`get`: one of them as a :class:`Dataset`, whose values are read when they are needed;
+
+    and, where the format has them, :meth:`attributes` and :meth:`children`. It sets ``failures``,
+    what its library raises over a damaged file, and ``expected``, what the file should be; whatever
+    touches the file goes through :meth:`safely`, which makes an InputError of the one by the
+    other. What is unpacked as a whole is announced to ``pool`` (:meth:`OpenFiles.refuse_larger`,
+    :meth:`OpenFiles.hold`). Names of joints, times and units need no method: they are arrays
+    called joint_names or dof, dt, times, and attributes ``units``. Where trajectories are not
+    arrays [B, T, D] or [T, D], a :class:`.layouts.Layout` says where they are.
+
+    ``slash`` is what names begin with in messages. ``outside``: other files that reading led to.
     """
 
     failures: tuple[type[Exception], ...] = (OSError,)
@@ -192,10 +200,6 @@ class ArrayFile(ABC):
         self.lock = self.pool.lock
         self._handle: Any = None
         self._stamp: tuple[int, int] | None = None
-
-    def begin(self) -> Any:
-        """Open the file: an object with a method ``close``."""
-        raise NotImplementedError
 
     def opened(self) -> Any:
         """What :meth:`begin` gave, opened again where it was closed.
@@ -224,12 +228,12 @@ class ArrayFile(ABC):
             except InputError:
                 raise
             except self.failures as error:
-                raise self.damaged(name, error, expected) from None
+                where = f"{self.path}:{self.slash}{name}" if name else self.path
+                raise InputError(unreadable(where, expected or self.expected, error)) from None
 
-    def damaged(self, name: str, error: Exception, expected: str = "") -> InputError:
-        """The error of a file, or of what has this name in it, that a library cannot read."""
-        where = f"{self.path}:{self.slash}{name}" if name else self.path
-        return InputError(unreadable(where, expected or self.expected, error))
+    @abstractmethod
+    def begin(self) -> Any:
+        """Open the file: an object with a method ``close``."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -256,13 +260,9 @@ class ArrayFile(ABC):
         """The names of the dimensions of a dataset; none where the format has no names."""
         return ()
 
-    def dof_names(self) -> list[str] | None:
-        """Names of the joints, where the format keeps them apart from its datasets."""
-        return None
-
     def has_group(self, name: str) -> bool:
-        """Whether datasets lie under this name."""
-        return any(other.startswith(name.strip("/") + "/") for other in self.names())
+        """Whether anything lies under this name."""
+        return bool(self.children(name))
 
     def beside(self, name: str) -> dict[str, Any]:
         """The JSON object in another file of the data set, named from the folder of this one;

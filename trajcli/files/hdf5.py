@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,27 +20,26 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
 from trajcli.files.file_bytes import FileBytes
-from trajcli.files.hdf5_checks import files_outside, leads_outside, unpacked_bytes
+from trajcli.files.hdf5_objects import (
+    FAULTS,
+    TEXT_LIMIT,
+    Attributes,
+    attribute,
+    files_outside,
+    is_bare_dimension,
+    leads_outside,
+    raw_name,
+    text_name,
+    unpacked_bytes,
+)
 from trajcli.files.source import natural_order
 from trajcli.kernels.native import time_limit
 
 _CHUNK_CACHE = 16 << 20
 """Of each open dataset, so that a chunk of several MiB is unpacked once."""
 _OPEN_DATASETS = 8
-_LONGEST_ATTRIBUTE = 1 << 20
-_PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
-_LONGEST_READ = 2.0
-"""Seconds of processor time for texts; in damaged heaps HDF5 may look for them for ever."""
-_ENDLESS = (
-    b"error: a file cannot be read\n"
-    b"  expected: an intact hdf5 file\n"
-    b"  found:    HDF5 did not come to an end with its texts\n"
-    b"  try:      trajcli inspect FILE --untrusted says whether it is this one\n"
-)
 _DEEPEST_LINK = 32
 _DEEPEST_GROUP = 100
-_FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
-"""What h5py raises over a damaged file."""
 
 
 class _Group(NamedTuple):
@@ -58,14 +57,9 @@ def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
     def read(self: Hdf5File, name: str = "", *rest: Any) -> Any:
         path = name.strip("/")
         with self.lock:
-            try:
-                if self._handle is None:
-                    self.opened()
-                return method(self, path, *rest)
-            except InputError:
-                raise
-            except _FAULTS as error:
-                raise self.damaged(path, error) from None
+            if self._handle is None:
+                self.opened()
+            return self.safely(path, lambda: method(self, path, *rest))
 
     return read
 
@@ -74,18 +68,16 @@ class Hdf5File(ArrayFile):
     """An HDF5 file, read without following anything that leads out of it.
 
     External links, external storage, virtual datasets and filters that need a plug-in are refused
-    unless ``allow_external``. What a group holds is read once.
+    unless the pool allows them. What a group holds is read once.
     """
 
-    failures = _FAULTS
+    failures = FAULTS
     expected = "an intact HDF5 file"
     slash = "/"
 
-    def __init__(
-        self, path: Path, allow_external: bool = False, pool: OpenFiles | None = None
-    ) -> None:
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "hdf5", pool)
-        self._allow_external = allow_external
+        self._allow_external = self.pool.allow_external
         self._names: list[str] = []
         self._groups: dict[str, _Group | None] = {}
         self.opened()
@@ -107,9 +99,9 @@ class Hdf5File(ArrayFile):
             # a dimension lies in the root; that of the dofs has a link in every group
             dimension = b"/" not in name or name.endswith(b"/dof")
             if info.type == h5py.h5o.TYPE_DATASET and not (
-                dimension and _is_bare_dimension(h5py.h5o.open(root, name))
+                dimension and is_bare_dimension(h5py.h5o.open(root, name))
             ):
-                names.append(_text(name))
+                names.append(text_name(name))
             return None
 
         if h5py.h5o.visit(root, visit, info=True) is not None:  # it takes seconds for thousands
@@ -117,15 +109,6 @@ class Hdf5File(ArrayFile):
             raise InputError(Fault(what, str(self.path), expected, "more"))
         self._names = natural_order(names)
         return self._names
-
-    @_reading
-    def get(self, path: str) -> Dataset | None:
-        above, _, last = path.rpartition("/")
-        if above in self._groups:  # without h5py, as most names that are looked for do not exist
-            group = self._groups[above]
-            if group is None or last not in group.links:
-                return None
-        return self._dataset(path)
 
     @_reading
     def attributes(self, path: str) -> Mapping[str, Any]:
@@ -136,12 +119,6 @@ class Hdf5File(ArrayFile):
     def children(self, path: str) -> list[str]:
         group = self._group(path)  # also what leads out of the file: refused when it is read
         return list(group.links) if group else []
-
-    @_reading
-    def has_group(self, path: str) -> bool:
-        with contextlib.suppress(InputError, *_FAULTS):
-            return self._group(path) is not None
-        return False
 
     @_reading
     def dims(self, path: str) -> tuple[str, ...]:
@@ -166,9 +143,7 @@ class Hdf5File(ArrayFile):
                 raise
         return self._groups[path]
 
-    def _open(
-        self, path: str, open_link: Callable[..., Any] = h5py.h5o.open, depth: int = 0
-    ) -> Any:
+    def _open(self, path: str, depth: int = 0) -> Any:
         """The object at a path, by its low-level name; None where there is none.
 
         Raises InputError where the path leads out of the file, and what h5py does.
@@ -180,17 +155,17 @@ class Hdf5File(ArrayFile):
         group = self._group(above)
         kind = group.links.get(last) if group is not None else None
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            file, inside = root.links.get_val(_raw(path))
+            file, inside = root.links.get_val(raw_name(path))
             if not self._allow_external:
-                target = f"a link to {_text(file)}:{_text(inside)}"
+                target = f"a link to {text_name(file)}:{text_name(inside)}"
                 raise InputError(leads_outside(f"{self.path}:/{path}", target))
             self._lead_to(file)
         elif group and kind == h5py.h5l.TYPE_SOFT and not group.foreign:  # else HDF5 follows it
-            target = _text(root.links.get_val(_raw(path)))
+            target = text_name(root.links.get_val(raw_name(path)))
             parts = target.split("/") if target.startswith("/") else [above, *target.split("/")]
             to = "/".join(part for part in parts if part not in ("", "."))
-            return self._open(to, open_link, depth + 1) if depth < _DEEPEST_LINK else None
-        return None if kind is None else open_link(root, _raw(path))
+            return self._open(to, depth + 1) if depth < _DEEPEST_LINK else None
+        return None if kind is None else h5py.h5o.open(root, raw_name(path))
 
     def _lead_to(self, name: str | bytes) -> str:
         """Remember a file that this one names; relative names are beside it."""
@@ -203,23 +178,19 @@ class Hdf5File(ArrayFile):
         """The attributes of the object at a path."""
         names: list[bytes] = []
         if h5py.h5a.get_num_attrs(item):
-            with contextlib.suppress(*_FAULTS):
+            with contextlib.suppress(*FAULTS):
                 h5py.h5a.iterate(item, names.append)
 
         read = functools.partial(self._attribute, path)
-        known: dict[str, Any] = {}
-        if b"units" in names and isinstance(item, h5py.h5d.DatasetID):  # which is always wanted
-            with contextlib.suppress(*_FAULTS):
-                known["units"] = _units(item)
-        return _Attributes([_text(name) for name in names], read, known) if names else {}
+        return Attributes([text_name(name) for name in names], read) if names else {}
 
     @_reading
     def _attribute(self, path: str, name: str) -> Any:
-        return _attribute(self._open(path), name)
+        return attribute(self._open(path), name)
 
-    def _dataset(self, path: str) -> Dataset | None:
-        """A dataset and how its values are read."""
-        item = self._open(path, _open_dataset)
+    @_reading
+    def get(self, path: str) -> Dataset | None:
+        item = self._open(path)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None
         where, handle = f"{self.path}:/{path}", self._handle
@@ -238,7 +209,7 @@ class Hdf5File(ArrayFile):
 
             return Dataset(where, shape, dtype, read_rows, attributes, "contiguous")
         dataset = h5py.Dataset(item)
-        if _is_bare_dimension(item):
+        if is_bare_dimension(item):
             return None
         if dataset.shape is None:
             raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
@@ -265,7 +236,7 @@ class Hdf5File(ArrayFile):
             datasets[path] = h5py.Dataset(self._open(path))
         stored = datasets[path]
         texts = stored.dtype.hasobject
-        with time_limit(_LONGEST_READ, _ENDLESS) if texts else contextlib.nullcontext():
+        with time_limit(*TEXT_LIMIT) if texts else contextlib.nullcontext():
             return np.asarray(stored[start:stop] if stored.shape else stored[()])
 
 
@@ -294,89 +265,9 @@ class _Handle:
         self.bytes.close()
 
 
-class _Attributes(Mapping[str, Any]):
-    """The attributes of an object that are numbers or text, read when they are asked for.
-
-    References, very long ones and what cannot be read are left out. ``known``: those read before.
-    """
-
-    def __init__(
-        self, names: list[str], read: Callable[[str], Any], known: Mapping[str, Any]
-    ) -> None:
-        self._names, self._read, self._known = names, read, known
-
-    def __getitem__(self, name: str) -> Any:
-        value = self._known.get(name)
-        if value is None and name in self._names:
-            with contextlib.suppress(InputError):
-                value = self._read(name)
-        if value is None:
-            raise KeyError(name)
-        return value
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name in self._names if name in self)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-def _attribute(item: Any, name: str) -> Any:
-    """An attribute as a number, an array of numbers or text; None where it is no such thing."""
-    group = isinstance(item, h5py.h5g.GroupID)
-    manager = h5py.AttributeManager(h5py.Group(item) if group else h5py.Dataset(item))
-    stored = manager.get_id(name)
-    if stored.get_type().get_class() not in _PLAIN_TYPES:
-        return None  # of a damaged one HDF5 may read memory that is not there
-    if stored.get_storage_size() > _LONGEST_ATTRIBUTE or (stored.shape and stored.dtype.hasobject):
-        return None  # of many strings any number may be one long one
-    with time_limit(_LONGEST_READ, _ENDLESS):
-        value = manager[name]
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    plain = isinstance(value, (str, int, float, np.integer, np.floating))
-    return value if plain or (isinstance(value, np.ndarray) and value.dtype.kind in "fiu") else None
-
-
-def _units(item: Any) -> Any:
-    """The attribute ``units`` of a dataset, in a third of the time that others take."""
-    stored = h5py.h5a.open(item, b"units")
-    if stored.shape != () or stored.get_storage_size() > _LONGEST_ATTRIBUTE:
-        return None
-    value: Any = np.empty((), stored.dtype)
-    stored.read(value)
-    value = value.item()
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
-def _is_bare_dimension(item: Any) -> bool:
-    """Whether a dataset is netCDF's mark of a dimension that has no values."""
-    if not h5py.h5a.exists(item, b"NAME"):
-        return False
-    name = _attribute(item, "NAME")
-    return isinstance(name, str) and name.startswith("This is a netCDF dimension but not")
-
-
-def _open_dataset(root: Any, name: bytes) -> Any:
-    """What has this name: of a dataset, in half the time that h5o.open takes."""
-    try:
-        return h5py.h5d.open(root, name)
-    except _FAULTS:
-        return h5py.h5o.open(root, name)
-
-
 def _links(group: Any) -> dict[str, int]:
     """The names in a group, in natural order, and what kind of link each is."""
     kinds: dict[str, int] = {}
-    group.links.iterate(lambda name, info: kinds.setdefault(_text(name), info.type) and None,
+    group.links.iterate(lambda name, info: kinds.setdefault(text_name(name), info.type) and None,
                         info=True)  # fmt: skip
     return {name: kinds[name] for name in natural_order(kinds)}
-
-
-def _raw(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
-
-
-def _text(name: bytes | str) -> str:
-    """A name in a file, which may hold any bytes."""
-    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name

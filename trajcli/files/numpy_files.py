@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles, json_object
-from trajcli.files.file_bytes import FileBytes, open_regular, read_regular
+from trajcli.files.file_bytes import FileBytes, read_regular
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import natural_order
 
@@ -57,13 +57,10 @@ class _Header(NamedTuple):
 
 def _read_header(stream: Any) -> _Header:
     version = np.lib.format.read_magic(stream)
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in read:
+    if version not in ((1, 0), (2, 0)):
         raise ValueError(f"npy format version {version}")
-    sizes, fortran, dtype = read[version](stream)
+    read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+    sizes, fortran, dtype = read(stream)
     shape = tuple(int(n) for n in sizes)
     if dtype.hasobject:
         raise ValueError("pickled objects")
@@ -75,28 +72,24 @@ def _read_header(stream: Any) -> _Header:
 class NpyFile(ArrayFile):
     """One array; its dataset name is empty."""
 
+    failures = _FAULTS
+    expected = _ARRAY
+
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npy", pool)
-        try:
-            self._header = self._read_header()
-        except BaseException:
-            self.close()
-            raise
+        self._header = self.safely("", self._read_header)
 
     def _read_header(self) -> _Header:
-        size = self.opened().size
+        file: FileBytes = self.opened()
         try:
-            with open(open_regular(self.path), "rb") as stream:
+            with os.fdopen(file.descriptor, "rb", closefd=False) as stream:
                 header = _read_header(stream)
-        except _FAULTS as error:
-            if "pickled" in str(error):
-                raise InputError(pickled(self.path)) from None
-            raise self.damaged("", error, _ARRAY) from None
-        if size < header.offset + header.nbytes:
+        except ValueError as error:
+            raise (InputError(pickled(self.path)) if "pickled" in str(error) else error) from None
+        if file.size < header.offset + header.nbytes:
             what, expected = "shorter than its header says", "as many values as the header declares"
-            hint = "it was cut off while being written or copied: get it again"
-            found = f"a file of {size} bytes"
-            raise InputError(Fault(what, str(self.path), expected, found, hint))
+            found = f"a file of {file.size} bytes"
+            raise InputError(Fault(what, str(self.path), expected, found))
         return header
 
     def begin(self) -> FileBytes:
@@ -135,19 +128,20 @@ class _NamedArrays(ArrayFile):
             if isinstance(value, (str, int, float))
         }
         self._units = units if isinstance(units, dict) else {}
-        self._dofs = list(map(str, names)) if isinstance(names, list) else None
+        self._dofs = list(map(str, names)) if isinstance(names, list) else []
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         return {} if group.strip("/") else self._attributes
-
-    def dof_names(self) -> list[str] | None:
-        return self._dofs
 
     def names(self) -> list[str]:
         return natural_order(self.parts)
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
+        if name == "dof" and self._dofs:
+            texts = np.array(self._dofs, "U")
+            where = f"{self.path}:{PROVENANCE}"
+            return Dataset(where, texts.shape, texts.dtype, lambda a, b: texts[a:b])
         stored = self.array(name) if name in self.parts else None
         unit = self._units.get(name)
         return replace(stored, attributes={"units": str(unit)}) if stored and unit else stored
@@ -181,8 +175,8 @@ class FolderFile(_NamedArrays):
 
 
 class NpzFile(_NamedArrays):
-    """A zip archive of .npy members. Stored ones are read in place; deflated ones are unpacked as
-    a whole and kept until the file is closed, larger ones than the memory from front to back."""
+    """A zip archive of .npy members. Stored ones are read in place; deflated ones are unpacked and
+    kept until the file is closed, larger ones than the memory from front to back."""
 
     failures = _FAULTS
     expected = "an .npz archive"
@@ -203,19 +197,20 @@ class NpzFile(_NamedArrays):
         return _Archive(self.path)
 
     def array(self, name: str) -> Dataset:
-        where, plain = f"{self.path}:{name}", _is_stored(self.parts[name])
-        header = self.safely(name, lambda: self._header(name), _ARRAY)
-        if not plain and (header.fortran or len(header.shape) < 2):  # those are read as a whole
+        where, info = f"{self.path}:{name}", self.parts[name]
+        header = self.safely(name, lambda: self._header(info), _ARRAY)
+        stored = info.compress_type == zipfile.ZIP_STORED
+        if not stored and (header.fortran or len(header.shape) < 2):  # those are read as a whole
             self.pool.refuse_larger(header.nbytes, where, "an archive in C order: numpy.savez")
+        read = self._stored_rows if stored else self._unpacked_rows
 
         def read_rows(start: int, stop: int) -> Any:
-            return self.safely(name, lambda: self._rows(name, header, start, stop), _ARRAY)
+            return self.safely(name, lambda: read(info, header, start, stop), _ARRAY)
 
-        storage = "stored" if plain else "deflated"
+        storage = "stored" if stored else "deflated"
         return Dataset(where, header.shape, header.dtype, read_rows, storage=storage)
 
-    def _header(self, name: str) -> _Header:
-        info = self.parts[name]
+    def _header(self, info: zipfile.ZipInfo) -> _Header:
         with self.opened().zip.open(info) as stream:
             header = _read_header(stream)
         declared, size = header.nbytes, info.file_size - header.offset
@@ -225,26 +220,49 @@ class NpzFile(_NamedArrays):
             raise ValueError(f"declares {declared} bytes of values, holds {size}")
         return header
 
-    def _rows(self, name: str, header: _Header, start: int, stop: int) -> Any:
-        archive, info = self.opened(), self.parts[name]
-        if _is_stored(info):
-            return archive.stored_rows(info, header, start, stop)
-        if header.nbytes > self.pool.memory and not header.fortran:
-            return archive.streamed_rows(info, header, start, stop)
-        if name not in archive.unpacked:
-            self.pool.hold(self, header.nbytes)
-            archive = self.opened()
-            data = archive.zip.read(info)
-            values = np.frombuffer(data, header.dtype, math.prod(header.shape), header.offset)
-            shape = header.shape
-            archive.unpacked[name] = (
-                values.reshape(shape[::-1]).T if header.fortran else values.reshape(shape)
-            )
-        return archive.unpacked[name][start:stop] if header.shape else archive.unpacked[name]
+    def _unpacked_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
+        """Rows of a packed member, of which all stay unpacked, or, where that is more than the
+        memory, the rows read last: others behind those go on from there."""
+        whole = header.nbytes <= self.pool.memory or header.fortran or len(header.shape) < 2
+        count = header.shape[0] if header.shape else 1
+        start, stop, _ = slice(start, stop).indices(count)
+        first, rows = self.opened().unpacked.get(info.filename, (0, ()))
+        if not first <= start <= stop <= first + len(rows) or not len(rows):
+            if whole:
+                self.pool.hold(self, header.nbytes)
+            archive, first = self.opened(), 0 if whole else start
+            stream = archive.streams.setdefault(info.filename, archive.zip.open(info))
+            shape = (count if whole else stop - start, *header.shape[1:])
+            row_bytes = header.nbytes // max(count, 1)
+            stream.seek(header.offset + first * row_bytes)
+            rows = np.frombuffer(stream.read(shape[0] * row_bytes), header.dtype)
+            rows = rows.reshape(shape[::-1]).T if header.fortran else rows.reshape(shape)
+            archive.unpacked[info.filename] = first, rows
+        return rows[start - first : stop - first] if header.shape else rows[0]
+
+    def _stored_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
+        """Rows of a member that is not packed. Raises BadZipFile where one that was read from
+        front to end misses its checksum."""
+        archive: _Archive = self.opened()
+        lengths = archive.bytes.rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
+        begin = info.header_offset + 30 + int(lengths.sum())
+        rows = header.rows(archive.bytes, begin, start, stop)
+        at, checksum = archive.checked.get(info.filename, (0, 0))
+        first = start * (header.nbytes // header.shape[0]) if header.shape and start else 0
+        if first == 0:
+            head = archive.bytes.rows(np.dtype("u1"), (header.offset,), begin, 0, header.offset)
+            at, checksum = 0, zlib.crc32(head.tobytes())
+        if first == at and not header.fortran:
+            checksum = zlib.crc32(rows.tobytes(), checksum)
+            archive.checked[info.filename] = (at + rows.nbytes, checksum)
+            if at + rows.nbytes == header.nbytes and checksum != info.CRC:
+                raise zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
+        return rows
 
 
 class _Archive:
-    """An open zip archive, and what was unpacked of it."""
+    """An open zip archive: of its members, streams, the first and the values of the rows that were
+    unpacked, and how far they were checked."""
 
     def __init__(self, path: Path) -> None:
         self.bytes = FileBytes(path)
@@ -253,62 +271,20 @@ class _Archive:
         except BaseException:
             self.bytes.close()
             raise
-        self.unpacked: dict[str, npt.NDArray[Any]] = {}
-        self._streams: dict[str, Any] = {}
-        self._checked: dict[str, tuple[int, int]] = {}
-
-    def stored_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
-        """Rows of a member that is not packed. Raises BadZipFile where one that was read from
-        front to end misses its checksum."""
-        lengths = self.bytes.rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
-        begin = info.header_offset + 30 + int(lengths.sum())
-        rows = header.rows(self.bytes, begin, start, stop)
-        at, checksum = self._checked.get(info.filename, (0, 0))
-        first = start * (header.nbytes // header.shape[0]) if header.shape and start else 0
-        if first == 0:
-            head = self.bytes.rows(np.dtype("u1"), (header.offset,), begin, 0, header.offset)
-            at, checksum = 0, zlib.crc32(head.tobytes())
-        if first == at and not header.fortran:
-            checksum = zlib.crc32(rows.tobytes(), checksum)
-            self._checked[info.filename] = (at + rows.nbytes, checksum)
-            if at + rows.nbytes == header.nbytes and checksum != info.CRC:
-                raise zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
-        return rows
-
-    def streamed_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
-        """Rows of a packed member, unpacked up to there; from its beginning to go back behind the
-        rows that were read last."""
-        start, stop, _ = slice(start, stop).indices(header.shape[0])
-        shape = (max(stop - start, 0), *header.shape[1:])
-        stream, first, last = self._streams.get(info.filename) or (self.zip.open(info), 0, None)
-        if last is not None and first <= start and stop <= first + len(last):
-            return last[start - first : stop - first]
-        row_bytes = math.prod(shape[1:]) * header.dtype.itemsize
-        if stream.tell() != header.offset + start * row_bytes:
-            stream.seek(header.offset + start * row_bytes)
-        rows = np.frombuffer(stream.read(shape[0] * row_bytes), header.dtype).reshape(shape)
-        self._streams[info.filename] = stream, start, rows
-        return rows
+        self.streams: dict[str, Any] = {}
+        self.unpacked: dict[str, tuple[int, npt.NDArray[Any]]] = {}
+        self.checked: dict[str, tuple[int, int]] = {}
 
     def close(self) -> None:
         """Close the archive."""
-        self.unpacked.clear()
-        for stream, *_ in self._streams.values():
+        for stream in self.streams.values():
             stream.close()
         self.zip.close()
         self.bytes.close()
 
 
-def _is_stored(info: zipfile.ZipInfo) -> bool:
-    return info.compress_type == zipfile.ZIP_STORED
-
-
 def pickled(path: Path) -> Fault:
     """The fault of data that could run code when read."""
-    return Fault(
-        "pickled data",
-        str(path),
-        "an array of floats or integers",
-        "a pickle, which can run code when read",
-        "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))",
-    )
+    hint = "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))"
+    found = "a pickle, which can run code when read"
+    return Fault("pickled data", str(path), "an array of floats or integers", found, hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from importlib import import_module
 from pathlib import Path
 
 from trajcli.errors import Fault, InputError
@@ -11,18 +12,22 @@ from trajcli.files.arrays import ArrayFile, OpenFiles
 from trajcli.files.file_bytes import open_regular, unreadable
 from trajcli.files.refusals import PROVENANCE
 
+READERS = {
+    "hdf5": "hdf5.Hdf5File",
+    "npy": "numpy_files.NpyFile",
+    "npz": "numpy_files.NpzFile",
+    "npy folder": "numpy_files.FolderFile",
+    "parquet": "parquet_files.ParquetFile",
+}
+"""The class of each family, imported when a file of it is opened; see :class:`ArrayFile`."""
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SIGNATURES = {b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz"}
 _LARGEST_USER_BLOCK = 1 << 26
+_READ = "HDF5, .npy, .npz or Parquet"
 
 
-def open_arrays(
-    path: Path,
-    allow_external: bool = False,
-    untrusted: bool = False,
-    pool: OpenFiles | None = None,
-) -> ArrayFile:
-    """Open an .npy, .npz, HDF5 or Parquet file, or a folder that trajcli wrote, for reading.
+def open_arrays(path: Path, pool: OpenFiles | None = None, untrusted: bool = False) -> ArrayFile:
+    """Open a file of one of :data:`READERS` for reading.
 
     ``untrusted``: the file is read by a child process with limits on time and memory, so that
     what a library cannot survive is a reported bad file. Raises InputError for a file that is
@@ -32,38 +37,26 @@ def open_arrays(
     if untrusted:
         from trajcli.files.untrusted import UntrustedFile
 
-        return UntrustedFile(path, family, allow_external, pool)
-    return open_family(path, family, allow_external, pool)
+        return UntrustedFile(path, family, pool)
+    return open_family(path, family, pool)
 
 
-def open_family(
-    path: Path, family: str, allow_external: bool, pool: OpenFiles | None = None
-) -> ArrayFile:
+def open_family(path: Path, family: str, pool: OpenFiles | None = None) -> ArrayFile:
     """Open a file of a known family in this process."""
-    if family == "hdf5":
-        from trajcli.files.hdf5 import Hdf5File
-
-        return Hdf5File(path, allow_external, pool)
-    if family == "parquet":
-        from trajcli.files.parquet_files import ParquetFile
-
-        return ParquetFile(path, pool)
-    from trajcli.files import numpy_files
-
-    kinds: dict[str, type[ArrayFile]] = {
-        "npy": numpy_files.NpyFile,
-        "npz": numpy_files.NpzFile,
-        "npy folder": numpy_files.FolderFile,
-    }
-    return kinds[family](path, pool)  # type: ignore[arg-type]
+    module, name = READERS[family].split(".")
+    reader: ArrayFile = getattr(import_module(f"trajcli.files.{module}"), name)(path, pool)
+    return reader
 
 
 def recognise(path: Path) -> str:
-    """ "hdf5", "npy", "npz" or "parquet", by the first bytes; "npy folder" for one of trajcli's."""
+    """The family of a file, by its first bytes; "npy folder" for a folder that trajcli wrote."""
     if os.path.isdir(path):
         if os.path.isfile(path / PROVENANCE):
             return "npy folder"
-        raise InputError(_folder(path))
+        if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
+            raise InputError(_rlds(path))
+        expected = f"a file of {_READ}, or a folder that trajcli wrote"
+        raise InputError(Fault("a folder, not a file", str(path), expected))
     try:
         with open(open_regular(path), "rb") as file:
             head = signature = file.read(8)
@@ -88,15 +81,7 @@ def recognise(path: Path) -> str:
 
         raise InputError(pickled(path))
     found = f"a file that begins with {head!r}" if head else "an empty file"
-    raise InputError(Fault("not a file of arrays", str(path), "HDF5, .npy, .npz or Parquet", found))
-
-
-def _folder(path: Path) -> Fault:
-    """The fault of a folder that trajcli did not write."""
-    if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
-        return _rlds(path)
-    expected = "an .h5, .npy, .npz or .parquet file, or a folder that trajcli wrote"
-    return Fault("a folder, not a file", str(path), expected)
+    raise InputError(Fault("not a file of arrays", str(path), _READ, found))
 
 
 def _rlds(path: Path) -> Fault:
@@ -104,7 +89,7 @@ def _rlds(path: Path) -> Fault:
     return Fault(
         "TFRecord, as RLDS data sets have it, is not read",
         str(path),
-        "HDF5, .npy, .npz or Parquet",
+        _READ,
         "a file of serialised TensorFlow examples",
         "convert it where TensorFlow is: for i, e in enumerate(tfds.builder_from_directory(FOLDER)"
         ".as_dataset(split='train')): np.save(f'episode_{i}.npy', "

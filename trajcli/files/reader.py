@@ -45,7 +45,7 @@ class Files:
         joints: str | None = None,
         memory: int = DEFAULT_MEMORY,
     ) -> None:
-        self._options = (allow_external, untrusted, OpenFiles(memory))
+        self._pool, self._untrusted = OpenFiles(memory, allow_external), untrusted
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
         self._guard = native.guard()
@@ -64,7 +64,7 @@ class Files:
         key = str(path)
         if key not in self._files:
             self.sources.add([key])
-            self._files[key] = open_arrays(Path(path), *self._options)
+            self._files[key] = open_arrays(Path(path), self._pool, self._untrusted)
         return self._files[key]
 
     def layout(self, file: ArrayFile, name: str | None = None) -> Layout | None:

@@ -282,7 +282,6 @@ class TrajectorySet:
         names = self._stored_names()
         if names is None and self.layout is not None:
             names = self.layout.dof_names(self.array_name)
-        names = names or self.file.dof_names()
         picked: list[str] | None = None if names is None else self.pick(names)
         return picked if picked is not None and len(picked) == self.shape[2] else None
 

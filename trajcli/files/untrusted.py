@@ -33,17 +33,14 @@ BYTES_PER_SECOND = 5_000_000
 class UntrustedFile(ArrayFile):
     """A file read by a child process."""
 
-    def __init__(
-        self, path: Path, family: str, allow_external: bool, pool: OpenFiles | None = None
-    ) -> None:
+    def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
         super().__init__(path, family, pool)
-        self._allow_external = allow_external
         self.opened()
 
     def begin(self) -> _Child:
-        child = _Child(self.path, self.family, self._allow_external, self.pool.memory)
+        child = _Child(self.path, self.family, self.pool)
         try:
-            child.ask("has_group", "")  # opens the file
+            child.ask("attributes", "")  # opens the file
         except InputError:
             child.close()
             raise
@@ -79,16 +76,6 @@ class UntrustedFile(ArrayFile):
     def children(self, group: str = "") -> list[str]:
         return list(self._ask("children", group))
 
-    def dims(self, name: str) -> tuple[str, ...]:
-        return tuple(self._ask("dims", name))
-
-    def dof_names(self) -> list[str] | None:
-        names: list[str] | None = self._ask("dof_names")
-        return names
-
-    def has_group(self, name: str) -> bool:
-        return bool(self._ask("has_group", name))
-
     def read_beside(self, name: str) -> dict[str, Any]:
         return dict(self._ask("read_beside", name))
 
@@ -96,15 +83,14 @@ class UntrustedFile(ArrayFile):
 class _Child:
     """The process that reads a file."""
 
-    def __init__(self, path: Path, family: str, *options: int) -> None:
+    def __init__(self, path: Path, family: str, pool: OpenFiles) -> None:
         self._path, self._family = path, family
-        self._absolute = os.path.abspath(path)
         self._late = False
         # -m puts the current folder first on the path: let that be where trajcli itself is.
         home = Path(__file__).resolve().parents[2]
-        arguments = [self._absolute, family, *(str(int(option)) for option in options)]
+        options = [os.getcwd(), str(path), family, str(pool.memory), str(int(pool.allow_external))]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "trajcli.files.untrusted", *arguments],
+            [sys.executable, "-m", "trajcli.files.untrusted", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -130,7 +116,7 @@ class _Child:
             requests.write(json.dumps([method, *arguments]).encode() + b"\n")
             requests.flush()
             line = answers.readline()
-            answer = json.loads(self._as_typed(line)) if line.endswith(b"\n") else None
+            answer = json.loads(line) if line.endswith(b"\n") else None
             data = answers.read(size) if size and answer and "value" in answer else b""
         except (OSError, ValueError, RecursionError):
             answer = None
@@ -142,11 +128,6 @@ class _Child:
             self.process.kill()
             raise InputError(self._ended())
         return data if method == "read_rows" else answer["value"]
-
-    def _as_typed(self, line: bytes) -> str:
-        """An answer with the file called as the user called it."""
-        absolute, path = (json.dumps(str(p))[1:-1] for p in (self._absolute, self._path))
-        return line.decode().replace(absolute, path)
 
     def _stop(self) -> None:
         self._late = True
@@ -163,7 +144,7 @@ class _Child:
         return Fault("cannot be read", str(self._path), expected, found, hint)
 
 
-def _serve(path: str, family: str, allow_external: str, memory: str) -> None:
+def _serve(folder: str, path: str, family: str, memory: str, allow_external: str) -> None:
     """The child: answer requests until the parent goes."""
     import resource
 
@@ -171,15 +152,15 @@ def _serve(path: str, family: str, allow_external: str, memory: str) -> None:
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    out = sys.stdout.buffer
+    os.chdir(folder)
+    out, pool = sys.stdout.buffer, OpenFiles(int(memory), allow_external == "1")
     file: ArrayFile | None = None
     for line in sys.stdin.buffer:
         method, *arguments = json.loads(line)
         data: bytes = b""
         try:
             if file is None:
-                pool = OpenFiles(int(memory))
-                file = open_family(Path(path), family, allow_external == "1", pool)
+                file = open_family(Path(path), family, pool)
             if method == "read_rows":
                 rows = file.require(arguments[0]).read_rows(*arguments[1:])
                 value, data = None, np.ascontiguousarray(rows).tobytes()
@@ -212,4 +193,4 @@ def _plain(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    _serve(*sys.argv[1:5])
+    _serve(*sys.argv[1:6])

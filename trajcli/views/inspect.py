@@ -63,7 +63,7 @@ def inspect_source(
         "layout": layout.name if layout else None,
         "bytes": size,
         "attributes": dict(file.attributes()),
-        "joint_names": main.first.joint_names if main else file.dof_names(),
+        "joint_names": main.first.joint_names if main else None,
         "dt": _dt(main) if main else None,
         "trajectories": _trajectories(main, chosen) if main else {"count": 0},
         "datasets": datasets.reports(names, source.dataset is not None),
