@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
 from trajcli.errors import Fault, OutputError
@@ -107,8 +108,6 @@ class CompressedOutput(Hdf5Output):
 
     def _complete(self) -> None:
         """Copy the chunks into their datasets."""
-        import h5py
-
         self._collect(0)
         checksums, at = iter(self._checksums), 0
         with h5py.File(self._hidden.data, "r+", locking=False) as file:
@@ -155,8 +154,8 @@ class CompressedOutput(Hdf5Output):
         self._pool.shutdown(cancel_futures=True)
         super()._close()
 
-    def _properties(self, h5py: Any, variable: Variable) -> Any:
-        properties = super()._properties(h5py, variable)
+    def _properties(self, variable: Variable) -> Any:
+        properties = super()._properties(variable)
         if variable.name in self._chunked:
             shape = chunk_shape(variable, self._together)
             properties.set_chunk(shape[1:] if self.schema.groups else shape)

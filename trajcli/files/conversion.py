@@ -1,4 +1,4 @@
-"""Values of files in SI: arrays of positions and their derivatives, stamps and steps."""
+"""Values of files in SI: arrays of positions and their derivatives."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, OneTrajectory, text_of
 from trajcli.files.schema import QUANTITIES
 from trajcli.units import (
-    KNOWN_TIMES,
-    Unit,
     Units,
     in_si,
     of_order,
@@ -26,9 +24,6 @@ from trajcli.units import (
 )
 
 _NOT_STATED = ("", "1")
-_LARGEST_EXACT = 1 << 53
-_OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
-"""What is not converted: lower case, without a final s."""
 
 
 def stated_unit(stored: Dataset) -> str:
@@ -77,29 +72,6 @@ def divided(values: Any, by: Any) -> npt.NDArray[Any]:
     return quotient
 
 
-def time_unit(stored: Dataset, given: Unit | None) -> tuple[str, Unit | None]:
-    """What stamps or steps are in, by an option or else by what they say: as text, and where it is
-    known. Raises InputError for minutes, hours and days."""
-    text = given.name if given is not None else stated_unit(stored)
-    unit = given or parse_time_unit(text)
-    if unit is None and text.rstrip("s").lower() in _OTHER_TIMES:
-        hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
-        what = "a unit that is not converted"
-        raise InputError(Fault(what, stored.where, KNOWN_TIMES, text, hint))
-    return text, unit
-
-
-def in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
-    """Stamps [T] or [b, T], or steps, in seconds.
-
-    Stamps of a clock that float64 cannot hold (ns since 1970) are counted from each first one.
-    """
-    large = stamps and values.dtype.kind in "iu" and values.size
-    if large and max(abs(int(values.max())), abs(int(values.min()))) > _LARGEST_EXACT:
-        values = values - values[..., :1]
-    return divided(values, unit.per_si)
-
-
 def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
     """Raise InputError for units, each with the place that states it, that cannot be converted
     into each other: rad and m."""
@@ -120,20 +92,17 @@ def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     that, and why they cannot be compared: "" where they can."""
     texts = stated_unit(a), stated_unit(b)
     one, two = map(_any_units, texts)
-    said = [
+    pair = ", ".join(
         f"{side} is in {text}" if text else f"{side} says no unit"
         for side, text in zip("ab", texts, strict=True)
-    ]
-    pair = ", ".join(said)
-    if texts[0] == texts[1]:
+    )
+    if texts[0] == texts[1] or (one and two and unit_text(one) == unit_text(two)):
         return a, b, "", ""
     if not all(texts):
-        converted = any(units and (per_si(units) != 1.0).any() for units in (one, two))
-        return a, b, f"{pair}: compared as they are" if converted else "", ""
+        other = any(units and (per_si(units) != 1.0).any() for units in (one, two))
+        return a, b, f"{pair}: compared as they are" if other else "", ""
     if one is None or two is None or unit_text(in_si(one)) != unit_text(in_si(two)):
         return a, b, "", f"units differ: {pair}"
-    if unit_text(one) == unit_text(two):
-        return a, b, "", ""
     if any(len(units) not in (1, *of.shape[-1:]) for units, of in ((one, a), (two, b))):
         return a, b, "", f"units of other dofs: {pair}"
     note = f"{pair}: compared in {unit_text(in_si(one))}"

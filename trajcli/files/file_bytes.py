@@ -24,6 +24,7 @@ from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.kernels import native
 
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
+_WRITTEN = "another program writes it: run again when it is done"
 _SMALL_BYTES = 1 << 20
 """Less is read: mapping it would bring the megabytes around it into memory."""
 
@@ -83,7 +84,7 @@ class FileBytes:
             shape = (max(stop - start, 0), *shape[1:])
         size = math.prod(shape) * dtype.itemsize
         values: npt.NDArray[Any]
-        if size > _SMALL_BYTES and _is_safe(self._path):
+        if size > _SMALL_BYTES and _is_safe(os.path.dirname(os.path.realpath(self._path))):
             with contextlib.suppress(OSError):  # no room in the address space
                 self._map = self._map or mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
             if self._map is not None and offset + size <= len(self._map):
@@ -107,30 +108,23 @@ class FileBytes:
 
 def shortened(path: str, before: int, now: int) -> Fault:
     """The fault of a file that another program cut off; sizes in bytes."""
-    expected = f"{before} bytes, as at the beginning"
-    hint = "another program writes it: run again when it is done"
-    return Fault("became shorter while it was read", path, expected, f"{now} bytes", hint)
-
-
-def _is_safe(path: Path) -> bool:
-    """Whether a file lies on a file system whose mapped pages can be trusted."""
-    return _file_system(os.path.dirname(os.path.realpath(path))) in _SAFE
+    what, expected = "became shorter while it was read", f"{before} bytes, as at the beginning"
+    return Fault(what, path, expected, f"{now} bytes", _WRITTEN)
 
 
 @cache
-def _file_system(folder: str) -> str:
-    """The type of the file system that holds a folder; "" where it cannot be known."""
+def _is_safe(folder: str) -> bool:
+    """Whether a folder lies on a file system whose mapped pages can be trusted."""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-            lines = [line.split() for line in file]
+            mounts = [line.split()[1:3] for line in file]
     except OSError:
-        return ""
-    places = [
-        (len(place), kind)
-        for place, kind in ((line[1].replace("\\040", " "), line[2]) for line in lines)
-        if folder == place or folder.startswith(place.rstrip("/") + "/")
-    ]
-    return max(reversed(places), key=lambda entry: entry[0], default=(0, ""))[1]
+        return False
+    # of several on one place the last one is seen
+    kinds = {place.replace("\\040", " ").rstrip("/"): kind for place, kind in mounts}
+    while folder.rstrip("/") not in kinds and folder.strip("/"):
+        folder = os.path.dirname(folder)
+    return kinds.get(folder.rstrip("/")) in _SAFE
 
 
 class SourceFiles:
@@ -155,8 +149,7 @@ class SourceFiles:
         """Raise InputError where pages were gone when they were needed."""
         if native.pages_lost():
             self.require_unchanged()
-            hint = "another program writes an input or the output"
-            raise InputError(Fault("pages of a mapped file were gone", hint=hint))
+            raise InputError(Fault("pages of a mapped file were gone", hint=_WRITTEN))
 
     def require_unchanged(self) -> None:
         """Raise InputError for the files that are others now; one that is gone was read."""
@@ -169,10 +162,7 @@ class SourceFiles:
                 faults.append(shortened(path, before[2], now[2]))
                 continue
             what = "replaced" if now[:2] != before[:2] else "changed"
-            hint = "another program writes it: run again when it is done"
-            faults.append(
-                Fault(f"{what} while it was read", path, "as at the beginning", hint=hint)
-            )
+            faults.append(Fault(f"{what} while it was read", path, "as it was", hint=_WRITTEN))
         raise_if_any(faults)
 
 

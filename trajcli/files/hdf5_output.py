@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import h5py
 import numpy as np
 
 from trajcli.errors import Fault, OutputError
@@ -21,14 +22,13 @@ from trajcli.files.schema import Variable
 _GROUP_BYTES = 4096
 """About what HDF5 itself needs for a group of five datasets."""
 _LARGEST_META_BLOCK = 1 << 20
+_PACK = "--pack writes all into one array"
 
 
 class Hdf5Output(Output):
     """Contiguous datasets at known places."""
 
     def _prepare(self) -> None:
-        import h5py
-
         schema = self.schema
         grouped = schema.kind == "groups"
         count = sum(len(group.names) for group in schema.groups)
@@ -41,12 +41,12 @@ class Hdf5Output(Output):
             packed = [v for v in schema.variables if not (grouped and v.by_trajectory)]
             made = {}
             for variable in packed:
-                (dataset,) = self._make_datasets(h5py, file, variable, variable.shape)
+                (dataset,) = self._make_datasets(file, variable, variable.shape)
                 made[variable.name] = h5py.Dataset(dataset)
                 made[variable.name].attrs.update(variable.attributes)
-            dof = self._make_scales(h5py, file, packed, made)
+            dof = self._make_scales(file, packed, made)
             if grouped:
-                self._make_groups(h5py, file, dof)
+                self._make_groups(file, dof)
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
 
     def _open_files(self) -> None:
@@ -55,7 +55,6 @@ class Hdf5Output(Output):
 
     def _make_datasets(
         self,
-        h5py: Any,
         file: Any,
         variable: Variable,
         shape: tuple[int, ...],
@@ -68,7 +67,7 @@ class Hdf5Output(Output):
         """
         space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
         kind = h5py.h5t.py_create(variable.dtype, logical=True)
-        properties, links = self._properties(h5py, variable), h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        properties, links = self._properties(variable), h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
         datasets = [
             h5py.h5d.create(
@@ -83,7 +82,7 @@ class Hdf5Output(Output):
             self._addresses[variable.name, group] = np.array(addresses, np.int64)
         return datasets
 
-    def _properties(self, h5py: Any, variable: Variable) -> Any:
+    def _properties(self, variable: Variable) -> Any:
         """How a variable's dataset is made, or each of those in groups: its place in the file is
         fixed now and filled later."""
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -94,7 +93,7 @@ class Hdf5Output(Output):
         return properties
 
     def _make_scales(
-        self, h5py: Any, file: Any, variables: Sequence[Variable], made: Mapping[str, Any]
+        self, file: Any, variables: Sequence[Variable], made: Mapping[str, Any]
     ) -> Any:
         """A scale for every dimension of datasets, attached to them; returns that of the dofs."""
         labels = {"dof": self.schema.joint_names, "trajectory": self.schema.trajectory_names}
@@ -117,7 +116,7 @@ class Hdf5Output(Output):
                         h5py.h5ds.attach_scale(made[variable.name].id, scale.id, axis)
         return dof
 
-    def _make_groups(self, h5py: Any, file: Any, dof: Any) -> None:
+    def _make_groups(self, file: Any, dof: Any) -> None:
         """A group for every trajectory, with datasets and the scales of their dimensions.
 
         By HDF5's own functions: h5py's need three times as long, and there may be thousands.
@@ -130,8 +129,8 @@ class Hdf5Output(Output):
             try:
                 made = h5py.h5g.create(file.id, name.encode(), links)
             except ValueError as error:
-                what, hint = "a group that cannot be made", "--pack writes all into one array"
-                raise OutputError(Fault(what, name, found=str(error), hint=hint)) from None
+                what = "a group that cannot be made"
+                raise OutputError(Fault(what, name, found=str(error), hint=_PACK)) from None
             if dof is not None:
                 made.links.create_hard(b"dof", file.id, b"dof")
         variables = [v for v in self.schema.variables if v.by_trajectory]
@@ -140,20 +139,18 @@ class Hdf5Output(Output):
             scales = {} if dof is None else {"dof": [np.array([dof.ref], h5py.ref_dtype)]}
             for variable in (self.schema.in_group(variable, k) for variable in variables):
                 datasets = self._make_datasets(
-                    h5py, file, variable, variable.shape[1:], k, [f"{n}/" for n in group.names]
+                    file, variable, variable.shape[1:], k, [f"{n}/" for n in group.names]
                 )
-                _label_datasets(h5py, variable, datasets, scales)
+                _label_datasets(variable, datasets, scales)
                 if variable.name == "time":
-                    references = (
-                        h5py.h5r.create(dataset, b".", h5py.h5r.OBJECT) for dataset in datasets
-                    )
                     scales["row"] = scales["time"] = [
-                        np.array([reference], h5py.ref_dtype) for reference in references
+                        np.array([h5py.h5r.create(one, b".", h5py.h5r.OBJECT)], h5py.ref_dtype)
+                        for one in datasets
                     ]
 
 
 def _label_datasets(
-    h5py: Any, variable: Variable, datasets: Sequence[Any], scales: Mapping[str, Sequence[Any]]
+    variable: Variable, datasets: Sequence[Any], scales: Mapping[str, Sequence[Any]]
 ) -> None:
     """The units of the datasets of a variable, and which datasets are the scales of their axes.
 
@@ -184,4 +181,4 @@ def _require_names(names: Sequence[str]) -> None:
     for name in names:
         if name.rpartition("/")[0] in known or name == "dof" or not name:
             what = "a trajectory within another, or without a name"
-            raise OutputError(Fault(what, name, hint="--pack writes all into one array"))
+            raise OutputError(Fault(what, name, hint=_PACK))

@@ -278,16 +278,19 @@ def open_output(
     Raises OutputError where OUT cannot be written, or not in this form.
     """
     refuse_form(path, schema, compress)
-    from trajcli.files.hdf5_output import Hdf5Output
-    from trajcli.files.numpy_output import FolderOutput, NpzOutput
-
-    kinds: dict[str, type[Output]] = {"hdf5": Hdf5Output, "npz": NpzOutput, "npy": FolderOutput}
-    if compress is None:
-        output = kinds[output_family(path)](path, schema)
-    else:
+    if compress is not None:
         from trajcli.files.compressed import CompressedOutput
 
-        output = CompressedOutput(path, schema, compress)
+        output: Output = CompressedOutput(path, schema, compress)
+    elif output_family(path) == "hdf5":
+        from trajcli.files.hdf5_output import Hdf5Output
+
+        output = Hdf5Output(path, schema)
+    else:
+        from trajcli.files.numpy_output import FolderOutput, NpzOutput
+
+        kind = NpzOutput if output_family(path) == "npz" else FolderOutput
+        output = kind(path, schema)
     output.begin(overwrite, durable, f"{identity} deflated {compress}", resume, checksum)
     return output
 

@@ -15,7 +15,8 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import DEFAULT_MEMORY, ArrayFile, Dataset, OpenFiles
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import SourceFiles
-from trajcli.files.layouts import Layout, Member, layout_of
+from trajcli.files.layout import Layout, Member
+from trajcli.files.layouts import layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source

@@ -176,17 +176,15 @@ def packed_schema(
     own_times: every trajectory has times of its own. start_index: integers [batch]. more: further
     variables, which bring the sizes of their dimensions.
     """
-    shared = not own_times
-    along = "time" if shared else "row"
-    kind = np.dtype(dtype)
+    along = "row" if own_times else "time"
     variables = []
     for name in wanted:
         labels = {"long_name": f"joint {name}" if name in QUANTITIES else name}
         if units:
             labels["units"] = unit_of(name, units)
         dims = ("trajectory", along, "dof")
-        variables.append(Variable(name, dims, (batch, rows, dofs), kind, labels))
-    variables.append(time_variable((rows,) if shared else (batch, rows)))
+        variables.append(Variable(name, dims, (batch, rows, dofs), np.dtype(dtype), labels))
+    variables.append(time_variable((batch, rows) if own_times else (rows,)))
     if start_index is not None:
         label = {"long_name": "start state used"}
         variables.append(_by_trajectory("start_index", label, start_index))

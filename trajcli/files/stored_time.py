@@ -16,64 +16,76 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import Dataset
-from trajcli.files.conversion import converted, in_seconds, time_unit
+from trajcli.files.conversion import converted, divided, stated_unit
 from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES, Floats, Lengths, Time, Values, positive
+from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
 if TYPE_CHECKING:
     from trajcli.files.reader import Files
-    from trajcli.units import Unit
 
 STAMPS = ("times", "time")
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
+_LARGEST_EXACT = 1 << 53
+_OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
+"""What is not converted: lower case, without a final s."""
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 """How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it."""
 
 
-def from_steps(stored: Dataset, given: Unit | None = None) -> Time:
-    """The time that a dataset of steps gives, in the given unit or else the one that it states.
-
-    Raises InputError for a unit that is not converted.
-    """
-    values, unit, source = stored_times(stored, given, stamps=False)
-    equal = not isinstance(values, Dataset) and values.size and (values == values.flat[0]).all()
-    dt = float(values.flat[0]) if equal else values  # type: ignore[union-attr]
-    return Time(source, stored.where, dt=dt, shape=stored.shape, unit=unit)
-
-
-def from_stamps(
+def read_time(
     stored: Dataset,
+    stamps: bool,
+    given: Unit | None = None,
     lengths: Lengths | None = None,
     nominal: float | None = None,
-    given: Unit | None = None,
 ) -> Time:
-    """The time that a dataset of stamps gives, in the given unit or else the one that it states.
+    """The time that a dataset of steps or stamps gives, in the given unit or else in its own.
 
     lengths [B]: how many stamps each trajectory has where the others are padding. nominal: the
     step that is said elsewhere, used where it fits the stamps. Raises InputError for a unit that
     is not converted.
     """
-    values, unit, source = stored_times(stored, given, stamps=True)
-    step = None if isinstance(values, Dataset) else equal_step(values, lengths, nominal)
-    stamps = values if step is None else None
-    shape = stored.shape
-    return Time(
-        f"time stamps {source}", stored.where, step, stamps, shape=shape, stamped=True, unit=unit
-    )
+    values, unit, source = stored_times(stored, given, stamps)
+    step = None
+    if not isinstance(values, Dataset) and stamps:
+        step = equal_step(values, lengths, nominal)
+    elif not isinstance(values, Dataset) and values.size and (values == values.flat[0]).all():
+        step = float(values.flat[0])
+    held = values if step is None else None
+    dt, of_rows = (step, held) if stamps else (held if step is None else step, None)
+    source = f"time stamps {source}" if stamps else source
+    return Time(source, stored.where, dt, of_rows, shape=stored.shape, stamped=stamps, unit=unit)
 
 
 def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:
     """Numbers in seconds, what their unit was, and where they are from; many with values for every
-    trajectory stay where they are."""
-    text, unit = time_unit(stored, given)
+    trajectory stay where they are. Raises InputError for minutes, hours and days."""
+    text = given.name if given is not None else stated_unit(stored)
+    unit = given or parse_time_unit(text)
+    if unit is None and text.rstrip("s").lower() in _OTHER_TIMES:
+        hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
+        what = "a unit that is not converted"
+        raise InputError(Fault(what, stored.where, KNOWN_TIMES, text, hint))
     stored.require_numeric()
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     if unit is None or unit.per_si == 1.0:
         return (stored if lazy else np.asarray(stored.read())), text, stored.where
-    convert = partial(in_seconds, unit=unit, stamps=stamps)
+    convert = partial(_in_seconds, unit=unit, stamps=stamps)
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
     return values, text, f"{stored.where}, in {unit}"
+
+
+def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
+    """Stamps [T] or [b, T], or steps, in seconds.
+
+    Stamps of a clock that float64 cannot hold (ns since 1970) are counted from each first one.
+    """
+    large = stamps and values.dtype.kind in "iu" and values.size
+    if large and max(abs(int(values.max())), abs(int(values.min()))) > _LARGEST_EXACT:
+        values = values - values[..., :1]
+    return divided(values, unit.per_si)
 
 
 def equal_step(
@@ -83,7 +95,7 @@ def equal_step(
 
     A step fits where it gives every stamp within four spacings of the largest. Of those that
     fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
-    lengths, nominal: as for :func:`from_stamps`.
+    lengths, nominal: as for :func:`read_time`.
     """
     if stamps.ndim not in (1, 2) or stamps.shape[-1] < 2 or not stamps.size:
         return None
@@ -130,15 +142,17 @@ def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
     if gaps is None or isinstance(steps.dt, Dataset):
         return stamps
     stored = steps.steps(0, steps.batch)
-    if stored.shape[1] > gaps.shape[1] > 1:
-        stored = stored[:, -gaps.shape[1] :]  # the first of T steps leads into row 0
-    elif 1 < stored.shape[1] < gaps.shape[1]:
-        raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
+    count = gaps.shape[1]
+    if stored.shape[1] > count > 1:
+        stored = stored[:, -count:]  # the first of T steps leads into row 0
     slack = 0.0 if stamps.stamps is None else 4 * float(_spacing(np.asarray(stamps.stamps)))
-    same = np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack
-    if (same | np.isnan(gaps)).all():  # where stamps are padding
-        return steps if steps.uniform is not None else stamps
-    raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
+    fits = not 1 < stored.shape[1] < count
+    if fits:  # also where stamps are padding
+        same = np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack
+        fits = bool((same | np.isnan(gaps)).all())
+    if not fits:
+        raise InputError(_contradiction(steps.where, float(stored.mean()), stamps, gaps))
+    return steps if steps.uniform is not None else stamps
 
 
 def require_nominal(time: Time, where: str, dt: float) -> None:
@@ -185,7 +199,7 @@ def time_from_options(
     if len(present) > 1:
         raise UsageError(Fault("more than one time step", " and ".join(present), "one of them"))
     if times is not None:
-        return from_stamps(files.dataset(times), given=given)
+        return read_time(files.dataset(times), True, given)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(Fault("a rate that is not positive", "--rate", "Hz > 0", f"{rate:g}"))
@@ -203,7 +217,7 @@ def _from_dt(files: Files, text: str, given: Unit | None) -> Time:
         raise UsageError(Fault("neither a value nor a file", "--dt", expected, text))
     source = parse_source(text, attributes=True)
     if source.attribute is None:
-        return from_steps(files.dataset(text), given)
+        return read_time(files.dataset(text), False, given)
     file = files.open(source.path)
     holder = source.dataset or ""
     dataset = file.get(holder) if holder else None

@@ -21,20 +21,17 @@ from trajcli.files.conversion import (
     units_of_arrays,
 )
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
-from trajcli.files.layouts import Layout, Member
+from trajcli.files.layout import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import (
     RATES,
     STAMPS,
-    from_stamps,
-    from_steps,
+    read_time,
     reconciled,
     require_nominal,
 )
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.units import InputUnits, Units, of_order, parse_units
-
-_TIME_NAMES = {"steps": ("dt",), "stamps": STAMPS}
 
 
 class TrajectorySet:
@@ -63,12 +60,14 @@ class TrajectorySet:
         self.file, self.layout, self.member = file, layout, member
         self.named, self.group = named, group if member is None else member.group
         self.array_name = path[len(self.group) :].strip("/")
-        self._groups = _upward(group)
+        parts = group.split("/") if group else []
+        upward = ("/".join(parts[:n]) + "/" for n in range(len(parts), 0, -1))
+        self._groups = (*upward, "")  # "data/demo_3/", "data/", ""
         self.single = next(iter(datasets.values())).ndim == 2
         self._stored = {name: as_batch(stored) for name, stored in datasets.items()}
         self.arrays: Mapping[str, Dataset] = self._stored
         self.dofs = Dofs(self.shape[2], range(self.shape[2]))
-        self._picks: list[Dofs] = []
+        self._picks: list[Dofs] = []  # one after the other
         self._joints: list[str] | None = None
         self.units: Mapping[str, Units] = {}
         self.given = InputUnits()
@@ -205,13 +204,11 @@ class TrajectorySet:
         time = self._stored_time(where, dt) or (self.layout.step if self.layout else None)
         if time is None and dt is not None:
             time = Time.of(where, dt)
-        for name in RATES if time is None else ():
-            where, stated = self.attribute(name) or ("", None)
+        if time is None:
+            where, stated = self.attribute(*RATES) or ("", None)
             rate = positive(stated)
-            if rate is not None:
-                time = Time.of(f"{where}, {rate:g} Hz", 1.0 / rate, where)
-                break
-        return None if time is None else self._fitted(time)
+            time = None if rate is None else Time.of(f"{where}, {rate:g} Hz", 1.0 / rate, where)
+        return None if time is None else time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def _stored_time(self, attribute: str, nominal: float | None) -> Time | None:
         """Steps or stamps beside the arrays, else in the groups above.
@@ -221,31 +218,24 @@ class TrajectorySet:
         """
         misfits: list[Time] = []
         for group in self._groups:
-            stored = {name: self._near([group], *names) for name, names in _TIME_NAMES.items()}
-            times = {
-                name: self._fitted(
-                    from_steps(values, self.given.time)
-                    if name == "steps"
-                    else from_stamps(values, self.lengths, nominal, self.given.time)
-                )
-                for name, values in stored.items()
-                if values is not None
-            }
-            fitting = {name: time for name, time in times.items() if time.fits or time.actions}
-            misfits += [time for name, time in times.items() if name not in fitting]
-            time = reconciled(fitting.get("steps"), fitting.get("stamps"))
+            fitting: list[Time | None] = []
+            for names in (("dt",), STAMPS):
+                stored, stamps, found = self._near([group], *names), names is STAMPS, None
+                if stored is not None:
+                    found = read_time(stored, stamps, self.given.time, self.lengths, nominal)
+                    found = found.fitted(*self.shape[:2], self.of_actions, self.lengths)
+                fits = found is None or found.fits or found.actions
+                fitting.append(found if fits else None)
+                misfits += [] if fits or found is None else [found]
+            time = reconciled(*fitting)
             if time is None:
                 continue
             beside = attribute == f"{self.file.path}:/{group.rstrip('/')}@dt"
-            if time is fitting.get("stamps") and nominal is not None and beside:
+            if time.stamped and nominal is not None and beside:
                 require_nominal(time, attribute, nominal)
             return time
         raise_if_any(fault for time in misfits[:1] for fault in time.shape_faults())
         return None
-
-    def _fitted(self, time: Time) -> Time:
-        batch, rows, _ = self.shape
-        return time.fitted(batch, rows, self.of_actions, self.lengths)
 
     def companion(self, *names: str) -> Dataset | None:
         """The first of these datasets there is, beside the arrays, else in the groups above."""
@@ -288,7 +278,7 @@ class TrajectorySet:
     @property
     def dof_labels(self) -> list[str]:
         """The names of the dofs, or else their numbers in the file."""
-        return self.joint_names or [str(number) for number in self.dofs.numbers]
+        return self.joint_names or list(map(str, self.dofs.numbers))
 
     def _stored_names(self) -> list[str] | None:
         for path in (group + name for group in self._groups for name in ("joint_names", "dof")):
@@ -300,22 +290,12 @@ class TrajectorySet:
 
     def unit(self, name: str) -> str | None:
         """The unit of an array: the one it states, else the one its position implies."""
-        for array in (name, "position"):
+        for array in (name, "position") if name in QUANTITIES else (name,):
             stated = self.arrays[array].attributes.get("units") if array in self.arrays else None
             if isinstance(stated, (str, bytes)):
                 unit = text_of(stated)
                 return unit if array == name else unit_of(name, unit)
-            if name not in QUANTITIES:
-                return None
         return None
-
-
-def _upward(group: str) -> tuple[str, ...]:
-    """A group and those above it, up to the root: ("data/demo_3/", "data/", "")."""
-    groups = [""]
-    for part in group.split("/") if group else ():
-        groups.append(f"{groups[-1]}{part}/")
-    return tuple(reversed(groups))
 
 
 def as_batch(stored: Dataset) -> Dataset:
@@ -338,10 +318,6 @@ def without_actions(sets: Sequence[TrajectorySet]) -> Fault:
     """The fault of trajectories without anything to integrate."""
     first = sets[0]
     names = [f"{first.group}/{name}".strip("/") for name in first.arrays]
-    return Fault(
-        "no actions",
-        str(first.file.path),
-        "a dataset called actions, or one that is named",
-        ", ".join(names),
-        f"{first.file.path}:{names[0]} integrates it as actions",
-    )
+    path, expected = first.file.path, "a dataset called actions, or one that is named"
+    hint = f"{path}:{names[0]} integrates it as actions"
+    return Fault("no actions", str(path), expected, ", ".join(names), hint)

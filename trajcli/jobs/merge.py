@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 from trajcli.errors import Fault, InputError, Stopped, UsageError, raise_if_any
@@ -210,9 +211,9 @@ class VirtualOutput(Hdf5Output):
         super().__init__(path, schema)
         self._parts = parts
 
-    def _properties(self, h5py: Any, variable: Variable) -> Any:
+    def _properties(self, variable: Variable) -> Any:
         if not _is_virtual(variable):
-            return super()._properties(h5py, variable)
+            return super()._properties(variable)
         properties, row = h5py.h5p.create(h5py.h5p.DATASET_CREATE), 0
         properties.set_obj_track_times(False)
         properties.set_fill_value(np.array(np.nan, variable.dtype))

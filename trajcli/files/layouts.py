@@ -11,7 +11,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
-from trajcli.files.layouts.layout import (
+from trajcli.files.layout import (
     Layout,
     Member,
     Names,
