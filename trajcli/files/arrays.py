@@ -231,9 +231,9 @@ class ArrayFile(ABC):
                 where = f"{self.path}:{self.slash}{name}" if name else self.path
                 raise InputError(unreadable(where, expected or self.expected, error)) from None
 
-    @abstractmethod
     def begin(self) -> Any:
         """Open the file: an object with a method ``close``."""
+        raise NotImplementedError
 
     @abstractmethod
     def names(self) -> list[str]:

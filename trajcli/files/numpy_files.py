@@ -77,7 +77,11 @@ class NpyFile(ArrayFile):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "npy", pool)
-        self._header = self.safely("", self._read_header)
+        try:
+            self._header = self.safely("", self._read_header)
+        except BaseException:
+            self.close()
+            raise
 
     def _read_header(self) -> _Header:
         file: FileBytes = self.opened()
