@@ -6,7 +6,6 @@ import fnmatch
 import json
 import math
 import os
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,14 +17,12 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.file_bytes import read_regular, unreadable
+from trajcli.files.open_files import OpenFiles
 from trajcli.files.source import natural_order
 
 T = TypeVar("T")
 
 NUMERIC_KINDS = "fiu"
-DEFAULT_MEMORY = 256 << 20
-_LEAST_MEMORY = 64 << 20
-_MOST_FILES = 64
 _LARGEST_JSON = 16 << 20
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
@@ -126,45 +123,6 @@ def json_object(text: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
-
-
-class OpenFiles:
-    """Files of which only so many are open at a time: one more closes the one opened first.
-
-    That one is opened again when something of it is read. ``lock`` is held while a file is used,
-    so that no other thread closes it. ``memory``: bytes that may be unpacked at once, 64 MiB at
-    least. ``allow_external``: what leads out of a file is followed.
-    """
-
-    def __init__(self, memory: int = DEFAULT_MEMORY, allow_external: bool = False) -> None:
-        self.memory, self.allow_external = max(memory, _LEAST_MEMORY), allow_external
-        self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
-        self.lock = threading.RLock()
-
-    def add(self, file: ArrayFile) -> None:
-        """Count a file that has been opened."""
-        self._files[file] = 0
-        while len(self._files) > _MOST_FILES:
-            next(iter(self._files)).close()
-
-    def hold(self, file: ArrayFile, size: int) -> None:
-        """Make room for what a file unpacks, at most ``memory``: others forget what they hold."""
-        others = (other for other in list(self._files) if other is not file)
-        while size + sum(self._files.values()) > self.memory:
-            next(others, file).close()
-        file.opened()
-        self._files[file] += size
-
-    def remove(self, file: ArrayFile) -> None:
-        """Forget a file that has been closed."""
-        self._files.pop(file, None)
-
-    def refuse_larger(self, size: int, where: str, hint: str) -> None:
-        """Raise InputError for what is unpacked as a whole and takes more than ``memory``."""
-        if size > self.memory:
-            what, expected = "too large to be unpacked", f"at most {self.memory} bytes at once"
-            hint = f"a larger --memory, where the command has it, or {hint}"
-            raise InputError(Fault(what, where, expected, f"{size} bytes", hint))
 
 
 class ArrayFile(ABC):

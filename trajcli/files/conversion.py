@@ -1,4 +1,4 @@
-"""Values of files in SI: arrays of positions and their derivatives."""
+"""Arrays of files as they are wanted: [B, T, D], and in SI."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, OneTrajectory, text_of
 from trajcli.files.schema import QUANTITIES
@@ -50,6 +51,22 @@ def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
     labelled = replace(stored, attributes=ChainMap({"units": text}, others))
     by = per_si(units)
     return converted(labelled, lambda rows: divided(rows, by)) if (by != 1.0).any() else labelled
+
+
+def as_batch(stored: Dataset) -> Dataset:
+    """A dataset as [B, T, D]; [T, D] is one trajectory.
+
+    Raises InputError for what is not numbers of such a shape.
+    """
+    stored.require_numeric()
+    if stored.ndim == 3:
+        return stored
+    if stored.ndim != 2:
+        expected = "[B, T, D], or [T, D] for one trajectory"
+        found = describe(stored.shape)
+        raise InputError(Fault("wrong number of dimensions", stored.where, expected, found))
+    read_rows = OneTrajectory(stored.read_rows, stored.shape[0])
+    return replace(stored, shape=(1, *stored.shape), read_rows=read_rows)
 
 
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:

@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.hdf5_objects import (
     FAULTS,
@@ -32,6 +32,7 @@ from trajcli.files.hdf5_objects import (
     text_name,
     unpacked_bytes,
 )
+from trajcli.files.open_files import OpenFiles
 from trajcli.files.source import natural_order
 from trajcli.kernels.native import time_limit
 

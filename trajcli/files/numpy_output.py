@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from trajcli.files.atomic_output import reserve
-from trajcli.files.outputs import Output, plain_value
+from trajcli.files.outputs import Output
 from trajcli.files.refusals import PROVENANCE
-from trajcli.files.schema import Schema
+from trajcli.files.schema import Schema, plain_value
 
 _COPY_BYTES = 1 << 24
 

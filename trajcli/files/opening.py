@@ -8,8 +8,9 @@ from importlib import import_module
 from pathlib import Path
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, OpenFiles
+from trajcli.files.arrays import ArrayFile
 from trajcli.files.file_bytes import open_regular, unreadable
+from trajcli.files.open_files import OpenFiles
 from trajcli.files.refusals import PROVENANCE
 
 READERS = {

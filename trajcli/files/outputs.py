@@ -10,7 +10,7 @@ import json
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import OutputError
 from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.checksums import Segments, append_checksums
-from trajcli.files.refusals import os_fault, output_family, refuse_form, require_space
-from trajcli.files.schema import Schema
+from trajcli.files.refusals import os_failures, output_family, refuse_form, require_space
+from trajcli.files.schema import Schema, plain_value
 
 _ADDRESSES, _SEGMENTS = "addresses/", "segments"
 """Arrays of a journal besides those of the run."""
@@ -74,7 +73,7 @@ class Output(ABC):
         self._segments = {} if checksum else None
         self._hidden = HiddenFolder(self.path, overwrite, output_family(self.path) == "npy")
         try:
-            with self._failures():
+            with os_failures(self.path):
                 stopped = self._hidden.has_stopped
                 if self._hidden.take_stopped() and resume and self._resume():
                     return
@@ -164,7 +163,7 @@ class Output(ABC):
         self._pwrite(descriptor, view, at)
 
     def _pwrite(self, descriptor: int, view: memoryview, at: int) -> None:
-        with self._failures():
+        with os_failures(self.path):
             while view:
                 written = os.pwrite(descriptor, view[: 1 << 30], at)
                 view, at = view[written:], at + written
@@ -183,7 +182,7 @@ class Output(ABC):
 
     def keep(self, done: int, carried: Mapping[str, Any]) -> None:
         """Leave what is written to be resumed: so many trajectories, and arrays to go on from."""
-        with self._failures():
+        with os_failures(self.path):
             self._close()
             arrays = {f"{_ADDRESSES}{k}/{n}": found for (n, k), found in self._addresses.items()}
             if self._segments is not None:
@@ -220,7 +219,7 @@ class Output(ABC):
 
     def finish(self) -> None:
         """Complete the output and give it its name."""
-        with self._failures():
+        with os_failures(self.path):
             self._complete()
             self._close()
             if self._segments is not None:
@@ -235,16 +234,6 @@ class Output(ABC):
             with contextlib.suppress(OSError):
                 self._close()
         self._hidden.close()
-
-    @contextlib.contextmanager
-    def _failures(self) -> Iterator[None]:
-        """Raise OutputError for what fails as a file is written, also within HDF5."""
-        try:
-            yield
-        except (OSError, RuntimeError, ValueError) as error:
-            if not isinstance(error, OSError) and "errno = " not in str(error):
-                raise
-            raise OutputError(os_fault(self.path, error)) from None
 
     def _complete(self) -> None:  # noqa: B027
         """What remains to be done once all blocks are written."""
@@ -302,8 +291,3 @@ def _padded(values: Any, shape: tuple[int, ...]) -> Any:
     whole = np.full((len(values), *shape), np.nan, values.dtype)
     whole[:, : values.shape[1]] = values
     return whole
-
-
-def plain_value(value: Any) -> Any:
-    """A NumPy value as JSON can hold it; anything else as text."""
-    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import open_regular
+from trajcli.files.open_files import OpenFiles
 
 _BATCH_ROWS = 1 << 16
 

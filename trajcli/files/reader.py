@@ -12,15 +12,17 @@ from pathlib import Path
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import DEFAULT_MEMORY, ArrayFile, Dataset, OpenFiles
+from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.layout import Layout, Member
 from trajcli.files.layouts import layout_of
+from trajcli.files.open_files import DEFAULT_MEMORY, OpenFiles
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.trajectory_set import TrajectorySet, as_batch, without_actions
+from trajcli.files.trajectory_set import TrajectorySet, without_actions
 from trajcli.kernels import native
 
 __all__ = ["Files", "TrajectorySet", "read_sources"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
@@ -120,3 +121,14 @@ def os_fault(path: Path, error: Exception) -> Fault:
     reason = str(error) if number is None else os.strerror(number)
     hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
     return Fault("cannot be written", str(path), found=reason, hint=hint)
+
+
+@contextlib.contextmanager
+def os_failures(path: Path) -> Iterator[None]:
+    """Raise OutputError for what fails as a file is written, also within HDF5."""
+    try:
+        yield
+    except (OSError, RuntimeError, ValueError) as error:
+        if not isinstance(error, OSError) and "errno = " not in str(error):
+            raise
+        raise OutputError(os_fault(path, error)) from None

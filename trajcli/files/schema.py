@@ -192,3 +192,8 @@ def packed_schema(
     for variable in more:
         sizes |= dict(zip(variable.dims, variable.shape, strict=True))
     return Schema(sizes, [*variables, *more], attributes, joint_names)
+
+
+def plain_value(value: Any) -> Any:
+    """A NumPy value as JSON can hold it; anything else as text."""
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)

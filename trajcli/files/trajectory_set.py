@@ -12,8 +12,9 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset, OneTrajectory, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, text_of
 from trajcli.files.conversion import (
+    as_batch,
     dataset_in_si,
     for_dofs,
     require_same_kind,
@@ -296,22 +297,6 @@ class TrajectorySet:
                 unit = text_of(stated)
                 return unit if array == name else unit_of(name, unit)
         return None
-
-
-def as_batch(stored: Dataset) -> Dataset:
-    """A dataset as [B, T, D]; [T, D] is one trajectory.
-
-    Raises InputError for what is not numbers of such a shape.
-    """
-    stored.require_numeric()
-    if stored.ndim == 3:
-        return stored
-    if stored.ndim != 2:
-        expected = "[B, T, D], or [T, D] for one trajectory"
-        found = describe(stored.shape)
-        raise InputError(Fault("wrong number of dimensions", stored.where, expected, found))
-    read_rows = OneTrajectory(stored.read_rows, stored.shape[0])
-    return replace(stored, shape=(1, *stored.shape), read_rows=read_rows)
 
 
 def without_actions(sets: Sequence[TrajectorySet]) -> Fault:
