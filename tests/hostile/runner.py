@@ -56,7 +56,7 @@ class ForkedPopen:
             sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
             code = 1
             with contextlib.suppress(BaseException):
-                untrusted._serve(*command[-4:])
+                untrusted._serve(*command[-5:])
                 code = 0
             os._exit(code)
         os.close(ask_read)

@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.conversion import (
     as_batch,
     dataset_in_si,
@@ -24,13 +24,7 @@ from trajcli.files.conversion import (
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.layout import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
-from trajcli.files.stored_time import (
-    RATES,
-    STAMPS,
-    read_time,
-    reconciled,
-    require_nominal,
-)
+from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.units import InputUnits, Units, of_order, parse_units
 
@@ -219,30 +213,30 @@ class TrajectorySet:
         """
         misfits: list[Time] = []
         for group in self._groups:
-            fitting: list[Time | None] = []
-            for names in (("dt",), STAMPS):
-                stored, stamps, found = self._near([group], *names), names is STAMPS, None
-                if stored is not None:
-                    found = read_time(stored, stamps, self.given.time, self.lengths, nominal)
-                    found = found.fitted(*self.shape[:2], self.of_actions, self.lengths)
-                fits = found is None or found.fits or found.actions
-                fitting.append(found if fits else None)
-                misfits += [] if fits or found is None else [found]
-            time = reconciled(*fitting)
-            if time is None:
+            fitting: list[Time | None] = [None, None]
+            for k, names in enumerate((("dt",), STAMPS)):
+                stored = self.companion(*names, groups=[group])
+                if stored is None:
+                    continue
+                time = read_time(stored, names is STAMPS, self.given.time, self.lengths, nominal)
+                time = time.fitted(*self.shape[:2], self.of_actions, self.lengths)
+                if time.fits or time.actions:
+                    fitting[k] = time
+                else:
+                    misfits.append(time)
+            chosen = reconciled(*fitting)
+            if chosen is None:
                 continue
             beside = attribute == f"{self.file.path}:/{group.rstrip('/')}@dt"
-            if time.stamped and nominal is not None and beside:
-                require_nominal(time, attribute, nominal)
-            return time
+            if chosen.stamped and nominal is not None and beside:
+                require_nominal(chosen, attribute, nominal)
+            return chosen
         raise_if_any(fault for time in misfits[:1] for fault in time.shape_faults())
         return None
 
-    def companion(self, *names: str) -> Dataset | None:
+    def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
         """The first of these datasets there is, beside the arrays, else in the groups above."""
-        return self._near(self._groups, *names)
-
-    def _near(self, groups: Sequence[str], *names: str) -> Dataset | None:
+        groups = groups or self._groups
         stored = (self.file.get(group + name) for group in groups for name in names)
         dataset = next((one for one in stored if one is not None), None)
         if dataset is None:
@@ -273,8 +267,8 @@ class TrajectorySet:
         names = self._stored_names()
         if names is None and self.layout is not None:
             names = self.layout.dof_names(self.array_name)
-        picked: list[str] | None = None if names is None else self.pick(names)
-        return picked if picked is not None and len(picked) == self.shape[2] else None
+        picked: list[str] = self.pick(names or [])
+        return picked if len(picked) == self.shape[2] else None
 
     @property
     def dof_labels(self) -> list[str]:
@@ -292,17 +286,15 @@ class TrajectorySet:
     def unit(self, name: str) -> str | None:
         """The unit of an array: the one it states, else the one its position implies."""
         for array in (name, "position") if name in QUANTITIES else (name,):
-            stated = self.arrays[array].attributes.get("units") if array in self.arrays else None
-            if isinstance(stated, (str, bytes)):
-                unit = text_of(stated)
+            unit = stated_unit(self.arrays[array]) if array in self.arrays else ""
+            if unit:
                 return unit if array == name else unit_of(name, unit)
         return None
 
 
 def without_actions(sets: Sequence[TrajectorySet]) -> Fault:
     """The fault of trajectories without anything to integrate."""
-    first = sets[0]
-    names = [f"{first.group}/{name}".strip("/") for name in first.arrays]
-    path, expected = first.file.path, "a dataset called actions, or one that is named"
+    path, names = sets[0].file.path, [f"{sets[0].group}/{n}".strip("/") for n in sets[0].arrays]
+    expected = "a dataset called actions, or one that is named"
     hint = f"{path}:{names[0]} integrates it as actions"
     return Fault("no actions", str(path), expected, ", ".join(names), hint)
