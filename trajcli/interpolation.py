@@ -21,6 +21,7 @@ Array = Any
 Curve = Callable[[Array], list[Array]]
 """From times [1 or B, N] to values [B, N, D] and as many derivatives as are finite everywhere."""
 
+_ROUNDING = 4.0 * np.finfo(np.float64).eps
 METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "quintic")
 _GIVEN = {"cubic": 2, "quintic": 3}
 """How many of the rows a method takes: values, their derivative, and the derivative of that."""
@@ -88,29 +89,42 @@ def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
     if knots.shape[1] > 1:
         there = here - 1 * (here > 0) + 1 * (here == 0)  # the first row has a step after it alone
         step = (take(knots, there) - take(knots, here))[..., None]
-        known += _higher(known, [take(rows, there) for rows in given], step)
+        time = abs(take(knots, here))[..., None]
+        known += _higher(known, [take(rows, there) for rows in given], step, time)
     return derivatives(known, tau)
 
 
-def _higher(here: Sequence[Array], there: Sequence[Array], step: Array) -> list[Array]:
-    """The derivatives that lead from those here to those there, which is ``step`` away.
+def _higher(here: Sequence[Array], there: Sequence[Array], step: Array, time: Array) -> list[Array]:
+    """The derivatives that lead from those here, at ``time``, to those there, a ``step`` away.
 
     They solve the linear equations that the Taylor polynomial and its derivatives are at the
-    other end; C. de Boor, "A Practical Guide to Splines", ch. IV, for two derivatives.
+    other end; C. de Boor, "A Practical Guide to Splines", ch. IV, for two derivatives. With those,
+    rows that a cubic joins but for rounding are joined by it: over a short step the rounding of
+    positions would be a jerk that passes limits.
     """
     if len(here) == 2:
         secant, slope = (there[0] - here[0]) / step, here[1]
         second = (6.0 * secant - 4.0 * slope - 2.0 * there[1]) / step
         return [second, (6.0 * (slope + there[1]) - 12.0 * secant) / step**2]
     value, slope, second = here
-    off = there[0] - value - step * (slope + 0.5 * step * second)
-    slope_off = step * (there[1] - slope - step * second)
-    second_off = step**2 * (there[2] - second)
+    change = there[2] - second
+    off = there[0] - value - step * (slope + step * (second / 2.0 + change / 6.0))
+    slope_off = there[1] - slope - step * (second + change / 2.0)
+    off = _beyond_rounding(off, (value, there[0], time * slope))
+    slope_off = step * _beyond_rounding(slope_off, (slope, there[1], time * second))
     return [
-        (60.0 * off - 24.0 * slope_off + 3.0 * second_off) / step**3,
-        (-360.0 * off + 168.0 * slope_off - 24.0 * second_off) / step**4,
-        (720.0 * off - 360.0 * slope_off + 60.0 * second_off) / step**5,
+        (60.0 * off - 24.0 * slope_off) / step**3 + change / step,
+        (168.0 * slope_off - 360.0 * off) / step**4,
+        (720.0 * off - 360.0 * slope_off) / step**5,
     ]
+
+
+def _beyond_rounding(values: Array, terms: Sequence[Array]) -> Array:
+    """The values, but zero where these terms of them have rounded to as much."""
+    rounding = _ROUNDING * sum(abs(term) for term in terms)
+    if is_torch(values):
+        return values - values.detach() * (abs(values) <= rounding)
+    return np.where(abs(values) <= rounding, 0.0, values)
 
 
 def spline_slopes(rows: Array, knots: Array) -> Array:

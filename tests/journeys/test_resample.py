@@ -83,8 +83,8 @@ def test_a_paced_plan_keeps_its_limits_at_an_even_rate(trajcli, folder, samples)
     assert trajcli(REACH.format(samples=samples)).code == 0
     limits = f"--limits {samples}/limits.toml"
     assert trajcli(f"retime reach.h5 {limits} -o paced.h5").code == 0
-    for rate in (100, 1000):
-        result = trajcli(f"resample paced.h5 --to {rate} -o even.h5 --overwrite")
+    for how in ("--to 100", "--to 1000", "--to 250 --method quintic"):
+        result = trajcli(f"resample paced.h5 {how} -o even.h5 --overwrite")
         assert result.err == ""
         checked = trajcli(f"check even.h5 {limits}")
         assert checked.code == 0, checked.out
