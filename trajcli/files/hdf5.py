@@ -28,8 +28,6 @@ from trajcli.files.hdf5_objects import (
     files_outside,
     is_bare_dimension,
     leads_outside,
-    raw_name,
-    text_name,
     unpacked_bytes,
 )
 from trajcli.files.open_files import OpenFiles
@@ -102,7 +100,7 @@ class Hdf5File(ArrayFile):
             if info.type == h5py.h5o.TYPE_DATASET and not (
                 dimension and is_bare_dimension(h5py.h5o.open(root, name))
             ):
-                names.append(text_name(name))
+                names.append(_text(name))
             return None
 
         if h5py.h5o.visit(root, visit, info=True) is not None:  # it takes seconds for thousands
@@ -156,17 +154,17 @@ class Hdf5File(ArrayFile):
         group = self._group(above)
         kind = group.links.get(last) if group is not None else None
         if kind == h5py.h5l.TYPE_EXTERNAL:
-            file, inside = root.links.get_val(raw_name(path))
+            file, inside = root.links.get_val(_raw(path))
             if not self._allow_external:
-                target = f"a link to {text_name(file)}:{text_name(inside)}"
+                target = f"a link to {_text(file)}:{_text(inside)}"
                 raise InputError(leads_outside(f"{self.path}:/{path}", target))
             self._lead_to(file)
         elif group and kind == h5py.h5l.TYPE_SOFT and not group.foreign:  # else HDF5 follows it
-            target = text_name(root.links.get_val(raw_name(path)))
+            target = _text(root.links.get_val(_raw(path)))
             parts = target.split("/") if target.startswith("/") else [above, *target.split("/")]
             to = "/".join(part for part in parts if part not in ("", "."))
             return self._open(to, depth + 1) if depth < _DEEPEST_LINK else None
-        return None if kind is None else h5py.h5o.open(root, raw_name(path))
+        return None if kind is None else h5py.h5o.open(root, _raw(path))
 
     def _lead_to(self, name: str | bytes) -> str:
         """Remember a file that this one names; relative names are beside it."""
@@ -183,11 +181,11 @@ class Hdf5File(ArrayFile):
                 h5py.h5a.iterate(item, names.append)
 
         read = functools.partial(self._attribute, path)
-        return Attributes([text_name(name) for name in names], read) if names else {}
+        return Attributes([_text(name) for name in names], read) if names else {}
 
     @_reading
     def _attribute(self, path: str, name: str) -> Any:
-        return attribute(self._open(path), name)
+        return attribute(self._open(path), _raw(name))
 
     @_reading
     def get(self, path: str) -> Dataset | None:
@@ -269,6 +267,15 @@ class _Handle:
 def _links(group: Any) -> dict[str, int]:
     """The names in a group, in natural order, and what kind of link each is."""
     kinds: dict[str, int] = {}
-    group.links.iterate(lambda name, info: kinds.setdefault(text_name(name), info.type) and None,
+    group.links.iterate(lambda name, info: kinds.setdefault(_text(name), info.type) and None,
                         info=True)  # fmt: skip
     return {name: kinds[name] for name in natural_order(kinds)}
+
+
+def _raw(name: str) -> bytes:
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _text(name: bytes | str) -> str:
+    """A name in a file, which may hold any bytes."""
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name

@@ -107,12 +107,12 @@ class Attributes(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def attribute(item: Any, name: str) -> Any:
+def attribute(item: Any, name: bytes) -> Any:
     """An attribute as a number, an array of numbers or text; None where it is no such thing.
 
     h5py's AttributeManager takes three times as long, and every array is asked for its units.
     """
-    stored = h5py.h5a.open(item, raw_name(name))
+    stored = h5py.h5a.open(item, name)
     if stored.get_type().get_class() not in _PLAIN_TYPES:
         return None  # of a damaged one HDF5 may read memory that is not there
     shape, dtype = stored.shape, stored.dtype
@@ -134,14 +134,5 @@ def is_bare_dimension(item: Any) -> bool:
     """Whether a dataset is netCDF's mark of a dimension that has no values."""
     if not h5py.h5a.exists(item, b"NAME"):
         return False
-    name = attribute(item, "NAME")
+    name = attribute(item, b"NAME")
     return isinstance(name, str) and name.startswith("This is a netCDF dimension but not")
-
-
-def raw_name(name: str) -> bytes:
-    return name.encode("utf-8", "surrogateescape")
-
-
-def text_name(name: bytes | str) -> str:
-    """A name in a file, which may hold any bytes."""
-    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
