@@ -88,6 +88,12 @@ CASES = [
 ]
 
 
+def undefined(mode: str, steps: str) -> bool:
+    """Whether to leave out gradients of outputs in turns, which takes as long as all the rest: a
+    cascade and a band show what there is to see."""
+    return steps == "scalar" and mode in ("jerk", "central")
+
+
 @pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES)
 def test_first_derivatives_match_finite_differences_in_both_modes(mode, steps, recorded, options):
     outputs, inputs = problem(mode, steps, recorded, **options)
@@ -98,7 +104,7 @@ def test_first_derivatives_match_finite_differences_in_both_modes(mode, steps, r
         check_backward_ad=True,
         check_batched_grad=True,
         check_batched_forward_grad=True,
-        check_undefined_grad=True,
+        check_undefined_grad=undefined(mode, steps),
         fast_mode=True,
     )
 
@@ -112,7 +118,7 @@ def test_second_derivatives_match_finite_differences(mode, steps, recorded, opti
         check_fwd_over_rev=True,
         check_rev_over_rev=True,
         check_batched_grad=True,
-        check_undefined_grad=steps == "scalar",  # takes as long as all the rest
+        check_undefined_grad=undefined(mode, steps),
         fast_mode=True,
     )
 
