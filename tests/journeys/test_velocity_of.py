@@ -44,6 +44,8 @@ def test_a_wrong_rate_is_named(trajcli, folder):
     write("in.h5", rate=50.0, stated=30.0)
     finding = found(trajcli, 1)
     assert "fits 50 rows a second, not 30" in finding["text"]
+    pair = trajcli("check in.h5 --velocity-of obs/qpos=obs/qvel --json")
+    assert (pair.code, pair.document["checks"][-1]) == (1, finding)
     assert finding["rate"]["fitted"] == pytest.approx(50.0, rel=1e-3)
     assert finding["rate"]["stated"] == pytest.approx(30.0)
     assert finding["factors"] == pytest.approx([5 / 3] * 3, rel=1e-3)

@@ -45,6 +45,9 @@ def check(
     from trajcli.views.trajectories import expand_globs
 
     console = Console(json, quiet)
+    if velocity_of is not None and "=" in velocity_of:
+        velocity_of, _, velocities = velocity_of.partition("=")
+        source = [f"{one}:{velocities}" for one in source]
     reports = []
     for one in expand_globs(source):
         path = parse_source(one).path

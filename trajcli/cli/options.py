@@ -261,7 +261,8 @@ VerbosePaces = Annotated[bool, _look("--verbose -v",
 Recompute = Annotated[bool, _look("--recompute",
     "Is it what its recorded command gives, to the bit? The sources must be where they were.")]
 VelocityOf = Annotated[str | None, _look("--velocity-of DATASET",
-    "Is SOURCE the derivative of these positions, of the same file or of FILE:DATASET?")]
+    "Is SOURCE the derivative of these positions, of the same file or of FILE:DATASET? Or "
+    "POSITIONS=VELOCITIES of a file.")]
 Rtol = Annotated[float, _tolerance("--rtol R", "Apart by R times the larger of the two.")]
 Atol = Annotated[float, _tolerance("--atol A", "Apart by A, beside --rtol.")]
 Ulp = Annotated[float, _tolerance("--ulp N", "Or apart by N units in the last place.")]
