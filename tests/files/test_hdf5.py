@@ -246,3 +246,16 @@ def test_names_in_any_bytes_are_names(tmp_path):
 )  # fmt: skip
 def test_names_with_numbers_are_in_natural_order(names):
     assert sorted({*names}, key=natural_key) == names
+
+
+def test_sequences_of_different_length_are_not_read(tmp_path):
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("joint_names", (3,), h5py.vlen_dtype("u1"))
+        bytes_of_mode = np.empty((), object)
+        bytes_of_mode[()] = np.frombuffer(b"jerk", "u1")
+        file.attrs.create("mode", bytes_of_mode, dtype=h5py.vlen_dtype("u1"))
+    with Hdf5File(path) as file:
+        assert dict(file.attributes()) == {}
+        with pytest.raises(InputError, match="sequences"):
+            file.get("joint_names")

@@ -212,6 +212,9 @@ class Hdf5File(ArrayFile):
             return None
         if dataset.shape is None:
             raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
+        if dtype.hasobject and item.get_type().get_class() != h5py.h5t.STRING:
+            # a damaged text looks like this: HDF5 would read memory that is not there
+            raise InputError(Fault("not real numbers", where, "numbers or texts", "sequences"))
         for name in files_outside(dataset, where, self._allow_external):
             if not os.path.exists(self._lead_to(name)) and dataset.is_virtual:
                 missing = f"{name} is missing"
