@@ -174,9 +174,11 @@ def test_sources_that_are_no_files_say_what_to_do(read):
             read(source)
     with pytest.raises(UsageError, match="no SOURCE"):
         read()
-    write("in.h5", other=np.zeros((3, 2)))
-    with pytest.raises(InputError, match="no trajectories found"):
+    write("in.h5", other=np.zeros((3, 2)), more=np.zeros((4, 2)))
+    with pytest.raises(InputError, match=r"no trajectories found(.|\n)*other \[3, 2\]"):
         read("in.h5")
+    write("one.h5", other=np.zeros((3, 2)))
+    assert only(read("one.h5")).array_name == "other"
 
 
 def test_a_home_folder_is_expanded(read, tmp_path, monkeypatch):

@@ -182,9 +182,21 @@ def test_a_missing_dataset_names_the_near_ones(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         file["data/joint_positions"] = np.zeros((2, 3, 1))
     refused(trajcli, "in.h5:data/joint_position --dt 1 -o out.h5", "data/joint_positions")
-    refused(trajcli, "in.h5 --dt 1 -o out.h5", "actions", "data/joint_positions", "in.h5:DATASET")
-    np.savez("in.npz", acts=np.zeros((2, 3, 1)))
-    refused(trajcli, "in.npz --dt 1 -o out.h5", "acts")
+    np.savez("in.npz", acts=np.zeros((2, 3, 1)), wrench=np.zeros((2, 4, 6)), rest=np.zeros(3))
+    refused(trajcli, "in.npz --dt 1 -o out.h5", "acts [2, 3, 1], wrench [2, 4, 6]", "in.npz:acts")
+
+
+def test_a_likely_dataset_is_taken_and_said(trajcli, folder):
+    values = np.random.default_rng(1).normal(size=(4, 9, 2))
+    for name in ("qpos", "q", "joint_positions", "arr_0", "only"):
+        more = {} if name == "only" else {"wrench": np.zeros((4, 9, 6))}
+        np.savez("in.npz", **{name: values}, **more)
+        result = trajcli("integrate in.npz --start zero --dt 1 -o out.h5 --overwrite")
+        assert result.code == 0, result.err
+        assert f"names no dataset: in.npz:{name} is taken" in result.err
+        shown = trajcli(f"integrate in.npz:{name} --start zero --dt 1 -o named.h5 --overwrite")
+        assert "is taken" not in shown.err
+        assert trajcli("diff out.h5 named.h5").code == 0
 
 
 def test_files_that_are_not_what_they_seem_are_refused(trajcli, folder):
@@ -194,6 +206,14 @@ def test_files_that_are_not_what_they_seem_are_refused(trajcli, folder):
     refused(trajcli, "empty.npy --dt 1 -o out.h5", "empty.npy", "an empty file")
     Path("text.h5").write_text("time,position\n")
     refused(trajcli, "text.h5 --dt 1 -o out.h5", "text.h5", "begins with b'time,pos'")
+    for name, head, *words in (
+        ("a.mat", b"MATLAB 5.0 MAT-file", "scipy.io.loadmat('a.mat')", "-v7.3"),
+        ("a.pkl", b"\x80\x05\x95", "a pickle", "numpy.savez('a.npz'"),
+        ("a.xlsx", b"PK\3\4", "a workbook", "pandas.read_excel('a.xlsx')"),
+        ("a.csv.gz", b"\x1f\x8b\x08", "gunzip -k a.csv.gz"),
+    ):
+        Path(name).write_bytes(head + bytes(200))
+        refused(trajcli, f"{name} --dt 1 -o out.h5", name, *words)
     os.mkfifo("pipe.npy")
     refused(trajcli, "pipe.npy --start zero --dt 1 -o out.h5", "pipe.npy", "not a regular file")
     Path("folder.h5").mkdir()

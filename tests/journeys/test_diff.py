@@ -130,9 +130,11 @@ def test_nan_equals_nan_and_nothing_else(trajcli, folder):
 def test_what_only_one_file_has_and_other_shapes_fail(trajcli, folder):
     with h5py.File("a.h5", "w") as file:
         file["x"], file["y"], file["names"] = np.ones(3), np.ones((2, 3)), ["a", "b"]
+        file["more"] = np.ones((4, 3))
         file.attrs["dt"] = 0.1
     with h5py.File("b.h5", "w") as file:
         file["y"], file["z"], file["names"] = np.ones((3, 3)), np.ones(3), ["a", "c"]
+        file["more"] = np.ones((4, 3))
         file.attrs["dt"] = 0.2
     result = trajcli("diff a.h5 b.h5")
     assert result.code == 1

@@ -133,6 +133,7 @@ def test_odd_units_and_names_are_shown_as_they_are(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         file["a"] = np.ones((2, 3))
         file["a"].attrs["units"] = np.array([1, 2])
+        file["b"] = np.ones((4, 3))
         file["joint_names"] = "only one"
     result = trajcli("inspect in.h5")
     assert result.code == 0, result.err

@@ -88,12 +88,12 @@ _WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
 ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
                    "savgol", "bspline", "teleport"]
 LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
-                     "maniskill", "d4rl", "minari", "lerobot", "plain"]
+                     "maniskill", "d4rl", "minari", "lerobot", "replay", "table", "plain"]
 MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
-    "FILE[:DATASET]; DATASET may hold *. .h5, .npy or .npz.")]
-OneSource = Annotated[str, _argument("SOURCE", "FILE[:DATASET or :GROUP]. .h5, .npy, .npz.")]
+    "FILE[:DATASET]; DATASET may hold *. HDF5, NumPy, CSV, bags, Zarr, Parquet, tensors.")]
+OneSource = Annotated[str, _argument("SOURCE", "FILE[:DATASET or :GROUP].")]
 FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].")]
 SecondSource = Annotated[str, _argument("B", "FILE[:DATASET or :GROUP], the other one.")]
 Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
@@ -106,7 +106,8 @@ Quiet = Annotated[bool, _general("--quiet -q", "Only warnings and errors.")]
 
 Layout = Annotated[LayoutName | None, _read("--layout NAME",
     "The family of the files: robomimic, mimicgen, robosuite, libero, isaaclab, aloha, "
-    "maniskill, d4rl, minari, lerobot; or plain arrays. (default: recognised)")]
+    "maniskill, d4rl, minari, lerobot, replay (Zarr), table; or plain arrays. "
+    "(default: recognised)")]
 FilterKey = Annotated[str | None, _read("--filter-key NAME",
     "Only the trajectories listed in /mask/NAME.")]
 Dofs = Annotated[str | None, _read("--dofs WHICH",

@@ -140,6 +140,11 @@ class Layout:
         path = member.path(self.actions[0])
         return path, member.rows_of(self.file.require(path))
 
+    def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
+        """The arrays of a trajectory where nothing is named, and the path of the first."""
+        path, stored = self.actions_of(member)
+        return path, {"actions": stored}
+
     def recorded(self, member: Member) -> list[str]:
         """The recorded positions there are, as they are named behind FILE: ."""
         return [name for name in self.positions if self.array(member, [name]) is not None]

@@ -20,6 +20,9 @@ from trajcli.files.layout import (
     environment,
     from_rate,
 )
+from trajcli.files.schema import QUANTITIES
+from trajcli.files.source import natural_key
+from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive
 
 
@@ -206,12 +209,72 @@ class Minari(Layout):
         raise InputError(Fault("actions in several arrays", where, "one array", found, hint))
 
 
-class LeRobot(Layout):
+class Table(Layout):
+    """A table, of which a column says of which trajectory a row is."""
+
+    name = "table"
+    of = "a table"
+    column = ""
+
+    @classmethod
+    def fits(cls, file: ArrayFile) -> bool:
+        return file.family in ("csv", "parquet") and bool(set(TRAJECTORIES) & set(file.children()))
+
+    def members(self) -> list[Member]:
+        there = self.file.children()
+        column = self.column or next(name for name in TRAJECTORIES if name in there)
+        labels = self.file.require(column).read()
+        self.rows = len(labels)
+        edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
+        pairs = list(itertools.pairwise(edges)) if len(labels) else []
+        prefix = "episode_" * (labels.dtype.kind in "iu")
+        members = [Member(f"{prefix}{text_of(labels[a])}", "", a, b) for a, b in pairs]
+        if len({one.name for one in members}) < len(members):
+            what, where = "rows of a trajectory that do not follow each other", self.file.path
+            raise InputError(Fault(what, f"{where}:{column}", hint="sort them by trajectory"))
+        return members
+
+    def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
+        names = ("actions", "action", *QUANTITIES)
+        stored = {name: one for name in names if (one := self.file.get(name)) is not None}
+        if not stored:
+            raise InputError(self.file.missing("actions"))
+        path, first = next(iter(stored.items()))
+        return path, {
+            "actions" if name == "action" else name: member.rows_of(one)
+            for name, one in stored.items()
+            if one.shape == first.shape
+        }
+
+
+class Replay(Layout):
+    """A replay buffer, as diffusion policies keep it: flat arrays, and where episodes end."""
+
+    name = "replay"
+    of = "a replay buffer"
+    holds = ("meta/episode_ends",)
+    actions = ("data/action",)
+    positions = ("data/state", "data/qpos", "data/agent_pos")
+    dt_hint = "it is not in the file: --rate HZ"
+
+    def members(self) -> list[Member]:
+        stored = self.file.require("meta/episode_ends").require_numeric()
+        self.rows = (self.file.require(self.actions[0]).shape or (0,))[0]
+        ends = [0, *np.ravel(stored.read()).tolist()]
+        pairs = list(itertools.pairwise(ends))
+        if any(a >= b for a, b in pairs) or ends[-1] > self.rows:
+            expected = f"increasing numbers of rows, at most {self.rows}"
+            raise InputError(Fault("not the ends of episodes", stored.where, expected))
+        return [Member(f"episode_{i}", "", int(a), int(b)) for i, (a, b) in enumerate(pairs)]
+
+
+class LeRobot(Table):
     """LeRobot 2.1, one episode in a file, and 3, many: in Parquet, and meta/info.json for all."""
 
     name = "lerobot"
     of = "LeRobot"
     holds = ("action", "episode_index")
+    column = "episode_index"
     actions = ("action",)
     positions = ("observation.state",)
     start = (("observation.state", "observation.velocity"),)
@@ -221,28 +284,18 @@ class LeRobot(Layout):
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
-        return file.family == "parquet" and super().fits(file)
+        return file.family == "parquet" and set(cls.holds) <= set(file.children())
 
     def members(self) -> list[Member]:
-        where = f"{self.file.path}:episode_index"
-        index = self.file.require("episode_index").read()
-        if index.dtype.kind not in "iu" or index.ndim != 1:
-            raise InputError(Fault("not numbers of episodes", where, "integers", str(index.dtype)))
-        self.rows = len(index)
+        members = sorted(super().members(), key=lambda one: natural_key(one.name))
         stored = self.file.get("frame_index")
-        frames = np.arange(len(index)) if stored is None else stored.read()
-        edges = [0, *(np.flatnonzero(index[1:] != index[:-1]) + 1).tolist(), len(index)]
-        members: dict[int, Member] = {}
-        for begin, end in itertools.pairwise(edges if len(index) else []):
-            number = int(index[begin])
-            if number in members:
-                raise InputError(Fault("rows of an episode that do not follow each other", where))
-            if (np.diff(frames[begin:end]) != 1).any():
+        frames = np.arange(self.rows) if stored is None else np.ravel(stored.read())
+        for one in members:
+            if (np.diff(frames[one.begin : one.end]) != 1).any():
                 what = "frames of an episode that do not follow each other"
-                place = f"{self.file.path}:frame_index, episode_{number}"
+                place = f"{self.file.path}:frame_index, {one.name}"
                 raise InputError(Fault(what, place, "0, 1, 2, ..."))
-            members[number] = Member(f"episode_{number}", "", begin, end)
-        return [members[number] for number in sorted(members)]
+        return members
 
     def dof_names(self, name: str) -> list[str] | None:
         names = entry(self._info[1], ("features", name, "names"))
@@ -266,6 +319,7 @@ class LeRobot(Layout):
 
 _FAMILIES: tuple[type[Layout], ...] = (
     Libero, MimicGen, Robosuite, IsaacLab, Robomimic, Aloha, ManiSkill, D4rl, Minari, LeRobot,
+    Replay, Table,
 )  # fmt: skip
 LAYOUTS = {family.name: family for family in _FAMILIES}
 """By name; where several fit, the first is the nearest."""

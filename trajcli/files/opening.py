@@ -1,4 +1,4 @@
-"""Opening a file by what it is, not by what it is called."""
+"""Opening a file by what it is, not by what it is called, as far as it says what it is."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from trajcli.files.arrays import ArrayFile
 from trajcli.files.file_bytes import open_regular, unreadable
 from trajcli.files.open_files import OpenFiles
 from trajcli.files.refusals import PROVENANCE
+from trajcli.files.source import ONE_SOURCE
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -19,12 +20,24 @@ READERS = {
     "npz": "numpy_files.NpzFile",
     "npy folder": "numpy_files.FolderFile",
     "parquet": "parquet_files.ParquetFile",
+    "csv": "csv_files.CsvFile",
+    "ros": "ros_files.RosFile",
+    "zarr": "zarr_files.ZarrFile",
+    "safetensors": "tensor_files.SafetensorsFile",
+    "pt": "tensor_files.TorchFile",
 }
 """The class of each family, imported when a file of it is opened; see :class:`ArrayFile`."""
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_SIGNATURES = {b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz"}
+_SIGNATURES = {
+    b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz",
+    b"#ROSBAG": "ros", b"\x89MCAP0\r\n": "ros", b"SQLite f": "ros",
+}  # fmt: skip
+_ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
+"""What zip archives may be besides .npz, by the ending of their names."""
+_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".safetensors": "safetensors"} | _ZIPPED
+"""Of files that do not say what they are."""
 _LARGEST_USER_BLOCK = 1 << 26
-_READ = "HDF5, .npy, .npz or Parquet"
+_READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, or tensors"
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None, untrusted: bool = False) -> ArrayFile:
@@ -50,14 +63,17 @@ def open_family(path: Path, family: str, pool: OpenFiles | None = None) -> Array
 
 
 def recognise(path: Path) -> str:
-    """The family of a file, by its first bytes; "npy folder" for a folder that trajcli wrote."""
+    """The family of a file, by its first bytes or else its name; of a folder that trajcli wrote
+    "npy folder"."""
     if os.path.isdir(path):
         if os.path.isfile(path / PROVENANCE):
             return "npy folder"
+        if any(os.path.isfile(path / name) for name in ONE_SOURCE):
+            return "zarr"
         if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
             raise InputError(_rlds(path))
-        expected = f"a file of {_READ}, or a folder that trajcli wrote"
-        raise InputError(Fault("a folder, not a file", str(path), expected))
+        expected = f"{_READ}, or the folder of a data set"
+        raise InputError(Fault("a folder without data that are read", str(path), expected))
     try:
         with open(open_regular(path), "rb") as file:
             head = signature = file.read(8)
@@ -72,17 +88,36 @@ def recognise(path: Path) -> str:
         raise InputError(unreadable(path, "a readable file", error)) from None
     if signature == _HDF5_SIGNATURE:
         return "hdf5"
-    for start, family in _SIGNATURES.items():
-        if head.startswith(start):
-            return family
-    if ".tfrecord" in path.name or path.suffix == ".array_record":
-        raise InputError(_rlds(path))
-    if path.suffix == ".npy" and head[:1] == b"\x80":
-        from trajcli.files.numpy_files import pickled
+    by_name = _ENDINGS.get(path.suffix.lower(), "")
+    by_head = next((name for start, name in _SIGNATURES.items() if head.startswith(start)), "")
+    family = by_name if by_head == "npz" and path.suffix.lower() in _ZIPPED else by_head or by_name
+    if head and family:
+        return family
+    raise InputError(_not_read(path, head))
 
-        raise InputError(pickled(path))
-    found = f"a file that begins with {head!r}" if head else "an empty file"
-    raise InputError(Fault("not a file of arrays", str(path), _READ, found))
+
+def _not_read(path: Path, head: bytes) -> Fault:
+    """The fault of a file that is of no family, and how to bring what it holds here."""
+    if ".tfrecord" in path.name or path.suffix == ".array_record":
+        return _rlds(path)
+    stem, found, hint = path.stem, f"a file that begins with {head!r}", ""
+    if not head:
+        found = "an empty file"
+    elif head.startswith(b"MATLAB 5"):
+        found = "a MATLAB 5 file"
+        hint = (
+            f"m = scipy.io.loadmat('{path.name}'); numpy.savez('{stem}.npz', "
+            "**{k: v for k, v in m.items() if k[0] != '_'}); or save -v7.3, which is HDF5"
+        )
+    elif head[:1] == b"\x80":
+        found = "a pickle, which may run any program when it is read"
+        hint = f"in the program that wrote it: numpy.savez('{stem}.npz', actions=...)"
+    elif head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):
+        found = "a workbook"
+        hint = f"pandas.read_excel('{path.name}').to_csv('{stem}.csv', index=False)"
+    elif head.startswith(b"\x1f\x8b"):
+        found, hint = "a file packed by gzip", f"gunzip -k {path}"
+    return Fault("not a file of arrays", str(path), _READ, found, hint)
 
 
 def _rlds(path: Path) -> Fault:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import open_regular
 from trajcli.files.open_files import OpenFiles
+from trajcli.files.tables import Table
 
 _BATCH_ROWS = 1 << 16
 
 
-class ParquetFile(ArrayFile):
-    """A Parquet file; its columns are arrays [rows] or [rows, D]. Needs pyarrow.
+class ParquetFile(Table):
+    """A Parquet file; columns of lists are arrays [rows, D]. Needs pyarrow.
 
     A row group is read at a time, and the last one of every column stays in memory.
     """
@@ -31,31 +33,28 @@ class ParquetFile(ArrayFile):
             what = "Parquet is read by pyarrow, which is not installed"
             raise InputError(Fault(what, str(path), hint="pip install pyarrow")) from None
         self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
-        self._datasets: dict[str, Dataset] = {}
-        self._columns, self._edges = self.safely("", self._contents)
+        self._types, self._edges = self.safely("", self._contents)
+        self.columns = list(self._types)
 
     def begin(self) -> _Handle:
         return _Handle(self.path)
 
-    def _contents(self) -> tuple[list[str], Any]:
-        """The columns, and the first row of each row group."""
+    def _contents(self) -> tuple[dict[str, Any], Any]:
+        """The types of the columns, and the first row of each row group."""
         about = self.opened().file.metadata
         counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
-        return list(about.schema.to_arrow_schema().names), np.cumsum([0, *counts])
+        schema = about.schema.to_arrow_schema()
+        return dict(zip(schema.names, schema.types, strict=True)), np.cumsum([0, *counts])
 
-    def names(self) -> list[str]:
-        return list(self._columns)
+    def scalar(self, name: str) -> bool:
+        return not hasattr(self._types[name], "value_type")
 
-    def children(self, group: str = "") -> list[str]:
-        return [] if group.strip("/") else self.names()
+    @cached_property
+    def time_column(self) -> str | None:
+        """LeRobot's stamps are those of the rate in meta/info.json, rounded."""
+        return None if "frame_index" in self.columns else super().time_column
 
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
-        if name in self._columns and name not in self._datasets:
-            self._datasets[name] = self._described(name)
-        return self._datasets.get(name)
-
-    def _described(self, name: str) -> Dataset:
+    def column(self, name: str) -> Dataset:
         where = f"{self.path}:{name}"
         rows = int(self._edges[-1])
         first = self._group(name, 0, where) if rows else np.zeros(0)
@@ -132,6 +131,8 @@ def _values(column: Any, where: str) -> Any:
         if len(lengths) and ((lengths != lengths[0]).any() or len(flat) != lengths.sum()):
             raise InputError(_uneven(where))
         return _values(flat, where).reshape(len(column), -1)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return np.array(column.to_pylist(), np.str_)
     if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
         raise InputError(Fault("not real numbers", where, "floats or integers", str(kind)))
     return column.to_numpy(zero_copy_only=False)

@@ -28,6 +28,10 @@ from trajcli.kernels import native
 __all__ = ["Files", "TrajectorySet", "read_sources"]
 
 _ACTIONS = ("actions", "action")
+_LIKELY = ("qpos", "q", "joint_positions", "joint_position", "joint_pos", "arr_0")
+"""What arrays of positions are called, too; the first of these is taken where nothing is named."""
+_LONE = ("npy", "zarr", "pt")
+"""Families of which a file may be one array without a name."""
 _STATES = ("start", "goal", "grad")
 """Groups that hold states or gradients, not trajectories."""
 
@@ -165,17 +169,15 @@ def _with_inputs(sets: Sequence[TrajectorySet]) -> list[TrajectorySet]:
 def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:
     """The sets of a file without a layout."""
     name = source.dataset
-    if file.family == "npy" and name is None:
+    if name is None and file.family in _LONE and file.names() == [""]:
         return [TrajectorySet(file, "", {"actions": file.require("")})]
     if name is not None and not file.has_group(name):
         return [
             TrajectorySet(file, path, {_called(path): file.require(path)}, named=True)
             for path in _paths(file, name)
         ]
-    sets = list(_recognised(file, f"{name.strip('/')}/" if name else ""))
-    if not sets:
-        raise InputError(_no_trajectories(file))
-    return sets
+    prefix = f"{name.strip('/')}/" if name else ""
+    return list(_recognised(file, prefix)) or _likely(file, prefix)
 
 
 def _paths(file: ArrayFile, name: str) -> list[str]:
@@ -223,11 +225,8 @@ def _laid_out(
     name = (source.dataset or "").strip("/")
     below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
     if below:
-        actions = ((member, *layout.actions_of(member)) for member in below)
-        return [
-            TrajectorySet(file, path, {"actions": stored}, layout, member)
-            for member, path, stored in actions
-        ]
+        known = ((member, *layout.arrays_of(member)) for member in below)
+        return [TrajectorySet(file, path, arrays, layout, member) for member, path, arrays in known]
     return [
         TrajectorySet(file, path, {_called(path): stored}, layout, member, named=True)
         for member, path, stored in _named_arrays(file, layout, members, name)
@@ -272,16 +271,40 @@ def _called(path: str) -> str:
     return "actions" if last in ("", *_ACTIONS) else last
 
 
-def _no_trajectories(file: ArrayFile) -> Fault:
-    names = file.names()
-    for path in names:
+def _likely(file: ArrayFile, prefix: str) -> list[TrajectorySet]:
+    """Sets of the arrays that by their name, or as the only ones of numbers, are trajectories.
+
+    Raises InputError with what there is instead.
+    """
+    arrays = {path: file.get(path) for path in file.names() if path.startswith(prefix)}
+    named: dict[str, list[str]] = {}
+    for path, stored in arrays.items():
         group, _, last = path.rpartition("/")
-        if last in (*QUANTITIES, *_ACTIONS, "") and group.rpartition("/")[2] not in _STATES:
-            as_batch(file.require(path))  # raises why it is no trajectory
-    return Fault(
-        "no trajectories found",
-        str(file.path),
-        f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
-        ", ".join(names[:8]) or "no datasets",
-        f"name one as {file.path}:DATASET",
+        if stored and group.rpartition("/")[2] not in _STATES and stored.dtype.kind == "f":
+            if last in QUANTITIES:
+                as_batch(stored)  # raises why it is no trajectory
+            if stored.ndim in (2, 3):
+                named.setdefault(last, []).append(path)
+    taken = next((name for name in _LIKELY if name in named), None)
+    if taken is None and len(named) == 1:
+        (taken,) = named
+    if taken is not None:
+        return [
+            TrajectorySet(file, path, {_called(path): file.require(path)}, guessed=True)
+            for path in named[taken]
+        ]
+    likely = [path for paths in named.values() for path in paths]
+    shapes = [
+        f"{path} {describe(stored.shape)}"
+        for path in dict.fromkeys((*likely, *arrays))
+        if (stored := arrays[path]) is not None
+    ]
+    raise InputError(
+        Fault(
+            "no trajectories found",
+            str(file.path),
+            f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
+            ", ".join(shapes[:8]) or "no datasets",
+            f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
+        )
     )

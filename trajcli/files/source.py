@@ -11,7 +11,12 @@ from typing import Any, NamedTuple
 
 from trajcli.errors import Fault, UsageError
 
-_NAMED = r"(?is)(?P<path>.*?\.(?:h5|hdf5|hdf|npy|npz|parquet))(?P<rest>:.*|@.*)?"
+_ENDINGS = "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth|safetensors"
+_NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
+
+
+ONE_SOURCE = ("trajcli.json", "zarr.json", ".zgroup", ".zarray")
+"""Files of which a folder has one that trajcli wrote, or that is a Zarr store."""
 
 
 class Source(NamedTuple):
@@ -64,15 +69,29 @@ def parse_source(text: str, attributes: bool = False) -> Source:
 
 
 def expand_files(source: Source) -> list[Source]:
-    """One source per file, where FILE is a glob that the shell did not expand or a folder of
-    LeRobot's; in natural order."""
+    """One source per file, where FILE is a glob that the shell did not expand or the folder of a
+    data set; in natural order."""
     text = str(source.path)
-    if os.path.isfile(os.path.join(text, "meta", "info.json")):
-        text = os.path.join(glob.escape(text), "data", "*", "*.parquet")
+    if os.path.isdir(text):
+        folder = glob.escape(text)
+        patterns = [os.path.join(folder, pattern) for pattern in _data_files(text)]
     elif os.path.exists(text) or not set(text) & set("*?["):
         return [source]
-    paths = natural_order(glob.glob(text))
+    else:
+        patterns = [text]
+    paths = natural_order(path for pattern in patterns for path in glob.glob(pattern))
     return [source._replace(path=Path(path)) for path in paths] or [source]
+
+
+def _data_files(folder: str) -> tuple[str, ...]:
+    """Where the trajectories of a data set lie below its folder: LeRobot's; Minari's; robomimic's,
+    ManiSkill's and others', side by side. None of a folder of arrays that is one source."""
+    if os.path.isfile(os.path.join(folder, "meta", "info.json")):
+        return (os.path.join("data", "*", "*.parquet"),)
+    if os.path.isfile(os.path.join(folder, "data", "main_data.hdf5")):
+        return (os.path.join("data", "main_data.hdf5"),)
+    whole = any(os.path.isfile(os.path.join(folder, name)) for name in ONE_SOURCE)
+    return () if whole else ("*.h5", "*.hdf5")
 
 
 def natural_order(names: Iterable[str]) -> list[str]:

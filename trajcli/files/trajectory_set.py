@@ -36,7 +36,8 @@ class TrajectorySet:
     SOURCE names a dataset, as the last part of that name. ``single``: they lie there as [T, D],
     and are seen as [1, T, D]. ``dofs``: which of those of the file.
     ``commands``: they are what a robot was told to do, not what it did. ``named``: SOURCE names
-    the array. ``array_name``: of the first array within its trajectory, "obs/joint_pos".
+    the array, or else it is ``guessed``. ``array_name``: of the first array within its
+    trajectory, "obs/joint_pos".
     ``units``: of the arrays where they are known, as they were before :meth:`convert`; ``given``:
     those that it was told.
     """
@@ -49,11 +50,13 @@ class TrajectorySet:
         layout: Layout | None = None,
         member: Member | None = None,
         named: bool = False,
+        guessed: bool = False,
     ) -> None:
         """path: of the first dataset, within the file."""
         group = path.rpartition("/")[0]
         self.file, self.layout, self.member = file, layout, member
-        self.named, self.group = named, group if member is None else member.group
+        self.named, self.guessed = named or guessed, guessed
+        self.group = group if member is None else member.group
         self.array_name = path[len(self.group) :].strip("/")
         parts = group.split("/") if group else []
         upward = ("/".join(parts[:n]) + "/" for n in range(len(parts), 0, -1))
@@ -276,6 +279,9 @@ class TrajectorySet:
         return self.joint_names or list(map(str, self.dofs.numbers))
 
     def _stored_names(self) -> list[str] | None:
+        named = next(iter(self._stored.values())).attributes.get("joint_names")
+        if isinstance(named, list):  # headings of columns
+            return named
         for path in (group + name for group in self._groups for name in ("joint_names", "dof")):
             with contextlib.suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)

@@ -145,8 +145,7 @@ def _write_csv(chosen: Selection, path: Path, _: str) -> None:
 def _cells(column: Array) -> list[Any]:
     if column.dtype.kind == "U":
         return list(map(spreadsheet_text, column.tolist()))
-    short = column.dtype.kind == "f" and column.dtype.itemsize < 8
-    cells: list[Any] = (column.astype(str) if short else column).tolist()
+    cells: list[Any] = column.tolist()  # of float32 all digits of the same number in float64
     return cells
 
 

@@ -1,0 +1,194 @@
+"""Bags of ROS 1 and 2, written by rosbags' own writers: joints, fields, stamps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+rosbags = pytest.importorskip("rosbags")
+
+from rosbags.rosbag1 import Writer as Writer1  # noqa: E402
+from rosbags.rosbag2 import StoragePlugin, Writer  # noqa: E402
+from rosbags.typesys import Stores, get_typestore  # noqa: E402
+
+KINDS = ("bag", "mcap", "db3")
+JOINTS = "sensor_msgs/msg/JointState"
+BEGIN = 1_700_000_000_123_456_789
+Messages = list[tuple[str, str, int, Any]]
+"""Topic, type, time of recording, message."""
+
+
+class Maker:
+    """Makes messages of ROS 1 or 2."""
+
+    def __init__(self, kind: str) -> None:
+        self.old = kind == "bag"
+        self.store = get_typestore(Stores.ROS1_NOETIC if self.old else Stores.ROS2_HUMBLE)
+
+    def __call__(self, kind: str, *fields: Any) -> Any:
+        return self.store.types[kind](*fields)
+
+    def header(self, stamp: int) -> Any:
+        time = self("builtin_interfaces/msg/Time", stamp // 10**9, stamp % 10**9)
+        more = (0,) if self.old else ()
+        return self("std_msgs/msg/Header", *more, time, "base")
+
+    def joints(self, stamp: int, names: list[str], *arrays: np.ndarray) -> Any:
+        arrays += (np.empty(0),) * (3 - len(arrays))
+        return self(JOINTS, self.header(stamp), names, *arrays)
+
+    def write(self, kind: str, messages: Messages) -> Path:
+        path = Path(f"log.{kind}")
+        if self.old:
+            writer: Any = Writer1(path)
+        else:
+            plugin = StoragePlugin.MCAP if kind == "mcap" else StoragePlugin.SQLITE3
+            writer = Writer(Path("folder"), version=9, storage_plugin=plugin)
+        with writer:
+            topics: dict[str, Any] = {}
+            for topic, of, time, message in messages:
+                if topic not in topics:
+                    topics[topic] = writer.add_connection(topic, of, typestore=self.store)
+                turn = self.store.serialize_ros1 if self.old else self.store.serialize_cdr
+                writer.write(topics[topic], time, turn(message, of))
+        return path if self.old else Path(f"folder/folder.{kind}")
+
+
+def stamps(count: int) -> Iterator[int]:
+    random = np.random.default_rng(3)
+    return iter((BEGIN + np.cumsum(random.integers(9_000_000, 11_000_000, count))).tolist())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_joint_states_are_trajectories_at_the_times_of_their_headers(trajcli, folder, kind):
+    make = Maker(kind)
+    positions = np.random.default_rng(1).normal(size=(70, 3))
+    times = list(stamps(70))
+    messages: Messages = [
+        (
+            "/arm/joint_states",
+            JOINTS,
+            time + 5_000_000,
+            make.joints(time, ["a", "b", "c"], q, 2 * q),
+        )
+        for time, q in zip(times, positions, strict=True)
+    ]
+    path = make.write(kind, messages)
+    for source in (f"{path}", f"{path}:/arm/joint_states", f"{path}:arm/joint_states/position"):
+        line = f"integrate {source}{'' if source.endswith('position') else '/position'}"
+        line = line if ":" in source else f"integrate {source}:/arm/joint_states/position"
+        result = trajcli(
+            f"{line} --mode central --start first --ends recording -o out.h5 --overwrite"
+        )
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
+            assert file["dof"].asstr()[:].tolist() == ["a", "b", "c"]
+            expected = (np.array(times) - times[0]) / 1e9
+            np.testing.assert_allclose(np.squeeze(file["time"]), expected, rtol=0, atol=1e-12)
+    log = f"{path}:/arm/joint_states/log_times"
+    line = f"integrate {path}:/arm/joint_states/position --mode central --ends recording"
+    result = trajcli(f"{line} --times {log} -o log.h5")
+    assert result.code == 0, result.err
+    shown = json.loads(trajcli(f"inspect {path} --json").out)
+    assert {one["name"].strip("/"): one["shape"] for one in shown["datasets"]}[
+        "arm/joint_states/velocity"
+    ] == [70, 3]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_field_of_numbers_is_read_by_its_path(trajcli, folder, kind):
+    make, random = Maker(kind), np.random.default_rng(2)
+    values = random.normal(size=(30, 10))
+    messages: Messages = []
+    for time, row in zip(stamps(30), values, strict=True):
+        vector = [make("geometry_msgs/msg/Vector3", *row[i : i + 3]) for i in (4, 7)]
+        turn = make("geometry_msgs/msg/Quaternion", *row[:4])
+        nine = np.zeros(9)
+        imu = make(
+            "sensor_msgs/msg/Imu", make.header(time), turn, nine, vector[0], nine, vector[1], nine
+        )
+        messages.append(("/imu", "sensor_msgs/msg/Imu", time, imu))
+        layout = make("std_msgs/msg/MultiArrayLayout", [], 0)
+        array = make("std_msgs/msg/Float64MultiArray", layout, row[:5])
+        messages.append(("/commands", "std_msgs/msg/Float64MultiArray", time, array))
+    path = make.write(kind, messages)
+    for field, columns in {
+        "imu/linear_acceleration": slice(7, 10),
+        "imu/linear_acceleration.y": slice(8, 9),
+        "imu/orientation": slice(0, 4),
+        "commands/data": slice(0, 5),
+    }.items():
+        line = (
+            f"integrate {path}:/{field} --mode clique --start zero --dt 0.01 -o out.h5 --overwrite"
+        )
+        result = trajcli(line)
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            np.testing.assert_array_equal(file["position"][0, 1:], values[:, columns])
+
+
+def test_joints_that_come_in_turns_are_as_they_were_last(trajcli, folder):
+    make = Maker("mcap")
+    arm, hand = np.random.default_rng(4).normal(size=(2, 40, 2))
+    times = list(stamps(80))
+    messages: Messages = []
+    for k in range(40):
+        if k:
+            messages.append(
+                ("/js", JOINTS, times[2 * k], make.joints(times[2 * k], ["a", "b"], arm[k]))
+            )
+        if k % 3 == 0:
+            after = times[2 * k + 1]
+            messages.append(("/js", JOINTS, after, make.joints(after, ["h", "g"], hand[k])))
+    path = make.write("mcap", messages)
+    line = f"integrate {path}:js/position --mode clique --start zero --dt 0.01 -o out.h5"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        names = file["dof"].asstr()[:].tolist()
+        rows = dict(zip(names, file["position"][0, 1:].T, strict=True))
+    last = [(k - 1) // 3 * 3 for k in range(1, 40)]
+    np.testing.assert_array_equal(np.stack([rows["a"], rows["b"]], 1), arm[1:])
+    np.testing.assert_array_equal(np.stack([rows["h"], rows["g"]], 1), hand[last])
+
+
+def test_planned_trajectories_are_trajectories(trajcli, folder):
+    make = Maker("db3")
+    messages: Messages = []
+    plans = [np.random.default_rng(k).normal(size=(4 + k, 2)) for k in range(3)]
+    for k, plan in enumerate(plans):
+        points = [
+            make("trajectory_msgs/msg/JointTrajectoryPoint", row, 2 * row, 3 * row, np.empty(0),
+                 make("builtin_interfaces/msg/Duration", i, 500_000_000))
+            for i, row in enumerate(plan)
+        ]  # fmt: skip
+        of = "trajectory_msgs/msg/JointTrajectory"
+        messages.append(("/plan", of, BEGIN + k, make(of, make.header(0), ["a", "b"], points)))
+    path = make.write("db3", messages)
+    assert trajcli(f"export {path} -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        for k, plan in enumerate(plans):
+            group = file[f"plan/{k}"] if f"plan/{k}" in file else file[f"trajectory_{k}"]
+            np.testing.assert_array_equal(np.squeeze(group["acceleration"]), 3 * plan)
+
+
+def test_a_damaged_bag_is_refused(trajcli, folder):
+    for kind in KINDS:
+        make = Maker(kind)
+        one = make.joints(BEGIN, ["a"], np.ones(1))
+        path = make.write(kind, [("/js", JOINTS, BEGIN + k, one) for k in range(50)])
+        data = path.read_bytes()
+        for cut in (9, 40, len(data) // 2, len(data) - 3):
+            Path(f"cut.{kind}").write_bytes(data[:cut])
+            result = trajcli(f"integrate cut.{kind} --start zero --dt 1 -o out.h5")
+            assert result.code == 2, (kind, cut, result.err)
+            assert "Traceback" not in result.err
+        shutil.rmtree("folder", ignore_errors=True)

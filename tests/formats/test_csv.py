@@ -1,0 +1,146 @@
+"""Tables of text: headings, times and trajectories are found, and values are NumPy's."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+
+def write(path: str, heading: str, rows: np.ndarray, **more: object) -> None:
+    with open(path, "w") as file:
+        if heading:
+            file.write(heading + "\n")
+        np.savetxt(file, rows, fmt="%.17g", **{"delimiter": ",", **more})
+
+
+def recording(rows: int = 40, dofs: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    times = 5.0 + 0.02 * np.arange(rows)
+    return times, np.sin(times[:, None] * np.arange(1, dofs + 1))
+
+
+def arrays(trajcli, source: str) -> dict[str, list[int]]:
+    shown = trajcli(f"inspect {source} --json")
+    assert shown.code == 0, shown.err
+    return {one["name"]: one["shape"] for one in json.loads(shown.out)["datasets"]}
+
+
+@pytest.mark.parametrize("stamp", ["t", "time", "Timestamp", "stamp", "time [s]"])
+@pytest.mark.parametrize(
+    "names", [("q0", "q1", "q2"), ("q/a", "q/b", "q/c"), ("q[0]", "q[1]", "q[2]")]
+)
+def test_columns_of_one_prefix_are_one_array_beside_their_times(trajcli, folder, stamp, names):
+    times, positions = recording()
+    write("log.csv", ",".join([stamp, *names]), np.column_stack([times, positions]))
+    line = "integrate log.csv:q --mode central --ends recording --start first -o out.h5"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
+        assert abs(file.attrs["dt"] - 0.02) < 1e-15
+
+
+def test_what_export_wrote_reads_back_bit_for_bit(trajcli, folder):
+    for dtype in ("float64", "float32"):
+        line = f"integrate actions.npy --start start.npy --dt 0.02 --dtype {dtype} -o out.h5"
+        assert trajcli(f"{line} --overwrite").code == 0
+        assert trajcli("export out.h5 -o all.csv").code == 0
+        assert trajcli("export out.h5 --index 3 -o one.csv").code == 0
+        assert trajcli("export all.csv -o back.h5").code == 0
+        assert trajcli("export one.csv -o third.h5").code == 0
+        with (
+            h5py.File("out.h5") as made,
+            h5py.File("back.h5") as back,
+            h5py.File("third.h5") as one,
+        ):
+            for name in ("position", "velocity", "acceleration", "jerk"):
+                np.testing.assert_array_equal(back[name][:], made[name][:])
+                np.testing.assert_array_equal(np.squeeze(one[name]), made[name][3])
+        for path in ("all.csv", "one.csv", "back.h5", "third.h5"):
+            Path(path).unlink()
+
+
+def test_without_a_heading_all_columns_are_one_array(trajcli, folder):
+    _, positions = recording()
+    write("log.csv", "", positions)
+    assert arrays(trajcli, "log.csv") == {"data": [40, 3]}
+    assert trajcli("integrate log.csv:data[1:] --dt 0.1 --start zero -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        assert file["position"].shape == (1, 41, 2)
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "ending"), [(",", "csv"), (";", "csv"), ("\t", "tsv"), (" ", "txt")]
+)
+def test_any_of_the_usual_delimiters_divides_columns(trajcli, folder, delimiter, ending):
+    times, positions = recording()
+    heading = "# " + delimiter.join(["t", "q0", "q1", "q2"])
+    rows = np.column_stack([times, positions])
+    write(f"log.{ending}", heading, rows, delimiter=delimiter)
+    assert arrays(trajcli, f"log.{ending}") == {"t": [40], "q": [40, 3]}
+
+
+def test_columns_are_named_one_by_one_too(trajcli, folder):
+    times, positions = recording()
+    write("log.csv", "t,q0,q1,q2", np.column_stack([times, positions]))
+    assert (
+        trajcli("integrate log.csv:q2,q0 --mode clique --start zero --dt 0.02 -o out.h5").code == 0
+    )
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["position"][0, 1:], positions[:, [2, 0]])
+
+
+def test_rows_are_of_the_trajectory_that_a_column_names(trajcli, folder):
+    names, lengths = ["pick", "place", "=go"], [5, 9, 4]
+    rows = np.random.default_rng(1).normal(size=(18, 2))
+    with open("log.csv", "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["episode", "t", "x", "y"])
+        labels = np.repeat(names, lengths)
+        times = np.concatenate([np.arange(n) * 0.1 for n in lengths])
+        table.writerows(zip(labels, times.tolist(), *rows.T.tolist(), strict=True))
+    result = trajcli("integrate log.csv:x,y --mode clique --start zero --dt 0.1 -o out.h5 --pack")
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        assert file["lengths"][:].tolist() == [n + 1 for n in lengths]
+        begin = 0
+        for k, length in enumerate(lengths):
+            given = rows[begin : begin + length]
+            np.testing.assert_array_equal(file["position"][k, 1 : 1 + length], given)
+            begin += length
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "an empty file"),
+        ("# nothing\n", "without rows"),
+        ("t,q0\n", "without rows"),
+        ("t,q0\n0,1\n1,\n", "could not convert"),
+        ("t,q0\n0,1\n1,2,3\n", "columns"),
+        ("t,q0\n0,1\n1,b\n", "could not convert"),
+        ("q0,q0\n0,1\n1,2\n", "one name"),
+        ("t,q0\n" + "9" * (2 << 20) + ",1\n", "characters"),
+        ("episode,q0\na,1\nb,2\na,3\n", "do not follow each other"),
+    ],
+)
+def test_what_is_no_table_of_numbers_is_refused_with_its_place(trajcli, folder, text, word):
+    Path("log.csv").write_text(text)
+    result = trajcli("integrate log.csv:q0 --mode clique --start zero --dt 1 -o out.h5")
+    assert result.code == 2
+    assert word in result.err
+    assert "log.csv" in result.err
+    assert not Path("out.h5").exists()
+
+
+def test_a_table_larger_than_the_memory_is_refused_before_it_is_read(trajcli, folder):
+    with open("log.csv", "w") as file:
+        file.write("q0,q1\n" + "1,2\n" * 5_000_000)
+    line = "integrate log.csv:q --mode clique --start zero --dt 1 -o out.h5 --memory 64MiB"
+    result = trajcli(line)
+    assert result.code == 2
+    assert "too large" in result.err

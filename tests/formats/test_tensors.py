@@ -1,0 +1,97 @@
+"""Tensors of PyTorch and safetensors: values are those that were saved, objects are never made."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+
+def tensors() -> dict[str, torch.Tensor]:
+    made = torch.Generator().manual_seed(1)
+    return {
+        "actions": torch.randn(4, 9, 3, generator=made, dtype=torch.float64),
+        "start_position": torch.randn(4, 3, generator=made),
+        "dt": torch.tensor(0.05, dtype=torch.float64),
+    }
+
+
+def integrated(trajcli, source: str, more: str = "") -> np.ndarray:
+    result = trajcli(f"integrate {source} {more} -o out.h5 --overwrite")
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        return file["jerk"][:], file["position"][:]
+
+
+def test_tensors_are_read_as_the_arrays_of_an_npz(trajcli, folder):
+    saved = tensors()
+    np.savez("in.npz", **{name: one.numpy() for name, one in saved.items()})
+    torch.save(saved, "in.pt")
+    torch.save(saved, "old.pth", _use_new_zipfile_serialization=False)
+    torch.save({"episodes": [{"actions": saved["actions"]}]}, "nested.pt")
+    expected = integrated(trajcli, "in.npz")
+    for source in ("in.pt", "old.pth"):
+        for one, other in zip(expected, integrated(trajcli, source), strict=True):
+            np.testing.assert_array_equal(one, other)
+    plain = integrated(trajcli, "in.npz:actions", "--start zero --dt 1")
+    nested = integrated(trajcli, "nested.pt", "--start zero --dt 1")
+    np.testing.assert_array_equal(plain[1], nested[1])
+
+
+def test_safetensors_are_read_where_they_lie(trajcli, folder):
+    library = pytest.importorskip("safetensors.torch")
+    saved = tensors()
+    np.savez("in.npz", **{name: one.numpy() for name, one in saved.items()})
+    library.save_file(saved, "in.safetensors", metadata={"by": "test"})
+    expected = integrated(trajcli, "in.npz")
+    for one, other in zip(expected, integrated(trajcli, "in.safetensors"), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class Hostile:
+    def __reduce__(self):
+        return (Path.touch, (Path("touched"),))
+
+
+def test_pickled_objects_are_never_made(trajcli, folder):
+    torch.save({"actions": Hostile()}, "in.pt")
+    Path("in2.pt").write_bytes(pickle.dumps({"actions": Hostile()}))
+    for name in ("in.pt", "in2.pt"):
+        result = trajcli(f"integrate {name} --start zero --dt 1 -o out.h5")
+        assert result.code == 2
+        assert "Traceback" not in result.err
+        assert not Path("touched").exists()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"", b"[]", b"{}", b'{"actions": 1}', b'{"actions": {"dtype": "F64"}}',
+        b'{"actions": {"dtype": "F64", "shape": [2, 3], "data_offsets": [0, 9999]}}',
+        b'{"actions": {"dtype": "F64", "shape": [-2, -3], "data_offsets": [0, 48]}}',
+        b'{"actions": {"dtype": "F64", "shape": [1000000000, 100000000], "data_offsets": [0, 48]}}',
+        b'{"actions": {"dtype": "F8_E4M3", "shape": [48], "data_offsets": [0, 48]}}',
+        b"[" * 100_000,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("declared", [None, 0, 1 << 60])
+def test_a_damaged_header_is_refused(trajcli, folder, header, declared):
+    length = len(header) if declared is None else declared
+    Path("in.safetensors").write_bytes(struct.pack("<Q", length) + header + bytes(48))
+    result = trajcli("integrate in.safetensors:actions --start zero --dt 1 -o out.h5")
+    assert result.code == 2
+    assert "Traceback" not in result.err
+
+
+def test_json_says_what_inspect_shows_of_tensors(trajcli, folder):
+    torch.save(tensors(), "in.pt")
+    shown = json.loads(trajcli("inspect in.pt --json").out)
+    assert {one["name"]: one["shape"] for one in shown["datasets"]} == {
+        "actions": [4, 9, 3], "dt": [], "start_position": [4, 3]
+    }  # fmt: skip

@@ -1,0 +1,87 @@
+"""Zarr stores, written by zarr: replay buffers of diffusion policies, plain arrays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+zarr = pytest.importorskip("zarr")
+
+ENDS = [7, 19, 24]
+
+
+def replay(path: str, version: int, zipped: bool = False, **more: object) -> np.ndarray:
+    """A replay buffer of three episodes; returns its actions [24, 5]."""
+    actions = np.random.default_rng(1).normal(size=(24, 5)).astype("f4")
+    store = zarr.storage.ZipStore(path, mode="w") if zipped else path
+    root = zarr.open_group(store, mode="w", zarr_format=version)
+    root.create_array("data/action", data=actions, chunks=(10, 5), **more)
+    root.create_array("data/state", data=2 * actions, chunks=(10, 5))
+    root.create_array("meta/episode_ends", data=np.array(ENDS))
+    if zipped:
+        store.close()
+    return actions
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("name", ["replay.zarr", "replay.zarr.zip"])
+def test_every_episode_of_a_replay_buffer_is_a_trajectory(trajcli, folder, version, name):
+    actions = replay(name, version, name.endswith("zip"))
+    for source, factor in ((name, 1), (f"{name}:data/state", 2)):
+        line = f"integrate {source} --mode clique --start zero --dt 0.1 --pack -o out.h5"
+        result = trajcli(f"{line} --overwrite")
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            for k, (begin, end) in enumerate(zip([0, *ENDS], ENDS, strict=False)):
+                rows = file["position"][k, 1 : end - begin + 1]
+                np.testing.assert_array_equal(rows, factor * actions[begin:end])
+
+
+def test_a_plain_array_and_a_plain_group_are_read_as_those_of_hdf5(trajcli, folder):
+    values = np.random.default_rng(2).normal(size=(4, 9, 3))
+    zarr.create_array("one.zarr", data=values, chunks=(1, 9, 3))
+    group = zarr.open_group("group.zarr", mode="w")
+    group.create_array("actions", data=values, shards=(4, 9, 3), chunks=(2, 9, 3))
+    group.attrs["dt"] = 0.05
+    assert trajcli("integrate one.zarr --start zero --dt 0.05 -o one.h5").code == 0
+    assert trajcli("integrate group.zarr --start zero -o group.h5").code == 0
+    assert trajcli("diff one.h5 group.h5").code == 0
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_store_that_is_damaged_is_refused(trajcli, folder, version):
+    replay("replay.zarr", version)
+    for path in sorted(Path("replay.zarr").rglob("*")):
+        if path.is_file():
+            data = path.read_bytes()
+            path.write_bytes(data[: len(data) // 2])
+            result = trajcli("integrate replay.zarr --start zero --dt 0.1 -o out.h5")
+            assert result.code in (0, 2), path
+            assert "Traceback" not in result.err
+            if path.parent.name in ("action", "c", "0") and "data/action" in str(path):
+                assert result.code == 2, path
+            Path("out.h5").unlink(missing_ok=True)
+            path.write_bytes(data)
+
+
+def test_objects_in_a_store_are_never_made(trajcli, folder):
+    replay("replay.zarr", 2)
+    about = Path("replay.zarr/data/action/.zarray")
+    table = json.loads(about.read_text())
+    table["filters"] = [{"id": "pickle", "protocol": 5}]
+    about.write_text(json.dumps(table))
+    result = trajcli("integrate replay.zarr --start zero --dt 0.1 -o out.h5")
+    assert result.code == 2
+    assert "Traceback" not in result.err
+
+
+def test_a_chunk_that_unpacks_to_more_than_the_memory_is_refused(trajcli, folder):
+    zarr.create_array("big.zarr", shape=(1, 30_000, 1000), chunks=(1, 30_000, 1000), dtype="f4")
+    line = "integrate big.zarr --start zero --dt 0.1 -o out.h5 --memory 64MiB"
+    result = trajcli(line)
+    assert result.code == 2
+    assert "too large" in result.err

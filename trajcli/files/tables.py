@@ -1,0 +1,135 @@
+"""Tables: columns with one prefix are one array, one column is the time, one the trajectory.
+
+``t, position/elbow, position/wrist`` and ``timestamp, q0, q1`` are times [N] and an array [N, 2].
+CSV and Parquet files are such tables.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.open_files import OpenFiles
+
+TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp")
+"""Columns of time stamps, the first that there is."""
+TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
+"""Columns that are the same in all rows of a trajectory."""
+ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
+"""Arrays that one column is, too."""
+_UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
+
+
+class Table(ArrayFile):
+    """A file of columns. ``columns``: what it calls them, in their order."""
+
+    columns: Sequence[str]
+
+    def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, family, pool)
+        self._arrays: dict[str, Dataset] = {}
+
+    @abstractmethod
+    def column(self, name: str) -> Dataset:
+        """The numbers of a column, [N] or [N, D]."""
+
+    def scalar(self, name: str) -> bool:
+        """Whether a column has one value in a row."""
+        return True
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """The arrays by name, and their columns."""
+        found: dict[str, list[str]] = {}
+        for name in self.columns:
+            alone = name in (self.time_column, self.trajectory_column) or not self.scalar(name)
+            found.setdefault(_plain(name) if alone else _split(name)[0], []).append(name)
+        groups: dict[str, list[str]] = {}
+        for array, columns in found.items():
+            known = len(columns) > 1 or array in ARRAYS
+            groups[array if known else _plain(columns[0])] = columns
+        return groups
+
+    @cached_property
+    def time_column(self) -> str | None:
+        """The column of time stamps."""
+        return self._first(TIMES)
+
+    @cached_property
+    def trajectory_column(self) -> str | None:
+        """The column that says of which trajectory a row is."""
+        return self._first(TRAJECTORIES)
+
+    def _first(self, names: Sequence[str]) -> str | None:
+        plain = {_plain(name).lower(): name for name in reversed(self.columns)}
+        return next((plain[name] for name in names if name in plain), None)
+
+    def names(self) -> list[str]:
+        return list(self.groups)
+
+    def get(self, name: str) -> Dataset | None:
+        name = name.strip("/")
+        if name not in self._arrays:
+            stored = self._described(name)
+            if stored is None:
+                return None
+            self._arrays[name] = stored
+        return self._arrays[name]
+
+    def _described(self, name: str) -> Dataset | None:
+        """An array by its name; also a column, or several: a,b,c."""
+        times = name in ("times", "time") and self.time_column is not None
+        columns = [self.time_column or ""] if times else self.groups.get(name) or name.split(",")
+        if not set(columns) <= set(self.columns):
+            return None
+        where, unit = f"{self.path}:{columns[0] if times else name}", _unit(columns[0])
+        parts = [self.column(column) for column in columns]
+        about: dict[str, Any] = {"units": unit} if unit else {}
+        alone = columns in ([self.time_column], [self.trajectory_column])
+        index = len(parts) == 1 and parts[0].dtype.kind != "f"  # of a frame, a task; or texts
+        if alone or index or not self.scalar(columns[0]):
+            return replace(parts[0], where=where, attributes=about)
+        if len(columns) > 1:
+            about["joint_names"] = [_split(column)[1] for column in columns]
+        dtype = np.result_type(*(part.require_numeric().dtype for part in parts))
+
+        def read_rows(start: int, stop: int) -> Any:
+            return np.stack([part.read_rows(start, stop) for part in parts], 1, dtype=dtype)
+
+        shape = (parts[0].shape[0], len(parts))
+        return Dataset(where, shape, dtype, read_rows, about, "columns")
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The array of a column and its dof: q0, q[0] and q_0 → q, 0; position/elbow;
+    joint1_position → position, joint1; /joint_states/elbow/position → position, elbow."""
+    name = _plain(name)
+    before, _, last = name.rpartition("/")
+    if last in ARRAYS and before:
+        return last, before.rpartition("/")[2]
+    if before:
+        return before, last
+    numbered = re.fullmatch(r"(.*?)[_.\[]?(\d+)\]?", name)
+    if numbered is not None and numbered[1]:
+        return numbered[1], numbered[2]
+    before, _, last = name.rpartition("_")
+    return (last, before) if last in ARRAYS and before else (name, name)
+
+
+def _plain(name: str) -> str:
+    """The name of a column without its unit: t [s] → t."""
+    match = re.fullmatch(_UNIT, name)
+    return match[1] if match and match[1] and not match[2].isdecimal() else name
+
+
+def _unit(name: str) -> str:
+    match = re.fullmatch(_UNIT, name)
+    return match[2] if match and match[1] and not match[2].isdecimal() else ""

@@ -1,0 +1,123 @@
+"""Reading Zarr stores, version 2 and 3, as folders and .zip archives."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import os
+import struct
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.open_files import OpenFiles
+from trajcli.files.source import natural_order
+
+_RUNS_CODE = ("pickle", "json2", "msgpack2")
+"""Codecs of version 2 that make objects."""
+
+
+class ZarrFile(ArrayFile):
+    """A store, read only; chunks are read as they are needed. Needs zarr 3."""
+
+    failures = (Exception,)  # zarr and its codecs have no error that all their others are
+    expected = "an intact Zarr store"
+
+    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
+        super().__init__(path, "zarr", pool)
+        try:
+            import zarr  # noqa: F401
+        except ImportError:
+            what = "Zarr stores are read by zarr, which is not installed"
+            raise InputError(Fault(what, str(path), hint="pip install 'trajcli[zarr]'")) from None
+        self._arrays: dict[str, Dataset] = {}
+
+    def begin(self) -> _Store:
+        return _Store(self.path)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return self.safely("", self._contents)
+
+    def _contents(self) -> list[str]:
+        import zarr
+
+        root = self.opened().root
+        if isinstance(root, zarr.Array):
+            return [""]
+        members = root.members(max_depth=None)
+        return natural_order(name for name, one in members if isinstance(one, zarr.Array))
+
+    def names(self) -> list[str]:
+        return self._names
+
+    def get(self, name: str) -> Dataset | None:
+        name = name.strip("/")
+        if name not in self._names:
+            return None
+        if name not in self._arrays:
+            self._arrays[name] = self.safely(name, lambda: self._described(name))
+        return self._arrays[name]
+
+    def _described(self, name: str) -> Dataset:
+        stored, where = self._array(name), f"{self.path}:{name}"
+        codecs = {getattr(one, "codec_id", "") for one in stored.filters + stored.compressors}
+        if codecs.intersection(_RUNS_CODE) or stored.dtype.hasobject:
+            what = "an array of Python objects is never read"
+            raise InputError(Fault(what, where, "numbers", ", ".join(codecs) or "objects"))
+        chunk = stored.shards or stored.chunks
+        size = math.prod(chunk) * stored.dtype.itemsize
+        self.pool.refuse_larger(size, where, "smaller chunks")
+
+        def read_rows(start: int, stop: int) -> Any:
+            rows = slice(start, stop) if stored.shape else ...
+            return self.safely(name, lambda: self._rows(name, rows))
+
+        kind = f"chunks {list(chunk)}"
+        return Dataset(where, stored.shape, stored.dtype, read_rows, dict(stored.attrs), kind)
+
+    def _rows(self, name: str, rows: Any) -> Any:
+        """Rows of an array; raises ValueError for a chunk of Blosc's that was cut off, behind the
+        end of which it would read on."""
+        stored = self._array(name)
+        if stored.shape and "Blosc" in str(stored.compressors) and self.path.is_dir():
+            first, last, _ = rows.indices(stored.shape[0])
+            along = range(first // stored.chunks[0], -(-last // stored.chunks[0]))
+            for index in itertools.product(along, *map(range, stored.cdata_shape[1:])):
+                path = self.path / name / stored.metadata.encode_chunk_key(index)
+                with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                    (size,) = struct.unpack("<12xI", file.read(16))
+                    if size != os.fstat(file.fileno()).st_size:
+                        raise ValueError(f"chunk {path.name} is not as long as it says")
+        return np.asarray(stored[rows])
+
+    def _array(self, name: str) -> Any:
+        root = self.opened().root
+        return root[name] if name else root
+
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        group = group.strip("/")
+        there = not group or self.has_group(group)
+        return self.safely(group, lambda: dict(self._array(group).attrs)) if there else {}
+
+
+class _Store:
+    """An open store."""
+
+    def __init__(self, path: Path) -> None:
+        import zarr
+
+        zipped = path.is_file()
+        self._store = zarr.storage.ZipStore(path, mode="r") if zipped else None
+        self.root = zarr.open(self._store or path, mode="r")
+
+    def close(self) -> None:
+        """Close it."""
+        if self._store is not None:
+            self._store.close()
