@@ -17,7 +17,7 @@ from trajcli.errors import InputError, OutputError
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
-from trajcli.jobs.shards import Shard, shard_range, shard_sources
+from trajcli.jobs.shards import Shard, shard_files
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +130,7 @@ def test_a_shard_opens_its_own_files_only(monkeypatch):
                                    list(range(1, 60)), [7, 7, 7]])  # fmt: skip
 def test_files_are_divided_by_their_sizes_and_no_shard_is_empty(sizes):
     for count in range(1, len(sizes) + 1):
-        chosen = [list(shard_sources(sizes, Shard(k, count))) for k in range(count)]
+        chosen = [list(shard_files(sizes, Shard(k, count))) for k in range(count)]
         assert [n for members in chosen for n in members] == list(range(len(sizes)))
         assert all(chosen)
         largest = max(sum(sizes[n] for n in members) for members in chosen)
@@ -140,7 +140,7 @@ def test_files_are_divided_by_their_sizes_and_no_shard_is_empty(sizes):
 def test_trajectories_are_divided_evenly():
     for total in (0, 1, 7, 1000):
         for count in (1, 3, 8, 1200):
-            chosen = [shard_range(total, Shard(k, count)) for k in range(count)]
+            chosen = [range(*Shard(k, count).share(total)) for k in range(count)]
             assert [n for members in chosen for n in members] == list(range(total))
             assert max(map(len, chosen)) - min(map(len, chosen)) <= 1
 

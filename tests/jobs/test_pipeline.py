@@ -123,7 +123,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ThreadDevice]
         monkeypatch.setattr(
             "trajcli.jobs.plan.choose", lambda *_: Choice("torch", "cpu:0", "a test")
         )
-        monkeypatch.setattr("trajcli.jobs.block_sizes.free_bytes", lambda name: 1 << 40)
+        monkeypatch.setattr("trajcli.jobs.block.free_bytes", lambda name: 1 << 40)
         return made[-1]
 
     yield install

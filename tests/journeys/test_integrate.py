@@ -125,7 +125,7 @@ def test_dofs_are_picked_and_named(trajcli, folder):
         ("--dofs 3", "from 0 to 2"),
         ("--joints a,b", "3 different names"),
         ("--joints ,", "--joints: no names"),
-        ("--wrap-dofs ,", "--wrap-dofs: no names"),
+        ("--wrap-dofs ,", "--wrap-dofs: for recorded positions only"),
         ("--joints a,b,b", "3 different names"),
     ):
         result = trajcli(f"integrate in.h5 -o none.h5 {options}")

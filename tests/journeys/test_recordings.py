@@ -42,7 +42,7 @@ def test_angles_that_wrap_are_made_continuous_before_they_are_differenced(
         np.testing.assert_allclose(file["jerk"][0], expected.jerk[0], rtol=0, atol=1e-9 * scale)
         speed = np.abs(file["velocity"][0, 10:-10, 0] - 3).max()
         assert speed < 1e-6
-        assert json.loads(file.attrs["request"])["wrap_dofs"] == [0, 2]
+        assert json.loads(file.attrs["request"])["wrap_dofs"] == "0,2"
     assert trajcli(f"{line} --overwrite").code == 0
     with h5py.File("out.h5") as file:
         assert np.abs(file["velocity"][:]).max() > 100  # a turn within a step
@@ -147,7 +147,7 @@ def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
     ("options", "message"),
     [
         ("--wrap-dofs 3", "0 to 2"),
-        ("--wrap-dofs a", "like 3,5"),
+        ("--wrap-dofs a", "numbers from 0 to 2"),
         ("--max-gap 0", "seconds > 0"),
         ("--max-gap 0.0001 --mode central", "no segment of 5 rows"),
     ],

@@ -132,7 +132,7 @@ def test_stamps_in_a_unit_that_only_the_option_says(trajcli, folder):
     [
         ("--units furlong", {}, "--units: unknown unit"),
         ("--units deg/s^2", {}, "--units: not a unit of positions"),
-        ("--units deg,rad", {}, "--units: units of other dofs"),
+        ("--units deg,rad", {}, "in.h5:/actions: units of other dofs"),
         ("--units ms,s", {}, "--units: more than one unit of time"),
         ("", {"actions": "deg/s^2,rad/s^2"}, "in.h5:/actions: units of other dofs"),
         (

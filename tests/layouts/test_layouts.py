@@ -306,18 +306,6 @@ def test_positions_to_go_to_that_are_read_as_something_else_are_told(trajcli, fo
         assert told not in result.err
 
 
-def test_files_in_the_order_of_the_alphabet_are_told(trajcli, folder):
-    for i, demo in enumerate(GIVEN):
-        writers.aloha(Path(f"episode_{i}.hdf5"), demo)
-    line = "--mode clique --rate 50 -o out.h5 --overwrite"
-    by_shell = " ".join(sorted(path.name for path in Path().glob("episode_*.hdf5")))
-    result = trajcli(f"integrate {by_shell} {line}")
-    assert "in the order given, episode_11.hdf5 before episode_2.hdf5" in result.err
-    natural = " ".join(f"episode_{i}.hdf5" for i in range(12))
-    for good in ("episode_*.hdf5", natural, "episode_3.hdf5 episode_10.hdf5 episode_1.hdf5"):
-        assert "order given" not in trajcli(f"integrate {good} {line}").err
-
-
 def test_files_of_different_rates_keep_their_own_and_say_so(trajcli, folder):
     for name, rate in (("left", 20), ("right", 10)):
         writers.robomimic(Path(f"{name}.h5"), GIVEN)

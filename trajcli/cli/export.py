@@ -35,7 +35,7 @@ def export(
     """
     from trajcli.files.reader import Files, read_sources
     from trajcli.files.refusals import refuse_input, refuse_place
-    from trajcli.jobs.statements import input_units
+    from trajcli.jobs.statements import units_report
     from trajcli.views.export import require_kind, selection, write
 
     console = Console(json, quiet)
@@ -47,7 +47,7 @@ def export(
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size
     count = len(chosen.numbers)
-    console.say(*units_lines(input_units(chosen.batch.first)))
+    console.say(*units_lines(units_report(chosen.batch.first)))
     many = counted(count, "trajectory", "trajectories")
     console.say(f"{out}: {many}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
     report = {"trajectories": count, "quantities": list(chosen.arrays), "bytes": size}

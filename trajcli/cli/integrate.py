@@ -10,6 +10,7 @@ from trajcli.errors import Fault, UsageError
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
+    from trajcli.jobs.shards import Shard
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -80,18 +81,16 @@ def integrate(
     typed = dict(locals())
     from trajcli.jobs.request import Request
     from trajcli.jobs.run import run
-    from trajcli.jobs.shards import parse_shard
 
     console = Console(json, quiet)
     typed |= {
         "sources": source,
-        "wrap_dofs": () if wrap_dofs is None else _numbers(wrap_dofs, "--wrap-dofs"),
         "options": options.of_mode(typed),
         "factor": grad_factor,
         "wrt": None if wrt is None else _names(wrt, "--wrt"),
         "write": _names(write, "--write"),
         "memory": _size(memory),
-        "shard": None if shard is None else parse_shard(shard, os.environ),
+        "shard": None if shard is None else _shard(shard),
     }
 
     def say_plan(plan: "Plan") -> None:
@@ -176,6 +175,12 @@ def _last_line(report: dict[str, Any]) -> str:
     )
 
 
+def _shard(text: str) -> "Shard":
+    from trajcli.jobs.launcher import parse_shard
+
+    return parse_shard(text, os.environ)
+
+
 def _size(text: str) -> int:
     """256MiB, 2GB, 1000000: a number of bytes."""
     match = re.fullmatch(r"([0-9.]+(?:E[0-9]+)?) *([KMGT]?)(I?)B?", text.strip().upper())
@@ -189,17 +194,9 @@ def _size(text: str) -> int:
     return size
 
 
-def _names(text: str, option: str) -> list[str]:
-    """position,velocity → ["position", "velocity"]."""
-    names = [part.strip() for part in text.split(",") if part.strip()]
+def _names(text: str, option: str) -> tuple[str, ...]:
+    """position,velocity → ("position", "velocity")."""
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
         raise UsageError(Fault("no names", option, "one or more, like a,b", repr(text)))
     return names
-
-
-def _numbers(text: str, option: str) -> tuple[int, ...]:
-    """3,5 → (3, 5)."""
-    parts = _names(text, option)
-    if not all(part.isdecimal() and len(part) < 10 for part in parts):
-        raise UsageError(Fault("not numbers of dofs", option, "like 3,5", repr(text)))
-    return tuple(int(part) for part in parts)

@@ -172,8 +172,8 @@ RepeatedTimes = Annotated[Literal["error", "drop"], _steps("--repeated-times WHA
     "Rows whose stamp repeats the one before: error | drop.")]
 MaxGap = Annotated[float | None, _recording("--max-gap SECONDS",
     "Split where stamps are further apart; each piece is a trajectory of its own.")]
-WrapDofs = Annotated[str | None, _recording("--wrap-dofs LIST",
-    "Angles that wrap, like 3,5: made continuous first.")]
+WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
+    "Angles that wrap, like 3,5, or names: made continuous first.")]
 
 Start = Annotated[str | None, _state("--start START",
     "zero | first (a recording) | NUMBERS | FILE[:GROUP] | FILE:DATASET. (default: in SOURCE)")]

@@ -1,11 +1,11 @@
-"""One block of a run: read it, check its values, compute them, write what comes out."""
+"""One block of a run: how large it is; read it, check its values, compute them, write them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from trajcli.arrays import cast, to_numpy, to_torch
 from trajcli.errors import Fault, InputError, OutputError, raise_if_any
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import os_fault
-from trajcli.files.schema import QUANTITIES
 from trajcli.inputs import Inputs
-from trajcli.jobs.plan import BlockRange, Plan
+from trajcli.jobs.resolved import ResolvedInputs
+from trajcli.kernels.choose import Choice
+from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS
+
+if TYPE_CHECKING:
+    from trajcli.jobs.plan import Plan
 
 Results = Iterable[tuple[str, Any]]
 """Names and values."""
@@ -25,21 +29,77 @@ _SAMPLES = 1 << 16
 """Of each quantity at once; more would leave the processor's caches."""
 _DEVICE_SAMPLES = 1 << 21
 """The same on a device, which fewer would leave idle."""
+_BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 192, "torch on a device": 512}
+"""Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
+A device's pipeline has two blocks in pinned memory, of which there may be twice what was asked
+for, and as much on the device."""
+_BLOCK_ELEMENTS = {
+    "native": 1 << 20, "torch": 1 << 17, "triton": 1 << 23, "torch on a device": 1 << 22
+}  # fmt: skip
+"""More gains nothing, or leaves the processor's caches and runs slower."""
+_SHARE_OF_FREE = 0.8
+"""Of a device's free memory, what blocks are to take."""
+_BYTES_PER_STEP = 64
+"""For each row of trajectories with steps of their own: the step and the sum that is its time."""
+_BYTES_PER_SAMPLE = 40
+"""For each value between those rows: four out, and its time."""
+
+
+def working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, int]:
+    """What a block's memory is counted for, and how much there is: on a device no more than most
+    of what is free there."""
+    kind = "torch" if gradient else choice.backend
+    if choice.device == "cpu":
+        return ("torch" if kind == "triton" else kind), memory
+    kind = "torch on a device" if kind == "torch" else kind
+    return kind, min(memory, int(_SHARE_OF_FREE * free_bytes(choice.device)))
+
+
+def block_size(part: ResolvedInputs, kind: str, memory: int) -> int:
+    """How many trajectories are computed at once."""
+    room = min(_BLOCK_ELEMENTS[kind] * _BYTES_PER_ELEMENT[kind], memory)
+    samples = (part.segments[0].output_rows or 0) * part.inputs.actions.shape[2]
+    needed = working_bytes(part, kind) + samples * _BYTES_PER_SAMPLE
+    return int(max(1, min(room // needed, len(part.numbers))))
+
+
+def working_bytes(part: ResolvedInputs, kind: str) -> int:
+    """Working memory for the rows of the mode of one trajectory."""
+    inputs = part.inputs
+    _, horizon, dofs = inputs.actions.shape
+    steps_differ = inputs.uneven and inputs.steps_differ
+    per_row = dofs * _BYTES_PER_ELEMENT[kind] + (_BYTES_PER_STEP if steps_differ else 0)
+    return int(max(horizon, inputs.rows) * per_row)
 
 
 @dataclass(frozen=True)
 class Block:
-    """Trajectories that are computed at once: their inputs, and where the results go."""
+    """Trajectories begin..end of one length, which are computed at once, and where they go.
+
+    ``done``: how many trajectories of the run are done when this block is.
+    """
 
     plan: Plan
     output: Output
-    at: BlockRange
-    inputs: Inputs
+    group: int
+    begin: int
+    end: int
+    done: int
 
-    @staticmethod
-    def read(plan: Plan, output: Output, at: BlockRange) -> Block:
-        """The block with its actions, and all that lies in files, in memory."""
-        return Block(plan, output, at, plan.resolved.by_length[at.group].read(at.begin, at.end))
+    @cached_property
+    def part(self) -> ResolvedInputs:
+        """All trajectories of this length."""
+        return self.plan.resolved.by_length[self.group]
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        """What they are computed from, read when it is first needed."""
+        return self.part.read(self.begin, self.end)
+
+    def check(self, allow_nonfinite: bool | None = None) -> None:
+        """Raise InputError for values that are wrong."""
+        allow = self.plan.request.allow_nonfinite if allow_nonfinite is None else allow_nonfinite
+        raise_if_any(self.part.value_faults(self.begin, self.inputs, allow))
 
     def run(self) -> int:
         """Compute and write it; how many results are not finite."""
@@ -51,28 +111,19 @@ class Block:
             return self._run_sampled()
         return self.write(self._results())
 
-    def check(self) -> None:
-        """Raise InputError for values that are wrong."""
-        self._check(self.plan.request.allow_nonfinite)
-
-    def _check(self, allow_nonfinite: bool) -> None:
-        part = self.plan.resolved.by_length[self.at.group]
-        raise_if_any(part.value_faults(self.at.begin, self.inputs, allow_nonfinite))
-
     def _run_native(self) -> int:
         """The compiled kernels write into the file themselves, where rows have a place in it; and
         they see what is not finite as they read it, so that it is looked for only then."""
         from trajcli.kernels.native import Forward, InFile
 
-        plan, inputs, at = self.plan, self.inputs, self.at
-        commands = plan.resolved.commands
-        self._check(allow_nonfinite=True)
+        plan, inputs = self.plan, self.inputs
+        self.check(allow_nonfinite=True)
         shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
         out: list[Any] = [None] * len(PARTS)
         arrays: dict[str, Any] = {}
         for name in plan.quantities if shape[0] else ():
-            mixed = commands.as_position  # with rows of another mode
-            place = None if mixed else self.output.place(name, at.begin, at.group)
+            mixed = plan.resolved.commands.as_position  # with rows of another mode
+            place = None if mixed else self.output.place(name, self.begin, self.group)
             if place is None:
                 arrays[name] = np.empty(shape, plan.dtype)
             out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
@@ -83,44 +134,47 @@ class Block:
         except OSError as error:
             raise OutputError(os_fault(self.output.path, error)) from None
         if not finite:
-            self._check(allow_nonfinite=False)
+            self.check(allow_nonfinite=False)
             raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
         return kernel.faults + self.write(arrays.items())
 
     def write(self, results: Results) -> int:
         """Write results and times; returns how many are not finite."""
-        bad, at, inputs, plan = 0, self.at, self.inputs, self.plan
+        bad, inputs, plan = 0, self.inputs, self.plan
         commands = plan.resolved.commands
         positions = commands.positions(inputs, plan.choice, plan.dtype)
         for name, array in results:
             commands.put({name: array}, positions)
             bad += array.size - int(np.isfinite(array).sum())
-            self.output.write(name, at.begin, array, at.group)
-        self.output.write_time(at.begin, len(inputs.actions), self._times, at.group)
+            self.output.write(name, self.begin, array, self.group)
+        self.output.write_time(self.begin, len(inputs.actions), self._times, self.group)
         return bad
 
     @cached_property
     def _times(self) -> Any:
         """The times of the rows that are written, [1 or b, T]."""
-        times, at, knots = self.plan.output_times, self.at, self.inputs.row_times()
+        times, knots = self.plan.output_times, self.inputs.row_times()
         if times is None:
             return knots
-        part = self.plan.resolved.by_length[at.group]
-        return times.of(part.numbers[at.begin : at.end], part.output_rows, knots)
+        return times.of(self._numbers, self.part.output_rows, knots)
+
+    @property
+    def _numbers(self) -> Any:
+        return self.part.numbers[self.begin : self.end]
 
     def _run_sampled(self) -> int:
         """Compute the rows at other times than those of the mode, so many at once; those of a
         single trajectory go to their place in the file as they come."""
-        plan, at, bad = self.plan, self.at, 0
+        plan, bad = self.plan, 0
         shape = (len(self.inputs.actions), self._times.shape[1], self.inputs.actions.shape[2])
-        places = [self.output.place(name, at.begin, at.group) for name in plan.quantities]
+        places = [self.output.place(name, self.begin, self.group) for name in plan.quantities]
         alone = shape[0] == 1 and None not in places
         arrays = {} if alone else {name: np.empty(shape, plan.dtype) for name in plan.quantities}
         for first, samples in self._samples() if shape[0] else ():
             for name, values in samples.items():
                 if alone:
                     bad += values.size - int(np.isfinite(values).sum())
-                    self.output.write_rows(name, at.begin, first, values[0], at.group)
+                    self.output.write_rows(name, self.begin, first, values[0], self.group)
                 else:
                     arrays[name][:, first : first + values.shape[1]] = values
         return bad + self.write(arrays.items())
@@ -147,12 +201,10 @@ class Block:
                 yield first, {n: to_numpy(cast(samples[n], plan.dtype)) for n in plan.quantities}
 
     def _results(self) -> Results:
-        plan, inputs = self.plan, self.inputs
+        plan = self.plan
         if plan.gradient is None:
-            return inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
-        numbers = plan.resolved.by_length[self.at.group].numbers[self.at.begin : self.at.end]
-        pulled = plan.gradient.block(
-            inputs, plan.resolved.commands, numbers, plan.choice, plan.dtype
-        )
-        unwritten = set(QUANTITIES) - set(plan.quantities)
+            return self.inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
+        of = self.inputs, plan.resolved.commands, self._numbers
+        pulled = plan.gradient.block(*of, plan.choice, plan.dtype)
+        unwritten = set(PARTS) - set(plan.quantities)
         return ((name, values) for name, values in pulled if name not in unwritten)

@@ -26,11 +26,12 @@ class Commands:
 
     actions: "delta", increments from one step to the next, or "relative", offsets from the start
     position; None: what the mode takes. as_position: dofs whose actions are positions whatever the
-    mode, and whose rows are those of mode teleport.
+    mode, and whose rows are those of mode teleport. wrapped: dofs that are angles, which wrap.
     """
 
     actions: str | None = None
     as_position: Sequence[int] = ()
+    wrapped: Sequence[int] = ()
 
     def options(self) -> dict[str, str]:
         """What is said of them, by option."""
@@ -85,47 +86,29 @@ class Commands:
         from trajcli.adjoint import pull_back
 
         needed = [*wrt, "actions"] if self.actions and "actions" not in wrt else wrt
-        if self.as_position:
-            outputs, grads = self._pull_back_both(inputs, upstream, choice, dtype, needed)
-        else:
-            outputs, grads = pull_back(inputs, upstream, choice, dtype, needed)
-        if self.actions is None:
-            return outputs, grads
-        if "start" in wrt:
-            grads["start_position"] = grads["start_position"] + grads["actions"].sum(1)
-        if self.actions == "delta":
-            grads["actions"] = np.cumsum(grads["actions"][:, ::-1], 1)[:, ::-1]
-        if "actions" not in wrt:
-            del grads["actions"]
-        return outputs, grads
-
-    def _pull_back_both(
-        self,
-        inputs: Inputs,
-        upstream: Callable[[Arrays], Arrays],
-        choice: Choice,
-        dtype: str,
-        wrt: Sequence[str],
-    ) -> tuple[Arrays, dict[str, Any]]:
-        """The dofs of the mode and those that are positions."""
-        from trajcli.adjoint import pull_back
-
         chosen, pulled = list(self.as_position), dict[str, Any]()
 
         def of_mode(outputs: Arrays) -> Arrays:
             self.put(outputs, self.positions(inputs, choice, dtype))
             pulled.update(upstream(outputs))
-            return {name: _without(values, chosen) for name, values in pulled.items()}
+            return {n: _without(v, chosen) for n, v in pulled.items()} if chosen else pulled
 
         def of_positions(_: Arrays) -> Arrays:
             return {n: np.ascontiguousarray(v[..., chosen]) for n, v in pulled.items()}
 
-        outputs, grads = pull_back(inputs, of_mode, choice, dtype, wrt)
-        _, others = pull_back(_columns(inputs, chosen), of_positions, choice, dtype, wrt)
-        for name, grad in others.items():
-            if name != "dt":  # on which positions do not depend
-                grads[name] = np.array(grads[name])
-                grads[name][..., chosen] = grad
+        outputs, grads = pull_back(inputs, of_mode, choice, dtype, needed)
+        if chosen:
+            _, others = pull_back(_columns(inputs, chosen), of_positions, choice, dtype, needed)
+            for name, grad in others.items():
+                if name != "dt":  # on which positions do not depend
+                    grads[name] = np.array(grads[name])
+                    grads[name][..., chosen] = grad
+        if self.actions and "start" in wrt:
+            grads["start_position"] = grads["start_position"] + grads["actions"].sum(1)
+        if self.actions == "delta":
+            grads["actions"] = np.cumsum(grads["actions"][:, ::-1], 1)[:, ::-1]
+        if "actions" not in wrt:
+            grads.pop("actions", None)
         return outputs, grads
 
     def put(self, outputs: Arrays, positions: Arrays) -> None:
@@ -138,15 +121,9 @@ class Commands:
 def _columns(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
     """These dofs of a block's inputs, by mode teleport."""
     columns = list(dofs)
-    start: Mapping[str, Any] = {name: part[:, columns] for name, part in inputs.start.items()}
-    return replace(
-        inputs,
-        mode=_teleport(inputs.mode),
-        actions=np.take(inputs.actions, columns, -1),
-        start=start,
-        goal={},
-        goal_index=None,
-    )
+    start = {name: np.asarray(part)[:, columns] for name, part in inputs.start.items()}
+    actions, mode = np.take(inputs.actions, columns, -1), _teleport(inputs.mode)
+    return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
 
 
 def _teleport(mode: Mode) -> Teleport:

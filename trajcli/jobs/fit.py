@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from trajcli import __version__
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, Variable, unit_of
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
-from trajcli.jobs.request import relative_texts, request_json
+from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.row_blocks import Block
-from trajcli.jobs.rows import Rows, RowsRequest
-from trajcli.jobs.statements import input_units
+from trajcli.jobs.rows import Rows
+from trajcli.jobs.statements import units_report
 from trajcli.jobs.states import state_from_option
 from trajcli.trajectory import State
 
@@ -27,7 +26,7 @@ _ENDS = {"start": ("first", 0), "goal": ("last", -1)}
 
 
 @dataclass(frozen=True)
-class FitRequest(RowsRequest):
+class FitRequest(SourceRequest):
     """A fit job, as typed; steps 0: as many as there are rows between knots."""
 
     knots: int | None = None
@@ -85,7 +84,7 @@ def run_fit(request: FitRequest) -> dict[str, Any]:
             output.finish()
     return {
         "out": str(request.out), "source": rows.source, "array": name,
-        "dt_source": rows.dt_source, "units": input_units(rows.first),
+        "dt_source": rows.dt_source, "units": units_report(rows.first),
         "trajectories": len(error), "degree": request.degree,
         "intervals": intervals, "steps": steps, "notes": output.notes,
         "error": {"median": float(np.median(error)), "most": float(error.max())},
@@ -139,7 +138,6 @@ def _schema(
             )
     stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal",
               "source": rows.source, "source_dt": rows.dt_source}  # fmt: skip
-    stated = relative_texts(stated, files.paths(), request.out)
-    stated |= {"trajcli_version": __version__, "request": request_json(request, command="fit")}
+    stated = request.attributes(stated, files.paths())
     sizes = {"trajectory": count, "point": points, "dof": rows.dofs, "each": 1}
     return Schema(sizes, variables, stated, rows.first.joint_names)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
 _PLUS = r"(?<![eE])\+"  # but not that of 1e+3
 WRT = ("actions", "start", "goal", "dt")
-_AXES = {"actions": ("action", "dof"), "dt": ("step",)}
-"""Of the gradients of one trajectory; those of states have only dofs."""
-_SUM = "sum/"
 
 
 @dataclass(frozen=True)
@@ -45,40 +42,25 @@ class Gradient:
     One of ``upstream`` (gradients of the outputs [B, T, D], by name) and ``cost`` (weights of
     sums of squares). ``wrt`` names what gradients are wanted of; ``factor`` multiplies them.
     ``summed``: of the inputs (start_position, …, dt) that trajectories of the run share the
-    shapes, as their gradients are summed. ``totals``: the sums so far, float64. ``per_si``: what
-    inputs (actions, start_position, …, dt) were divided by to be in SI, [1 or D] or a number; so
-    are their gradients, which are then those of the values that the files hold.
+    shapes, as their gradients are summed. ``per_si``: what inputs were divided by to be in SI, [1
+    or D] or a number; so are their gradients, which are then those of the values that the files
+    hold. ``totals``: the sums so far, float64.
     """
 
     upstream: Mapping[str, Dataset]
     cost: Mapping[str, float]
     wrt: Sequence[str]
     factor: float
-    summed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    summed: Mapping[str, tuple[int, ...]]
+    per_si: Mapping[str, Any]
     totals: dict[str, Any] = field(default_factory=dict)
-    per_si: Mapping[str, Any] = field(default_factory=dict)
-
-    def for_run(self, resolved: Resolved) -> Gradient:
-        """The same for a run: with respect to all it has, where the request does not say, and with
-        what its trajectories share."""
-        inputs = resolved.longest
-        states = {"start": inputs.start, "goal": inputs.goal}
-        summed = {} if inputs.steps_differ else {"dt": _dt_shape(inputs)}
-        for role, index in (("start", inputs.start_index), ("goal", inputs.goal_index)):
-            for part, values in states[role].items():
-                if index is not None or values.shape[0] == 1:
-                    summed[f"{role}_{part}"] = (int(values.shape[0]), int(values.shape[1]))
-        wrt = self.wrt or tuple(name for name in WRT if states.get(name, True))
-        return replace(self, wrt=wrt, summed=summed, per_si=_per_si(resolved))
 
     def faults(self, resolved: Resolved) -> list[Fault]:
-        """What does not fit a whole run: upstream of another shape, --wrt of what it has not."""
+        """Upstream of another shape than the run has, and --wrt of what it has not."""
         inputs, lengths = resolved.longest, len(resolved.by_length)
         if lengths > 1:
-            what = "gradients of trajectories of unequal length"
-            return [
-                Fault(what, "--grad, --cost", "one length", str(lengths), "run them one at a time")
-            ]
+            what, hint = "gradients of trajectories of unequal length", "run them one at a time"
+            return [Fault(what, "--grad, --cost", "one length", str(lengths), hint)]
         shape = (resolved.count, inputs.rows, inputs.actions.shape[2])
         what = "upstream of another shape"
         faults = [
@@ -101,22 +83,19 @@ class Gradient:
 
         What is summed over trajectories is float64, so that the sums of shards can be added.
         """
-        batch, horizon, dofs = inputs.actions.shape
-        states = {"start": inputs.start, "goal": inputs.goal}
-        of_parts = [f"{role}_{part}" for role in states for part in states[role]]
-        shapes = {"actions": (batch, horizon, dofs), **dict.fromkeys(of_parts, (batch, dofs)),
-                  "dt": (batch, *_dt_shape(inputs)[1:])}  # fmt: skip
-        variables = []
-        for name in shapes:
+        batch, variables = inputs.actions.shape[0], []
+        for name, shape in _shapes(inputs).items():
             role = name.partition("_")[0]
             if role not in self.wrt:
                 continue
-            shape = self.summed.get(name, shapes[name])
-            axes: tuple[str, ...] = ("trajectory", *_AXES.get(role, ("dof",)))
-            if name in self.summed and role == "dt":
-                axes = tuple("one" if n == 1 else "step" for n in shape)
-            elif name in self.summed:
+            axes = {"actions": ("action", "dof"), "dt": ("step",)}.get(role, ("dof",))
+            if name in self.summed:
+                shape = self.summed[name]
                 axes = (f"{role}_state", "dof")
+                if role == "dt":
+                    axes = tuple("one" if n == 1 else "step" for n in shape)
+            else:
+                shape, axes = (batch, *shape[1:]), ("trajectory", *axes)
             kind = "float64" if name in self.summed or name == "dt" else dtype
             variables.append(Variable(f"grad/{name}", axes, shape, np.dtype(kind)))
         if self.cost:
@@ -127,7 +106,7 @@ class Gradient:
         self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
     ) -> Iterator[tuple[str, Any]]:
         """Run trajectories by number [b] forward and back; yields names and values of what is
-        ready. Outputs are among them; what trajectories share comes from ``finish``."""
+        ready. Outputs are among them; what trajectories share comes from ``totals``."""
 
         def upstream(outputs: Mapping[str, Any]) -> dict[str, Any]:
             if self.cost:
@@ -143,10 +122,8 @@ class Gradient:
         outputs, grads = commands.pull_back(inputs, upstream, choice, dtype, self.wrt)
         yield from outputs.items()
         if self.cost:
-            yield (
-                "cost",
-                sum(weight * _squares(outputs[name]) for name, weight in self.cost.items()),
-            )
+            squares = (weight * _squares(outputs[name]) for name, weight in self.cost.items())
+            yield "cost", sum(squares)
         for name, of_si in grads.items():
             grad = self.factor * of_si
             if name in self.per_si:
@@ -167,19 +144,20 @@ class Gradient:
         one = shape if name == "dt" else shape[1:]
         np.add.at(total.reshape(-1, *one), places, values.reshape(-1, *one))
 
-    def carried(self) -> dict[str, Any]:
-        """The sums so far, to be kept in a file."""
-        return {_SUM + name: total for name, total in self.totals.items()}
 
-    def carry_on(self, carried: Mapping[str, Any]) -> None:
-        """Take up the sums of a run that was stopped."""
-        for name, values in carried.items():
-            if name.startswith(_SUM):
-                self.totals[name.removeprefix(_SUM)] = np.array(values)
-
-    def finish(self) -> Iterator[tuple[str, int, Any]]:
-        """What was summed over all trajectories."""
-        yield from ((name, 0, total) for name, total in self.totals.items())
+def _shapes(inputs: Inputs) -> dict[str, tuple[int, ...]]:
+    """The shapes of what there may be gradients of: actions, start_position, …, dt. That of time
+    stamps is of the steps between them; of dt without an axis of trajectories, its own."""
+    states = {"start": inputs.start, "goal": inputs.goal}
+    parts = {f"{role}_{part}": of[part] for role, of in states.items() for part in of}
+    shapes = {name: tuple(map(int, of.shape)) for name, of in parts.items()}
+    if inputs.times is None:
+        assert inputs.dt is not None
+        steps = tuple(map(int, inputs.dt.shape))
+    else:
+        *first, rows = map(int, inputs.times.shape)
+        steps = (*first, rows - 1)
+    return {"actions": tuple(map(int, inputs.actions.shape)), **shapes, "dt": steps}
 
 
 def _per_si(resolved: Resolved) -> dict[str, Any]:
@@ -187,9 +165,8 @@ def _per_si(resolved: Resolved) -> dict[str, Any]:
     of: dict[str, list[Any]] = {"actions": [], "dt": []}
     for source in resolved.sets:
         units = source.input_units
-        of["actions"].append(
-            np.broadcast_to(1.0 if units is None else per_si(units), source.shape[2:])
-        )
+        by = 1.0 if units is None else per_si(units)
+        of["actions"].append(np.broadcast_to(by, source.shape[2:]))
     for text in {segment.time.unit for segment in resolved.segments}:
         unit = parse_time_unit(text)
         of["dt"].append(np.array(1.0 if unit is None else unit.per_si))
@@ -201,8 +178,13 @@ def _per_si(resolved: Resolved) -> dict[str, Any]:
     return {name: by for name, by in every.items() if (by != 1.0).any()}
 
 
-def resolve_gradient(request: Request, files: Files) -> Gradient:
-    """What a request asks for, which has --grad, --cost, --wrt or --grad-factor."""
+def resolve_gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | None:
+    """What --grad, --cost, --wrt and --grad-factor ask for; None without any of them.
+
+    With respect to all that the run has, where the request does not say.
+    """
+    if (request.grad, request.cost, request.wrt, request.factor) == (None, None, None, None):
+        return None
     if request.grad is None and request.cost is None:
         options = (("--wrt", request.wrt), ("--grad-factor", request.factor))
         names = ", ".join(name for name, value in options if value is not None)
@@ -210,16 +192,25 @@ def resolve_gradient(request: Request, files: Files) -> Gradient:
         raise UsageError(Fault("nothing to differentiate", names, hint=hint))
     if request.grad is not None and request.cost is not None:
         raise UsageError(Fault("two upstream gradients", "--grad and --cost", "one of them"))
-    unknown = [name for name in request.wrt or () if name not in WRT]
+    unknown = ", ".join(name for name in request.wrt or () if name not in WRT)
     if unknown:
-        names = ", ".join(unknown)
-        raise UsageError(Fault("unknown input", "--wrt", ", ".join(WRT), names))
+        raise UsageError(Fault("unknown input", "--wrt", ", ".join(WRT), unknown))
     factor = 1.0 if request.factor is None else request.factor
     if not np.isfinite(factor):
         raise UsageError(Fault("not a factor", "--grad-factor", "a finite number", str(factor)))
     upstream = {} if request.grad is None else _upstream(files, request.grad)
     cost = {} if request.cost is None else parse_cost(request.cost)
-    return Gradient(upstream, cost, request.wrt or (), factor)
+    inputs = resolved.longest
+    shapes = _shapes(inputs)
+    wrt = request.wrt or tuple(dict.fromkeys(name.partition("_")[0] for name in shapes))
+    indexed = {"start": inputs.start_index is not None, "goal": inputs.goal_index is not None}
+    shared = {name: indexed.get(name.partition("_")[0], False) or shape[:1] == (1,)
+              for name, shape in shapes.items()}  # fmt: skip
+    shared |= {"actions": False, "dt": not inputs.steps_differ}
+    summed = {name: shape for name, shape in shapes.items() if shared[name]}
+    gradient = Gradient(upstream, cost, wrt, factor, summed, _per_si(resolved))
+    raise_if_any(gradient.faults(resolved))
+    return gradient
 
 
 def parse_cost(text: str) -> dict[str, float]:
@@ -257,15 +248,6 @@ def _upstream(files: Files, text: str) -> dict[str, Dataset]:
     names = ", ".join(file.names()[:8]) or "a file without datasets"
     expected = f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}"
     raise InputError(Fault("no upstream gradients", text, expected, names))
-
-
-def _dt_shape(inputs: Inputs) -> tuple[int, ...]:
-    """The shape of dt's gradient: dt's own; of the steps between time stamps."""
-    if inputs.times is None:
-        assert inputs.dt is not None
-        return tuple(int(n) for n in inputs.dt.shape)
-    *first, rows = (int(n) for n in inputs.times.shape)
-    return (*first, rows - 1)
 
 
 def _squares(values: Any) -> Any:

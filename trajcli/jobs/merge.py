@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,20 @@ from typing import Any
 import h5py
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Stopped, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, Stopped, UsageError
+from trajcli.files.arrays import ArrayFile
 from trajcli.files.hdf5_output import Hdf5Output
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.files.refusals import output_family, refuse_output
-from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable
-from trajcli.jobs.interruptions import signals
-from trajcli.jobs.part_contents import PartContents
-from trajcli.jobs.shards import PART_ATTRIBUTES, Part, find_run, ranges
+from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable, unequal_schema
+from trajcli.files.source import natural_key
+from trajcli.jobs.run import Progress, signals
+from trajcli.jobs.shards import PART_ATTRIBUTES, find_run
 
+_BLOCK_BYTES = 16 << 20
 _LONGEST_TEXT = 30_000
 """Characters; an attribute holds 64 KiB."""
-
-Progress = Callable[[int, int], None]
-"""Called with the trajectories that are copied, and all of them."""
 
 
 def merge(
@@ -49,10 +48,9 @@ def merge(
     began = time.perf_counter()
     out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
-    parts = _require_all(out)
-    paths = [str(part.path) for part in parts]
+    parts = find_run(out, checked=True).require_all(out)
     with Files() as files, signals() as stop:
-        files.sources.add(paths)
+        files.sources.add([str(part.path) for part in parts])
         contents = [PartContents(part.path, files.open(part.path)) for part in parts]
         contents = [part for part in contents if part.count] or contents[:1]
         request = parts[0].request
@@ -88,18 +86,6 @@ def merge(
     }
 
 
-def _require_all(out: Path) -> list[Part]:
-    """All parts of a run in their order; raises InputError with everything that is amiss."""
-    run = find_run(out, checked=True)
-    faults = list(run.faults.values())
-    if run.missing:
-        expected, there = f"shards 0 to {run.count - 1}", f"{ranges(run.missing)} missing"
-        hint = f"trajcli status {out} says what to run"
-        faults.append(Fault("the run is not complete", str(run.folder), expected, there, hint))
-    raise_if_any(faults)
-    return [run.done[index] for index in range(run.count)]
-
-
 def _require_array(schema: Schema, out: Path) -> None:
     """Raise UsageError for what cannot refer to parts."""
     if schema.kind == "groups" or output_family(out) != "hdf5":
@@ -108,50 +94,108 @@ def _require_array(schema: Schema, out: Path) -> None:
         raise UsageError(Fault("cannot be virtual", "--virtual", expected, there, hint))
 
 
+class PartContents:
+    """``count`` trajectories in an intact part, packed or (``grouped``) each in a group.
+
+    ``names``: of the trajectories, by their number of rows; "" where packed ones have no names.
+    ``variables``: described as [trajectory, ...] in both cases.
+    """
+
+    def __init__(self, path: Path, file: ArrayFile) -> None:
+        self.path, self._file, paths, prefix = path, file, file.names(), ""
+        self.joint_names, self.attributes = self._texts("dof"), file.attributes()
+        self.names: dict[int, list[str]] = {}
+        self.grouped = "time" not in paths
+        if self.grouped:
+            groups = [place[: -len("/time")] for place in paths if place.endswith("/time")]
+            for group in sorted(groups, key=natural_key):
+                rows = file.require(f"{group}/time").shape[0]
+                self.names.setdefault(rows, []).append(group)
+            self.count, prefix = len(groups), f"{groups[0]}/"  # all hold what the first one does
+            paths = [place for place in paths if place.startswith(prefix)]
+        else:
+            shape = next(file.require(name).shape for name in QUANTITIES if name in paths)
+            self.count = shape[0]
+            self.names[shape[1]] = self._texts("trajectory") or [""] * self.count
+        self.variables: dict[str, Variable] = {}
+        for place in paths:
+            dataset, dims = file.require(place), file.dims(place)
+            name, shape = place.removeprefix(prefix), dataset.shape
+            if self.grouped:
+                dims = ("trajectory", *("row" if dim == "time" else dim for dim in dims))
+                shape = (self.count, *shape)
+            if dataset.numeric:  # not the names of dofs and trajectories
+                described = Variable(name, dims, shape, dataset.dtype, dataset.attributes)
+                self.variables[name] = described
+
+    def _texts(self, name: str) -> list[str] | None:
+        """A dataset of strings; None where there is none, or one of numbers."""
+        stored = self._file.get(name) if name in self._file.names() else None
+        return stored.texts() if stored is not None and not stored.numeric else None
+
+    def read(self, name: str) -> Any:
+        """All values of a dataset."""
+        return self._file.require(name).read()
+
+    def lengths(self) -> Any:
+        """The rows of each packed trajectory, [n]."""
+        stored = "lengths" in self.variables
+        return self.read("lengths") if stored else np.full(self.count, max(self.names))
+
+    def blocks(self, rows: int, names: Sequence[str]) -> Iterator[tuple[int, Any, dict[str, Any]]]:
+        """The trajectories of so many rows, a block after the other: how many, their times [1 or
+        n, T], and variables [n, ...]."""
+        if self.grouped:
+            for group in self.names.get(rows, ()):
+                values = {name: self.read(f"{group}/{name}")[None] for name in names}
+                yield 1, self.read(f"{group}/time")[None], values
+        elif rows in self.names:
+            own_times = self.variables["time"].by_trajectory
+            streamed = [*names, "time"] if own_times else names
+            size = sum(self.variables[name].row_bytes for name in streamed)
+            step = max(1, _BLOCK_BYTES // max(size, 1))
+            datasets = {name: self._file.require(name) for name in streamed}
+            times = None if own_times else self.read("time")[None]
+            for begin in range(0, self.count, step):
+                end = min(begin + step, self.count)
+                values = {name: stored.read_rows(begin, end) for name, stored in datasets.items()}
+                yield end - begin, values.pop("time", times), values
+
+
 def _merged_schema(parts: Sequence[PartContents], pack: bool) -> Schema:
     """What the whole holds; raises InputError where parts hold different things."""
-    lengths = {rows for part in parts for rows in part.names}
-    padded = pack and (len(lengths) > 1 or any("lengths" in part.variables for part in parts))
-    grouped = len(lengths) > 1 and not padded
-    every = [name for part in parts for names in part.names.values() for name in names]
-    count, rows = sum(part.count for part in parts), max(lengths)
-    shared = None if grouped else _shared_time(parts)
-    time = time_variable((rows,) if shared is not None else (count, rows), shared)
-    variables = {
-        name: _merged_variable(name, parts, count, time.dims[-1])
-        for name in parts[0].variables.keys() - {"time", "lengths"}
-    }
-    variables["time"] = time
-    if padded:
-        values = np.concatenate([part.lengths() for part in parts])
-        label = {"long_name": "rows that are not padding"}
-        axes = ("trajectory",)
-        variables["lengths"] = Variable("lengths", axes, (count,), values.dtype, label, values)
-    order = (*QUANTITIES, "time", "start_index", *sorted(variables.keys() - {"lengths"}), "lengths")
-    ordered = [variables[name] for name in dict.fromkeys(order) if name in variables]
-    return Schema(
-        dims=dict(pair for v in ordered for pair in zip(v.dims, v.shape, strict=True)),
-        variables=ordered,
-        attributes=_merged_attributes([part.attributes for part in parts]),
-        joint_names=parts[0].joint_names,
-        groups=_groups(parts) if grouped or padded else (),
-        pack=padded,
-        trajectory_names=None if grouped or not every else every,
-    )
-
-
-def _groups(parts: Sequence[PartContents]) -> list[Group]:
-    """The trajectories of each length, those of a padded part by its own."""
-    names: dict[int, list[str]] = {}
     numbers: dict[int, list[Any]] = {}
-    first = 0
+    names: list[str] = []
     for part in parts:
         for rows, members in part.names.items():
-            count = len(members) if part.grouped else part.count
-            names.setdefault(rows, []).extend(members or [""] * count)
-            numbers.setdefault(rows, []).append(np.arange(first, first + count))
-            first += count
-    return [Group(rows, names[rows], np.concatenate(numbers[rows])) for rows in names]
+            numbers.setdefault(rows, []).append(np.arange(len(names), len(names) + len(members)))
+            names += members
+    padded = pack and (len(numbers) > 1 or any("lengths" in part.variables for part in parts))
+    shared = _shared_time(parts) if padded or len(numbers) == 1 else None
+    longest = max(numbers)
+    time = time_variable((longest,) if shared is not None else (len(names), longest), shared)
+    order = (*QUANTITIES, "time", "start_index", *sorted(parts[0].variables.keys() - {"lengths"}))
+    variables = [
+        time if name == "time" else _merged_variable(name, parts, len(names), time.dims[-1])
+        for name in dict.fromkeys(order)
+        if name in parts[0].variables
+    ]
+    dims = dict(pair for v in variables for pair in zip(v.dims, v.shape, strict=True))
+    attributes = _merged_attributes([part.attributes for part in parts])
+    whole = Schema(dims, variables, attributes, parts[0].joint_names)
+    if padded or len(numbers) == 1:
+        whole = replace(whole, trajectory_names=names if any(names) else None)
+    if not padded and len(numbers) == 1:
+        return whole
+    groups = []
+    for rows, runs in numbers.items():
+        which = np.concatenate(runs)
+        groups.append(Group(rows, [names[number] for number in which], which))
+    merged = unequal_schema(whole, groups, pack)
+    known = {"lengths": np.concatenate([part.lengths() for part in parts])} if pack else {}
+    return replace(
+        merged, variables=[replace(v, values=known.get(v.name, v.values)) for v in merged.variables]
+    )
 
 
 def _shared_time(parts: Sequence[PartContents]) -> Any:
@@ -164,7 +208,7 @@ def _shared_time(parts: Sequence[PartContents]) -> Any:
 
 
 def _merged_variable(name: str, parts: Sequence[PartContents], count: int, along: str) -> Variable:
-    """A variable of the whole, but for time and lengths. along: its dimension of the rows."""
+    """A variable of the whole. along: its dimension of the rows."""
     first = parts[0].variables[name]
     for part in parts:
         there = part.variables.get(name)
@@ -197,7 +241,7 @@ def _copy(parts: Sequence[PartContents], schema: Schema, output: Output) -> Iter
                 row, done = row + count, done + count
                 yield done
     for variable in schema.streamed:
-        if not variable.by_trajectory:  # a gradient of what trajectories share
+        if not variable.by_trajectory and variable.name != "time":  # a sum over trajectories
             total = sum((part.read(variable.name) for part in parts), np.zeros(variable.shape))
             output.write(variable.name, 0, np.atleast_1d(total))
 

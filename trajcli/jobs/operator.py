@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from trajcli import __version__, operators
-from trajcli.errors import Fault, FaultCollector, UsageError
+from trajcli.errors import FaultCollector
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.files.stored_time import time_from_options
-from trajcli.files.time import Time
 from trajcli.jobs.request import relative_texts
-from trajcli.jobs.segments import in_memory
+from trajcli.jobs.segments import in_memory, require_time
 from trajcli.modes import PARTS
 from trajcli.operators import Csr, Operator
 
@@ -54,10 +53,10 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
 
     Raises TrajcliError with every fault found; OUT is then as it was before.
     """
-    check = FaultCollector()
+    check, stated = FaultCollector(), (request.dt, request.rate, request.times)
     with Files(request.allow_external, request.untrusted) as files:
         time, *_ = check.attempt(
-            lambda: _require_time(files, request),
+            lambda: require_time(time_from_options(files, *stated), "dt"),
             lambda: refuse_output(request.out, request.overwrite),
             lambda: refuse_input(request.out, files.paths()),
         )
@@ -103,14 +102,6 @@ def write_operator(request: OperatorRequest) -> dict[str, Any]:
         "notes": output.notes,
         "bytes_written": schema.nbytes,
     }
-
-
-def _require_time(files: Files, request: OperatorRequest) -> Time:
-    time = time_from_options(files, request.dt, request.rate, request.times)
-    if time is None:
-        hint = "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-        raise UsageError(Fault("no time step", "dt", "a step, a rate, or time stamps", hint=hint))
-    return time
 
 
 def _schema(operator: Operator, attributes: Mapping[str, Any]) -> Schema:

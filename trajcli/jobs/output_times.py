@@ -14,6 +14,7 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.reader import Files
 from trajcli.files.stored_time import stored_times
 from trajcli.files.time import Floats
+from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import Resolved, ResolvedInputs
 from trajcli.jobs.row_blocks import Numbers
 from trajcli.jobs.segments import Segment, Values, in_memory, rows_by_number
@@ -41,15 +42,6 @@ class OutputTimes:
         """The step between rows, or "varies"."""
         return "varies" if self.rate is None else 1.0 / self.rate
 
-    def require_fit(self, resolved: Resolved) -> None:
-        """Raise for a mode without polynomials, and for times of other trajectories than these."""
-        mode = resolved.mode
-        polynomial_order(mode.name, mode.options(resolved.recorded), self.where)
-        if mode.options().get("frames") == "actions":
-            what, expected = "rows from the start on", "frames full or curobo"
-            raise UsageError(Fault(what, f"{self.where}, --frames", expected, "actions"))
-        self.require_shape(resolved.count)
-
     def require_shape(self, count: int) -> None:
         """Raise InputError for times of another number of trajectories."""
         if self.stamps is None:
@@ -70,13 +62,7 @@ class OutputTimes:
             own = counts[first : first + len(segment.trajectories)]
             first += len(own)
             for count in dict.fromkeys(own.tolist()) or [self.count or 1]:
-                chosen = own == count
-                one = replace(segment, output_rows=count)
-                if not chosen.all():
-                    trajectories = np.asarray(segment.trajectories)[chosen]
-                    numbers = np.asarray(segment.numbers)[chosen]
-                    one = replace(one, trajectories=trajectories, numbers=numbers)
-                yield one
+                yield replace(segment.only(own == count), output_rows=count)
 
     @property
     def count(self) -> int | None:
@@ -119,6 +105,23 @@ class OutputTimes:
         value = times[min(trajectory, len(times) - 1), entry]
         where = f"{self.where}, trajectory {numbers[trajectory]}, entry {entry}"
         raise InputError(Fault(what, where, expected, repr(float(value))))
+
+
+def times_of_run(request: Request, files: Files, resolved: Resolved) -> OutputTimes:
+    """What --to or --at of integrate names; raises TrajcliError beside gradients, for a mode
+    without polynomials, and for times of other trajectories than these."""
+    option, mode = "--at" if request.to is None else "--to", resolved.mode
+    if request.grad is not None or request.cost is not None:
+        what, where = "gradients are those of the mode's own rows", f"{option}, --grad and --cost"
+        hint = f"leave {option} out; in Python trajcli.sample is differentiable"
+        raise UsageError(Fault(what, where, hint=hint))
+    times = output_times(files, request.to, request.at)
+    polynomial_order(mode.name, mode.options(resolved.recorded), times.where)
+    if mode.options().get("frames") == "actions":
+        what, expected = "rows from the start on", "frames full or curobo"
+        raise UsageError(Fault(what, f"{times.where}, --frames", expected, "actions"))
+    times.require_shape(resolved.count)
+    return times
 
 
 def output_times(files: Files, to: float | None, at: str | None) -> OutputTimes:

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import Fault, FaultCollector, UsageError, raise_if_any
+from trajcli.files.outputs import Output
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, Schema
-from trajcli.jobs.block_sizes import block_size, working_bytes, working_memory
-from trajcli.jobs.output_schema import make_schema
+from trajcli.files.schema import QUANTITIES, Schema, packed_schema
+from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
+from trajcli.jobs.gradient import Gradient, resolve_gradient
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
-from trajcli.jobs.statements import input_units, input_warnings, recorded_positions
+from trajcli.jobs.segments import in_groups, trajectory_names
+from trajcli.jobs.statements import (
+    input_warnings,
+    position_unit,
+    recorded_positions,
+    units_report,
+)
 from trajcli.kernels.choose import Choice, Work, choose
 from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
-    from trajcli.jobs.gradient import Gradient
     from trajcli.jobs.output_times import OutputTimes
 
-
-class BlockRange(NamedTuple):
-    """What is read, computed and written at once: trajectories begin..end of one length.
-
-    ``done``: how many trajectories of the run are done when this block is.
-    """
-
-    group: int
-    begin: int
-    end: int
-    done: int
+_LISTED_SOURCES = 100
 
 
 @dataclass(frozen=True)
@@ -71,23 +66,17 @@ class Plan:
         """Bytes of actions in the files."""
         return sum(part.inputs.actions.nbytes for part in self.resolved.by_length)
 
-    def halved(self) -> Plan | None:
-        """The same run in blocks of half the size; None where all are single trajectories."""
-        if all(size == 1 for size in self.sizes):
-            return None
-        return replace(self, sizes=[max(1, size // 2) for size in self.sizes])
-
-    def blocks(self, done: int) -> Iterator[BlockRange]:
+    def blocks(self, output: Output, done: int) -> Iterator[Block]:
         """The blocks of the trajectories that are not done, length by length."""
         total = 0
         for group, (part, size) in enumerate(zip(self.resolved.by_length, self.sizes, strict=True)):
             count = len(part.numbers)
             for begin in range(max(done - total, 0), count, size):
                 end = min(begin + size, count)
-                yield BlockRange(group, begin, end, total + end)
+                yield Block(self, output, group, begin, end, total + end)
             total += count
         if not total:  # no trajectories: their rows have times all the same
-            yield BlockRange(0, 0, 0, 0)
+            yield Block(self, output, 0, 0, 0, 0)
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -117,7 +106,7 @@ class Plan:
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
             "start": resolved.start_source,
-            "units": input_units(resolved.sets[0]),
+            "units": units_report(resolved.sets[0]),
             "dtype": self.dtype,
             "write": list(self.quantities),
             "device": self.choice.device,
@@ -142,39 +131,35 @@ def make_plan(request: Request, files: Files) -> Plan:
     """
     # whether a part is replaced is said by part_is_done, and by merge of OUT
     overwrite = request.overwrite or request.shard is not None
-    check, reading = FaultCollector(), _shard_files(request)
-    quantities, choice, gradient, output_times, _, resolved, _ = check.attempt(
+    check, shard, files_of_shard = FaultCollector(), request.shard, None
+    if shard is not None and request.shares_all:
+        files_of_shard = shard.sources(request.expanded())
+    quantities, _, resolved = check.attempt(
         lambda: _quantities(request.write),
-        lambda: _choice(request, Work(0, 0)),
-        lambda: _gradient(request, files),
-        lambda: _output_times(request, files),
         partial(refuse_output, request.out, overwrite),
-        lambda: _resolved(request, reading or request, files),
+        lambda: resolve(request, files, files_of_shard or request.sources),
+    )
+    gradient, output_times, _ = check.attempt(
+        lambda: resolved and resolve_gradient(request, files, resolved),
+        lambda: resolved and _output_times(request, files, resolved),
         lambda: refuse_input(request.out, files.paths()),
     )
-    if resolved is not None and output_times is not None:
-        check.attempt(partial(output_times.require_fit, resolved))
-    if resolved is not None and gradient is not None and not check.faults:
-        gradient = gradient.for_run(resolved)
-        check.faults += gradient.faults(resolved)
     raise_if_any(_counted(check.faults))
     paths = files.paths()
     times_differ = resolved.times_differ
-    if request.shard is not None and reading is None:
-        from trajcli.jobs.shards import shard_range
-
-        chosen = shard_range(resolved.count, request.shard)
-        resolved = resolved.take(lambda n: (n >= chosen.start) & (n < chosen.stop))
+    if shard is not None and files_of_shard is None:
+        first, last = shard.share(resolved.count)
+        resolved = resolved.take(lambda numbers: (numbers >= first) & (numbers < last))
     if request.skip_bad:
         resolved = resolved.without_bad_values()
     if output_times is not None:
         resolved = output_times.grouped(resolved)
     arrays = [part.inputs.actions for part in resolved.by_length]
-    if request.device == "auto":
-        choice = _choice(request, Work.of([actions.shape for actions in arrays]))
+    work = Work.of([actions.shape for actions in arrays])
+    choice = choose(request.device, request.backend, work, shard.local if shard else 0)
     stored = np.result_type(*(actions.dtype for actions in arrays))
     dtype = request.dtype or output_dtype(np.empty(0, stored))
-    schema = make_schema(resolved, paths, quantities, dtype, gradient, times_differ, output_times)
+    schema = _schema(resolved, paths, quantities, dtype, gradient, times_differ, output_times)
     refuse_form(request.out, schema, request.compress)
     kind, memory = working_memory(choice, gradient is not None, request.memory)
     return Plan(
@@ -191,13 +176,6 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
 
 
-def _resolved(request: Request, reading: Request, files: Files) -> Resolved:
-    """The inputs of a request that fit together. reading: the same with its share of the files."""
-    resolved = replace(resolve(reading, files), request=request)
-    resolved.require_shapes()
-    return resolved
-
-
 def _counted(faults: Sequence[Fault]) -> list[Fault]:
     """Faults that differ in their place alone, as one with their number."""
     places: dict[Fault, list[str]] = {}
@@ -209,51 +187,93 @@ def _counted(faults: Sequence[Fault]) -> list[Fault]:
     ]
 
 
-def _choice(request: Request, work: Work) -> Choice:
-    """Where and by what a run is computed; each shard of a machine takes a device of its own."""
-    local = 0 if request.shard is None else request.shard.local
-    return choose(request.device, request.backend, work, local)
-
-
-def _gradient(request: Request, files: Files) -> Gradient | None:
-    """What a request asks for; None where it asks for no gradient."""
-    if (request.grad, request.cost, request.wrt, request.factor) == (None, None, None, None):
-        return None
-    from trajcli.jobs.gradient import resolve_gradient
-
-    return resolve_gradient(request, files)
-
-
-def _output_times(request: Request, files: Files) -> OutputTimes | None:
-    """What a request names; None where the rows are those of its mode."""
+def _output_times(request: Request, files: Files, resolved: Resolved) -> OutputTimes | None:
+    """What --to or --at names; None where the rows are those of the mode."""
     if request.to is None and request.at is None:
         return None
-    if request.grad is not None or request.cost is not None:
-        option = "--at" if request.to is None else "--to"
-        what, where = "gradients are those of the mode's own rows", f"{option}, --grad and --cost"
-        hint = f"leave {option} out; in Python trajcli.sample is differentiable"
-        raise UsageError(Fault(what, where, hint=hint))
-    from trajcli.jobs.output_times import output_times
+    from trajcli.jobs.output_times import times_of_run
 
-    return output_times(files, request.to, request.at)
+    return times_of_run(request, files, resolved)
 
 
-def _shard_files(request: Request) -> Request | None:
-    """The request of a shard that reads files of its own: of at least as many files as shards, and
-    options that are the same for all trajectories. None where shards divide trajectories."""
-    if request.shard is None or not request.shares_all:
+def _schema(
+    resolved: Resolved,
+    paths: Sequence[str],
+    quantities: Sequence[str],
+    dtype: str,
+    gradient: Gradient | None,
+    times_differ: bool,
+    output_times: OutputTimes | None,
+) -> Schema:
+    """What the output holds, of equal and of unequal lengths.
+
+    paths: the files that were read. times_differ: trajectories of the run have rows of the mode at
+    different times. output_times: of the rows that are written, where those are others.
+    """
+    inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
+    schema = packed_schema(
+        resolved.count,
+        max(part.output_rows for part in parts),
+        int(inputs.actions.shape[2]),
+        wanted=quantities,
+        dtype=dtype,
+        own_times=times_differ if output_times is None else output_times.differ,
+        attributes=_attributes(resolved, paths, output_times),
+        start_index=_start_index(resolved),
+        joint_names=resolved.sets[0].joint_names,
+        units=position_unit(resolved),
+        more=gradient.variables(inputs, dtype) if gradient is not None else (),
+    )
+    titles, first = request.source_paths(), resolved.sets[0]
+    several = len(resolved.sets) > 1 or len(titles) > 1 or request.max_gap is not None
+    several = several or first.member is not None or first.lengths is not None
+    are_named = several or (request.to is not None and times_differ)  # as lengths may then, too
+    names = trajectory_names(resolved.segments, resolved.sets, titles) if are_named else {}
+    numbers, named = list(names), list(names.values()) or None
+    lengths = [
+        (part.output_rows, np.searchsorted(numbers, part.numbers) if named else part.numbers)
+        for part in parts
+    ]
+    return in_groups(schema, lengths, named, request.pack)
+
+
+def _start_index(resolved: Resolved) -> Any:
+    """Which start state each trajectory uses; None without an index."""
+    indices = [part.inputs.start_index for part in resolved.by_length]
+    if indices[0] is None:
         return None
-    sources = request.expanded()
-    if len(sources) < request.shard.count:
-        return None
-    try:
-        sizes = [os.stat(source.path).st_size for source in sources]
-    except OSError:
-        return None  # what cannot be read is said when it is opened
-    from trajcli.jobs.shards import shard_sources
+    if len(indices) == 1:
+        return indices[0] if isinstance(indices[0], np.ndarray) else indices[0].read()
+    numbers = np.concatenate([part.numbers for part in resolved.by_length])
+    return np.concatenate([np.asarray(index) for index in indices])[np.argsort(numbers)]
 
-    chosen = shard_sources(sizes, request.shard)
-    return replace(request, sources=[str(sources[k]) for k in chosen])
+
+def _attributes(
+    resolved: Resolved, paths: Sequence[str], output_times: OutputTimes | None
+) -> dict[str, Any]:
+    """What the output says of how it was made; paths are relative to its folder.
+
+    Of rows that are not those of the mode it does not say that they are.
+    """
+    request, sources = resolved.request, resolved.source_names
+    more = len(sources) - _LISTED_SOURCES
+    texts = {
+        "dt_source": resolved.dt_source,
+        "source": "\n".join(sources[:_LISTED_SOURCES] + [f"and {more} more"] * (more > 0)),
+        "start": resolved.start_source,
+        **({"goal": resolved.goal.source} if resolved.goal.parts else {}),
+    }
+    mode, options = resolved.mode.name, resolved.mode.options(resolved.recorded)
+    about = {"mode": mode, **options, "dt": resolved.dt}
+    if output_times is not None:
+        chosen = " ".join(f"{name}={value}" for name, value in options.items())
+        about = {"samples_of": f"{mode} {chosen}", "dt": output_times.step}
+        texts["dt_source"] = output_times.where
+    return {
+        **about,
+        **resolved.commands.options(),
+        **request.attributes(texts, paths),
+    }
 
 
 def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:

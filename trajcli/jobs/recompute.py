@@ -16,10 +16,9 @@ from trajcli.files.outputs import Output
 from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
-from trajcli.jobs.interruptions import signals
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
-from trajcli.jobs.run import Execution, Progress
+from trajcli.jobs.run import Execution, Progress, signals
 from trajcli.jobs.segments import trajectory_names
 from trajcli.modes.mode import promise
 

@@ -49,7 +49,7 @@ def refuse_recording_options(request: Request) -> None:
     faults, gap = [], request.max_gap
     options = {
         "--max-gap": gap is not None,
-        "--wrap-dofs": bool(request.wrap_dofs),
+        "--wrap-dofs": request.wrap_dofs is not None,
         "--repeated-times drop": request.repeated_times == "drop",
     }
     if not request.recorded:

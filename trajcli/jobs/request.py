@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from trajcli import __version__
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.units import InputUnits, parse_option
 
 if TYPE_CHECKING:
     from trajcli.jobs.shards import Shard
@@ -30,13 +31,8 @@ _PATHS = ("dt", "times", "at", "start", "start_index", "goal", "goal_index", "gr
 
 
 @dataclass(frozen=True)
-class Request:
-    """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
-
-    mode: None takes the one that the file states, else acceleration. wrt: None takes all there
-    are. to, at: the rate or the times of the rows to write; None writes those of the mode. dtype:
-    None takes that of the input.
-    """
+class SourceRequest:
+    """What all commands that read trajectories and write OUT take, as typed."""
 
     sources: Sequence[str]
     out: Path
@@ -44,16 +40,53 @@ class Request:
     filter_key: str | None = None
     dofs: str | None = None
     joints: str | None = None
-    as_position: str | None = None
-    actions: str | None = None
-    wrap_dofs: Sequence[int] = ()
-    max_gap: float | None = None
-    pack: bool = False
-    mode: str | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
     dt: str | None = None
     rate: float | None = None
     times: str | None = None
+    pack: bool = False
+    overwrite: bool = False
+    durable: bool = False
+    allow_external: bool = False
+    untrusted: bool = False
+
+    def to_json(self) -> str:
+        """What shapes the result, as one JSON text; paths are relative to OUT's folder.
+
+        Of a command other than integrate it has the name.
+        """
+        folder, defaults = os.path.realpath(self.out.parent), vars(type(self)([], Path()))
+        chosen = {
+            name: relative_path(str(value), folder) if isinstance(value, Path) else value
+            for name, value in vars(self).items()
+            if name not in _NOT_STORED and value != defaults[name]
+        }
+        moved = _with_paths(chosen, lambda text: relative_path(text, folder))
+        if command := type(self).__name__.removesuffix("Request").lower():
+            moved["command"] = command
+        return json.dumps(moved, sort_keys=True, ensure_ascii=False)
+
+    def attributes(self, texts: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
+        """What an output states: these, with the paths in them as they are seen from its folder,
+        the version and the request."""
+        stated = relative_texts(texts, paths, self.out)
+        return {**stated, "trajcli_version": __version__, "request": self.to_json()}
+
+
+@dataclass(frozen=True)
+class Request(SourceRequest):
+    """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
+
+    mode: None takes the one that the file states, else acceleration. wrt: None takes all there
+    are. to, at: the rate or the times of the rows to write; None writes those of the mode. dtype:
+    None takes that of the input.
+    """
+
+    as_position: str | None = None
+    actions: str | None = None
+    wrap_dofs: str | None = None
+    max_gap: float | None = None
+    mode: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     repeated_times: str = "error"
     start: str | None = None
     start_index: str | None = None
@@ -71,19 +104,11 @@ class Request:
     device: str = "auto"
     backend: str = "auto"
     memory: int = 256 << 20
-    overwrite: bool = False
     resume: bool = False
-    durable: bool = False
     compress: int | None = None
     allow_nonfinite: bool = False
-    allow_external: bool = False
-    untrusted: bool = False
     skip_bad: bool = False
     shard: Shard | None = None
-
-    def to_json(self) -> str:
-        """What shapes the result, as one JSON text; paths are relative to OUT's folder."""
-        return request_json(self)
 
     @staticmethod
     def from_json(text: str, folder: Path) -> Request:
@@ -114,6 +139,11 @@ class Request:
         return list(dict.fromkeys([*self.source_paths(), *more]))
 
     @property
+    def input_units(self) -> InputUnits:
+        """What --units says; raises UsageError for what is not known."""
+        return InputUnits() if self.units is None else parse_option(self.units)
+
+    @property
     def recorded(self) -> bool:
         """Whether the actions are recorded positions, with no start state of their own."""
         return self.start == "first" or (self.options.get("ends") == "recording" and not self.start)
@@ -121,11 +151,7 @@ class Request:
     @property
     def path(self) -> Path:
         """What this process writes: OUT, or the part of a shard."""
-        if self.shard is None:
-            return self.out
-        from trajcli.jobs.shards import part_path
-
-        return part_path(self.out, self.shard)
+        return self.out if self.shard is None else self.shard.path(self.out)
 
     @property
     def selects_rows(self) -> bool:
@@ -148,31 +174,18 @@ class Request:
 def _is_of(value: Any, kind: str) -> bool:
     """Whether a value of a file, which may hold anything, is of a field's type."""
     if kind.startswith("Sequence"):
-        item = int if "int" in kind else str
-        return isinstance(value, list) and all(isinstance(v, item) for v in value)
+        return isinstance(value, list) and all(isinstance(v, str) for v in value)
     kinds: dict[str, Any] = {
         "str": str, "bool": bool, "int": int, "float": (int, float), "Mapping": dict
     }  # fmt: skip
     return isinstance(value, kinds.get(re.split(r"\W", kind)[0], ()))
 
 
-def request_json(request: Any, **more: str) -> str:
-    """What shapes the result of a request, a dataclass with ``sources`` and ``out``, as JSON."""
-    folder, defaults = os.path.realpath(request.out.parent), vars(type(request)([], Path()))
-    chosen = {
-        name: relative_path(str(value), folder) if isinstance(value, Path) else value
-        for name, value in vars(request).items()
-        if name not in _NOT_STORED and _plain(value) != _plain(defaults[name])
-    }
-    moved = _with_paths(chosen, lambda text: relative_path(text, folder))
-    return json.dumps({**moved, **more}, sort_keys=True, ensure_ascii=False)
-
-
-def fingerprint(request: Request, paths: Iterable[str]) -> str:
-    """The hash of :func:`identity`."""
+def fingerprint(request: Request) -> str:
+    """The hash of :func:`identity`, by the files that a request names."""
     import hashlib  # which loads OpenSSL: a plain run does without
 
-    return hashlib.sha256(identity(request, paths).encode()).hexdigest()
+    return hashlib.sha256(identity(request, request.paths()).encode()).hexdigest()
 
 
 def identity(request: Request, paths: Iterable[str]) -> str:
@@ -199,10 +212,6 @@ def parse_floats(text: str) -> list[float] | None:
     except ValueError:
         return None
     return values if all(map(math.isfinite, values)) else None
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str, Any]:

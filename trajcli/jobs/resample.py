@@ -14,8 +14,9 @@ from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES
 from trajcli.jobs.output_times import output_times
+from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.row_blocks import Block, Floats
-from trajcli.jobs.rows import Arrays, Rows, RowsRequest, write_rows
+from trajcli.jobs.rows import Arrays, Rows, write_rows
 from trajcli.modes import MODES, Mode, make_mode
 from trajcli.resampling import (
     curve_of_mode,
@@ -35,7 +36,7 @@ _VALUES = 1 << 16
 
 
 @dataclass(frozen=True)
-class ResampleRequest(RowsRequest):
+class ResampleRequest(SourceRequest):
     """A resample job, as typed. method: None is exact where a file states its mode, else linear."""
 
     to: float | None = None

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
-from trajcli.files.conversion import require_same_kind
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.reader import Files, TrajectorySet, read_sources
+from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import LeftOut, Resolved
-from trajcli.jobs.segments import segments_of
+from trajcli.jobs.segments import require_alike, require_time, segments_of
 from trajcli.jobs.statements import resolve_mode
 from trajcli.jobs.states import (
     NO_STATE,
@@ -26,7 +26,6 @@ from trajcli.jobs.states import (
     stored_state,
 )
 from trajcli.modes import Mode, make_mode
-from trajcli.units import InputUnits, parse_option
 
 
 class SetInputs(NamedTuple):
@@ -38,19 +37,20 @@ class SetInputs(NamedTuple):
     goal: StateValues
 
 
-def resolve(request: Request, files: Files) -> Resolved:
+def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     """Look up everything that a request names; no values of actions are read.
 
-    Raises InputError or UsageError with all that is missing or does not fit. With ``skip_bad``
-    what is wrong with one file or trajectory alone leaves that out.
+    sources: those of the request that are read. Raises InputError or UsageError with all that is
+    missing or does not fit. With ``skip_bad`` what is wrong with one file or trajectory alone
+    leaves that out.
     """
     files = files.picking(request.dofs, request.joints)
     check, left_out = FaultCollector(), list[LeftOut]()
     _, sets, time = check.attempt(
         lambda: _refuse_options(request),
-        lambda: _read_sets(request, files, left_out),
+        lambda: _read_sets(request, files, sources, left_out),
         lambda: time_from_options(
-            files, request.dt, request.rate, request.times, input_units(request).time
+            files, request.dt, request.rate, request.times, request.input_units.time
         ),
     )
     states: Any = None
@@ -60,11 +60,13 @@ def resolve(request: Request, files: Files) -> Resolved:
             lambda: _option_states(request, files, sets[0]), lambda: resolve_mode(request, sets)
         )
     to_goal = stated is not None and stated[0].options().get("ends") == "goal"
+    unwanted = {"start": request.recorded, "goal": not to_goal}
+    states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
     inputs: list[SetInputs] = []
     for one in sets or ():
         try:
             first = inputs[0] if inputs else None
-            inputs.append(_look_up(request, one, time, states or {}, first, to_goal))
+            inputs.append(_look_up(request, one, time, states, first))
         except TrajcliError as error:
             if not request.skip_bad:
                 check.faults += error.faults
@@ -79,11 +81,10 @@ def resolve(request: Request, files: Files) -> Resolved:
 
 def _refuse_options(request: Request) -> None:
     """Raise UsageError for options that no input could fit."""
-    if request.selects_rows or request.wrap_dofs:
+    if request.selects_rows or request.wrap_dofs is not None:
         from trajcli.jobs.recordings import refuse_recording_options
 
         refuse_recording_options(request)
-    input_units(request)
     if request.mode is not None:
         make_mode(request.mode, **request.options)
 
@@ -119,7 +120,7 @@ def _resolved(
         notes += more
     count = sum(len(segment.trajectories) for segment in segments)
     raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
-    return Resolved(
+    resolved = Resolved(
         request=request,
         mode=mode,
         mode_source=mode_source,
@@ -131,28 +132,34 @@ def _resolved(
         notes=notes,
         left_out=left_out,
     )
+    resolved.require_shapes()
+    return resolved
 
 
 def _commands(request: Request, first: TrajectorySet) -> Commands:
-    """What --actions and --as-position say of the dofs that are picked."""
-    if request.as_position is None:
-        return Commands(request.actions)
-    if request.to is not None or request.at is not None:
+    """What --actions, --as-position and --wrap-dofs say of the dofs that are picked."""
+    if request.as_position and (request.to is not None or request.at is not None):
         what, hint = "positions between the rows are not known", "leave out --to and --at"
         raise UsageError(Fault(what, "--as-position", hint=hint))
     count, names = first.shape[2], first.joint_names or ()
-    dofs = parse_dofs(request.as_position, count, "--as-position", names)
-    return Commands(request.actions, dofs.numbers)
+    as_position, wrapped = (
+        () if text is None else parse_dofs(text, count, option, names).numbers
+        for option, text in (("--as-position", request.as_position),
+                             ("--wrap-dofs", request.wrap_dofs))
+    )  # fmt: skip
+    return Commands(request.actions, as_position, wrapped)
 
 
-def _read_sets(request: Request, files: Files, left_out: list[LeftOut]) -> list[TrajectorySet]:
+def _read_sets(
+    request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
+) -> list[TrajectorySet]:
     """The sets that the sources name; with skip_bad those of the files that can be read."""
     read = partial(read_sources, as_stored=True, inputs=True)
     layout, key = request.layout, request.filter_key
     if not request.skip_bad:
-        return read(files, request.sources, layout, key)
+        return read(files, sources, layout, key)
     sets: list[TrajectorySet] = []
-    for source in request.expanded():
+    for source in (one for text in sources for one in expand_files(parse_source(text))):
         try:
             sets += read(files, [str(source)], layout, key)
         except (InputError, UsageError) as error:
@@ -166,75 +173,36 @@ def _look_up(
     time: Time | None,
     states: Mapping[str, StateValues],
     first: SetInputs | None,
-    to_goal: bool,
 ) -> SetInputs:
-    """A set with all that belongs to it; time, states: those that options name.
+    """A set with all that belongs to it; time, states: those that are not to be looked for.
 
     Raises InputError for what is missing, or unlike the first set.
     """
-    convert(request, one)
-    count = one.shape[2]
+    one.convert(request.input_units)
     if first is not None:
-        other = first.source
-        require_same_kind([(of.input.where, of.position_units) for of in (other, one)])
-        if other.shape[2] != count:
-            expected = f"D = {other.shape[2]}, as in {other.input.where}"
-            hint = "--dofs picks the same of each, or run them one at a time"
-            what = "trajectories of different dofs in one run"
-            raise InputError(Fault(what, one.input.where, expected, f"D = {count}", hint))
-    stored_time = time or one.time
-    if stored_time is None:
-        raise InputError(_no_step(one))
+        require_alike([first.source, one])
+    stored_time = require_time(time or one.time, one.input.where, one.layout)
     if time is None:
         _require_rows(stored_time, one.shape[0])
-    unit = input_units(request).time
+    unit = request.input_units.time
     if unit is not None and not stored_time.unit:
         what, expected = "a unit of time, and no stamps or steps in a dataset", "seconds, or none"
         raise UsageError(Fault(what, f"--units {unit}", expected, stored_time.source))
-    roles = {"start": not request.recorded, "goal": to_goal}
-    start, goal = (
-        states[role] if role in states
-        else stored_state(role, one) if wanted
-        else NO_STATE
-        for role, wanted in roles.items()
-    )  # fmt: skip
+    start, goal = (states.get(role) or stored_state(role, one) for role in ("start", "goal"))
     if request.skip_bad and first is not None and start.parts.keys() != first.start.parts.keys():
         raise InputError(Fault("another start state than the others", one.name))
-    bad = [str(dof) for dof in request.wrap_dofs if dof >= count]
-    if bad:
-        expected = f"0 to {count - 1}"
-        raise UsageError(Fault("no such dof", "--wrap-dofs", expected, ", ".join(bad)))
     return SetInputs(one, stored_time, start, goal)
 
 
 def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
     """The states that --start and --goal name; the others are those of the sets."""
-    convert(request, first)
+    first.convert(request.input_units)
     texts = {"start": request.start, "goal": request.goal}
-    roles = [role for role, text in texts.items() if text not in (None, "first")]
-    check = FaultCollector()
-    states = check.attempt(
-        *(partial(state_from_option, files, role, str(texts[role]), first) for role in roles)
-    )
-    check.raise_if_any()
-    return dict(zip(roles, states, strict=True))
-
-
-def input_units(request: Request) -> InputUnits:
-    """What --units says; raises UsageError for what is not known."""
-    return InputUnits() if request.units is None else parse_option(request.units)
-
-
-def convert(request: Request, one: TrajectorySet) -> None:
-    """Put a set in SI. Units that --units gives for each dof are those of the dofs that are picked.
-
-    Raises UsageError for more or fewer, InputError for units in the file that do not fit.
-    """
-    given, count = input_units(request), one.shape[2]
-    if len(given.positions) not in (0, 1, count):
-        expected, found = f"one, or {count}: one for each dof", str(request.units)
-        raise UsageError(Fault("units of other dofs", "--units", expected, found))
-    one.convert(given)
+    return {
+        role: state_from_option(files, role, text, first)
+        for role, text in texts.items()
+        if text not in (None, "first")
+    }
 
 
 def _with_time(inputs: Sequence[SetInputs], time: Time) -> list[SetInputs]:
@@ -258,14 +226,3 @@ def _require_rows(time: Time, count: int) -> None:
         what, expected = "steps and trajectories differ in number", "one per trajectory, or one"
         shape = describe(time.shape)
         raise InputError(Fault(what, time.where, f"{count}, {expected} for all", shape))
-
-
-def _no_step(one: TrajectorySet) -> Fault:
-    layout = one.layout
-    return Fault(
-        "no time step",
-        one.input.where,
-        "a step in seconds, a rate, or time stamps",
-        "none given, and none in the input" + (f" (layout {layout.name})" if layout else ""),
-        (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET",
-    )

@@ -89,7 +89,7 @@ class ResolvedInputs(EqualLength):
         first, last = self.place(begin)[0], self.place(end - 1)[0]
         if first is last and isinstance(first.trajectories, range):
             return faults  # they lie as they are numbered
-        single = (value_faults(self.read(k, k + 1), allow_nonfinite) for k in range(begin, end))
+        single = (one.faults for one in self._bad(begin, end, allow_nonfinite).values())
         return list(islice(chain.from_iterable(single), _MOST_FAULTS)) or faults
 
     def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
@@ -99,14 +99,18 @@ class ResolvedInputs(EqualLength):
         bad: dict[int, LeftOut] = {}
         for begin in range(0, batch, size):
             end = min(begin + size, batch)
-            if not value_faults(self.read(begin, end), allow_nonfinite):
-                continue
-            for k in range(begin, end):
-                faults = value_faults(self.read(k, k + 1), allow_nonfinite)
-                if faults:
-                    segment, number = self.place(k)
-                    name = f"{segment.source.input.where}, trajectory {number}"
-                    bad[int(self.numbers[k])] = LeftOut(name, faults)
+            if value_faults(self.read(begin, end), allow_nonfinite):
+                bad |= self._bad(begin, end, allow_nonfinite)
+        return bad
+
+    def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> dict[int, LeftOut]:
+        bad: dict[int, LeftOut] = {}
+        for k in range(begin, end):
+            faults = value_faults(self.read(k, k + 1), allow_nonfinite)
+            if faults:
+                segment, number = self.place(k)
+                name = f"{segment.source.input.where}, trajectory {number}"
+                bad[int(self.numbers[k])] = LeftOut(name, faults)
         return bad
 
 
@@ -133,11 +137,6 @@ class Resolved:
     def count(self) -> int:
         """How many trajectories there are."""
         return sum(len(segment.trajectories) for segment in self.segments)
-
-    @property
-    def joint_names(self) -> Sequence[str] | None:
-        """The names of the dofs, where there is one for each."""
-        return self.sets[0].joint_names
 
     @cached_property
     def source_names(self) -> list[str]:
@@ -192,14 +191,7 @@ class Resolved:
 
     def take(self, wanted: Callable[[Any], Any]) -> Resolved:
         """The same with the trajectories alone whose numbers [n] are wanted, booleans [n]."""
-        segments = []
-        for segment in self.segments:
-            numbers = np.asarray(segment.numbers)
-            chosen = wanted(numbers)
-            if not chosen.all():
-                trajectories = np.asarray(segment.trajectories)[chosen]
-                segment = replace(segment, trajectories=trajectories, numbers=numbers[chosen])
-            segments.append(segment)
+        segments = [one.only(wanted(np.asarray(one.numbers))) for one in self.segments]
         return replace(self, segments=[s for s in segments if len(s.trajectories)] or segments[:1])
 
     def without_bad_values(self) -> Resolved:
@@ -230,7 +222,7 @@ class Resolved:
 
     def _inputs(self, equal: EqualLength) -> ResolvedInputs:
         segments, numbers, recorded = equal.segments, equal.numbers, self.recorded
-        rows, wrapped = segments[0].rows, self.request.wrap_dofs
+        rows, wrapped = segments[0].rows, self.commands.wrapped
         intervals = len(rows) - recorded
         arrays = [segment.array(segment.source.input) for segment in segments]
         actions = stacked([unwrapped(array, wrapped) if wrapped else array for array in arrays])

@@ -1,4 +1,4 @@
-"""Rows from rows: trajectories that ``resample`` and ``retime`` read, change and write again.
+"""Rows from rows: trajectories that ``resample``, ``retime`` and ``fit`` read, change and write.
 
 Trajectories of one length are read, computed and written in blocks, as arrays [b, T, D].
 """
@@ -7,33 +7,32 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli import __version__
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.conversion import require_same_kind
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.refusals import refuse_input
-from trajcli.files.schema import Group, Schema, Variable, packed_schema, unequal_schema
+from trajcli.files.schema import Schema, Variable, packed_schema
 from trajcli.files.stored_time import time_from_options
-from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.jobs.request import relative_texts, request_json
+from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.row_blocks import Block, Floats, Numbers, Part
 from trajcli.jobs.segments import (
     by_length,
     first_and_more,
+    in_groups,
+    require_alike,
+    require_time,
     segments_of,
     trajectory_names,
 )
-from trajcli.jobs.statements import input_units
+from trajcli.jobs.statements import units_report
 from trajcli.jobs.states import stored_state
 from trajcli.resampling import output_type
 
@@ -43,33 +42,13 @@ _BLOCK_ELEMENTS = 1 << 17
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class RowsRequest:
-    """What ``resample`` and ``retime`` have in common, as typed."""
-
-    sources: Sequence[str]
-    out: Path
-    layout: str | None = None
-    filter_key: str | None = None
-    dofs: str | None = None
-    joints: str | None = None
-    dt: str | None = None
-    rate: float | None = None
-    times: str | None = None
-    pack: bool = False
-    overwrite: bool = False
-    durable: bool = False
-    allow_external: bool = False
-    untrusted: bool = False
-
-
 class Rows:
     """All trajectories of a request, numbered, and what their files say of them.
 
     names: the arrays that all of them have. lengths: the rows of each trajectory, int64 [n].
     """
 
-    def __init__(self, request: RowsRequest, files: Files, actions: bool) -> None:
+    def __init__(self, request: SourceRequest, files: Files, actions: bool) -> None:
         """actions: of actions and trajectories side by side, the actions are meant.
 
         Raises InputError for files without trajectories, or without their time.
@@ -82,10 +61,18 @@ class Rows:
         if not self.names:
             listed = "; ".join(", ".join(one.arrays) for one in self.sets[:3])
             raise InputError(Fault("inputs that have nothing in common", "SOURCE", found=listed))
-        self.dofs = _dofs(self.sets)
-        require_same_kind([(one.as_stored.where, one.position_units) for one in self.sets])
+        for one in self.sets:
+            if 0 in one.shape:
+                raise InputError(Fault("an empty array", one.where, "B, T, D >= 1", str(one.shape)))
+        require_alike(self.sets)
+        self.dofs = self.first.shape[2]
         option = time_from_options(files, request.dt, request.rate, request.times)
-        times = [_time_of(one, option) for one in self.sets]
+        times = []
+        for one in self.sets:
+            batch, count, _ = one.shape
+            time = one.time if option is None else option.fitted(batch, count, one.of_actions)
+            times.append(time := require_time(time, one.where))
+            raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
         self.segments = segments_of(zip(self.sets, times, strict=True))
         self._parts = [Part(equal.segments) for equal in by_length(self.segments)]
         count = sum(one.shape[0] for one in self.sets)
@@ -93,8 +80,13 @@ class Rows:
         for k, part in enumerate(self._parts):
             self.lengths[part.numbers], self._part_of[part.numbers] = part.length, k
             self._at[part.numbers] = np.arange(len(part.numbers))
-        self.source = first_and_more(next(iter(one.arrays.values())).where for one in self.sets)
+        self.source = first_and_more(one.where for one in self.sets)
         self.dt_source = first_and_more(time.source for time in times)
+
+    def trajectory_names(self) -> list[str]:
+        """The names of all trajectories, in their order."""
+        paths = (os.fspath(one.file.path) for one in self.sets)
+        return list(trajectory_names(self.segments, self.sets, paths).values())
 
     def states(self) -> dict[str, npt.NDArray[Any]]:
         """Start and goal states beside actions: one [D] for all, or [n, D].
@@ -130,7 +122,7 @@ Compute = Callable[[Block], tuple[Floats, Arrays]]
 
 
 def write_rows(
-    request: RowsRequest,
+    request: SourceRequest,
     files: Files,
     rows: Rows,
     counts: Numbers,
@@ -147,24 +139,18 @@ def write_rows(
     is one. own_times: without it, whether trajectories differ in the times of their rows.
     """
     refuse_input(request.out, files.paths())
-    command = type(request).__name__.removesuffix("Request").lower()
     stated = {**attributes, "source": rows.source, "source_dt": rows.dt_source}
-    stated = relative_texts(stated, files.paths(), request.out)
-    stated |= {"trajcli_version": __version__, "request": request_json(request, command=command)}
-    schema = _schema(rows, int(counts.max()), stated, more, step, own_times)
-    by_length = [np.flatnonzero(counts == n) for n in dict.fromkeys(counts.tolist())]
-    if len(by_length) > 1 or len(rows.sets) > 1:
-        paths = (os.fspath(one.file.path) for one in rows.sets)
-        names = list(trajectory_names(rows.segments, rows.sets, paths).values())
-        schema = replace(schema, trajectory_names=names)
-    if len(by_length) > 1:
-        groups = [Group(int(counts[n[0]]), [names[i] for i in n], n) for n in by_length]
-        schema = unequal_schema(schema, groups, request.pack)
-    to = request.out, schema, request.overwrite, request.durable
+    stated = request.attributes(stated, files.paths())
+    own_times = own_times and step is None and len(counts) > 1
+    more = [*more, *_beside_actions(rows, step)]
+    schema = _schema(rows, int(counts.max()), stated, more, own_times)
+    lengths = [(n, np.flatnonzero(counts == n)) for n in dict.fromkeys(counts.tolist())]
+    names = rows.trajectory_names() if len(lengths) > 1 or len(rows.sets) > 1 else None
+    schema = in_groups(schema, lengths, names, request.pack)
     files.sources.add(files.paths())
-    with open_output(*to) as output:
-        for group, numbers in enumerate(by_length):
-            for begin, block in rows.blocks(numbers, int(counts[numbers[0]])):
+    with open_output(request.out, schema, request.overwrite, request.durable) as output:
+        for group, (count, numbers) in enumerate(lengths):
+            for begin, block in rows.blocks(numbers, count):
                 times, arrays = compute(block)
                 for name, values in arrays.items():
                     output.write(name, begin, values, group)
@@ -175,7 +161,7 @@ def write_rows(
         "out": str(request.out),
         "source": rows.source,
         "dt_source": rows.dt_source,
-        "units": input_units(rows.first),
+        "units": units_report(rows.first),
         "trajectories": len(counts),
         "output": schema.kind,
         "notes": output.notes,
@@ -183,32 +169,34 @@ def write_rows(
     }
 
 
+def _beside_actions(rows: Rows, step: float | None) -> Iterator[Variable]:
+    """The step of actions, where it is one, and their start and goal states."""
+    if "actions" in rows.names and step is not None:
+        label = {"long_name": "step of the actions", "units": "s"}
+        yield Variable("dt", (), (), np.dtype("f8"), label, np.asarray(step))
+    for name, values in rows.states().items():
+        dims = ("trajectory", "dof")[-values.ndim :]
+        yield Variable(name, dims, values.shape, values.dtype, {}, values)
+
+
 def _schema(
     rows: Rows,
     longest: int,
     attributes: Mapping[str, Any],
     more: Sequence[Variable],
-    step: float | None,
     own_times: bool,
 ) -> Schema:
     """What is written, as if all trajectories had the most rows."""
-    count, others = len(rows.lengths), list(more)
-    if "actions" in rows.names and step is not None:
-        label = {"long_name": "step of the actions", "units": "s"}
-        others.append(Variable("dt", (), (), np.dtype("f8"), label, np.asarray(step)))
-    for name, values in rows.states().items():
-        dims = ("trajectory", "dof")[-values.ndim :]
-        others.append(Variable(name, dims, values.shape, values.dtype, {}, values))
     schema = packed_schema(
-        count,
+        len(rows.lengths),
         longest,
         rows.dofs,
         wanted=rows.names,
         dtype="float64",
-        own_times=own_times and step is None and count > 1,
+        own_times=own_times,
         attributes=attributes,
         joint_names=rows.first.joint_names,
-        more=others,
+        more=more,
     )
     variables = []
     for variable in schema.variables:
@@ -239,28 +227,3 @@ def _select(sets: Sequence[TrajectorySet], actions: bool) -> list[TrajectorySet]
         or str(group[0].file.path) not in acting
         or any("actions" in one.arrays for one in group)
     ]
-
-
-def _dofs(sets: Sequence[TrajectorySet]) -> int:
-    """The dofs of all; raises InputError for arrays without trajectories, rows or dofs."""
-    for one in sets:
-        if 0 in one.shape:
-            where, shape = next(iter(one.arrays.values())).where, str(list(one.shape))
-            raise InputError(Fault("an empty array", where, "B, T, D >= 1", shape))
-    dofs = sorted({one.shape[2] for one in sets})
-    if len(dofs) > 1:
-        what = "trajectories of different dofs in one run"
-        raise InputError(Fault(what, sets[0].name, found=str(dofs)))
-    return dofs[0]
-
-
-def _time_of(one: TrajectorySet, option: Time | None) -> Time:
-    """The times of a set's rows; raises InputError where there are none, or they do not fit."""
-    batch, count, _ = one.shape
-    time = one.time if option is None else option.fitted(batch, count, one.of_actions)
-    if time is None:
-        hint = "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-        where = next(iter(one.arrays.values())).where
-        raise InputError(Fault("no time step", where, "a step, a rate, or time stamps", hint=hint))
-    raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
-    return time

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -17,7 +20,6 @@ from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.reader import Files
 from trajcli.jobs.block import Block
-from trajcli.jobs.interruptions import signals
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request, fingerprint, identity
@@ -26,6 +28,28 @@ from trajcli.modes import PARTS
 
 Progress = Callable[[int, int], None]
 """Called with trajectories done, and all of them."""
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@contextmanager
+def signals() -> Iterator[Callable[[], str | None]]:
+    """Turn signals into an answer to ask for between blocks: the name of one that came."""
+    names: list[str] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        names.append(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    before = {number: signal.signal(number, note) for number in _SIGNALS}
+    try:
+        yield lambda: names[0] if names else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run(
@@ -41,7 +65,7 @@ def run(
     """
     began = time.perf_counter()
     shard, again = request.shard, request.resume or request.shard is not None
-    part_fingerprint = "" if shard is None else fingerprint(request, request.paths())
+    part_fingerprint = "" if shard is None else fingerprint(request)
     report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None and not dry:
         from trajcli.jobs.shards import part_is_done
@@ -110,22 +134,23 @@ class Execution:
         """
         output, gradient = self.output, self.plan.gradient
         self.done, self.bad = output.done, int(output.carried.get("bad", 0))
+        sums = {name: np.array(of) for name, of in output.carried.items() if name != "bad"}
         if gradient is not None:
-            gradient.carry_on(output.carried)
+            gradient.totals.update(sums)
         while True:
             try:
                 self._compute_blocks()
                 break
             except DeviceOutOfMemory as short:
-                smaller = self.plan.halved()
-                if smaller is None:
+                sizes, self.halved = self.plan.sizes, self.halved + 1
+                if max(sizes) == 1:
                     raise self._no_room(short) from None
-                self.plan, self.halved = smaller, self.halved + 1
+                self.plan = replace(self.plan, sizes=[max(1, size // 2) for size in sizes])
             except DeviceLost as lost:
                 reason = f"the loss of {self.plan.choice.device} ({lost})"
                 raise self._stopped(reason) from None
-        for name, row, array in gradient.finish() if gradient else ():
-            output.write(name, row, array)
+        for name, total in gradient.totals.items() if gradient else ():
+            output.write(name, 0, total)
 
     def _compute_blocks(self) -> None:
         total = self.plan.resolved.count
@@ -134,15 +159,15 @@ class Execution:
             self.bad += bad
             if self.plan.positions is not None:
                 self.largest = max(self.largest, largest(block.inputs.actions))
-            self.done = block.at.done
+            self.done = block.done
             self.on_progress(self.done, total)
 
     def _read(self) -> Iterator[Block]:
-        for at in self.plan.blocks(self.done):
+        for block in self.plan.blocks(self.output, self.done):
             signal_name = self.stop()
             if signal_name is not None:
                 raise self._stopped(signal_name)
-            yield Block.read(self.plan, self.output, at)
+            yield block
 
     def _computed(self) -> Iterator[tuple[Block, int]]:
         """The blocks, done, and how many of their results are not finite.
@@ -164,7 +189,7 @@ class Execution:
         """The end of a run that a signal or a lost device stopped; what is done is kept, and what
         to go on from."""
         plan = self.plan
-        sums = {} if plan.gradient is None else plan.gradient.carried()
+        sums = {} if plan.gradient is None else plan.gradient.totals
         done = f"{self.done} of {plan.resolved.count} trajectories done"
         try:
             self.output.keep(self.done, {"bad": np.array(self.bad), **sums})

@@ -19,7 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, Numbers
+from trajcli.files.conversion import require_same_kind
+from trajcli.files.layout import Layout
+from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 
@@ -59,6 +63,13 @@ class Segment:
         """The time of these trajectories alone, of as many rows as they have."""
         return self.time if self.whole else self.time.select(self.trajectories, len(self.rows))
 
+    def only(self, chosen: npt.NDArray[np.bool_]) -> Segment:
+        """The same with the chosen [n] of these trajectories alone."""
+        if chosen.all():
+            return self
+        trajectories = np.asarray(self.trajectories)[chosen]
+        return replace(self, trajectories=trajectories, numbers=np.asarray(self.numbers)[chosen])
+
     def array(self, stored: Dataset) -> Dataset:
         """Their part [n, length, D] of an array of the set, read when it is needed."""
         return stored if self.whole else stored.select(self.trajectories, self.rows)
@@ -79,6 +90,29 @@ def segments_of(inputs: Iterable[tuple[TrajectorySet, Time]]) -> list[Segment]:
             segments.append(Segment(one, time, chosen, first + chosen, range(length)))
         first += batch
     return segments
+
+
+def require_alike(sets: Sequence[TrajectorySet]) -> None:
+    """Raise InputError for sets of different dofs, or of units that cannot be converted into each
+    other."""
+    require_same_kind([(one.as_stored.where, one.position_units) for one in sets])
+    first = sets[0]
+    for one in sets:
+        if one.shape[2] != first.shape[2]:
+            what = "trajectories of different dofs in one run"
+            expected = f"D = {first.shape[2]}, as in {first.where}"
+            hint = "--dofs picks the same of each, or run them one at a time"
+            raise InputError(Fault(what, one.where, expected, f"D = {one.shape[2]}", hint))
+
+
+def require_time(time: Time | None, where: str, layout: Layout | None = None) -> Time:
+    """The time itself; raises InputError where there is none."""
+    if time is not None:
+        return time
+    found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
+    hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+    expected = "a step in seconds, a rate, or time stamps"
+    raise InputError(Fault("no time step", where, expected, found, hint))
 
 
 @dataclass(frozen=True)
@@ -119,7 +153,14 @@ def trajectory_names(
 
     It is the group in the file; of several files, the title of the file comes before it.
     """
-    bases = _set_names(sets, paths)
+    titles, seen = _file_titles(paths), Counter[str]()
+    bases = {one: _base(one, titles) for one in sets}
+    counts = Counter(bases.values())
+    for one, base in bases.items():
+        if counts[base] > 1 and one.array_name:  # several arrays of one group
+            base = f"{base}/{one.array_name.rpartition('/')[2]}"
+        seen[base] += 1  # a file may be named twice
+        bases[one] = base if seen[base] == 1 else f"{base}_{seen[base]}"
     names: dict[int, str] = {}
     for segment in segments:
         base = bases[segment.source] + segment.suffix
@@ -127,19 +168,6 @@ def trajectory_names(
         for number, k in zip(segment.numbers, segment.trajectories, strict=True):
             names[int(number)] = base if single else f"{base}/trajectory_{k}"
     return dict(sorted(names.items()))
-
-
-def _set_names(sets: Sequence[TrajectorySet], paths: Iterable[str]) -> dict[TrajectorySet, str]:
-    titles = _file_titles(paths)
-    bases = [_base(one, titles) for one in sets]
-    counts, seen = Counter(bases), Counter[str]()
-    names = {}
-    for one, base in zip(sets, bases, strict=True):
-        if counts[base] > 1 and one.array_name:  # several arrays of one group
-            base = f"{base}/{one.array_name.rpartition('/')[2]}"
-        seen[base] += 1  # a file may be named twice
-        names[one] = base if seen[base] == 1 else f"{base}_{seen[base]}"
-    return names
 
 
 def _base(one: TrajectorySet, titles: dict[str, str]) -> str:
@@ -163,6 +191,21 @@ def _file_titles(paths: Iterable[str]) -> dict[str, str]:
     below = {path: os.path.relpath(os.path.abspath(path), common) for path in listed}
     shortened = {path: os.path.splitext(text)[0] for path, text in below.items()}
     return shortened if len(set(shortened.values())) == len(listed) else below
+
+
+def in_groups(
+    schema: Schema,
+    lengths: Sequence[tuple[int, npt.NDArray[np.int64]]],
+    names: Sequence[str] | None,
+    pack: bool,
+) -> Schema:
+    """The schema of trajectories [n] by names, where they have any, from that of all as if they had
+    the longest. lengths: each number of rows, and which trajectories have it."""
+    if len(lengths) == 1:
+        return replace(schema, trajectory_names=names)
+    assert names is not None
+    groups = [Group(rows, [names[i] for i in which], which) for rows, which in lengths]
+    return replace(unequal_schema(schema, groups, pack), trajectory_names=names if pack else None)
 
 
 def first_and_more(names: Iterable[str]) -> str:

@@ -20,11 +20,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from trajcli.errors import Fault, InputError, OutputError, UsageError
+from trajcli.errors import Fault, InputError, OutputError, raise_if_any
+from trajcli.files.arrays import json_object
 from trajcli.files.checksums import require_intact
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.refusals import os_fault
-from trajcli.jobs.launcher import find_array_task, find_rank, no_launcher
+from trajcli.files.source import Source
+from trajcli.files.time import positive
 
 PART_ATTRIBUTES = ("shard", "fingerprint", "shards_per_array_task")
 """What a part says of itself, and a merged output does not."""
@@ -43,6 +45,25 @@ class Shard:
     local: int = 0
     per_array_task: int = 1
 
+    def share(self, count: int) -> tuple[int, int]:
+        """The first of its trajectories, of so many, and the one behind the last; none where there
+        are fewer than shards."""
+        return self.index * count // self.count, (self.index + 1) * count // self.count
+
+    def path(self, out: Path) -> Path:
+        """Its part of OUT."""
+        return parts_folder(out) / f"{self.index:05}-of-{self.count:05}.h5"
+
+    def sources(self, files: Sequence[Source]) -> list[str] | None:
+        """The files that it reads of these; None where there are fewer than shards, which then
+        divide the trajectories."""
+        try:
+            sizes = [os.stat(file.path).st_size for file in files]
+        except OSError:
+            return None  # what cannot be read is said when it is opened
+        few = len(files) < self.count
+        return None if few else [str(files[k]) for k in shard_files(sizes, self)]
+
     def attributes(self) -> dict[str, Any]:
         """The attributes by which a part says which shard it is."""
         return {"shard": str(self), "shards_per_array_task": self.per_array_task}
@@ -51,42 +72,7 @@ class Shard:
         return f"{self.index}/{self.count}"
 
 
-def parse_shard(text: str, environ: Mapping[str, str]) -> Shard:
-    """``I/N``, or ``auto`` and ``auto/N``: what the launcher's variables in ``environ`` say."""
-    match = re.fullmatch(r"auto(?:/([0-9]{1,9}))?|([0-9]{1,9})/([0-9]{1,9})", text.strip())
-    count = int(match[1] or match[3] or 0) if match else 0
-    if match is None or (count == 0 and text.strip() != "auto"):
-        expected = "I/N, auto or auto/N; I counts from 0"
-        raise UsageError(Fault("not a shard", "--shard", expected, repr(text)))
-    if match[2] is None:
-        return _launched_shard(text, count or None, environ)
-    index = int(match[2])
-    if index >= count:
-        raise UsageError(
-            Fault("no such shard", "--shard", f"0/{count} to {count - 1}/{count}", text)
-        )
-    return Shard(index, count, index)
-
-
-def _launched_shard(text: str, count: int | None, environ: Mapping[str, str]) -> Shard:
-    """The shard of this process among all that a launcher, or a Slurm array of them, starts."""
-    rank = find_rank(environ)
-    ranks, what = rank.count if rank else 1, "not the number of processes started"
-    if count is not None and count % ranks:
-        raise UsageError(Fault(what, "--shard", f"a multiple of {ranks}", text))
-    task = find_array_task(environ, None if count is None else count // ranks)
-    if task is None and rank is None:
-        raise UsageError(no_launcher(environ))
-    if task is None and count not in (None, ranks):
-        expected = f"auto/{ranks}, the processes of {rank.launcher if rank else ''}"
-        raise UsageError(Fault(what, "--shard", expected, text))
-    index, local = (rank.index, rank.local) if rank else (0, task or 0)
-    if task is None:
-        return Shard(index, ranks, local)
-    return Shard(task * ranks + index, count or ranks, local, ranks)
-
-
-def shard_sources(sizes: Sequence[int], shard: Shard) -> range:
+def shard_files(sizes: Sequence[int], shard: Shard) -> range:
     """The files that a shard reads, of at least as many files as shards.
 
     Shards follow each other in the order of the files, have about the same number of bytes, and
@@ -102,20 +88,9 @@ def shard_sources(sizes: Sequence[int], shard: Shard) -> range:
     return range(bounds[shard.index], bounds[shard.index + 1])
 
 
-def shard_range(count: int, shard: Shard) -> range:
-    """The trajectories of a shard, of so many; none where there are fewer than shards."""
-    first, last = shard.index * count, (shard.index + 1) * count
-    return range(first // shard.count, last // shard.count)
-
-
 def parts_folder(out: Path) -> Path:
     """Where the parts of OUT are; OUT.parts stands for itself."""
     return out if out.name.endswith(".parts") else out.parent / f"{out.name}.parts"
-
-
-def part_path(out: Path, shard: Shard) -> Path:
-    """The output of a shard."""
-    return parts_folder(out) / f"{shard.index:05}-of-{shard.count:05}.h5"
 
 
 @dataclass(frozen=True)
@@ -151,16 +126,12 @@ def read_part(path: Path, checked: bool = True) -> Part:
         raise InputError(Fault("cannot be read", str(path), "a file", "something else"))
     with Hdf5File(path) as file:
         stated = dict(file.attributes())
-    try:
-        request, tasks = json.loads(stated["request"]), int(stated["shards_per_array_task"])
-    except (KeyError, TypeError, ValueError, RecursionError):
-        request, tasks = None, 0
-    shard, fingerprint = stated.get("shard"), stated.get("fingerprint")
-    named = isinstance(fingerprint, str) and isinstance(request, dict) and tasks > 0
-    if not named or shard != f"{index}/{count}":
+    request, shard = json_object(stated.get("request")), stated.get("shard")
+    tasks, fingerprint = positive(stated.get("shards_per_array_task")), stated.get("fingerprint")
+    if not request or shard != f"{index}/{count}" or tasks is None or not fingerprint:
         expected = f"shard {index}/{count} of a run"
         raise InputError(Fault("not a part", str(path), expected, f"shard {shard}"))
-    return Part(path, str(fingerprint), request, tasks)
+    return Part(path, str(fingerprint), request, int(tasks))
 
 
 def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
@@ -203,6 +174,17 @@ class Run:
     def missing(self) -> Sequence[int]:
         """The shards without a part."""
         return [k for k in range(self.count) if k not in self.done and k not in self.faults]
+
+    def require_all(self, out: Path) -> list[Part]:
+        """All parts in their order; raises InputError with everything that is amiss."""
+        faults = list(self.faults.values())
+        if self.missing:
+            expected, there = f"shards 0 to {self.count - 1}", f"{ranges(self.missing)} missing"
+            hint = f"trajcli status {out} says what to run"
+            what = "the run is not complete"
+            faults.append(Fault(what, str(self.folder), expected, there, hint))
+        raise_if_any(faults)
+        return [self.done[index] for index in range(self.count)]
 
     @property
     def array(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,7 +12,6 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.source import natural_key
 from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_mode
 from trajcli.units import (
     KNOWN,
@@ -98,8 +96,7 @@ def _described(mode: str, said: Sequence[tuple[str, Any]]) -> str:
 
 
 def input_warnings(resolved: Resolved) -> Iterator[str]:
-    """Notes on the order of files, on what the actions are, on units and on steps."""
-    yield from _order(resolved.request.sources)
+    """Notes on what the actions are, on units and on steps."""
     first, mode = resolved.sets[0], resolved.mode
     layout = first.layout
     if first.guessed:
@@ -151,7 +148,7 @@ def position_unit(resolved: Resolved) -> str | None:
     return None if units is None else unit_text(in_si(units))
 
 
-def input_units(one: TrajectorySet) -> dict[str, str] | None:
+def units_report(one: TrajectorySet) -> dict[str, str] | None:
     """What a set is in, who says so, and what SI has for it; None where that is not
     known."""
     units = one.input_units
@@ -184,18 +181,6 @@ def _units(one: TrajectorySet, inputs: Inputs) -> Iterator[str]:
         other = parse_units(stated_unit(one.pick(start)))
         if not stated and other is not None and unit_text(other) != unit_text(in_si(other)):
             yield f"{start.where} is in {unit_text(other)}, and {where} says no unit: taken as SI"
-
-
-def _order(sources: Sequence[str]) -> Iterator[str]:
-    """A shell puts episode_10 before episode_2."""
-    names = list(sources)
-    if len(names) > 1 and names == sorted(names) != sorted(names, key=natural_key):
-        pairs = itertools.pairwise(names)
-        first, second = next((a, b) for a, b in pairs if natural_key(a) > natural_key(b))
-        yield (
-            f"files are taken in the order given, {first} before {second}; "
-            "a pattern in quotes is taken in natural order"
-        )
 
 
 def _steps(inputs: Inputs) -> Iterator[str]:

@@ -97,9 +97,8 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
-        values = np.zeros((1, one.shape[2])) if numbers is None else np.array([numbers])
-        names = {f"{role}/position": option}
-        state = _of_set(StateValues({"position": values}, names, text), one)
+        values = np.zeros(one.shape[2]) if numbers is None else np.array(numbers)
+        state = _state(role, {"position": values}, text, one)
         return state if values.any() else replace(state, source=text)
     if not set(".:/") & set(text) and not os.path.exists(text):
         words = "zero, first (a recording)" if role == "start" else "zero"
@@ -122,56 +121,46 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
 def stored_state(role: str, one: TrajectorySet) -> StateValues:
     """The state beside the trajectories of a set, and its index; else the one that a layout
     recorded."""
-    stored = {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[:1]}
-    position = stored["position"]
+    position = one.companion(f"{role}/position", f"{role}_position")
     if position is None:
         return _recorded_state(one) if role == "start" else NO_STATE
-    stored |= {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
-    state = _state(role, stored, position.where.removesuffix("/position"), one)
+    others = {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
+    source = position.where.removesuffix("/position")
+    state = _state(role, {"position": position, **others}, source, one)
     index = one.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
 def _state(
-    role: str, stored: Mapping[str, Dataset | None], source: str, one: TrajectorySet
+    role: str, stored: Mapping[str, Values | None], source: str, one: TrajectorySet
 ) -> StateValues:
-    """The state that is stored so, of the dofs of a set and in SI, as numbers [D] or [S, D]; of
-    many for each trajectory the dataset itself. Raises InputError for another shape, or a unit of
-    another kind."""
-    parts: dict[str, Values] = {}
-    names: dict[str, str] = {}
+    """States [D] or [S, D], of the dofs of a set and in SI; of many for each trajectory the dataset
+    itself. Raises InputError for another shape, or units of another kind than those of the set."""
+    parts, names, factors = dict[str, Values](), dict[str, str](), dict[str, Values]()
     for part, values in stored.items():
         if values is None:
             continue
+        names[f"{role}/{part}"] = where = getattr(values, "where", f"--{role}")
         if len(values.shape) not in (1, 2):
             what, shape = "wrong number of dimensions", describe(values.shape)
-            raise InputError(Fault(what, values.where, "[B, D] or [D]", shape))
-        parts[part], names[f"{role}/{part}"] = values, values.where
-    state = _of_set(StateValues(parts, names, source), one)
-    return replace(state, parts={part: _loaded(values) for part, values in state.parts.items()})
+            raise InputError(Fault(what, where, "[B, D] or [D]", shape))
+        values = one.pick(values)
+        count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
+        units = one.state_units(part, dataset, count)
+        if units is not None:
+            by = per_si(units)
+            factors[part] = np.broadcast_to(by, (1, count))
+            if (by != 1.0).any():
+                values = dataset_in_si(dataset, units) if dataset else divided(values, by)
+                if part == "position":
+                    source = f"{source}, in {unit_text(units)}"
+        parts[part] = _loaded(values)
+    return StateValues(parts, names, source, per_si=factors)
 
 
-def _of_set(state: StateValues, one: TrajectorySet) -> StateValues:
-    """States of the dofs of a set, in SI; raises InputError for units of another kind than its."""
-    parts = {part: one.pick(values) for part, values in state.parts.items()}
-    factors, source = dict[str, Values](), state.source
-    for part, values in parts.items():
-        count, stored = values.shape[-1], values if isinstance(values, Dataset) else None
-        units = one.state_units(part, stored, count)
-        if units is None:
-            continue
-        by = per_si(units)
-        factors[part] = np.broadcast_to(by, (1, count))
-        if (by != 1.0).any():
-            parts[part] = dataset_in_si(stored, units) if stored else divided(values, by)
-            if part == "position":
-                source = f"{source}, in {unit_text(units)}"
-    return replace(state, parts=parts, per_si=factors, source=source)
-
-
-def _loaded(stored: Dataset) -> Values:
+def _loaded(stored: Values) -> Values:
     large = len(stored.shape) > 1 and stored.nbytes > EAGER_BYTES
-    return stored if large else np.atleast_2d(stored.read())
+    return stored if large else np.atleast_2d(in_memory(stored))
 
 
 def _recorded_state(one: TrajectorySet) -> StateValues:
@@ -179,23 +168,15 @@ def _recorded_state(one: TrajectorySet) -> StateValues:
     if one.layout is None or one.member is None or not one.commands:
         return NO_STATE
     for pair in one.layout.start:
-        stored = [one.layout.array(one.member, [name]) for name in pair]
-        parts: dict[str, Dataset] = {}
-        for part, array in zip(("position", "velocity"), stored, strict=True):
+        first_rows: dict[str, Dataset] = {}
+        for part, name in zip(("position", "velocity"), pair, strict=True):
+            array = one.layout.array(one.member, [name])
             if array is None or one.pick(array).shape[1:] != one.shape[2:] or not array.shape[0]:
                 break
-            parts[part] = array.require_numeric()
-        if parts:
-            first_rows = {
-                part: replace(array, shape=(1, *array.shape[1:])) for part, array in parts.items()
-            }
-            names = {f"start/{part}": array.where for part, array in parts.items()}
-            read = ", ".join(pair[: len(parts)])
-            source = f"{one.file.path}: {RECORDED_ROW} {read}"
-            state = _of_set(StateValues(first_rows, names, source), one)
-            return replace(
-                state, parts={part: array.read_rows(0, 1) for part, array in state.parts.items()}
-            )
+            first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
+        if first_rows:
+            read = ", ".join(pair[: len(first_rows)])
+            return _state("start", first_rows, f"{one.file.path}: {RECORDED_ROW} {read}", one)
     return NO_STATE
 
 
