@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,7 +21,12 @@ from trajcli.arrays import (
     to_numpy,
     to_torch,
 )
-from trajcli.checks import describe, nonfinite_fault, time_stamp_faults
+from trajcli.checks import (
+    describe,
+    nonfinite_fault,
+    time_stamp_faults,
+    time_stamp_shape_faults,
+)
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS
@@ -82,23 +87,17 @@ def fit(
     if (knots is None) == (error is None) or (dt is None) == (times is None):
         raise UsageError(Fault("either knots or an error, and either dt or times", "fit"))
     stamps = dt * np.arange(rows.shape[1]) if times is None else to_numpy(as_array(times, "times"))
+    raise_if_any(time_stamp_shape_faults(stamps.shape, len(rows), rows.shape[1], "times"))
     stamps = np.atleast_2d(stamps).astype(np.float64)
-    if stamps.shape not in ((1, rows.shape[1]), (len(rows), rows.shape[1])):
-        expected = f"[{rows.shape[1]}] or [{len(rows)}, {rows.shape[1]}]"
-        found = describe(stamps.shape)
-        raise InputError(Fault("wrong number of time stamps", "times", expected, found))
     bad = nonfinite_fault(rows, "positions", ("trajectory", "row", "dof"))
     faults = time_stamp_faults(stamps, "times" if dt is None else "dt")
     raise_if_any(faults if bad is None else [*faults, bad])
     held = _held(start, rows, "start"), _held(goal, rows, "goal")
-    if knots is not None:
-        return _fit(rows, stamps, knots, degree, *held)
 
-    def largest(count: int) -> float:
-        return float(_fit(rows, stamps, count, degree, *held).error.max())
-
-    count = fewest_intervals(largest, error, degree, rows.shape[1])
-    return _fit(rows, stamps, count, degree, *held)
+    fitted = partial(_fit, rows, stamps, degree, held)
+    if knots is None:
+        knots = fewest_intervals(lambda n: fitted(n).error.max(), error, degree, rows.shape[1])
+    return fitted(knots)
 
 
 def fewest_intervals(
@@ -111,7 +110,7 @@ def fewest_intervals(
     if error is None or not 0 < error < np.inf:
         raise UsageError(Fault("not an error", "error", "a number > 0", str(error)))
     require_intervals(degree + 2, degree, rows)
-    fails, count, most = degree + 1, degree + 2, _most_intervals(degree, rows)
+    fails, count, most = degree + 1, degree + 2, rows + degree - 6
     while (off := largest(count)) > error:
         if count >= most:
             found = f"{off:.3g} with {count} intervals"
@@ -127,29 +126,24 @@ def require_intervals(intervals: int, degree: int, rows: int) -> None:
     """Raise UsageError for a degree, or a number of intervals, that rows cannot be fitted with."""
     if degree not in BSpline.degrees:
         raise UsageError(Fault("no such degree", "degree", "3, 4 or 5", str(degree)))
-    most = _most_intervals(degree, rows)
+    most = rows + degree - 6  # with more, there are more unknowns than rows
     if not degree + 2 <= intervals <= most:
         expected = f"{degree + 2} to {most}, of {rows} rows"
         raise UsageError(Fault("no such number of intervals", "knots", expected, str(intervals)))
 
 
-def _most_intervals(degree: int, rows: int) -> int:
-    """With more, the unknowns are more than rows: two states, and points between them."""
-    return rows + degree - 6
-
-
 def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
-    """The parts of a state, float64 [1 or B, D] in the library of the rows."""
+    """The parts of a state, float64 [B, 1, D] in the library of the rows."""
     parts: dict[str, Array] = {}
     for name, values in ({} if state is None else state.parts()).items():
-        part = as_array(values, f"{role}/{name}")
+        where, part = f"{role}/{name}", as_array(values, f"{role}/{name}")
         part = part[None] if part.ndim == 1 else part
-        if part.shape not in ((1, rows.shape[2]), (rows.shape[0], rows.shape[2])):
-            expected = f"[{rows.shape[2]}] or [{rows.shape[0]}, {rows.shape[2]}]"
-            raise InputError(Fault("wrong shape", f"{role}/{name}", expected, describe(part.shape)))
-        bad = nonfinite_fault(part, f"{role}/{name}", ("trajectory", "dof"))
+        if part.shape not in ((1, rows.shape[2]), (len(rows), rows.shape[2])):
+            expected = f"[{rows.shape[2]}] or [{len(rows)}, {rows.shape[2]}]"
+            raise InputError(Fault("wrong shape", where, expected, describe(part.shape)))
+        bad = nonfinite_fault(part, where, ("trajectory", "dof"))
         raise_if_any([] if bad is None else [bad])
-        parts[name] = float64(_like(part, rows))
+        parts[name] = float64(_like(part, rows))[:, None] + 0.0 * float64(rows[:, :1])
     return parts
 
 
@@ -159,177 +153,149 @@ def _like(values: Array, like: Array) -> Array:
 
 
 def _fit(
-    rows: Array, times: Floats, intervals: int, degree: int, *held: Mapping[str, Array]
+    rows: Array, times: Floats, degree: int, held: Sequence[Mapping[str, Array]], intervals: int
 ) -> Fitted:
-    """The fit of rows [B, T, D] at times [1 or B, T] that holds parts of the start and the goal.
-
-    The first and the last d + 1 of the S + d points are the polynomials of the two states, linear
-    in their parts. Points are coupled to the d next to them alone: in blocks of d + 1 and more,
-    only neighbours are.
-    """
+    """The fit of rows [B, T, D] at times [1 or B, T] that holds parts of the start and the goal."""
     require_intervals(intervals, degree, rows.shape[1])
-    width, points = degree + 1, intervals + degree
-    target, (batch, _, dofs) = float64(rows), rows.shape
+    target, dtype, (batch, _, dofs) = float64(rows), output_dtype(rows), rows.shape
     knot = np.broadcast_to((times[:, -1] - times[:, 0]) / intervals, batch).copy()
-    powers = _like(knot[:, None] ** np.arange(4.0), target)  # [B, 4]
-    ends = [np.array(blossoms(degree, when), np.float64) for when in (0, 1)]
-    fixed = [_fixed(end, parts, powers, target) for end, parts in zip(ends, held, strict=True)]
-    middle = _like(np.zeros((batch, points - 2 * width, dofs)), target)
-    curve = concatenate([fixed[0], middle, fixed[1]], 1)
-    free = [[m for m, name in enumerate(PARTS) if name not in parts] for parts in held]
-
-    firsts = [*range(0, points - width + 1, width), points]
-    rest = points - firsts[-2] - width  # points before the goal's in its block
-    bases = [ends[0][:, free[0]], *(np.eye(width) for _ in firsts[2:])]
-    bases[-1] = np.zeros((rest + width, rest + len(free[1])))
-    bases[-1][:rest, :rest], bases[-1][rest:, rest:] = np.eye(rest), ends[1][:, free[1]]
+    powers = _like(knot[:, None] ** np.arange(4.0), target)[..., None]
     design = _Design(times, intervals, degree)
-    inverses, below = (
-        [_like(x, target) for x in y] for y in _factored(design.matrix(), firsts, bases)
-    )
-    to_points = [_like(basis, target) for basis in bases]
 
-    unknowns: list[Array] = []
+    zero = 0.0 * target[:, :1]
+    first, last = (
+        concatenate([parts.get(name, zero) for name in PARTS], 1) * powers for parts in held
+    )
+    between = _like(np.zeros((batch, intervals - degree - 2, dofs)), target)
+    unknowns = concatenate([first, between, last], 1)
+    free = np.ones((unknowns.shape[1], 1))
+    free[:4, 0], free[-4:, 0] = ([name not in parts for name in PARTS] for parts in held)
+    block = degree + 3
+    ones = np.resize(np.eye(3 * block), (len(free), 3 * block))
+    band = free * design.normal_matrix(free * ones) + (1.0 - free) * ones
     for _ in range(2):  # the second time for what the first one rounded
-        right = design.adjoint(target - design.positions(curve))
-        blocks = zip(to_points, pairwise(firsts), strict=True)
-        new = _solved(inverses, below, [basis.T @ right[:, a:b] for basis, (a, b) in blocks])
-        unknowns = [a + b for a, b in zip(unknowns, new, strict=True)] if unknowns else new
-        curve = curve + concatenate([x @ y for x, y in zip(to_points, new, strict=True)], 1)
+        right = _like(free, target) * design.adjoint(target - design.positions(unknowns))
+        unknowns = unknowns + _solved(band, right, block)
 
-    start = _state(held[0], free[0], unknowns[0], powers, rows)
-    goal = _state(held[1], free[1], unknowns[-1][:, rest:], powers, rows)
-    actions = concatenate(
-        [cast(curve[:, width : points - width], output_dtype(rows)), goal.position[:, None]], 1
-    )
-    off = target - design.positions(curve)
+    states = []
+    for parts, ends in zip(held, (unknowns[:, :4], unknowns[:, -4:]), strict=True):
+        values = zip(PARTS, range(4), strict=True)
+        state = {name: parts.get(name, (ends / powers)[:, m : m + 1]) for name, m in values}
+        states.append(State(**{name: cast(x[:, 0], dtype) for name, x in state.items()}))
+    points = [cast(unknowns[:, 4:-4], dtype), states[1].position[:, None]]
+    off = target - design.positions(unknowns)
     error = np.abs(to_numpy(off)).max((1, 2)) if readable(off) else np.full(batch, np.nan)
-    return Fitted(actions, start, goal, knot, error)
-
-
-def _fixed(end: Floats, parts: Mapping[str, Array], powers: Array, target: Array) -> Array:
-    """What the held parts of a state give to its points [B, d + 1, D]."""
-    total = _like(np.zeros((len(target), len(end), target.shape[2])), target)
-    for m, name in enumerate(PARTS):
-        if name in parts:
-            scaled = parts[name] * powers[:, m, None]
-            total = total + _like(end[:, m, None], target) * scaled[:, None]
-    return total
-
-
-def _state(
-    held: Mapping[str, Array], free: Sequence[int], fitted: Array, powers: Array, rows: Array
-) -> State:
-    """The held and the fitted parts of a state, in the type of the rows."""
-    parts = {PARTS[m]: fitted[:, i] / powers[:, m, None] for i, m in enumerate(free)}
-    parts |= {name: values + 0.0 * float64(rows[:, 0]) for name, values in held.items()}
-    return State(**{name: cast(values, output_dtype(rows)) for name, values in parts.items()})
+    return Fitted(concatenate(points, 1), states[0], states[1], knot, error)
 
 
 class _Design:
-    """The positions [B, T, D] as linear functions of the points [B, P, D] of uniform B-splines.
+    """The positions [B, T, D] as linear functions of the unknowns [B, N, D].
 
-    weights [1 or B, T, d + 1]: of the points with these numbers, in ``index``.
+    The unknowns are p, v·h, a·h² and j·h³ of the start, the points between, and those of the goal.
+    weights [1 or B, T, d + 1]: of the points from number ``segment`` [1 or B, T] on.
     """
 
     def __init__(self, times: Floats, intervals: int, degree: int) -> None:
         place = intervals * (times - times[:, :1]) / (times[:, -1:] - times[:, :1])
         if (np.abs(place - place[:1]) < 1e-12 * intervals).all():
             place = place[:1]  # one matrix for all
-        segment = np.minimum(place.astype(np.int64), intervals - 1)
-        self.points, self.index = intervals + degree, segment[..., None] + np.arange(degree + 1)
-        self.weights = _basis(place - segment, degree)
+        self.intervals, self.width = intervals, degree + 1
+        self.segment = np.minimum(place.astype(np.int64), intervals - 1)
+        self.weights = _basis(place - self.segment, degree)
+        self.ends = [np.array(blossoms(degree, when), np.float64) for when in (0, 1)]
 
-    def matrix(self) -> Floats:
-        """The normal matrix of all points: its main diagonal and those below, [b, P, d + 1]."""
-        batch, _, width = self.weights.shape
-        segments = np.zeros((batch, self.points - width + 1, width, width))
-        which = np.arange(batch)[:, None], self.index[..., 0]
-        np.add.at(segments, which, self.weights[..., None] * self.weights[..., None, :])
-        band = np.zeros((batch, self.points, width))
-        for i in range(width):
-            for k in range(i + 1):
-                band[:, i : i + segments.shape[1], k] += segments[:, :, i, i - k]
-        return band
-
-    def positions(self, points: Array) -> Array:
+    def positions(self, unknowns: Array) -> Array:
         """The rows [B, T, D] on the curves."""
-        index, weights = self._terms(points)
-        return (weights * points.reshape(-1, points.shape[2])[index]).sum(2)
+        points = self._with_ends(unknowns, *self.ends)
+        segment, weights = self._terms(points, points.shape[1])
+        values = points.reshape(-1, points.shape[2])
+        return sum(weights[..., n, None] * values[segment + n] for n in range(self.width))
 
     def adjoint(self, rows: Array) -> Array:
-        """The transpose: [B, P, D]."""
-        index, weights = self._terms(rows)
-        (batch, _, dofs), terms = rows.shape, weights * rows[:, :, None]
-        if is_torch(rows):
-            sums = rows.new_zeros(batch * self.points, dofs)
-            sums = sums.index_add(0, index.reshape(-1), terms.reshape(-1, dofs))
-        else:
-            sums = np.zeros((batch * self.points, dofs))
-            np.add.at(sums, index.reshape(-1), terms.reshape(-1, dofs))
-        return sums.reshape(batch, self.points, dofs)
+        """The transpose: [B, N, D]."""
+        count = self.intervals + self.width - 1
+        segment, weights = self._terms(rows, count)
+        shape = len(rows), count, rows.shape[2]
+        terms = (weights[..., n, None] * rows for n in range(self.width))
+        points = sum(_sums(segment + n, term, shape) for n, term in enumerate(terms))
+        return self._with_ends(points, *(end.T for end in self.ends))
 
-    def _terms(self, like: Array) -> tuple[Array, Array]:
-        """The numbers of points through all trajectories [B, T, d + 1], and weights."""
-        index = self.index + self.points * np.arange(len(like))[:, None, None]
-        return _like(index, like), _like(self.weights[..., None], like)
+    def normal_matrix(self, probes: Floats) -> Array:
+        """The adjoint of the positions of NumPy unknowns [N, n], [b, N, n]."""
+        width, shape = self.width, (*self.weights.shape[:1], self.intervals, self.width)
+        segment, weights = self._terms(self.weights, self.intervals)
+        points = self._with_ends(probes[None], *self.ends)
+        result = np.zeros((len(weights), *points.shape[1:]))
+        for n in range(width):
+            products = _sums(segment, weights[..., n, None] * weights, shape)
+            for k in range(width):
+                part = points[:, k : k + self.intervals]
+                result[:, n : n + self.intervals] += products[..., k, None] * part
+        return self._with_ends(result, *(end.T for end in self.ends))
+
+    def _terms(self, like: Array, count: int) -> tuple[Array, Array]:
+        """The segments of ``count`` for each trajectory, counted through all, and the weights."""
+        segment = self.segment + count * np.arange(len(like))[:, None]
+        return _like(segment, like), _like(self.weights, like)
+
+    @staticmethod
+    def _with_ends(values: Array, start: Floats, goal: Floats) -> Array:
+        """Values [B, n, D], of which matrices are applied to the first and the last."""
+        first, last = _like(start, values), _like(goal, values)
+        n = first.shape[1]
+        return concatenate([first @ values[:, :n], values[:, n:-n], last @ values[:, -n:]], 1)
+
+
+def _sums(places: Array, values: Array, shape: tuple[int, ...]) -> Array:
+    """Zeros of a shape [B, N, D], to which values [B, T, D] at increasing places are added."""
+    flat, places = values.reshape(-1, shape[2]), places.reshape(-1)
+    if is_torch(values):
+        zeros = values.new_zeros(shape).reshape(-1, shape[2])
+        return zeros.index_add(0, places, flat).reshape(shape)
+    begins = np.flatnonzero(np.diff(places, prepend=-1))
+    sums = np.zeros((shape[0] * shape[1], shape[2]))
+    sums[places[begins]] = np.add.reduceat(flat, begins)
+    return sums.reshape(shape)
 
 
 def _basis(local: Floats, degree: int) -> Floats:
     """The uniform B-splines at local times 0..1 of an interval, [..., degree + 1].
 
-    C. de Boor, "A Practical Guide to Splines", ch. X, BSPLVB.
+    C. de Boor, "A Practical Guide to Splines", ch. X.
     """
-    values = np.zeros((*local.shape, degree + 1))
-    values[..., 0] = 1.0
+    values: list[Any] = [np.ones(local.shape)]
     for j in range(1, degree + 1):
-        saved = np.zeros(local.shape)
-        for r in range(j):
-            share = values[..., r] / j
-            values[..., r] = saved + (r + 1 - local) * share
-            saved = (local + (j - r - 1)) * share
-        values[..., j] = saved
-    return values
+        lower = [0.0, *values, 0.0]
+        values = [
+            ((local + j - r) * lower[r] + (r + 1 - local) * lower[r + 1]) / j for r in range(j + 1)
+        ]
+    return np.stack(values, -1)
 
 
-def _factored(
-    band: Floats, firsts: Sequence[int], bases: Sequence[Floats]
-) -> tuple[list[Floats], list[Floats]]:
-    """Of a block tridiagonal matrix the inverses of A_i = M_ii − M_i,i−1 A_i−1⁻¹ M_i,i−1ᵀ, and the
-    M_i,i−1. bases: the points of each block as they depend on its unknowns.
+def _solved(band: Array, right: Array, n: int) -> Array:
+    """The solution [B, N, D] of a system in blocks of n rows, of which neighbours are coupled.
 
+    band [b, N, 3n]: column j holds those of the unknowns j, j + 3n, j + 6n and so on.
     Raises InputError where it is singular.
     """
-
-    def block(a: int, b: int, c: int, d: int) -> Floats:
-        """Rows a..b and columns c..d of the band, at and below its diagonal."""
-        part = np.zeros((len(band), b - a, d - c))
-        for k in range(band.shape[2]):
-            i = np.arange(max(a, c + k), min(b, d + k))
-            part[:, i - a, i - k - c] = band[:, i, k]
-        return part
-
-    inverses: list[Floats] = []
-    below: list[Floats] = []
-    for i, (first, last) in enumerate(pairwise(firsts)):
-        lower = block(first, last, first, last)
-        matrix = bases[i].T @ (lower + np.tril(lower, -1).swapaxes(1, 2)) @ bases[i]
-        if i:
-            below.append(bases[i].T @ block(first, last, firsts[i - 1], first) @ bases[i - 1])
-            matrix = matrix - below[-1] @ inverses[-1] @ below[-1].swapaxes(1, 2)
-        if matrix.size and not (np.linalg.cond(matrix) < _SINGULAR).all():
+    inverses: list[Array] = []
+    below: list[Array] = []
+    solved: list[Array] = []
+    for begin in range(0, band.shape[1], n):
+        rows, i, before = band[:, begin : begin + n], begin % (3 * n), (begin - n) % (3 * n)
+        matrix, part = rows[..., i : i + rows.shape[1]], right[:, begin : begin + n]
+        if begin:
+            below.append(rows[..., before : before + n])
+            ratio = below[-1] @ inverses[-1]
+            matrix = matrix - ratio @ below[-1].swapaxes(1, 2)
+            part = part - _like(ratio, right) @ solved[-1]
+        if not (np.linalg.cond(matrix, 1) < _SINGULAR).all():
             hint = "fewer intervals, a larger error, or no gaps between the rows"
-            raise InputError(Fault("too few rows to fit", f"interval {first}", hint=hint))
+            raise InputError(Fault("too few rows to fit", f"interval {begin}", hint=hint))
         inverses.append(np.linalg.inv(matrix))
-    return inverses, below
-
-
-def _solved(inverses: list[Array], below: list[Array], right: list[Array]) -> list[Array]:
-    """The unknowns [B, n, D] of each block."""
-    for i, coupled in enumerate(below):
-        right[i + 1] = right[i + 1] - coupled @ (inverses[i] @ right[i])
-    unknowns = [inverses[-1] @ right[-1]]
+        solved.append(part)
+    solved[-1] = _like(inverses[-1], right) @ solved[-1]
     for i in reversed(range(len(below))):
-        after = below[i].swapaxes(1, 2) @ unknowns[-1]
-        unknowns.append(inverses[i] @ (right[i] - after))
-    return unknowns[::-1]
+        coupled = _like(below[i].swapaxes(1, 2), right) @ solved[i + 1]
+        solved[i] = _like(inverses[i], right) @ (solved[i] - coupled)
+    return concatenate(solved, 1)
