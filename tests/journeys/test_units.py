@@ -42,6 +42,7 @@ def stored(name: str, *datasets: str) -> list[Any]:
         ("", {"actions": "deg/s^2"}, np.pi / 180, "rad"),
         ("", {"actions": "deg/s^2,rad/s^2,mm/s^2"}, MIXED, "rad,rad,m"),
         ("--units rad", {"actions": "deg/s^2"}, 1.0, "rad"),
+        ("--units deg", {"actions": "kg"}, np.pi / 180, "rad"),
         ("--units mm", {"actions": "deg/s^2", "start_position": "deg"}, 0.001, "m"),
         ("", {"actions": "mm/s²", "start_position": "millimetres"}, 0.001, "m"),
     ],

@@ -172,7 +172,8 @@ def _units(one: TrajectorySet, inputs: Inputs) -> Iterator[str]:
     given = one.given.positions
     if stated and units is None and not given:
         yield f"{where} is in {stated!r}, which is not known ({KNOWN}): taken as it is"
-    if given and units is not None and unit_text(of_order(units, 0)) != unit_text(given):
+    positions = stated if units is None else unit_text(of_order(units, 0))
+    if given and stated and positions != unit_text(given):
         yield f"{where} is in {stated}; it is read in {unit_text(given)}, as --units says"
     elif (found := _derivative(one)) is not None and found != order:
         yield f"{where} is in {stated}, which mode {inputs.mode.name} reads as {PARTS[order]}"
