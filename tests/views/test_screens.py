@@ -169,3 +169,8 @@ def test_a_line_is_interrupted_where_values_are_not_finite():
 def test_nothing_constants_and_nan_are_drawn_too():
     for y in (np.zeros(0), np.ones(5), np.full(5, np.nan), np.array([np.inf, 1.0, -np.inf])):
         assert len(plot(curves(y), 80)) == 11
+
+
+def test_the_time_axis_of_stamps_that_look_alike_says_how_long_it_is():
+    (*_, axis) = plot(curves(np.arange(5.0)[:, None], 1.7e9 + 0.5 * np.arange(5.0)), 60)
+    assert axis.plain.split() == ["1.7e+09", "s", "+2", "s"]

@@ -133,6 +133,8 @@ def plot(curves: Curves, width: int, height: int = _HEIGHT) -> list[Text]:
         axis = Text.styled(f"{label:>{_LABEL}} {'┤' if row in labels else '│'}", "dim")
         lines.append(axis.append_text(cells))
     ends = [f"{t:.4g}{curves.time_unit}" for t in curves.time[[0, -1]]] if len(curves.time) else []
+    if len(ends) > 1 and ends[0] == ends[1] and len(curves.time) > 1:  # stamps since 1970
+        ends = [ends[0], f"+{curves.time[-1] - curves.time[0]:.4g}{curves.time_unit}"]
     gap = " " * max(across - len("".join(ends)), 1)
     lines.append(Text(" " * (_LABEL + 1) + "└" + "─" * across, "dim"))
     lines.append(Text(" " * (_LABEL + 2) + gap.join(ends), "dim"))
