@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
+import json
 import os
 import re
 import shutil
@@ -80,6 +82,7 @@ def bases(folder: Path) -> dict[str, tuple[Files, Sequence[str]]]:
     found["toml"] = ({"limits.toml": _TOML, **still}, LIMITED)
     found["urdf"] = ({"limits.urdf": _URDF, **still}, LIMITED)
     found["part"] = (_parts(folder, found["h5 earliest"][0]["in.h5"]), PARTS)
+    found |= _formats(folder, actions)
     try:
         import pyarrow  # noqa: F401
     except ImportError:
@@ -91,12 +94,61 @@ def bases(folder: Path) -> dict[str, tuple[Files, Sequence[str]]]:
     return found
 
 
+def _formats(folder: Path, actions: Any) -> dict[str, tuple[Files, Sequence[str]]]:
+    """Tables of text, tensors, and what needs a library that is there: bags and Zarr stores."""
+    head = "t,q/a,q/b,q/c\n"
+    rows = "".join(f"{k / 50},{a},{b},{c}\n" for k, (a, b, c) in enumerate(actions[0]))
+    values = actions.tobytes()
+    about = {"actions": {"dtype": "F32", "shape": [6, 20, 3], "data_offsets": [0, len(values)]}}
+    header = json.dumps(about).encode()
+    tensors = struct.pack("<Q", len(header)) + header + values
+    found: dict[str, tuple[Files, Sequence[str]]] = {
+        "csv": ({"log.csv": (head + rows).encode()}, READS),
+        "safetensors": ({"set.safetensors": tensors}, READS),
+    }
+    with contextlib.suppress(ImportError):
+        import zarr
+
+        store = zarr.storage.ZipStore(folder / "set.zip", mode="w")
+        group = zarr.open_group(store, mode="w", zarr_format=2)
+        group.create_array("data/action", data=actions.reshape(-1, 3), chunks=(50, 3))
+        group.create_array("meta/episode_ends", data=np.array([20, 50, 120]))
+        store.close()
+        found["zarr"] = ({"set.zip": (folder / "set.zip").read_bytes()}, READS)
+    with contextlib.suppress(ImportError):
+        for kind in ("mcap", "db3", "bag"):
+            name, lines = f"log.{kind}", [line.replace("{0}", "{0}:/js/position") for line in READS]
+            found[kind] = ({name: _bag(folder / kind, kind, actions[0].astype("f8"))}, lines)
+    return found
+
+
+def _bag(place: Path, kind: str, positions: Any) -> bytes:
+    """A bag of joint states."""
+    from rosbags.rosbag1 import Writer as Writer1
+    from rosbags.rosbag2 import StoragePlugin, Writer
+    from rosbags.typesys import Stores, get_typestore
+
+    old, joints = kind == "bag", "sensor_msgs/msg/JointState"
+    store = get_typestore(Stores.ROS1_NOETIC if old else Stores.ROS2_HUMBLE)
+    plugin = StoragePlugin.MCAP if kind == "mcap" else StoragePlugin.SQLITE3
+    writer: Any = Writer1(place) if old else Writer(place, version=9, storage_plugin=plugin)
+    turn = store.serialize_ros1 if old else store.serialize_cdr
+    with writer:
+        topic = writer.add_connection("/js", joints, typestore=store)
+        for k, row in enumerate(positions):
+            stamp = store.types["builtin_interfaces/msg/Time"](1_700_000_000, k * 20_000_000)
+            header = store.types["std_msgs/msg/Header"](*[k] * old, stamp, "base")
+            message = store.types[joints](header, ["a", "b", "c"], row, row, np.zeros(0))
+            writer.write(topic, 1_700_000_000_000_000_000 + k, turn(message, joints))
+    return (place if old else next(place.glob(f"*.{kind}"))).read_bytes()
+
+
 def mutant(files: Files, random: Random) -> Files:
     """The same files with the first of them changed."""
     name, whole = next(iter(files.items()))
     kind = name.rpartition(".")[2]
     change: Callable[[bytes, Random], bytes]
-    if kind in ("json", "toml", "urdf"):
+    if kind in ("json", "toml", "urdf", "csv"):
         change = changed_text
     elif kind == "h5" and random.random() < 0.4:
         change = changed_objects
@@ -382,6 +434,10 @@ def warm() -> None:
     import trajcli.files.numpy_files
     import trajcli.files.untrusted
     import trajcli.jobs.run  # noqa: F401
+
+    for name in ("rosbags.highlevel", "zarr"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
     from trajcli.cli import main
 
     with contextlib.redirect_stderr(io.StringIO()):

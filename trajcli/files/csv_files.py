@@ -118,7 +118,7 @@ class CsvFile(Table):
             self.pool.hold(self, size)
             handle = self.opened()
             places = [self.columns.index(name) for name in self._numeric]
-            handle.values = np.loadtxt(
+            values = np.loadtxt(
                 handle.lines(),
                 delimiter=None if self._delimiter == " " else self._delimiter,
                 skiprows=self._skipped,
@@ -126,6 +126,9 @@ class CsvFile(Table):
                 quotechar='"',
                 ndmin=2,
             )
+            if values.shape[1] != len(self._numeric):
+                raise ValueError(f"rows of {values.shape[1]} cells, not {len(self.columns)}")
+            handle.values = values
         return handle.values
 
 

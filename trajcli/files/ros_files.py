@@ -79,12 +79,7 @@ class RosFile(ArrayFile):
             first = self.safely(topic, lambda: _decode(bag.messages(topic, 1), path))
             if self._turns(topic) > 1 or any("/" in name for name in first):
                 first, count = self._decoded(topic, path), 0
-            self._shapes[topic, path] = {
-                name: np.broadcast_to(values, (count or len(values), *values.shape[1:]))
-                if name != "joint_names"
-                else values
-                for name, values in first.items()
-            }
+            self._shapes[topic, path] = self.safely(topic, lambda: _repeated(first, count))
         return self._shapes[topic, path]
 
     def _turns(self, topic: str) -> int:
@@ -170,6 +165,15 @@ def _decode(messages: Iterable[tuple[int, Any]], path: str) -> Arrays:
             raise ValueError(f"a different number of values in the messages of {name}")
         arrays[name] = np.stack(rows)
     return arrays | ({"joint_names": np.array(joints[0])} if joints and joints[0] else {})
+
+
+def _repeated(first: Arrays, count: int) -> Arrays:
+    """Arrays of so many rows like the first, that take no memory; as they are for 0."""
+    return {
+        name: values if name == "joint_names" or not count
+        else np.broadcast_to(values, (count, *values.shape[1:]))
+        for name, values in first.items()
+    }  # fmt: skip
 
 
 def _size(arrays: Arrays) -> int:
