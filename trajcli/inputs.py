@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import differences, float64, is_torch, readable, to_numpy, to_torch
+from trajcli.errors import Fault, UsageError
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Operands, Program
 from trajcli.modes import PARTS, Mode
 from trajcli.modes.mode import Case
+from trajcli.modes.savgol import SavitzkyGolay
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,13 @@ class Inputs:
         return self.mode.row_times(self.steps, self.horizon, self.recorded)
 
     def program(self) -> Program:
-        """The kernels' program."""
+        """The kernels' program. Raises UsageError where a window in seconds needs steps that cannot
+        be read: in torch.func, while a CUDA graph is captured."""
+        if isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str):
+            if not readable(self.steps):
+                what, hint = "steps that cannot be read", "a window in rows"
+                raise UsageError(Fault(what, self.name("dt"), "values", "none here", hint))
+            return self.mode.program_of(self.horizon, to_numpy(self.steps))
         return _program(self.mode, self.horizon, self.recorded, self.uneven)
 
     def operands(self, device: str | None = None) -> Operands:

@@ -94,7 +94,7 @@ def operator(
     ends: str | None = None,
     degree: int | None = None,
     steps: int | None = None,
-    window: int | None = None,
+    window: int | str | None = None,
     frames: str | None = None,
     convention: str | None = None,
 ) -> Operator:
@@ -144,7 +144,9 @@ def operator(
 def _require_memory(mode: Mode, horizon: int, recorded: bool, sparse: bool) -> None:
     """Raise UsageError for matrices larger than the machine's memory."""
     banded = not isinstance(mode, Cascade)
-    columns = (getattr(mode, "window", None) or 5 if banded and sparse else horizon) + 8
+    window = getattr(mode, "window", None) or 5
+    rows = window if isinstance(window, int) and banded and sparse else horizon
+    columns = rows + 8
     needed = 4 * mode.rows(int(horizon), recorded) * columns * 8 * 3
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:

@@ -144,7 +144,7 @@ def integrate(
     ends: str | None = None,
     degree: int | None = None,
     steps: int | None = None,
-    window: int | None = None,
+    window: int | str | None = None,
     frames: str | None = None,
     convention: str | None = None,
     dtype: str | None = None,
@@ -160,7 +160,8 @@ def integrate(
     broadcasts to [B, H]; or ``times``, the time stamps of all rows [H + 1] or [B, H + 1] (a
     recording: [H] or [B, H]). With ``start_index`` [B], trajectory b starts at row
     start_index[b] of the start state; ``goal`` and ``goal_index`` work the same way. The other
-    options belong to the modes; None is the mode's default. ``write``: which outputs to compute.
+    options belong to the modes; None is the mode's default. ``window``: rows, or seconds like
+    "0.3s", for which steps are read from their device. ``write``: which outputs to compute.
 
     Returns a :class:`Trajectory` of the input's library, device and dtype (integers give
     float64, half precision float32; ``dtype`` says otherwise). Everything is computed in
@@ -181,7 +182,8 @@ def integrate(
     options |= {"frames": frames, "convention": convention}
     write = tuple(write)
     key = None
-    if times is None and goal is None and start_index is None and goal_index is None:
+    cached = not isinstance(window, str)  # the rows within seconds depend on dt
+    if cached and times is None and goal is None and start_index is None and goal_index is None:
         types = (
             degree.__class__,
             steps.__class__,

@@ -175,11 +175,8 @@ def test_plans_are_neither_split_nor_unwrapped(trajcli, folder):
     [("31", 31), ("0.3s", 31), ("0.299s", 29), (".0801s", 9), ("0.08s", 9), ("0.001s", 5)],
 )
 def test_a_window_in_seconds_holds_the_rows_within_half_of_it(trajcli, folder, window, rows):
-    """At least degree + 1; by the median step, of stamps with jitter too."""
-    random = np.random.default_rng(3)
-    times = np.arange(200) * 0.01
-    times[::5] += random.uniform(-1e-3, 1e-3, 40)
-    np.savez("in.npz", position=random.normal(size=(200, 2)), times=times)
+    """At least degree + 1."""
+    np.savez("in.npz", position=np.random.default_rng(3).normal(size=(200, 2)), dt=0.01)
     options = "--start first --mode savgol --overwrite -o"
     assert trajcli(f"integrate in.npz:position {options} out.npz --window {window}").code == 0
     assert trajcli(f"integrate in.npz:position {options} rows.npz --window {rows}").code == 0
@@ -187,25 +184,50 @@ def test_a_window_in_seconds_holds_the_rows_within_half_of_it(trajcli, folder, w
         assert (np.load("out.npz")[name] == np.load("rows.npz")[name]).all()
 
 
-def test_a_window_in_seconds_is_one_number_of_rows(trajcli, folder):
+def test_a_window_in_seconds_is_another_number_of_rows_at_another_rate(trajcli, folder):
+    position = np.random.default_rng(4).normal(size=(90, 2))
     for name, rate in (("a", 100), ("b", 50)):
-        np.savez(f"{name}.npz", position=np.zeros((90, 2)), dt=1 / rate)
+        np.savez(f"{name}.npz", position=position, dt=1 / rate)
     line = "integrate a.npz:position b.npz:position --start first --mode savgol -o out.h5 --window"
     result = trajcli(f"{line} 0.3s")
-    assert result.code == 2
-    assert "15 to 31 rows" in result.err
-    assert "--window ROWS" in result.err
-    assert trajcli(f"{line} 15").code == 0
-
-
-def test_pieces_that_are_shorter_than_the_window_are_left_out(trajcli, folder):
-    times = np.arange(100) * 0.01 + (np.arange(100) >= 10)
-    np.savez("in.npz", position=np.zeros((100, 2)), times=times)
-    line = "integrate in.npz:position --start first --mode savgol --window 0.3s --max-gap 0.5"
-    result = trajcli(f"{line} -o out.npz")
     assert result.code == 0, result.err
-    assert "segments of fewer than 31 rows left out: 1" in result.err
-    assert np.load("out.npz")["position"].shape == (1, 90, 2)
+    with h5py.File("out.h5") as file:
+        groups = [group for group in file.values() if isinstance(group, h5py.Group)] or [file]
+        rows = np.concatenate([group["velocity"][:] for group in groups])
+    for values, name, window in zip(rows, "ab", (31, 15), strict=True):
+        assert trajcli(
+            f"integrate {name}.npz:position --start first --mode savgol --window {window} "
+            "-o one.npz --overwrite"
+        ).code == 0  # fmt: skip
+        one = np.load("one.npz")["velocity"][0]
+        np.testing.assert_allclose(values, one, rtol=0, atol=1e-11 * abs(one).max())
+    sides = trajcli("inspect out.h5 --json").document["one_sided"]
+    assert sides == 15
+
+
+def test_pieces_of_fewer_rows_than_a_polynomial_needs_are_left_out(trajcli, folder):
+    times = np.arange(100) * 0.01
+    times[4:] += 1.0
+    times[14:] += 1.0  # 4, 10 and 86 rows
+    np.savez("in.npz", position=np.random.default_rng(5).normal(size=(100, 2)), times=times)
+    line = "integrate in.npz:position --start first --mode savgol --window 0.3s --max-gap 0.5"
+    result = trajcli(f"{line} -o out.h5")
+    assert result.code == 0, result.err
+    assert "segments of fewer than 5 rows left out: 1" in result.err
+    np.savez("few.npz", position=np.zeros((4, 2)), times=times[:4])
+    result = trajcli("integrate few.npz:position --start first --mode savgol --window 0.3s -o x.h5")
+    assert result.code == 2
+    assert "more than 4 rows" in result.err
+
+
+def test_a_window_in_seconds_of_too_many_rows_is_refused(trajcli, folder):
+    times = np.concatenate([np.arange(3000) * 1e-4, 1.0 + np.arange(100) * 0.01])
+    np.savez("in.npz", position=np.zeros((3100, 2)), times=times)
+    result = trajcli(
+        "integrate in.npz:position --start first --mode savgol --window 0.3s -o out.h5"
+    )
+    assert result.code == 2
+    assert "up to 999 rows" in result.err
 
 
 def test_one_sided_ends_are_no_peaks(trajcli, folder):

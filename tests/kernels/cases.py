@@ -170,6 +170,16 @@ def random_fit(seed: int) -> Case:
     shape = (draw.randint(1, 4), window + draw.choice((0, 1, 9, 40)), draw.choice(DOFS))
     form, dtype = draw.choice(FORMS), draw.choice(DTYPES)
     drawn = case.__wrapped__(work, shape, form, dtype, draw.randrange(2**31))
+    if drawn.program.table is None and draw.random() < 0.6:  # of each row some of its window
+        windows, rng = drawn.program.windows, np.random.default_rng(seed)
+        row, first = np.arange(shape[1]), windows.first()
+        spans = np.empty((len(drawn.operands.dt), shape[1], 2), np.int64)
+        for line in spans:
+            begin = np.minimum(first + rng.integers(0, 1 + window - degree, shape[1]), row)
+            end = np.maximum(begin + degree + rng.integers(0, 3, shape[1]), row)
+            line[:, 1] = np.minimum(end, first + window - 1)
+            line[:, 0] = np.minimum(begin, line[:, 1] - degree)
+        drawn = replace(drawn, program=replace(drawn.program, spans=spans))
     return replace(drawn, name=f"{drawn}, seed {seed}")
 
 

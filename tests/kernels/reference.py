@@ -9,6 +9,7 @@ adjoint is the transpose of the matrix that the rows of unit vectors are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import factorial
@@ -39,7 +40,9 @@ def forward(program: Program, operands: Operands, number: Any = np.longdouble) -
             rows.append(cascade(program, actions, start, dt))
         else:
             goal = state(operands.goal, operands.goal_index, b, actions, number)
-            rows.append(band(program, actions, start, goal, dt))
+            spans = program.spans
+            span = None if spans is None else spans[b if len(spans) > 1 else 0]
+            rows.append(band(program, actions, start, goal, dt, span))
     _, _, dofs = operands.actions.shape
     result = np.array(rows, dtype=object if number is Fraction else number)
     result = result.reshape(len(rows), program.rows, 2, 4, dofs)
@@ -116,7 +119,7 @@ def recorded_cascade(positions: Any, dt: list[Any]) -> list[Any]:
 
 
 def band(
-    program: Band, actions: Any, start: list[Any], goal: list[Any], dt: list[Any]
+    program: Band, actions: Any, start: list[Any], goal: list[Any], dt: list[Any], spans: Any = None
 ) -> list[Any]:
     """Of each row its values and their sizes, [2][4][D]."""
     number = type(dt[0])
@@ -144,7 +147,11 @@ def band(
         first = min(max(first, 0), windows.last)
         kind = t + windows.offset - windows.steps * first
         base = program.base[kind]
-        if program.table is None:
+        if spans is not None:
+            first, last = map(int, spans[t])
+            base = t - first
+            weights = stencil(gaps[first:last], base, program.degree)
+        elif program.table is None:
             weights = stencil(gaps[first : first + program.width - 1], base, program.degree)
         else:
             weights = [
@@ -238,8 +245,10 @@ def adjoint(
     places = range(horizon) if places is None else places
     result: list[list[Any]] = [[], []]
     for b in range(batch):
-        dt = operands.dt[b if len(operands.dt) > 1 else 0][None]
-        columns = matrix(program, horizon, places, dt, number)
+        dt, alone = operands.dt[b if len(operands.dt) > 1 else 0][None], program
+        if isinstance(program, Band) and program.spans is not None and len(program.spans) > 1:
+            alone = replace(program, spans=program.spans[b : b + 1])
+        columns = matrix(alone, horizon, places, dt, number)
         grads = [None if g is None else numbers(g[b], number) for g in upstream]
         for k, of in enumerate((lambda x: x, abs)):
             terms = [of(a).T @ of(g) for a, g in zip(columns, grads, strict=True) if g is not None]

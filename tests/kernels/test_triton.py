@@ -12,7 +12,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from kernels.cases import BANDS, CASCADES, DOFS, DTYPES, STATES, Case, case, job, random_band
+from kernels.cases import (
+    BANDS,
+    CASCADES,
+    DOFS,
+    DTYPES,
+    STATES,
+    Case,
+    case,
+    job,
+    random_band,
+    random_fit,
+)
 from kernels.comparison import (
     assert_gradients,
     assert_rows,
@@ -79,6 +90,11 @@ def test_any_number_of_actions_is_right(horizon):
 @pytest.mark.parametrize("seed", range(6))
 def test_bands_of_any_form_are_right(seed):
     assert_right(random_band(seed))
+
+
+@pytest.mark.parametrize("seed", [7, 18, 25, 28, 42])  # of shared and own stamps
+def test_windows_of_any_rows_are_fitted(seed):
+    assert_right(random_fit(seed))
 
 
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,33 @@ def test_equal_steps_give_scipys_filter(window: int, degree: int, dofs: int) -> 
         np.testing.assert_allclose(values, peer, rtol=0, atol=1e-12 * abs(peer).max())
 
 
-def dense(positions: Any, times: Any, window: int, degree: int) -> Any:
-    """[4, T, D]: every window by least squares of its own, in scaled time."""
+def rows_in(times: Any, t: int, seconds: float, degree: int) -> list[int]:
+    """The rows within half a window of row t, or up to the nearest degree + 1, row by row."""
+    away = abs(times - times[t])
+    half = max(seconds / 2, sorted(away)[degree]) * (1 + 1e-5)
+    return [i for i in range(len(times)) if away[i] <= half]
+
+
+def window_in_time(times: Any, t: int, seconds: float, degree: int) -> list[int]:
+    """The same, near an end of the nearest row whose window reaches the end."""
+    windows = [rows_in(times, i, seconds, degree) for i in range(len(times))]
+    left = max(i for i, rows in enumerate(windows) if 0 in rows)
+    right = min(i for i, rows in enumerate(windows) if len(times) - 1 in rows)
+    if left >= right:  # no window is full
+        return list(range(len(times)))
+    return windows[min(max(t, left), right)]
+
+
+def dense(positions: Any, times: Any, window: int | float, degree: int) -> Any:
+    """[4, T, D]: every window by least squares of its own, in scaled time. A float: seconds."""
     rows = []
     for t in range(len(times)):
-        first = min(max(t - window // 2, 0), len(times) - window)
-        at = slice(first, first + window)
+        if isinstance(window, float):
+            within = window_in_time(times, t, window, degree)
+            at = slice(within[0], within[-1] + 1)
+        else:
+            first = min(max(t - window // 2, 0), len(times) - window)
+            at = slice(first, first + window)
         scale = times[at][-1] - times[at][0]
         powers = ((times[at] - times[t]) / scale)[:, None] ** np.arange(degree + 1)
         fit = np.linalg.lstsq(powers, positions[at] - positions[t], rcond=None)[0]
@@ -63,6 +85,91 @@ def test_unequal_steps_give_dense_least_squares(window: int, degree: int, stamps
     for values, wanted in zip(result, peer, strict=True):
         atol = 2e-11 * abs(wanted).max()
         np.testing.assert_allclose(values[0], wanted, rtol=0, atol=atol)
+
+
+def stamps_of(kind: str, rows: int = 50) -> Any:
+    steps = random.uniform(0.004, 0.016, rows - 1)
+    if kind == "even":
+        steps[:] = 0.01
+    elif kind == "gaps":
+        steps[[0, 20, 21, 22, 23, -1]] = 0.09
+    elif kind == "two rates":
+        steps = np.repeat([0.01, 0.03], [rows // 2, rows - 1 - rows // 2])
+    return np.concatenate([[0.0], steps.cumsum()])
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("kind", ["even", "jitter", "gaps", "two rates"])
+@pytest.mark.parametrize(
+    ("window", "degree"), [("0.13s", 4), ("0.1s", 2), ("0.03s", 3), ("0.03s", 4), ("0.25s", 5)]
+)
+def test_a_window_in_seconds_has_the_rows_within_half_of_it(
+    window: str, degree: int, kind: str, backend: str
+) -> None:
+    """At least degree + 1, the nearest; every trajectory its own."""
+    times = np.array([stamps_of(kind), stamps_of("jitter"), stamps_of("gaps")])
+    positions = random.normal(size=(3, 50, 2)).cumsum(1)
+    options: Any = {"mode": "savgol", "window": window, "degree": degree, "backend": backend}
+    tensor = torch.from_numpy(positions)
+    result = trajcli.integrate(tensor, "first", times=times, **options)
+    for b in range(3):
+        alone = trajcli.integrate(tensor[b], "first", times=times[b], **options)
+        peer = dense(positions[b], times[b], float(window[:-1]), degree)
+        for values, same, wanted in zip(result, alone, peer, strict=True):
+            np.testing.assert_allclose(values[b], wanted, rtol=0, atol=1e-9 * abs(wanted).max())
+            if backend == "native":  # whatever its neighbours are
+                assert (values[b] == same[0]).all()
+
+
+def test_a_window_in_seconds_at_equal_steps_is_that_of_rows() -> None:
+    positions = random.normal(size=(2, 60, 3)).cumsum(1)
+    for window, rows in (("0.3s", 31), ("0.299s", 29), ("0.095s", 9), (".08s", 9), ("0.001s", 5)):
+        result = trajcli.integrate(positions, "first", 0.01, "savgol", window=window)
+        peer = trajcli.integrate(positions, "first", 0.01, "savgol", window=rows)
+        stamped = trajcli.integrate(
+            positions, "first", times=np.arange(60) * 0.01, mode="savgol", window=window
+        )
+        each = trajcli.integrate(positions, "first", [[0.01], [0.02]], "savgol", window=window)
+        for values, wanted, other, first in zip(result, peer, stamped, each, strict=True):
+            assert (values == wanted).all()
+            np.testing.assert_allclose(other, wanted, rtol=0, atol=1e-11 * abs(wanted).max())
+            np.testing.assert_allclose(first[0], wanted[0], rtol=0, atol=1e-11 * abs(wanted).max())
+
+
+@pytest.mark.parametrize("steps", [0.01, np.full(19, 0.01)])
+def test_a_recording_shorter_than_its_window_is_fitted_as_a_whole(steps: Any) -> None:
+    positions = random.normal(size=(20, 2)).cumsum(0)
+    result = trajcli.integrate(positions, "first", steps, "savgol", window="9s")
+    peer = dense(positions, np.arange(20) * 0.01, 9.0, 4)
+    for values, wanted in zip(result, peer, strict=True):
+        np.testing.assert_allclose(values[0], wanted, rtol=0, atol=1e-10 * abs(wanted).max())
+
+
+def test_a_nan_stays_within_windows_in_seconds() -> None:
+    times = stamps_of("two rates")
+    positions = random.normal(size=(50, 1))
+    positions[30] = np.nan
+    reached = [30 in window_in_time(times, t, 0.13, 4) for t in range(50)]
+    for backend in ("native", "torch"):
+        result = trajcli.integrate(
+            torch.from_numpy(positions), "first", times=times, mode="savgol", window="0.13s",
+            backend=backend, allow_nonfinite=True,
+        )  # fmt: skip
+        for values in result:
+            assert (np.isnan(values[0, :, 0].numpy()) == reached).all()
+
+
+@pytest.mark.parametrize("shape", [(), (2, 1), (9,), (2, 9)], ids=str)
+def test_gradients_with_a_window_in_seconds(shape: tuple[int, ...]) -> None:
+    def call(positions: Any, dt: Any) -> Any:
+        return tuple(trajcli.integrate(positions, "first", dt, "savgol", window="4.2s", degree=2))
+
+    inputs = (
+        torch.randn(2, 10, 1, dtype=torch.float64, requires_grad=True),
+        (0.5 + torch.rand(shape, dtype=torch.float64)).requires_grad_(),
+    )
+    assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("degree", [2, 3, 4, 5])
@@ -97,11 +204,11 @@ def test_gradients_of_positions_and_steps(shape: tuple[int, ...]) -> None:
 
 def test_a_matrix_gives_the_same() -> None:
     positions = random.normal(size=(20, 1))
-    for dt in (0.1, random.uniform(0.05, 0.2, 19)):
-        operator = trajcli.operator(20, dt, "savgol", start="first", window=9)
-        result = trajcli.integrate(positions, "first", dt, "savgol", window=9)
-        product = (operator.A @ positions[:, 0]).reshape(4, 20)
-        for values, wanted in zip(result, product, strict=True):
+    for dt, window in product((0.1, random.uniform(0.05, 0.2, 19)), (9, "0.9s")):
+        operator = trajcli.operator(20, dt, "savgol", start="first", window=window)
+        result = trajcli.integrate(positions, "first", dt, "savgol", window=window)
+        applied = (operator.A @ positions[:, 0]).reshape(4, 20)
+        for values, wanted in zip(result, applied, strict=True):
             np.testing.assert_allclose(values[0, :, 0], wanted, atol=1e-11 * abs(wanted).max())
 
 
@@ -114,6 +221,7 @@ def test_a_matrix_gives_the_same() -> None:
         ({"window": 1001}, "first", "up to 999"),
         ({"window": 21}, "first", "at most 20 rows"),
         ({"window": 7}, "zero", "start first"),
+        ({"window": "0.3s"}, "zero", "start first"),
     ],
 )
 def test_windows_that_cannot_be_are_named(options: Any, start: str, words: str) -> None:

@@ -130,7 +130,7 @@ Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SC
 Ends = Annotated[Literal["plan", "recording", "goal"] | None, _computed("--ends ENDS",
     "central, bspline: plan|recording|goal. (default: plan)")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
-    "savgol: an odd number of rows, or like 0.3s.")]
+    "savgol: an odd number of rows, or like 0.3s: of each row those within half of it.")]
 Degree = Annotated[
     int | None, _computed("--degree N", "bspline: 3 to 5 (default 3); savgol: 2 to 5 (default 4).")
 ]

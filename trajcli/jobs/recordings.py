@@ -21,26 +21,10 @@ if TYPE_CHECKING:
     from trajcli.modes import Mode
 
 
-def with_window_in_rows(mode: Mode, recordings: Sequence[Segment]) -> Mode:
-    """The mode with its window in rows, where that is in seconds: by the median steps."""
-    if not isinstance(mode, SavitzkyGolay):
-        return mode
-    return mode.in_rows({_median_step(segment) for segment in recordings})
-
-
-def _median_step(recording: Segment) -> float:
-    time = recording.time
-    if time.uniform is not None:
-        return time.uniform
-    steps = np.diff(in_memory(time.stamps)) if time.dt is None else in_memory(time.dt)
-    steps = steps[np.isfinite(steps) & (steps > 0)]
-    return float(np.median(steps)) if steps.size else math.inf
-
-
 def _least_rows(mode: Mode) -> int:
     """A segment with fewer has no derivatives."""
     if isinstance(mode, SavitzkyGolay):
-        return int(mode.window or 1)
+        return mode.window if isinstance(mode.window, int) else mode.degree + 1
     return WINDOW if isinstance(mode, Central) else 1
 
 

@@ -109,10 +109,6 @@ def _resolved(
     commands = _commands(request, sets[0])
     raise_if_any(commands.faults(mode, request.recorded), UsageError)
     segments = segments_of((one.source, one.time) for one in inputs)
-    if isinstance(request.options.get("window"), str):
-        from trajcli.jobs.recordings import with_window_in_rows
-
-        mode = with_window_in_rows(mode, segments)
     if request.selects_rows:
         from trajcli.jobs.recordings import split_recordings
 

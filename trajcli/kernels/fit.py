@@ -5,16 +5,17 @@ from __future__ import annotations
 from trajcli.kernels.program import Array
 
 
-def fit_weights(times: Array, degree: int) -> list[Array]:
+def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
     """Weights of points in derivatives 0 to 3, at time zero, of the polynomial that fits them best.
 
-    times [..., W], NumPy (any float type) or torch, differentiable; four arrays like it. A sum
+    times [..., W], NumPy (any float type) or torch, differentiable; four arrays like it. inside:
+    1, or 0 for points that are left out, which the recurrence leaves at 0. A sum
     over polynomials that are orthogonal on the times, by the recurrence of G. Forsythe,
     "Generation and use of orthogonal polynomials for data-fitting with a digital computer",
     J. SIAM 5 (1957), which loses no digits where the normal equations would.
     """
     zero = times[..., :1] * 0.0
-    values, before = times * 0.0 + 1.0, times * 0.0
+    values, before = times * 0.0 + inside, times * 0.0
     at_zero, at_zero_before = [zero + 1.0, zero, zero, zero], [zero] * 4
     norm_before = zero + 1.0
     weights = [times * 0.0] * 4

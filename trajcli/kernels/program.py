@@ -141,7 +141,9 @@ class Band:
     it is dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is that point itself. With ``degree``
     the width is any, and the polynomial is the one of that degree that fits the points best in
     the sense of least squares; x_0 is its value. Such a band has no points but the actions, all of
-    them, and no start row.
+    them, and no start row. With ``spans`` [b, T, 2], as many as there are dt, each row has a
+    window of its own: of the points of its window those from its first to its last, the row's own
+    among them, numbered as the actions are.
 
     ``start_row``: the start state is written as row 0, before those of the windows.
 
@@ -162,6 +164,7 @@ class Band:
     spacing: int = 1
     start_row: bool = False
     degree: int | None = None
+    spans: npt.NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> int:

@@ -6,6 +6,7 @@ import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.kernels.fit import fit_weights
@@ -13,6 +14,8 @@ from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal
 
 MOST_ROWS = 999
+_ROUNDING = 1e-5
+"""By how much of half a window stamps may lie beyond it: they are rounded."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +24,14 @@ class SavitzkyGolay(Mode):
 
     Each row has the value and the derivatives, at its time, of the polynomial of ``degree`` that
     fits the ``window`` rows around it in the sense of least squares, on the actual times. Near an
-    end these are the nearest full window. A. Savitzky and M. Golay, "Smoothing and
+    end these are the nearest full window. A window in seconds, like "0.3s", has the rows within
+    half of it, see :func:`rows_within`. A. Savitzky and M. Golay, "Smoothing and
     differentiation of data by simplified least squares procedures", Anal. Chem. 36 (1964).
     """
 
     name = "savgol"
     formula = "p, v, a, j of the polynomial that fits the window rows around t best"
-    needs = "a recording (--start first) of at least window rows"
+    needs = "a recording (--start first) of at least window rows; in seconds: of degree + 1"
     gives = "H"
     degrees = (2, 3, 4, 5)
 
@@ -50,8 +54,9 @@ class SavitzkyGolay(Mode):
             hint = "as many as the shortest motion that matters takes: 31 are 0.3 s at 100 Hz"
             faults.append(Fault("mode savgol needs a window", "window", expected, "none", hint))
         elif isinstance(self.window, str):
-            what, expected = "a window in seconds", "rows; in seconds for integrate of the shell"
-            faults.append(Fault(what, "window", expected, self.window))
+            if case.horizon <= self.degree:
+                what, expected = "too few rows for the degree", f"more than {self.degree} rows"
+                faults.append(Fault(what, "actions", expected, str(case.horizon)))
         elif self.window % 2 == 0 or not self.degree < self.window <= MOST_ROWS:
             expected = f"an odd number of rows, over the degree ({self.degree}), up to {MOST_ROWS}"
             faults.append(Fault("no such window", "window", expected, str(self.window)))
@@ -65,22 +70,6 @@ class SavitzkyGolay(Mode):
                 )
             )
         return faults
-
-    def in_rows(self, steps: set[float]) -> SavitzkyGolay:
-        """The same with a window like "0.3s" in rows: those within half of it, at these steps.
-
-        Raises InputError where that is not one number.
-        """
-        if not isinstance(self.window, str):
-            return self
-        half = 0.5 * float(self.window.removesuffix("s")) * (1.0 + 1e-9)
-        least = (self.degree + 1) | 1
-        windows = {max(2 * int(min(half / step, MOST_ROWS)) + 1, least) for step in steps}
-        if len(windows) > 1:
-            found = f"{min(windows)} to {max(windows)} rows: the steps of recordings differ"
-            what, hint = "a window of several lengths", "--window ROWS"
-            raise InputError(Fault(what, "--window", self.window, found, hint))
-        return replace(self, window=windows.pop())
 
     def rows(self, horizon: int, recorded: bool) -> int:
         return horizon
@@ -99,6 +88,60 @@ class SavitzkyGolay(Mode):
             table=None if uneven else fit_table(window, self.degree),
             degree=self.degree,
         )
+
+    def program_of(self, horizon: int, steps: Floats) -> Band:
+        """The program of a window in seconds, at these steps [b, 1 or H − 1].
+
+        Raises InputError for windows of more than MOST_ROWS rows.
+        """
+        seconds = float(str(self.window).removesuffix("s"))
+        even = steps.shape == (1, 1)
+        if steps.shape[1] == 1:
+            steps = np.broadcast_to(steps, (len(steps), max(horizon - 1, 1)))
+        elapsed = np.where(steps > 0, steps, 0.0)[:, : horizon - 1].cumsum(1)  # faults: elsewhere
+        times = np.concatenate([np.zeros((len(steps), 1)), elapsed], 1)
+        spans = np.stack([rows_within(line, seconds, self.degree) for line in times])
+        # the least s such that windows of 2·s + 1 rows, which stop at the ends, hold all of these
+        row, first, last = np.arange(horizon), spans[..., 0], spans[..., 1]
+        left = np.minimum(row - first, (horizon - first) // 2)
+        right = np.minimum(last - row, (last + 1) // 2)
+        window = int(2 * np.maximum(left, right).max(initial=0) + 1)
+        if window > MOST_ROWS:
+            expected = f"one that holds up to {MOST_ROWS} rows"
+            found = f"{self.window}: about {window} rows"
+            raise InputError(Fault("a window of too many rows", "window", expected, found))
+        window = min(window, horizon)
+        size = last - first + 1
+        if even and window % 2 and (size == window).all():
+            return replace(self, window=window).program(horizon, True, uneven=False)
+        band = replace(self, window=window).program(horizon, True, uneven=True)
+        return replace(band, spans=np.ascontiguousarray(spans, np.int64))
+
+
+def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.int64]:
+    """The first and the last row [T, 2] of each row's window of so many seconds.
+
+    times [T] in seconds, T > degree. A window has the rows within half of it, and where these are
+    fewer than degree + 1, those up to the distance of the nearest degree + 1. Near an end it is
+    the nearest one that reaches the end, or the whole trajectory, if that is shorter.
+    """
+    count, least = len(times), degree + 1
+    distance = np.full(count, np.inf)  # of the nearest rows, of which there are enough
+    for place in range(least):
+        begin = np.arange(count - least + 1)
+        row, end = begin + place, begin + degree
+        reach = np.maximum(times[row] - times[begin], times[end] - times[row])
+        distance[row] = np.minimum(distance[row], reach)
+    half = np.maximum(seconds / 2, distance) * (1.0 + _ROUNDING)
+    rows = np.arange(count)
+    first = np.minimum(np.searchsorted(times, times - half, "left"), rows)
+    last = np.maximum(np.searchsorted(times, times + half, "right") - 1, rows)
+    full = int(np.flatnonzero(first == 0)[-1])
+    last[:full] = last[full]
+    first[:full] = 0
+    full = int(np.flatnonzero(last == count - 1)[0])
+    first[full:] = first[full]
+    return np.stack([first, np.where(rows < full, last, count - 1)], 1)
 
 
 @functools.lru_cache(maxsize=16)

@@ -114,9 +114,22 @@ class Batch:
         derivatives are several times as far off as others, and are no peaks."""
         attributes = self.first.file.attributes()
         mode, window = attributes.get("mode"), attributes.get("window")
-        if not isinstance(mode, str) or not isinstance(window, (int, np.integer)):
-            return 0  # another program's
-        return max(int(window), 0) // 2 if mode == "savgol" else 0
+        if not isinstance(mode, str) or mode != "savgol":
+            return 0
+        if isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window):
+            half = 0.5 * float(window[:-1])
+            firsts = self.offsets[:-1][np.diff(self.offsets) > 0]  # of each set, one
+            return max((self._rows_at_ends(int(k), half) for k in firsts), default=0)
+        # other values are another program's
+        return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
+
+    def _rows_at_ends(self, number: int, seconds: float) -> int:
+        times = self.block(number).known_times()
+        if times is None or not times.size:
+            return 0
+        inner = seconds * (1.0 - 1e-5)  # as stamps are rounded
+        since, until = times[0] - times[0, 0], times[0, -1] - times[0]
+        return int(max((since < inner).sum(), (until < inner).sum()))
 
     @cached_property
     def lengths(self) -> npt.NDArray[np.int64]:

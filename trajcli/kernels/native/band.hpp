@@ -209,10 +209,11 @@ public:
 
     // Weights of the rows from ``row`` on, at most W. gaps: those after each point from the first
     // row's window on; all lanes have the same.
-    Table<W> make(Int row, Int rows, Rows<const double> gaps) {
+    Table<W> make(Int trajectory, Int row, Int rows, Rows<const double> gaps) {
         place_times(row, rows, gaps);
         double *now = values_, *before = values_ + count_ * W, *sums = sums_;
-        for (Int i = 0; i < count_; i++) store(before + i * W, Vec{}), store(now + i * W, Vec{});
+        for (Int i = 0; i < count_; i++) store(before + i * W, all(1.0)), store(now + i * W, Vec{});
+        if (job_.spans) leave_out(trajectory, row, rows, before);
         Vec at_row[4] = {all(1.0)}, row_before[4] = {}, factor[MOST_DEGREE + 1][4] = {};
         Vec norm_before = all(1.0), mean = {}, ratio = {};
         for (Int k = 0; k <= job_.degree; k++, sums += count_ * W) {
@@ -221,7 +222,7 @@ public:
                 const Vec time = load(times_ + i * W);
                 const Vec value = k > 0 ? (time - mean) * load(now + i * W) -
                                               ratio * load(before + i * W)
-                                        : all(1.0);
+                                        : load(before + i * W);
                 store(before + i * W, value);
                 store(sums + i * W, sum += value);
                 const Vec square = value * value;
@@ -253,6 +254,20 @@ public:
     }
 
 private:
+    // Points beyond the spans of rows: the first polynomial is 0 there, and so are all.
+    void leave_out(Int trajectory, Int row, Int rows, double* values) {
+        Windows windows(job_, row);
+        const Int* spans = static_cast<const Int*>(job_.spans) + trajectory * job_.span_stride;
+        for (Int lane = 0; lane < W; lane++) {
+            const Int* span = spans + 2 * (row + std::min(lane, rows - 1));
+            Kind& kind = kinds_[lane];
+            kind.begin = span[0] - windows.first(), kind.end = span[1] - windows.first();
+            for (Int i = 0; i < count_; i++)
+                if (i < kind.begin || i > kind.end) values[i * W + lane] = 0.0;
+            if (lane + 1 < rows) windows.advance();
+        }
+    }
+
     // The time from each row to each point of its window.
     void place_times(Int row, Int rows, Rows<const double> gaps) {
         Windows windows(job_, row);
@@ -312,8 +327,9 @@ void band_adjoint_strip(const Job& job, const Rule& rule, Int row, Int rows,
 // Calls ``work`` with the rule of a job's rows from ``row`` on, for every strip: rows
 // [t, t + count), the first point of their windows, counted from that of all, and the first lane.
 template <class Work>
-void for_rules(const Job& job, Fit& fit, Int row, Int rows, const double* dt,
-               Rows<const double> gaps, Int lanes, Work work) {
+void for_rules(const Job& job, Fit& fit, const Tile& tile, Int row, Int rows, const double* dt,
+               Rows<const double> gaps, Work work) {
+    const Int lanes = tile.lanes;
     if (!fits(job))
         return for_strips(lanes, [&](Int column) {
             job.table ? work(Table<1>(job, dt + column), 0, rows, 0, column)
@@ -322,7 +338,8 @@ void for_rules(const Job& job, Fit& fit, Int row, Int rows, const double* dt,
     for (Int t = 0; t < rows; t += W) {
         const Int count = std::min(W, rows - t);
         const Int point = first_point(job, row + t) - first_point(job, row);
-        const auto table = fit.make(row + t, count, {gaps.at + point * gaps.pitch, gaps.pitch});
+        const Rows<const double> after = {gaps.at + point * gaps.pitch, gaps.pitch};
+        const auto table = fit.make(tile.batch, row + t, count, after);
         for_strips(lanes, [&](Int column) { work(table, t, count, point, column); });
     }
 }
@@ -394,7 +411,7 @@ void band(Run& run, Int begin, Int end) {
         place(job.tail, points.tail, goal, std::max(from, points.tail), last);
         Rows<const double> gaps = {};
         if (!job.table) gaps = steps.rows(tile, from - points.lead, last - from - 1);
-        for_rules(job, fit, row, rows, dt, gaps, tile.lanes,
+        for_rules(job, fit, tile, row, rows, dt, gaps,
                   [&](const auto& rule, Int t, Int count, Int point, Int column) {
                       Out* to[4];
                       for (int m = 0; m < 4; m++) to[m] = out[m].from(t, column).at;
@@ -433,7 +450,7 @@ public:
             Rows<const double> gaps = {};
             if (!job_.table) gaps = steps_.rows(tile, origin - Points(job_).lead, points - 1);
             const Rows<double> to = {at(origin), pitch};
-            for_rules(job_, fit_, t, count, dt, gaps, tile.lanes,
+            for_rules(job_, fit_, tile, t, count, dt, gaps,
                       [&](const auto& rule, Int u, Int some, Int point, Int column) {
                           Rows<const In> of[4];
                           for (int m = 0; m < 4; m++) of[m] = rows[m].from(u, column);

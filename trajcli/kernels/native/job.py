@@ -139,6 +139,10 @@ def _place_band(job: Any, program: Band) -> list[Any]:
     for field in ("count", "last", "offset", "steps", "shift"):
         setattr(job, f"window_{field}", getattr(windows, field))
     job.width, job.copies, job.degree = program.width, program.copies, program.degree or 0
+    if program.spans is not None:
+        arrays.append(np.ascontiguousarray(program.spans, np.int64))
+        job.spans = address(arrays[-1])
+        job.span_stride = 2 * program.rows if len(program.spans) > 1 else 0
     if program.table is not None:
         arrays.append(np.ascontiguousarray(program.table.swapaxes(1, 2), np.float64))
         job.table = address(arrays[-1])

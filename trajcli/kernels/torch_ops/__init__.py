@@ -8,6 +8,7 @@ Shapes as in :mod:`trajcli.kernels.program`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,7 +30,8 @@ def forward(program: Program, operands: Operands, out: Parts) -> None:
     """Fill the outputs; None is not wanted."""
     wanted = [buffer is not None for buffer in out]
     for block in _blocks(program, operands.actions.shape):
-        rows = trajectories(program, _block_operands(operands, block), wanted)
+        part = _block_program(program, block, operands.actions.shape[0])
+        rows = trajectories(part, _block_operands(operands, block), wanted)
         for buffer, values in zip(out, rows, strict=True):
             if buffer is not None:
                 buffer[block].copy_(values)
@@ -41,7 +43,8 @@ def adjoint(program: Program, operands: Operands, upstream: Parts, gradients: Gr
     for block in _blocks(program, operands.actions.shape):
         inputs = _block_operands(operands, block)
         of_rows = [None if grad is None else grad[block] for grad in upstream]
-        pulled = pulled_back(program, inputs.actions.shape, inputs.dt, of_rows)
+        part = _block_program(program, block, operands.actions.shape[0])
+        pulled = pulled_back(part, inputs.actions.shape, inputs.dt, of_rows)
         for buffer, values in zip(buffers, pulled, strict=True):
             if buffer is not None:
                 buffer[block].copy_(values)
@@ -52,6 +55,13 @@ def _blocks(program: Program, shape: Sequence[int]) -> Iterator[slice]:
     batch, _, dofs = shape
     count = max(1, _BLOCK // max(1, program.rows * dofs))
     return (slice(begin, begin + count) for begin in range(0, batch, count))
+
+
+def _block_program(program: Program, block: slice, batch: int) -> Program:
+    """The program of a block of trajectories."""
+    if isinstance(program, Cascade) or program.spans is None or len(program.spans) != batch:
+        return program
+    return replace(program, spans=program.spans[block])
 
 
 def _block_operands(operands: Operands, block: slice) -> Operands:

@@ -168,9 +168,18 @@ def _fitted(
         # the time from the row to every point of its window, [b, count, W]
         since = [sum(steps[base:i]) - sum(steps[i:base]) for i in range(program.width)]
         times = torch.cat([torch.zeros_like(steps[0]) + x for x in since], 2)
-        weights = fit_weights(times, program.degree)
+        inside = None
+        if program.spans is not None:
+            row = first + kind
+            spans = torch.as_tensor(program.spans[:, row : row + count], device=points.device)
+            place = first + torch.arange(count, device=points.device)[:, None]
+            place = place + torch.arange(program.width, device=points.device)  # [count, W]
+            inside = (place >= spans[..., :1]) & (place <= spans[..., 1:])  # [b, count, W]
+        weights = fit_weights(times, program.degree, 1.0 if inside is None else inside.double())
         here = columns(points, first + base, count)
         rises = [columns(points, first + i, count) - here for i in range(program.width)]
+        if inside is not None:  # a NaN beyond a window stays there
+            rises = [x.masked_fill(~inside[..., i, None], 0.0) for i, x in enumerate(rises)]
         for m in (m for m in range(4) if wanted[m]):
             value = here if m == 0 else torch.zeros_like(here)
             for i, rise in enumerate(rises):
@@ -184,7 +193,7 @@ def _gaps(program: Band, dt: Tensor, count: int) -> Tensor:
     lead = max(len(program.head) - 1, 0)
     index = np.clip(np.arange(count) - lead, 0, program.steps - 1)
     before, after = int((index == 0).sum()) - 1, int((index == program.steps - 1).sum()) - 1
-    steps = columns(dt, 0, program.steps)
+    steps = dt.expand(-1, program.steps) if dt.shape[1] == 1 else columns(dt, 0, program.steps)
     ends = columns(steps, 0, 1), columns(steps, program.steps - 1, 1)
     parts = [ends[0].expand(-1, before), steps, ends[1].expand(-1, after)]
     gaps: Tensor = columns(torch.cat(parts, 1), 0, count)[:, :, None]

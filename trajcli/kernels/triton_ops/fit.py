@@ -13,19 +13,19 @@ import triton.language as tl
 from trajcli.kernels.triton_ops.tiles import lanes, load_row, load_step
 
 SIZES = ["batch", "count", "last", "shift", "width", "entries", "dt_stride", "dt_step"]
-SIZES += ["actions_stride", "rows_stride"]
+SIZES += ["actions_stride", "rows_stride", "span_stride"]
 """Not specialised, so that a last, smaller block needs no other kernel."""
 
 
-@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=["actions", "dt"])
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=["actions", "dt", "spans"])
 def run(
     actions, dt, rows, count, last, shift, width, batch, actions_stride, rows_stride,
-    entries, dt_stride, dt_step,
+    entries, dt_stride, dt_step, spans, span_stride,
     ADJOINT: tl.constexpr, DEGREE: tl.constexpr, D: tl.constexpr, DOFS: tl.constexpr,
     LANES: tl.constexpr,
 ):  # fmt: skip
     """Rows [B, T, D] from actions [B, T, D]. ADJOINT: adds to the gradients of actions, float64,
-    what those of rows give."""
+    what those of rows give. spans: the first and the last row of each row's window, or None."""
     trajectory, dof, there = lanes(batch, D, DOFS, LANES)
     steps = (dt + trajectory * dt_stride, dt_step, entries)
     points = actions + trajectory * actions_stride + dof
@@ -34,9 +34,15 @@ def run(
         first = tl.minimum(tl.maximum(t - shift, 0), last)
         base = t - first
         begin = tl.zeros([LANES], tl.float64)  # the time of the window's first point
+        low = tl.zeros([LANES], tl.int64) + first
+        high = low + (width - 1)
+        if spans is not None:
+            span = spans + trajectory * span_stride + 2 * t
+            low, high = tl.load(span, mask=there, other=0), tl.load(span + 1, mask=there, other=0)
         for i in range(base):
-            begin -= load_step(steps, first + i, there)
-        window = (points, steps, first, width, begin, there)
+            step = load_step(steps, first + i, there)
+            begin -= tl.where(first + i >= low, step, 0.0)
+        window = (points, steps, first, width, begin, low, high, there)
         if ADJOINT:
             upstream = load_row(rows, row, there)
             means, ratios, shares = polynomials(window, begin, upstream, True, DEGREE, D)
@@ -56,7 +62,7 @@ def run(
 def polynomials(window, here, row, ADJOINT: tl.constexpr, DEGREE: tl.constexpr, D: tl.constexpr):
     """The factors of the polynomials' recurrence, and ``row`` with the fit's values added; ADJOINT:
     what of the gradients ``row`` each polynomial takes."""
-    points, steps, first, width, begin, there = window
+    points, steps, first, width, begin, low, high, there = window
     zero = begin * 0.0
     one = zero + 1.0
     means = ()
@@ -71,13 +77,14 @@ def polynomials(window, here, row, ADJOINT: tl.constexpr, DEGREE: tl.constexpr, 
         total = zero
         time = begin
         for i in range(width):
-            value = polynomial(time, means, ratios, k)
+            inside = there & (first + i >= low) & (first + i <= high)
+            value = tl.where(inside, polynomial(time, means, ratios, k), 0.0)
             norm = tl.fma(value, value, norm)
             moment = tl.fma(time * value, value, moment)
             if not ADJOINT:
-                point = tl.load(points + i * D, mask=there, other=0).to(tl.float64)
-                total = tl.fma(value, point - here, total)
-            time += load_step(steps, first + i, there)
+                point = tl.load(points + i * D, mask=inside, other=0).to(tl.float64)
+                total = tl.fma(value, tl.where(inside, point - here, 0.0), total)
+            time += tl.where(inside, load_step(steps, first + i, there), 0.0)
         if ADJOINT:
             taken = zero
             for m in tl.static_range(4):
@@ -119,15 +126,16 @@ def pull(
     window, base, means, ratios, shares, rest, DEGREE: tl.constexpr, D: tl.constexpr
 ):  # fmt: skip
     """Adds to the gradients of the points, in memory; rest: that of the point at the base."""
-    points, steps, first, width, begin, there = window
+    points, steps, first, width, begin, low, high, there = window
     time = begin
     for i in range(width):
+        inside = there & (first + i >= low) & (first + i <= high)
         gradient = time * 0.0
         for k in tl.static_range(DEGREE + 1):
             gradient = tl.fma(shares[k], polynomial(time, means, ratios, k), gradient)
-        total = tl.load(points + i * D, mask=there, other=0)
-        tl.store(points + i * D, total + gradient, mask=there)
-        rest -= gradient
-        time += load_step(steps, first + i, there)
+        total = tl.load(points + i * D, mask=inside, other=0)
+        tl.store(points + i * D, total + gradient, mask=inside)
+        rest -= tl.where(inside, gradient, 0.0)
+        time += tl.where(inside, load_step(steps, first + i, there), 0.0)
     total = tl.load(points + base * D, mask=there, other=0)
     tl.store(points + base * D, total + rest, mask=there)

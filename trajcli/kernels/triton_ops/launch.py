@@ -90,7 +90,7 @@ def launch(
     }
     kernel: Any = cascade.run
     if isinstance(program, Band) and program.degree is not None:
-        kernel, arguments = fit.run, fit_arguments(program, arguments)
+        kernel, arguments = fit.run, fit_arguments(program, arguments, dt.device)
         arguments |= {"D": dofs, "DOFS": lane_dofs}
     elif isinstance(program, Band):
         kernel = band.run
@@ -141,16 +141,18 @@ def band_arguments(
     }
 
 
-def fit_arguments(program: Band, arguments: dict[str, Any]) -> dict[str, Any]:
+def fit_arguments(program: Band, arguments: dict[str, Any], device: torch.device) -> dict[str, Any]:
     """Arguments of a band whose rows are fits: of recordings, so that it has no states."""
     unused = {"used", "START_ROW", "start", "start_index", "start_count"}
-    windows = program.windows
+    windows, spans = program.windows, program.spans
     return {
         **{name: value for name, value in arguments.items() if name not in unused},
         "count": windows.count,
         "last": windows.last,
         "shift": windows.shift,
         "width": program.width,
+        "spans": None if spans is None else torch.from_numpy(spans).to(device),
+        "span_stride": 0 if spans is None or len(spans) == 1 else 2 * program.rows,
         "DEGREE": program.degree,
     }
 
