@@ -21,12 +21,7 @@ from trajcli.arrays import (
     to_numpy,
     to_torch,
 )
-from trajcli.checks import (
-    describe,
-    nonfinite_fault,
-    time_stamp_faults,
-    time_stamp_shape_faults,
-)
+from trajcli.checks import describe, nonfinite_fault, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS

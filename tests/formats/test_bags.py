@@ -97,7 +97,7 @@ def test_joint_states_are_trajectories_at_the_times_of_their_headers(trajcli, fo
     line = f"integrate {path}:/arm/joint_states/position --mode central --ends recording"
     result = trajcli(f"{line} --times {log} -o log.h5")
     assert result.code == 0, result.err
-    shown = json.loads(trajcli(f"inspect {path} --json").out)
+    shown = json.loads(trajcli(f"inspect {path if make.old else 'folder'} --json").out)
     assert {one["name"].strip("/"): one["shape"] for one in shown["datasets"]}[
         "arm/joint_states/velocity"
     ] == [70, 3]

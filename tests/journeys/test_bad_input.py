@@ -443,3 +443,9 @@ def test_options_are_named_as_the_shell_has_them(trajcli, folder, line, said):
     assert result.code == 2
     assert said in result.err
     assert result.document["error"]["faults"][0]["where"] == said.partition(":")[0]
+
+
+def test_too_few_rows_are_a_fault_of_the_array_not_of_an_option(trajcli, folder):
+    np.save("short.npy", np.zeros((3, 2)))
+    line = "integrate short.npy --start first --mode central --dt 1 -o out.h5"
+    assert trajcli(line).err.startswith("error: actions: too few rows")

@@ -87,6 +87,7 @@ def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
         return failure
     group: Any = get_command(make_app([name]))
     flags = {option.name: max(option.opts, key=len) for option in group.commands[name].params}
+    flags.pop("actions", None)  # the array, where a fault names it
     return type(failure)(
         *(replace(fault, where=flags.get(fault.where, fault.where)) for fault in failure.faults)
     )

@@ -84,12 +84,15 @@ def expand_files(source: Source) -> list[Source]:
 
 
 def _data_files(folder: str) -> tuple[str, ...]:
-    """Where the trajectories of a data set lie below its folder: LeRobot's; Minari's; robomimic's,
-    ManiSkill's and others', side by side. None of a folder of arrays that is one source."""
+    """Where the trajectories of a data set lie below its folder: LeRobot's; Minari's; those of a
+    bag of ROS 2; robomimic's, ManiSkill's and others', side by side. None of a folder of arrays
+    that is one source."""
     if os.path.isfile(os.path.join(folder, "meta", "info.json")):
         return (os.path.join("data", "*", "*.parquet"),)
     if os.path.isfile(os.path.join(folder, "data", "main_data.hdf5")):
         return (os.path.join("data", "main_data.hdf5"),)
+    if os.path.isfile(os.path.join(folder, "metadata.yaml")):
+        return "*.mcap", "*.db3"
     whole = any(os.path.isfile(os.path.join(folder, name)) for name in ONE_SOURCE)
     return () if whole else ("*.h5", "*.hdf5")
 
