@@ -1,0 +1,51 @@
+"""Parquet tables, as pandas writes them: columns of numbers, and one that names the episode."""
+
+from __future__ import annotations
+
+import itertools
+
+import h5py
+import numpy as np
+import pyarrow as arrow
+import pytest
+from pyarrow import parquet
+
+LENGTHS = (6, 9, 7)
+
+
+def table(labels: list[object]) -> tuple[arrow.Table, np.ndarray]:
+    rows = np.random.default_rng(1).normal(size=(sum(LENGTHS), 3))
+    columns = {
+        "episode_id": np.repeat(labels, LENGTHS),
+        "time": np.concatenate([0.05 * np.arange(n) for n in LENGTHS]),
+        **{f"q_{k}": rows[:, k] for k in range(3)},
+        "effort": rows[:, 0].astype("f4"),
+    }
+    return arrow.table(columns), rows
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "c"], [0, 1, 2], [5, 3, 9]])
+def test_columns_of_one_prefix_are_an_array_and_an_episode_is_a_trajectory(trajcli, folder, labels):
+    made, rows = table(labels)
+    parquet.write_table(made, "log.parquet", row_group_size=8)
+    line = "integrate log.parquet:q --mode central --start first --pack -o out.h5"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    edges = np.cumsum([0, *LENGTHS])
+    with h5py.File("out.h5") as file:
+        assert file["lengths"][:].tolist() == list(LENGTHS)
+        for k, (begin, end) in enumerate(itertools.pairwise(edges)):
+            np.testing.assert_array_equal(file["position"][k, : end - begin], rows[begin:end])
+            dt = np.diff(file["time"][k, : end - begin] if file["time"].ndim == 2 else file["time"])
+            np.testing.assert_allclose(dt[: end - begin - 1], 0.05, rtol=0, atol=1e-12)
+
+
+def test_without_an_episode_the_file_is_one_trajectory(trajcli, folder):
+    made, rows = table([0, 1, 2])
+    parquet.write_table(made.drop(["episode_id", "time"]), "log.parquet")
+    line = "integrate log.parquet:q --mode clique --start zero --dt 0.1 -o out.h5"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["position"][0, 1:], rows)
+        assert trajcli("inspect log.parquet").code == 0
