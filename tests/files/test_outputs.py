@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from trajcli.errors import OutputError
+from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.schema import Group, Schema, packed_schema, unequal_schema
 
@@ -171,3 +174,28 @@ def test_what_is_no_name_of_an_output_is_refused(tmp_path, monkeypatch, name):
     with pytest.raises(OutputError):
         open_output(Path(name), schema(True), False, False)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("name", "replaced"), [("b.npy", True), ("notes.txt", False)])
+def test_a_folder_that_another_process_makes_last_is_replaced_if_it_is_ours(
+    tmp_path, monkeypatch, name, replaced
+):
+    out, replace = tmp_path / "out", os.replace
+    hidden = HiddenFolder(out, overwrite=True, folder=True)
+    hidden.make()
+    hidden.data.mkdir()
+    (hidden.data / "a.npy").touch()
+
+    def late(data: Path, path: Path) -> None:
+        path.mkdir()
+        for made in ("trajcli.json", name):
+            (path / made).touch()
+        replace(data, path)
+
+    monkeypatch.setattr(os, "replace", late)
+    with contextlib.nullcontext() if replaced else pytest.raises(OutputError, match="notes"):
+        hidden.publish()
+    hidden.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (out / "a.npy").exists() == replaced
+    assert (out / name).exists() != replaced

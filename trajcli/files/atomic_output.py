@@ -118,7 +118,13 @@ class HiddenFolder:
             refuse_others(self._out)  # somebody may have put things there in the meantime
             self._exchange()
         else:
-            os.replace(self.data, self._out)
+            try:
+                os.replace(self.data, self._out)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                refuse_others(self._out)  # just made by a process without locks, or not
+                self._exchange()
         if durable:
             try:
                 _sync_one(self._out.parent)

@@ -85,6 +85,7 @@ def polynomials(window, here, row, ADJOINT: tl.constexpr, DEGREE: tl.constexpr, 
                 point = tl.load(points + i * D, mask=inside, other=0).to(tl.float64)
                 total = tl.fma(value, tl.where(inside, point - here, 0.0), total)
             time += tl.where(inside, load_step(steps, first + i, there), 0.0)
+        norm = tl.where(norm == 0.0, 1.0, norm)  # of lanes without a row
         if ADJOINT:
             taken = zero
             for m in tl.static_range(4):
