@@ -186,6 +186,11 @@ def test_a_missing_dataset_names_the_near_ones(trajcli, folder):
     refused(trajcli, "in.npz --dt 1 -o out.h5", "acts [2, 3, 1], wrench [2, 4, 6]", "in.npz:acts")
 
 
+def test_a_state_is_not_taken_for_trajectories(trajcli, folder):
+    np.savez("in.npz", start_position=np.zeros((4, 2)), goal_position=np.zeros((4, 2)))
+    refused(trajcli, "in.npz --start zero --dt 1 -o out.h5", "no trajectories found")
+
+
 def test_a_likely_dataset_is_taken_and_said(trajcli, folder):
     values = np.random.default_rng(1).normal(size=(4, 9, 2))
     for name in ("qpos", "q", "joint_positions", "arr_0", "only"):

@@ -280,7 +280,8 @@ def _likely(file: ArrayFile, prefix: str) -> list[TrajectorySet]:
     named: dict[str, list[str]] = {}
     for path, stored in arrays.items():
         group, _, last = path.rpartition("/")
-        if stored and group.rpartition("/")[2] not in _STATES and stored.dtype.kind == "f":
+        state = group.rpartition("/")[2] in _STATES or last.startswith(("start_", "goal_"))
+        if stored and not state and stored.dtype.kind == "f":
             if last in QUANTITIES:
                 as_batch(stored)  # raises why it is no trajectory
             if stored.ndim in (2, 3):
