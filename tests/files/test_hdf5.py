@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -259,3 +261,28 @@ def test_sequences_of_different_length_are_not_read(tmp_path):
         assert dict(file.attributes()) == {}
         with pytest.raises(InputError, match="sequences"):
             file.get("joint_names")
+
+
+def test_texts_that_hdf5_reads_for_ever_end_with_a_message(tmp_path):
+    path = tmp_path / "endless.h5"
+    with h5py.File(path, "w") as file:
+        file["actions"], file["joint_names"] = np.zeros((2, 5, 3)), ["a", "b", "c"]
+    content = bytearray(path.read_bytes())
+    content[content.index(b"GCOL") + 24] = 0  # the length of the first text
+    path.write_bytes(content)
+    command = [
+        sys.executable,
+        "-m",
+        "trajcli",
+        "integrate",
+        path,
+        "--dt",
+        "1",
+        "-o",
+        tmp_path / "o",
+    ]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: a file cannot be read\n")
+    assert "expected: an intact hdf5 file" in process.stderr
+    assert [found.name for found in tmp_path.iterdir()] == ["endless.h5"]

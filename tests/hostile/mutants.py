@@ -18,6 +18,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import struct
 import sys
 import tempfile
@@ -408,7 +409,8 @@ def run(
         shutil.rmtree(end.folder)
         ended[f"exit {end.code}"] += 1
         reads = end.job[2].split()[0] not in ("status", "merge", "retime")
-        if end.code < 0 and reads and "--untrusted" not in end.job[2]:
+        killed = end.code < 0 and end.code != -signal.SIGVTALRM  # that is what ends endless reads
+        if killed and reads and "--untrusted" not in end.job[2]:
             killers.append((*end.job[:2], f"{end.job[2]} --untrusted", *end.job[3:]))
         elif faulty(end) or (end.job[4] and end.code == 2):
             bad.append(end)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import errno
 import gc
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -412,13 +410,3 @@ def test_without_compiled_kernels_there_is_a_reason(monkeypatch: pytest.MonkeyPa
     assert native.absence() == "not built: no C++ compiler"
     with native.guard():
         assert not native.pages_lost()
-
-
-def test_what_never_returns_ends_with_a_message():
-    code = (
-        "import time\nfrom trajcli.kernels import native\n"
-        "with native.time_limit(0.2, b'first'): pass\n"
-        "with native.time_limit(0.2, b'error: that is all\\n'):\n    while True: pass"
-    )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (process.returncode, process.stderr) == (2, "error: that is all\n")

@@ -22,17 +22,16 @@ from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset
 from trajcli.files.file_bytes import FileBytes
 from trajcli.files.hdf5_objects import (
     FAULTS,
-    TEXT_LIMIT,
     Attributes,
     attribute,
     files_outside,
     is_bare_dimension,
     leads_outside,
+    texts_end,
     unpacked_bytes,
 )
 from trajcli.files.open_files import OpenFiles
 from trajcli.files.source import natural_order
-from trajcli.kernels.native import time_limit
 
 _CHUNK_CACHE = 16 << 20
 """Of each open dataset, so that a chunk of several MiB is unpacked once."""
@@ -238,7 +237,7 @@ class Hdf5File(ArrayFile):
             datasets[path] = h5py.Dataset(self._open(path))
         stored = datasets[path]
         texts = stored.dtype.hasobject
-        with time_limit(*TEXT_LIMIT) if texts else contextlib.nullcontext():
+        with texts_end() if texts else contextlib.nullcontext():
             return np.asarray(stored[start:stop] if stored.shape else stored[()])
 
 

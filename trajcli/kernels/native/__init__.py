@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -93,20 +92,6 @@ def guard() -> Iterator[None]:
         if up:
             _library()[0].trajcli_guard(0)
             _guarded = False
-
-
-@contextmanager
-def time_limit(seconds: float, message: bytes) -> Iterator[None]:
-    """End the process with exit code 2 and a message, which is kept, where so much processor time
-    goes by within it: for a library that never returns. Python answers no signal meanwhile.
-    """
-    if not absence():  # else by the signal itself
-        _library()[0].trajcli_limit(message)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
 
 
 def pages_lost() -> bool:

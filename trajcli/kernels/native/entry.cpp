@@ -75,12 +75,6 @@ void replace_page(int, siginfo_t* info, void*) {
         sigaction(SIGBUS, &before, nullptr);  // another error: it comes again, and ends the process
 }
 
-const char* farewell = "";
-
-void leave(int) {
-    if (write(2, farewell, std::strlen(farewell)) != 0) _exit(2);
-}
-
 template <class T>
 void convert_all(const Array& array, const char* from, Int count, double* to) {
     const bool swapped = array.type & 16;
@@ -162,12 +156,6 @@ int trajcli_guard(int up) {
     action.sa_sigaction = replace_page;
     action.sa_flags = SA_SIGINFO;
     return sigaction(SIGBUS, &action, &before);
-}
-
-// Where the virtual timer runs out, the process ends with this text on stderr and exit code 2.
-void trajcli_limit(const char* text) {
-    farewell = text;
-    std::signal(SIGVTALRM, leave);
 }
 
 // Whether pages were lost since the guard is up.
