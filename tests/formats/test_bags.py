@@ -192,3 +192,57 @@ def test_a_damaged_bag_is_refused(trajcli, folder):
             assert result.code == 2, (kind, cut, result.err)
             assert "Traceback" not in result.err
         shutil.rmtree("folder", ignore_errors=True)
+
+
+@pytest.mark.parametrize("there", [-3, 3])
+def test_a_bag_that_declares_another_number_of_messages_is_refused(trajcli, folder, there):
+    make = Maker("mcap")
+    times, names = list(stamps(40)), ["a", "b"]
+    path = make.write(
+        "mcap", [("/js", JOINTS, t, make.joints(t, names, np.ones(2))) for t in times]
+    )
+    data = bytearray(path.read_bytes())
+    counts = (40).to_bytes(8, "little")
+    place = data.rindex(counts)
+    assert data[: place - 2].rindex(counts) > len(data) - 1000  # of all topics, and of this one
+    data[place : place + 8] = (40 + there).to_bytes(8, "little")
+    Path("log.mcap").write_bytes(data)
+    for line in (
+        "inspect log.mcap:/js/position",
+        "integrate log.mcap:/js/position --mode clique --start zero --dt 1 -o out.h5",
+        "resample log.mcap:/js/position --to 50 -o out.h5",
+    ):
+        result = trajcli(line)
+        assert result.code == 2, (line, result.out, result.err)
+        assert "not as many messages" in result.err
+        assert str(40 + there) in result.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_are_read_from_any_number_on_in_any_order(folder, kind):
+    from trajcli.files.opening import open_arrays
+
+    make, count = Maker(kind), 5000
+    positions = np.random.default_rng(1).normal(size=(count, 2))
+    times = np.sort(np.random.default_rng(2).integers(BEGIN, BEGIN + 4000, count))  # some are equal
+    other = make("std_msgs/msg/Float64MultiArray", make("std_msgs/msg/MultiArrayLayout", [], 0),
+                 np.ones(3))  # fmt: skip
+    messages: Messages = []
+    for k, (time, row) in enumerate(zip(times.tolist(), positions, strict=True)):
+        frame = "base" if k % 2000 < 1900 else "a longer name"  # read one by one, not at once
+        one = make.joints(time, ["a", "b"], row, -row)
+        one.header.frame_id = frame
+        messages.append(("/js", JOINTS, time, one))
+        messages.append(("/other", "std_msgs/msg/Float64MultiArray", time, other))
+    path = make.write(kind, messages)
+    with open_arrays(path) as file:
+        position, velocity = file.require("js/position"), file.require("js/velocity")
+        stamped, rest = file.require("js/times"), file.require("other/data")
+        for start in (0, 4000, 1, 4999, 2500, 1023, 1024, 1025, 3000):
+            stop = min(start + 700, count)
+            np.testing.assert_array_equal(position.read_rows(start, stop), positions[start:stop])
+            np.testing.assert_array_equal(velocity.read_rows(start, stop), -positions[start:stop])
+            np.testing.assert_array_equal(rest.read_rows(start, start + 1), np.ones((1, 3)))
+            np.testing.assert_array_equal(stamped.read_rows(start, stop), times[start:stop])
+        file.close()
+        np.testing.assert_array_equal(position.read(), positions)
