@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.file_bytes import read_regular, unreadable
 from trajcli.files.open_files import OpenFiles
@@ -34,15 +35,14 @@ Numbers = range | npt.NDArray[np.integer[Any]]
 class Dataset:
     """An array that lies in a file: its shape and type are known, its values are read on demand.
 
-    ``where`` names it for messages ("file.h5:/actions"). ``read_rows(start, stop)`` returns the
-    rows start..stop along the first axis as a NumPy array, which may be read-only; all of a
-    scalar. ``storage`` says how the values lie there.
+    ``where`` names it for messages ("file.h5:/actions"). ``reader(start, stop)`` is what
+    :meth:`read_rows` calls. ``storage`` says how the values lie there.
     """
 
     where: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    read_rows: Callable[[int, int], Any]
+    reader: Callable[[int, int], Any]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
 
@@ -61,6 +61,17 @@ class Dataset:
         """Whether the values are real numbers."""
         return self.dtype.kind in NUMERIC_KINDS
 
+    def read_rows(self, start: int, stop: int) -> Any:
+        """The rows start..stop along the first axis as a NumPy array, which may be read-only; all
+        of a scalar. Raises InputError where the file has other rows than it says."""
+        values, shape = self.reader(start, stop), self.shape
+        if shape:
+            shape = len(range(*slice(start, stop).indices(shape[0]))), *shape[1:]
+        if values.shape != shape:
+            what, found = "not the rows that the file says it has", describe(values.shape)
+            raise InputError(Fault(what, self.where, describe(shape), found, "a damaged file"))
+        return values
+
     def read(self) -> Any:
         """All values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
@@ -71,8 +82,8 @@ class Dataset:
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
         """Rows start..stop, of these first..last along the second axis."""
-        if isinstance(self.read_rows, OneTrajectory):  # of a packed one not all is unpacked
-            return self.read_rows.rows(first, last)[None][start:stop]
+        if isinstance(self.reader, OneTrajectory):  # of a packed one not all is unpacked
+            return self.reader.rows(first, last)[None][start:stop]
         return self.read_rows(start, stop)[:, first:last]
 
     def select(self, trajectories: Numbers, rows: Numbers) -> Dataset:
@@ -89,7 +100,7 @@ class Dataset:
             return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[:, within]
 
         shape = (len(trajectories), len(rows), *self.shape[2:])
-        return replace(self, shape=shape, read_rows=read_rows, storage="part of an array")
+        return replace(self, shape=shape, reader=read_rows, storage="part of an array")
 
     def require_numeric(self) -> Dataset:
         """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""

@@ -65,19 +65,19 @@ def as_batch(stored: Dataset) -> Dataset:
         expected = "[B, T, D], or [T, D] for one trajectory"
         found = describe(stored.shape)
         raise InputError(Fault("wrong number of dimensions", stored.where, expected, found))
-    read_rows = OneTrajectory(stored.read_rows, stored.shape[0])
-    return replace(stored, shape=(1, *stored.shape), read_rows=read_rows)
+    one = OneTrajectory(stored.read_rows, stored.shape[0])
+    return replace(stored, shape=(1, *stored.shape), reader=one)
 
 
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     """A dataset whose values are converted when they are read."""
-    read = stored.read_rows
+    read = stored.reader
     dtype = convert(np.zeros(0, stored.dtype).reshape(0, *stored.shape[-1:])).dtype
     if isinstance(read, OneTrajectory):
         rows = read.rows
         one = OneTrajectory(lambda start, stop: convert(rows(start, stop)), read.count)
-        return replace(stored, dtype=dtype, read_rows=one)
-    return replace(stored, dtype=dtype, read_rows=lambda start, stop: convert(read(start, stop)))
+        return replace(stored, dtype=dtype, reader=one)
+    return replace(stored, dtype=dtype, reader=lambda start, stop: convert(read(start, stop)))
 
 
 def divided(values: Any, by: Any) -> npt.NDArray[Any]:

@@ -39,7 +39,7 @@ class Member(NamedTuple):
             array,
             where=f"{array.where} ({self.name}: rows {begin} to {self.end - 1})",
             shape=(self.end - begin, *array.shape[1:]),
-            read_rows=lambda start, stop: read(begin + start, begin + stop),
+            reader=lambda start, stop: read(begin + start, begin + stop),
             storage="part of an array",
         )
 

@@ -66,7 +66,7 @@ class UntrustedFile(ArrayFile):
             data = self._ask("read_rows", name, start, stop, size=size)
             return np.frombuffer(data, dtype).reshape(part)
 
-        return Dataset(shape=shape, dtype=dtype, read_rows=read_rows, **about)
+        return Dataset(shape=shape, dtype=dtype, reader=read_rows, **about)
 
     def names(self) -> list[str]:
         return list(self._ask("names"))

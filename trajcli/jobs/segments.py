@@ -242,7 +242,7 @@ def unwrapped(array: Dataset, dofs: Sequence[int]) -> Dataset:
                 trajectory[finite, dof] = np.unwrap(trajectory[finite, dof])
         return values
 
-    return replace(array, dtype=np.dtype("f8"), read_rows=read_rows)
+    return replace(array, dtype=np.dtype("f8"), reader=read_rows)
 
 
 def stacked(arrays: Sequence[Values]) -> Dataset:

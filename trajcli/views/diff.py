@@ -233,7 +233,7 @@ def _with_axes(stored: Dataset, axes: int) -> Dataset:
     if new <= 0:
         return stored
     return replace(stored, shape=(1,) * new + stored.shape,
-                   read_rows=lambda begin, end: stored.read()[(None,) * new])  # fmt: skip
+                   reader=lambda begin, end: stored.read()[(None,) * new])  # fmt: skip
 
 
 def _compare_by_time(
