@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import Fault, InputError, UsageError
 
 KNOWN = "rad, deg, m, cm, mm"
 KNOWN_TIMES = "s, ms, us, ns"
@@ -126,6 +126,29 @@ def of_order(units: Units, order: int) -> Units:
 def per_si(units: Units) -> Floats:
     """How many of each are one in SI, [1 or D]: what values in these units are divided by."""
     return np.array([unit.per_si for unit in units])
+
+
+def for_dofs(units: Units, count: int, where: str) -> Units:
+    """The units of so many dofs; raises InputError where there are more or fewer."""
+    if len(units) in (1, count):
+        return units
+    expected = f"one, or {count}: one for each dof"
+    raise InputError(Fault("units of other dofs", where, expected, unit_text(units)))
+
+
+def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
+    """Raise InputError for units, each with the place that states it, that cannot be converted
+    into each other: rad and m."""
+    kinds: dict[str, str] = {}
+    for where, units in named:
+        if units is not None:
+            kinds.setdefault(unit_text([replace(unit, order=0) for unit in in_si(units)]), where)
+    if len(kinds) > 1:
+        (first, where), (other, place), *_ = kinds.items()
+        what = "units that cannot be converted into each other"
+        raise InputError(
+            Fault(what, place, f"{first}, as {where}", other, "--units says what is right")
+        )
 
 
 @dataclass(frozen=True)

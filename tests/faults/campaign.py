@@ -134,7 +134,7 @@ class Runner:
         return Result(code if ready else 98, error, text)
 
     def _child(self, folder: Path, line: str, fault: Fault, stop_at: int) -> None:
-        from trajcli.cli import main, process
+        from trajcli.cli import main, start_process
         from trajcli.files import compressed
 
         os.chdir(folder)
@@ -142,7 +142,7 @@ class Runner:
             file = os.open(self._results / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(file, descriptor)
             os.close(file)
-        process.start()
+        start_process()
         compressed._CHUNK_BYTES, compressed._QUEUED_CHUNKS = 300, 0  # many, and in one order
         self._shim.faults_arm(
             fault.mode, ctypes.c_long(fault.at), fault.error, fault.forever, ctypes.c_long(stop_at)

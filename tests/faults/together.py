@@ -44,7 +44,7 @@ def together(
 
 
 def _run(job: dict[str, Any], barrier: int, error: int) -> None:
-    from trajcli.cli import main, process
+    from trajcli.cli import main, start_process
 
     quiet = os.open("/dev/null", os.O_WRONLY)
     os.dup2(quiet, 1)
@@ -55,7 +55,7 @@ def _run(job: dict[str, Any], barrier: int, error: int) -> None:
                 os.close(descriptor)
             except OSError:
                 continue
-    process.start()
+    start_process()
     os.read(barrier, 1)  # ends for all of them at once
     os.close(barrier)
     for name, value in job["limits"].items():

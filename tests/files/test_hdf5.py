@@ -12,8 +12,8 @@ import pytest
 from layouts import writers
 
 from trajcli.errors import InputError
+from trajcli.files.file_bytes import OpenFiles
 from trajcli.files.hdf5 import Hdf5File
-from trajcli.files.open_files import OpenFiles
 from trajcli.files.source import natural_key
 
 RANDOM = np.random.default_rng(11)

@@ -298,8 +298,8 @@ def test_trajectories_of_different_length_are_resumed_to_the_same_bytes(request_
 def test_a_signal_before_the_work_begins_is_exit_code_75_too(number):
     code = (
         "import os\n"
-        "from trajcli.cli import process\n"
-        "process.start()\n"
+        "from trajcli.cli import start_process\n"
+        "start_process()\n"
         f"os.kill(os.getpid(), {int(number)})\n"
     )
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": ROOT})

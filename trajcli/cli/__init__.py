@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import gc
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from trajcli.cli import process
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from trajcli.errors import Fault, TrajcliError
+
+_WHILE_LOADING = 100_000
+"""Objects between two searches for garbage, of which modules that load leave none."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -114,5 +119,31 @@ def _usage_fault(error: Any) -> Fault:
 
 def run() -> None:
     """The console script."""
-    process.start()
-    process.end(main())
+    start_process()
+    end_process(main())
+
+
+def start_process() -> None:
+    """What the command as a process of its own begins with, before anything is loaded."""
+    gc.set_threshold(_WHILE_LOADING)
+    # NumPy's linear algebra is not used; its threads would wait for work by spinning
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        # before there is work, or after it, nothing is half done
+        signal.signal(number, lambda *_: os._exit(75))
+
+
+def settle() -> None:
+    """All modules are loaded: look for garbage as usual from now on, but not among them."""
+    if gc.get_threshold()[0] == _WHILE_LOADING:
+        gc.freeze()
+        gc.set_threshold(700, 10, 10)
+
+
+def end_process(code: int) -> NoReturn:
+    """Leave now that all files are closed; the memory need not be tidied up first."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)

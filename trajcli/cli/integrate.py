@@ -4,7 +4,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from trajcli.cli import options, process
+from trajcli.cli import options, settle
 from trajcli.cli.console import Console, Progress, bytes_text, counted
 from trajcli.errors import Fault, UsageError
 
@@ -94,7 +94,7 @@ def integrate(
     }
 
     def say_plan(plan: "Plan") -> None:
-        process.settle()
+        settle()
         console.say(*plan_lines(plan.description))
 
     with Progress(shown=not quiet) as progress:

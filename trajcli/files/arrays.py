@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
-from trajcli.files.file_bytes import read_regular, unreadable
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import OpenFiles, read_regular, unreadable
 from trajcli.files.source import natural_order
 
 T = TypeVar("T")
@@ -197,8 +196,12 @@ class ArrayFile(ABC):
             except InputError:
                 raise
             except self.failures as error:
-                where = f"{self.path}:{self.slash}{name}" if name else self.path
-                raise InputError(unreadable(where, expected or self.expected, error)) from None
+                raise self.damaged(name, error, expected) from None
+
+    def damaged(self, name: str, error: Exception, expected: str = "") -> InputError:
+        """The error of what the format's library raised over the file, or a part of it."""
+        where = f"{self.path}:{self.slash}{name}" if name else self.path
+        return InputError(unreadable(where, expected or self.expected, error))
 
     def begin(self) -> Any:
         """Open the file: an object with a method ``close``."""

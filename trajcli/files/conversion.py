@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from trajcli.files.arrays import Dataset, OneTrajectory, text_of
 from trajcli.files.schema import QUANTITIES
 from trajcli.units import (
     Units,
+    for_dofs,
     in_si,
     of_order,
     parse_time_unit,
@@ -32,14 +33,6 @@ def stated_unit(stored: Dataset) -> str:
     stated = stored.attributes.get("units")
     text = text_of(stated).strip() if isinstance(stated, (str, bytes)) else ""
     return "" if text in _NOT_STATED else text
-
-
-def for_dofs(units: Units, count: int, where: str) -> Units:
-    """The units of so many dofs; raises InputError where there are more or fewer."""
-    if len(units) in (1, count):
-        return units
-    expected = f"one, or {count}: one for each dof"
-    raise InputError(Fault("units of other dofs", where, expected, unit_text(units)))
 
 
 def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
@@ -87,21 +80,6 @@ def divided(values: Any, by: Any) -> npt.NDArray[Any]:
     with np.errstate(all="ignore"):  # a signalling NaN
         np.divide(values, by, out=quotient, dtype=np.float64, casting="same_kind")
     return quotient
-
-
-def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
-    """Raise InputError for units, each with the place that states it, that cannot be converted
-    into each other: rad and m."""
-    kinds: dict[str, str] = {}
-    for where, units in named:
-        if units is not None:
-            kinds.setdefault(unit_text([replace(unit, order=0) for unit in in_si(units)]), where)
-    if len(kinds) > 1:
-        (first, where), (other, place), *_ = kinds.items()
-        what = "units that cannot be converted into each other"
-        raise InputError(
-            Fault(what, place, f"{first}, as {where}", other, "--units says what is right")
-        )
 
 
 def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:

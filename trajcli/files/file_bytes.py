@@ -1,5 +1,5 @@
-"""The bytes of files: only of regular ones, small arrays read, large ones mapped where that is
-safe.
+"""The bytes of files: only of regular ones, few of them open at a time, small arrays read, large
+ones mapped where that is safe.
 
 Only local file systems that keep the space they have promised are safe: on others a mapped page
 can vanish, which ends a process by a signal.
@@ -12,10 +12,11 @@ import math
 import mmap
 import os
 import stat
+import threading
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,12 @@ import numpy.typing as npt
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.kernels import native
 
+if TYPE_CHECKING:
+    from trajcli.files.arrays import ArrayFile
+
+DEFAULT_MEMORY = 256 << 20
+_LEAST_MEMORY = 64 << 20
+_MOST_FILES = 64
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _WRITTEN = "another program writes it: run again when it is done"
 _SMALL_BYTES = 1 << 20
@@ -125,6 +132,45 @@ def _is_safe(folder: str) -> bool:
     while folder.rstrip("/") not in kinds and folder.strip("/"):
         folder = os.path.dirname(folder)
     return kinds.get(folder.rstrip("/")) in _SAFE
+
+
+class OpenFiles:
+    """Files of which only so many are open at a time: one more closes the one opened first.
+
+    That one is opened again when something of it is read. ``lock`` is held while a file is used,
+    so that no other thread closes it. ``memory``: bytes that may be unpacked at once, 64 MiB at
+    least. ``allow_external``: what leads out of a file is followed.
+    """
+
+    def __init__(self, memory: int = DEFAULT_MEMORY, allow_external: bool = False) -> None:
+        self.memory, self.allow_external = max(memory, _LEAST_MEMORY), allow_external
+        self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
+        self.lock = threading.RLock()
+
+    def add(self, file: ArrayFile) -> None:
+        """Count a file that has been opened."""
+        self._files[file] = 0
+        while len(self._files) > _MOST_FILES:
+            next(iter(self._files)).close()
+
+    def hold(self, file: ArrayFile, size: int) -> None:
+        """Make room for what a file unpacks, at most ``memory``: others forget what they hold."""
+        others = (other for other in list(self._files) if other is not file)
+        while size + sum(self._files.values()) > self.memory:
+            next(others, file).close()
+        file.opened()
+        self._files[file] += size
+
+    def remove(self, file: ArrayFile) -> None:
+        """Forget a file that has been closed."""
+        self._files.pop(file, None)
+
+    def refuse_larger(self, size: int, where: str, hint: str) -> None:
+        """Raise InputError for what is unpacked as a whole and takes more than ``memory``."""
+        if size > self.memory:
+            what, expected = "too large to be unpacked", f"at most {self.memory} bytes at once"
+            hint = f"a larger --memory, where the command has it, or {hint}"
+            raise InputError(Fault(what, where, expected, f"{size} bytes", hint))
 
 
 class SourceFiles:

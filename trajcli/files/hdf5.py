@@ -19,7 +19,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset
-from trajcli.files.file_bytes import FileBytes
+from trajcli.files.file_bytes import FileBytes, OpenFiles
 from trajcli.files.hdf5_objects import (
     FAULTS,
     Attributes,
@@ -30,7 +30,6 @@ from trajcli.files.hdf5_objects import (
     texts_end,
     unpacked_bytes,
 )
-from trajcli.files.open_files import OpenFiles
 from trajcli.files.source import natural_order
 
 _CHUNK_CACHE = 16 << 20
@@ -57,7 +56,12 @@ def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
         with self.lock:
             if self._handle is None:
                 self.opened()
-            return self.safely(path, lambda: method(self, path, *rest))
+            try:
+                return method(self, path, *rest)
+            except InputError:
+                raise
+            except FAULTS as error:
+                raise self.damaged(path, error) from None
 
     return read
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object
-from trajcli.files.file_bytes import FileBytes, read_regular
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import FileBytes, OpenFiles, read_regular
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import natural_order
 

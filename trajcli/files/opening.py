@@ -9,8 +9,7 @@ from pathlib import Path
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile
-from trajcli.files.file_bytes import open_regular, unreadable
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import OpenFiles, open_regular, unreadable
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import ONE_SOURCE
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset
-from trajcli.files.file_bytes import open_regular
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import OpenFiles, open_regular
 from trajcli.files.tables import Table
 
 _BATCH_ROWS = 1 << 16

@@ -15,10 +15,9 @@ from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import pick_dofs
-from trajcli.files.file_bytes import SourceFiles
+from trajcli.files.file_bytes import DEFAULT_MEMORY, OpenFiles, SourceFiles
 from trajcli.files.layout import Layout, Member
 from trajcli.files.layouts import layout_of
-from trajcli.files.open_files import DEFAULT_MEMORY, OpenFiles
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source

@@ -14,7 +14,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import OpenFiles
 from trajcli.files.ros_bag import Bag
 from trajcli.files.ros_messages import Arrays, Decoder
 

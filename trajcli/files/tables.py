@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import OpenFiles
 
 TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp")
 """Columns of time stamps, the first that there is."""

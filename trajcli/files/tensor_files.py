@@ -13,8 +13,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import FileBytes, open_regular
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import FileBytes, OpenFiles, open_regular
 from trajcli.files.source import natural_order
 
 _LONGEST_HEADER = 100_000_000

@@ -16,8 +16,6 @@ from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.conversion import (
     as_batch,
     dataset_in_si,
-    for_dofs,
-    require_same_kind,
     stated_unit,
     units_of_arrays,
 )
@@ -26,7 +24,7 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
 from trajcli.files.time import Lengths, Time, positive
-from trajcli.units import InputUnits, Units, of_order, parse_units
+from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, require_same_kind
 
 
 class TrajectorySet:

@@ -22,7 +22,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import OpenFiles
 
 MEMORY_LIMIT = 4 << 30
 """Address space of the child, bytes; its libraries take about a quarter."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.open_files import OpenFiles
+from trajcli.files.file_bytes import OpenFiles
 from trajcli.files.source import natural_order
 
 _RUNS_CODE = ("pickle", "json2", "msgpack2")

@@ -178,13 +178,9 @@ def _per_si(resolved: Resolved) -> dict[str, Any]:
     return {name: by for name, by in every.items() if (by != 1.0).any()}
 
 
-def resolve_gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | None:
-    """What --grad, --cost, --wrt and --grad-factor ask for; None without any of them.
-
-    With respect to all that the run has, where the request does not say.
-    """
-    if (request.grad, request.cost, request.wrt, request.factor) == (None, None, None, None):
-        return None
+def resolve_gradient(request: Request, files: Files, resolved: Resolved) -> Gradient:
+    """What --grad, --cost, --wrt and --grad-factor ask for, with respect to all that the run has
+    where the request does not say."""
     if request.grad is None and request.cost is None:
         options = (("--wrt", request.wrt), ("--grad-factor", request.factor))
         names = ", ".join(name for name, value in options if value is not None)

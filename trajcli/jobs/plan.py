@@ -16,11 +16,10 @@ from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
-from trajcli.jobs.gradient import Gradient, resolve_gradient
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
-from trajcli.jobs.segments import in_groups, trajectory_names
+from trajcli.jobs.segments import in_groups, in_memory, trajectory_names
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -31,6 +30,7 @@ from trajcli.kernels.choose import Choice, Work, choose
 from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
+    from trajcli.jobs.gradient import Gradient
     from trajcli.jobs.output_times import OutputTimes
 
 _LISTED_SOURCES = 100
@@ -140,12 +140,11 @@ def make_plan(request: Request, files: Files) -> Plan:
         lambda: resolve(request, files, files_of_shard or request.sources),
     )
     gradient, output_times, _ = check.attempt(
-        lambda: resolved and resolve_gradient(request, files, resolved),
+        lambda: resolved and _gradient(request, files, resolved),
         lambda: resolved and _output_times(request, files, resolved),
         lambda: refuse_input(request.out, files.paths()),
     )
     raise_if_any(_counted(check.faults))
-    paths = files.paths()
     times_differ = resolved.times_differ
     if shard is not None and files_of_shard is None:
         first, last = shard.share(resolved.count)
@@ -159,7 +158,9 @@ def make_plan(request: Request, files: Files) -> Plan:
     choice = choose(request.device, request.backend, work, shard.local if shard else 0)
     stored = np.result_type(*(actions.dtype for actions in arrays))
     dtype = request.dtype or output_dtype(np.empty(0, stored))
-    schema = _schema(resolved, paths, quantities, dtype, gradient, times_differ, output_times)
+    schema = _schema(
+        resolved, files.paths(), quantities, dtype, gradient, times_differ, output_times
+    )
     refuse_form(request.out, schema, request.compress)
     kind, memory = working_memory(choice, gradient is not None, request.memory)
     return Plan(
@@ -185,6 +186,15 @@ def _counted(faults: Sequence[Fault]) -> list[Fault]:
         replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
         for fault, where in places.items()
     ]
+
+
+def _gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | None:
+    """What --grad, --cost, --wrt and --grad-factor ask for; None without any of them."""
+    if (request.grad, request.cost, request.wrt, request.factor) == (None, None, None, None):
+        return None
+    from trajcli.jobs.gradient import resolve_gradient
+
+    return resolve_gradient(request, files, resolved)
 
 
 def _output_times(request: Request, files: Files, resolved: Resolved) -> OutputTimes | None:
@@ -239,13 +249,11 @@ def _schema(
 
 def _start_index(resolved: Resolved) -> Any:
     """Which start state each trajectory uses; None without an index."""
-    indices = [part.inputs.start_index for part in resolved.by_length]
-    if indices[0] is None:
+    parts = resolved.by_length
+    if parts[0].inputs.start_index is None:
         return None
-    if len(indices) == 1:
-        return indices[0] if isinstance(indices[0], np.ndarray) else indices[0].read()
-    numbers = np.concatenate([part.numbers for part in resolved.by_length])
-    return np.concatenate([np.asarray(index) for index in indices])[np.argsort(numbers)]
+    index = np.concatenate([in_memory(part.inputs.start_index) for part in parts])
+    return index[np.argsort(np.concatenate([part.numbers for part in parts]))]
 
 
 def _attributes(
@@ -269,11 +277,7 @@ def _attributes(
         chosen = " ".join(f"{name}={value}" for name, value in options.items())
         about = {"samples_of": f"{mode} {chosen}", "dt": output_times.step}
         texts["dt_source"] = output_times.where
-    return {
-        **about,
-        **resolved.commands.options(),
-        **request.attributes(texts, paths),
-    }
+    return {**about, **resolved.commands.options(), **request.attributes(texts, paths)}
 
 
 def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:

@@ -192,13 +192,11 @@ def _look_up(
 
 def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
     """The states that --start and --goal name; the others are those of the sets."""
-    first.convert(request.input_units)
     texts = {"start": request.start, "goal": request.goal}
-    return {
-        role: state_from_option(files, role, text, first)
-        for role, text in texts.items()
-        if text not in (None, "first")
-    }
+    named = {role: text for role, text in texts.items() if text not in (None, "first")}
+    if named:  # they are in the units of the first set
+        first.convert(request.input_units)
+    return {role: state_from_option(files, role, text, first) for role, text in named.items()}
 
 
 def _with_time(inputs: Sequence[SetInputs], time: Time) -> list[SetInputs]:

@@ -21,11 +21,11 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, Numbers
-from trajcli.files.conversion import require_same_kind
 from trajcli.files.layout import Layout
 from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.units import require_same_kind
 
 Values = Any
 """numpy.ndarray, or a Dataset that is read block by block."""
