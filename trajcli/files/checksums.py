@@ -33,7 +33,7 @@ def append_checksums(path: Path, segments: Mapping[int, tuple[int, int]]) -> Non
     with open(path, "rb+") as file:
         end, at, table = os.fstat(file.fileno()).st_size, 0, []
         for offset, (size, crc) in [*sorted(segments.items()), (end, (0, 0))]:
-            table += [(offset - at, _checksum(file, at, offset - at)), (size, crc)]
+            table += [(offset - at, checksum(file, at, offset - at)), (size, crc)]
             at = offset + size
         numbers = np.array([*np.ravel(table), len(table)], "<i8").tobytes()
         file.seek(end)
@@ -48,7 +48,7 @@ def require_intact(path: Path) -> None:
         with open(path, "rb") as file:
             at = 0
             for size, crc in _read_table(file).tolist():
-                if _checksum(file, at, size) != crc:
+                if checksum(file, at, size) != crc:
                     expected, there = f"the bytes written, CRC-32 {crc:08x}", f"others from {at} on"
                     raise InputError(Fault("damaged", str(path), expected, there))
                 at += size
@@ -67,7 +67,7 @@ def _read_table(file: BinaryIO) -> npt.NDArray[np.int64]:
     count, crc = np.frombuffer(file.read(2 * _NUMBER), "<i8").tolist()
     size = (2 * count + 1) * _NUMBER
     begin = end - _NUMBER - size
-    if count < 0 or begin < 0 or _checksum(file, begin, size) != crc:
+    if count < 0 or begin < 0 or checksum(file, begin, size) != crc:
         raise ValueError("others")
     file.seek(begin)
     table = np.frombuffer(file.read(size - _NUMBER), "<i8").reshape(-1, 2)
@@ -76,7 +76,7 @@ def _read_table(file: BinaryIO) -> npt.NDArray[np.int64]:
     return table
 
 
-def _checksum(file: BinaryIO, offset: int, size: int) -> int:
+def checksum(file: BinaryIO, offset: int, size: int) -> int:
     """That of so many bytes of a file."""
     value = 0
     file.seek(offset)

@@ -49,10 +49,6 @@ class Hdf5Output(Output):
                 self._make_groups(file, dof)
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
 
-    def _open_files(self) -> None:
-        descriptor = self._open_file(self._hidden.data)
-        self._descriptors = {name: descriptor for name, _ in self._addresses}
-
     def _make_datasets(
         self,
         file: Any,

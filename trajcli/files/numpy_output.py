@@ -4,68 +4,77 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import zipfile
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from trajcli.files.atomic_output import reserve
+from trajcli.files.checksums import checksum
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import PROVENANCE
-from trajcli.files.schema import Schema, plain_value
-
-_COPY_BYTES = 1 << 24
+from trajcli.files.schema import Schema, Variable, plain_value
 
 
 class FolderOutput(Output):
     """A folder with one .npy per variable, and the attributes in trajcli.json."""
 
     def _prepare(self) -> None:
-        self._arrays.mkdir()
+        self._hidden.data.mkdir()
         for variable in self.schema.variables:
-            head = io.BytesIO()
-            layout = {"descr": variable.dtype.str, "fortran_order": False, "shape": variable.shape}
-            np.lib.format.write_array_header_2_0(head, layout)
-            self._addresses[variable.name, 0] = np.array([head.tell()])
-            path = self._path_of(variable.name)
+            head, path = _npy_header(variable), self._path_of(variable.name)
+            self._addresses[variable.name, 0] = np.array([len(head)])
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(head.getvalue())
-            reserve(path, head.tell() + variable.nbytes)
-        (self._arrays / PROVENANCE).write_text(_provenance(self.schema), encoding="utf-8")
+            path.write_bytes(head)
+            reserve(path, len(head) + variable.nbytes)
+        (self._hidden.data / PROVENANCE).write_text(_provenance(self.schema), encoding="utf-8")
 
     def _open_files(self) -> None:
         self._descriptors = {n: self._open_file(self._path_of(n)) for n, _ in self._addresses}
 
-    @property
-    def _arrays(self) -> Path:
-        """The folder of the arrays."""
-        return self._hidden.data
-
     def _path_of(self, name: str) -> Path:
-        return self._arrays / f"{name}.npy"
+        return self._hidden.data / f"{name}.npy"
 
 
-class NpzOutput(FolderOutput):
-    """The same files in one uncompressed .npz archive."""
+class NpzOutput(Output):
+    """The same files in one uncompressed .npz archive, where each has its place from the start."""
 
-    copies = 2
+    def _prepare(self) -> None:
+        with open(self._hidden.data, "xb+") as file:
+            self._write_heads(file)
+            reserve(self._hidden.data, file.tell())
 
-    @property
-    def _arrays(self) -> Path:
-        return self._hidden.path / "arrays"
+    def _write_heads(self, file: BinaryIO) -> list[zipfile.ZipInfo]:
+        """What each member begins with, its checksum as of now; up to the end of the last one."""
+        members = []
+        for variable in self.schema.variables:
+            head, begin = _npy_header(variable), file.tell()
+            member = zipfile.ZipInfo(f"{variable.name}.npy")  # dated 1980: same input, same bytes
+            member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
+            member.file_size = member.compress_size = len(head) + variable.nbytes
+            first = begin + len(member.FileHeader(zip64=True))
+            member.CRC = checksum(file, first, member.file_size)
+            file.seek(begin)
+            file.write(member.FileHeader(zip64=True) + head)
+            self._addresses[variable.name, 0] = np.array([file.tell()])
+            file.seek(variable.nbytes, os.SEEK_CUR)
+            members.append(member)
+        return members
 
     def _complete(self) -> None:
-        import shutil
-        import zipfile
+        with open(self._hidden.data, "rb+") as file, zipfile.ZipFile(file, "w") as archive:
+            archive.filelist += self._write_heads(file)
+            archive.start_dir = file.tell()
+            archive.writestr(zipfile.ZipInfo(PROVENANCE), _provenance(self.schema))
 
-        self._close()
-        with zipfile.ZipFile(self._hidden.data, "x", zipfile.ZIP_STORED, allowZip64=True) as target:
-            for name in [*(f"{v.name}.npy" for v in self.schema.variables), PROVENANCE]:
-                info = zipfile.ZipInfo(name)  # dated 1980: same input, same bytes
-                part = self._arrays / name
-                info.file_size = part.stat().st_size
-                with open(part, "rb") as source, target.open(info, "w", force_zip64=True) as sink:
-                    shutil.copyfileobj(source, sink, _COPY_BYTES)
-                part.unlink()
+
+def _npy_header(variable: Variable) -> bytes:
+    head = io.BytesIO()
+    layout = {"descr": variable.dtype.str, "fortran_order": False, "shape": variable.shape}
+    np.lib.format.write_array_header_2_0(head, layout)
+    return head.getvalue()
 
 
 def _provenance(schema: Schema) -> str:

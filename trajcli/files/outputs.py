@@ -36,7 +36,7 @@ class Output(ABC):
     """
 
     copies = 1
-    """How often the values lie on the disk while they are written."""
+    """How often the values lie on the disk: not at all where OUT refers to them."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self.path = path
@@ -100,9 +100,10 @@ class Output(ABC):
         Sets the addresses of every variable.
         """
 
-    @abstractmethod
     def _open_files(self) -> None:
-        """Open what was made, now or by a stopped run, and set the descriptors."""
+        """Open what was made, now or by a stopped run, and set the descriptors: of one file."""
+        descriptor = self._open_file(self._hidden.data)
+        self._descriptors = {name: descriptor for name, _ in self._addresses}
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
         """Entries row, row + 1, … of a variable."""
