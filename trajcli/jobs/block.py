@@ -98,8 +98,9 @@ class Block:
 
     def check(self, allow_nonfinite: bool | None = None) -> None:
         """Raise InputError for values that are wrong."""
-        allow = self.plan.request.allow_nonfinite if allow_nonfinite is None else allow_nonfinite
-        raise_if_any(self.part.value_faults(self.begin, self.inputs, allow))
+        if allow_nonfinite is None:
+            allow_nonfinite = self.plan.resolved.request.allow_nonfinite
+        raise_if_any(self.part.value_faults(self.begin, self.inputs, allow_nonfinite))
 
     def run(self) -> int:
         """Compute and write it; how many results are not finite."""
@@ -128,7 +129,7 @@ class Block:
                 arrays[name] = np.empty(shape, plan.dtype)
             out[PARTS.index(name)] = arrays[name] if place is None else InFile(*place, plan.dtype)
         operands = inputs.operands()  # which has to live as long as the kernel runs
-        kernel = Forward(inputs.program(), operands, out, not plan.request.allow_nonfinite)
+        kernel = Forward(inputs.program(), operands, out, not plan.resolved.request.allow_nonfinite)
         try:
             finite = kernel.run()
         except OSError as error:

@@ -56,11 +56,6 @@ class Plan:
     positions: str | None = None
     output_times: OutputTimes | None = None
 
-    @property
-    def request(self) -> Request:
-        """What was asked for."""
-        return self.resolved.request
-
     @cached_property
     def bytes_read(self) -> int:
         """Bytes of actions in the files."""
@@ -101,8 +96,8 @@ class Plan:
             "output": self.schema.kind,
             "rows": max(rows),
             "shortest_rows": min(rows),
-            "to": self.request.to,
-            "at": self.request.at,
+            "to": resolved.request.to,
+            "at": resolved.request.at,
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
             "start": resolved.start_source,

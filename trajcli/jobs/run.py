@@ -196,7 +196,9 @@ class Execution:
         except OutputError as error:
             lost = f"{done}, which could not be kept: {error.faults[0].found}"
             return Stopped(Fault(f"stopped by {reason}", found=lost, hint="run it again"))
-        hint = "run the same command again" + ("" if plan.request.shard else " with --resume")
+        hint = "run the same command again" + (
+            "" if plan.resolved.request.shard else " with --resume"
+        )
         return Stopped(Fault(f"stopped by {reason}", found=f"{done}; they are kept", hint=hint))
 
     def _no_room(self, short: DeviceOutOfMemory) -> TrajcliError:
