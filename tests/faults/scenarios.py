@@ -77,6 +77,11 @@ def _scenarios() -> dict[str, Scenario]:
     made["retime"] = Scenario("retime made.h5 --limits limits.toml -o out.h5", before=(_MADE,))
     for kind in ("csv", "npz", "h5", "parquet"):
         made[f"export, {kind}"] = Scenario(f"export made.h5 -o out.{kind}", f"out.{kind}", (_MADE,))
+    zarr = f"{_RUN} -o out.zarr"
+    made["zarr"] = Scenario(zarr, "out.zarr")
+    made["zarr, groups"] = Scenario(f"{_DEMOS} -o out.zarr --write position", "out.zarr")
+    old_store = (f"{_OLD} -o out.zarr",)
+    made["zarr, overwritten"] = Scenario(f"{zarr} --overwrite", "out.zarr", old_store)
     made["operator"] = Scenario("operator --mode jerk --horizon 5 --dt 0.1 -o out.npz", "out.npz")
     return made
 

@@ -10,7 +10,7 @@ from faults.together import together
 
 RUN = "integrate in.npy --start zero --dt 0.02 --memory 2kB"
 MODES = ("acceleration", "jerk", "velocity", "clique")
-NAMES = ("out.h5", "out.npz", "out")
+NAMES = ("out.h5", "out.npz", "out", "out.zarr")
 
 
 @pytest.mark.parametrize("name", NAMES)

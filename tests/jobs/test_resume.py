@@ -48,11 +48,13 @@ def stop_at(share: float) -> Callable[[float, int], None]:
 
 def contents(path: Path) -> Any:
     if path.is_dir():
-        return {p.name: p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+        return {
+            str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()
+        }
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("name", ["out.h5", "out.npz", "out"])
+@pytest.mark.parametrize("name", ["out.h5", "out.npz", "out", "out.zarr"])
 @pytest.mark.parametrize(
     "options",
     [

@@ -98,7 +98,7 @@ FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].")]
 SecondSource = Annotated[str, _argument("B", "FILE[:DATASET or :GROUP], the other one.")]
 Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
 Out = Annotated[Path, _out("-o --out OUT",
-    "OUT.h5, OUT.npz, or OUT without ending: a folder of .npy files.")]
+    "OUT.h5, OUT.npz, OUT.zarr, or OUT without ending: a folder of .npy files.")]
 Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
 Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz or .h5.")]
 Json = Annotated[bool, _general("--json", "One JSON document on stdout; text on stderr.")]

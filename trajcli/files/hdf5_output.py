@@ -118,7 +118,7 @@ class Hdf5Output(Output):
         By HDF5's own functions: h5py's need three times as long, and there may be thousands.
         """
         names = [name for group in self.schema.groups for name in group.names]
-        _require_names(names)
+        require_names(names)
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
         for name in names:
@@ -171,7 +171,7 @@ def _label_datasets(
             h5py.h5a.create(dataset, b"DIMENSION_LIST", references, space).write(lists)
 
 
-def _require_names(names: Sequence[str]) -> None:
+def require_names(names: Sequence[str]) -> None:
     """Raise OutputError where a trajectory would lie within another, or has no name."""
     known = set(names)
     for name in names:

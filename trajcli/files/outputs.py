@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.checksums import Segments, append_checksums
-from trajcli.files.refusals import os_failures, output_family, refuse_form, require_space
+from trajcli.files.refusals import is_folder, os_failures, output_family, refuse_form, require_space
 from trajcli.files.schema import Schema, plain_value
 
 _ADDRESSES, _SEGMENTS = "addresses/", "segments"
@@ -71,7 +71,7 @@ class Output(ABC):
         """
         self._durable, self._identity = durable, identity
         self._segments = {} if checksum else None
-        self._hidden = HiddenFolder(self.path, overwrite, output_family(self.path) == "npy")
+        self._hidden = HiddenFolder(self.path, overwrite, is_folder(self.path))
         try:
             with os_failures(self.path):
                 stopped = self._hidden.has_stopped
@@ -118,7 +118,7 @@ class Output(ABC):
             return
         rows = slice(row, row + len(values))
         if self.schema.pack:
-            values = _padded(values, variable.shape[1:])
+            values = padded(values, variable.shape[1:])
             addresses = self._addresses[name, 0] + self.schema.groups[group].numbers[rows] * size
         else:
             addresses, size = self._addresses[name, group][rows], values.nbytes // len(values)
@@ -259,7 +259,7 @@ def open_output(
     compress: int | None = None,
     checksum: bool = False,
 ) -> Output:
-    """The output that OUT's name asks for: .h5/.hdf5, .npz, or a folder of .npy files.
+    """The output that OUT's name asks for: .h5/.hdf5, .npz, .zarr, or a folder of .npy files.
 
     identity: all that decides the values; with ``resume`` a stopped run with the same is
     continued, if there is one. compress: the level of deflate, 1 to 9, for HDF5. checksum: end an
@@ -276,6 +276,10 @@ def open_output(
         from trajcli.files.hdf5_output import Hdf5Output
 
         output = Hdf5Output(path, schema)
+    elif output_family(path) == "zarr":
+        from trajcli.files.zarr_output import ZarrOutput
+
+        output = ZarrOutput(path, schema)
     else:
         from trajcli.files.numpy_output import FolderOutput, NpzOutput
 
@@ -285,7 +289,7 @@ def open_output(
     return output
 
 
-def _padded(values: Any, shape: tuple[int, ...]) -> Any:
+def padded(values: Any, shape: tuple[int, ...]) -> Any:
     """Trajectories [n, rows, ...] with NaN behind their rows up to those of the shape."""
     if values.shape[1:] == shape:
         return values

@@ -14,23 +14,31 @@ from trajcli.files.schema import Schema
 
 PROVENANCE = "trajcli.json"
 """In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
-_OF_A_FOLDER = (PROVENANCE, "grad")
-_FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", "": "npy"}
+ZARR_NODE = "zarr.json"
+"""In the folder of every group and array of a Zarr store, what it is."""
+_OURS = (rf".*\.npy|{re.escape(PROVENANCE)}|grad", rf"{re.escape(ZARR_NODE)}|c(\.[0-9]+)*")
+"""The files in a folder of .npy files, and in a Zarr store."""
+_FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".zarr": "zarr", "": "npy"}
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def output_family(path: Path) -> str:
-    """ "hdf5", "npz" or "npy" (a folder), by the name of OUT."""
+    """ "hdf5", "npz", "zarr" or "npy" (a folder), by the name of OUT."""
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
-        expected = "OUT.h5, OUT.hdf5, OUT.npz, or OUT without ending (a folder of .npy files)"
+        expected = "OUT.h5, OUT.npz, OUT.zarr, or OUT without ending (a folder of .npy files)"
         raise OutputError(Fault("unknown kind of output", str(path), expected, path.suffix))
     return family
 
 
+def is_folder(path: Path) -> bool:
+    """Whether the output of this name is a folder."""
+    return output_family(path) in ("npy", "zarr")
+
+
 def refuse_output(path: Path, overwrite: bool) -> None:
     """Raise OutputError where OUT cannot or must not be written."""
-    refuse_place(path, overwrite, folder=output_family(path) == "npy")
+    refuse_place(path, overwrite, is_folder(path))
 
 
 def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
@@ -58,12 +66,17 @@ def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
 
 def refuse_others(path: Path) -> None:
     """Raise OutputError where a folder holds what trajcli did not write."""
+    node, store = path / ZARR_NODE, path.suffix.lower() == ".zarr"
     try:
-        parts = [*path.iterdir(), *(path / "grad").glob("*")]
+        if store:
+            parts = [part for part in path.rglob("*") if not part.is_dir()]
+            ours = node.is_file() and b'"trajcli_version"' in node.read_bytes()
+        else:
+            parts = [*path.iterdir(), *(path / "grad").glob("*")]
+            ours = (path / PROVENANCE).is_file()
     except OSError as error:
         raise OutputError(os_fault(path, error)) from None
-    ours = (path / PROVENANCE).is_file()
-    known = [p.name for p in parts if ours and (p.suffix == ".npy" or p.name in _OF_A_FOLDER)]
+    known = [p.name for p in parts if ours and re.fullmatch(_OURS[store], p.name)]
     if len(known) < len(parts):
         what, others = "a folder with other things in it", {p.name for p in parts} - {*known}
         hint = "choose another name; only folders that trajcli wrote are replaced"
@@ -89,10 +102,10 @@ def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None
         expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
         found = f"{path.name}, level {compress}"
         faults.append(Fault("cannot be compressed", "--compress", expected, found))
-    if schema.kind == "groups" and family != "hdf5":
-        what = "trajectories of unequal length are written as groups of an HDF5 file"
+    if schema.kind == "groups" and family not in ("hdf5", "zarr"):
+        what = "trajectories of unequal length are written as groups of HDF5 or Zarr"
         hint = "--pack makes one array of them, padded with NaN"
-        faults.append(Fault(what, str(path), "OUT.h5", path.suffix, hint))
+        faults.append(Fault(what, str(path), "OUT.h5 or OUT.zarr", path.suffix, hint))
     if schema.kind == "padded" and compress is not None:
         what = "a padded array is not compressed while it is written"
         hint = "leave --pack out, or compress it afterwards: h5repack -f SHUF -f GZIP=4"

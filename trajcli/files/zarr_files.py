@@ -68,7 +68,8 @@ class ZarrFile(ArrayFile):
     def _described(self, name: str) -> Dataset:
         stored, where = self._array(name), f"{self.path}:{name}"
         codecs = {getattr(one, "codec_id", "") for one in stored.filters + stored.compressors}
-        if codecs.intersection(_RUNS_CODE) or stored.dtype.hasobject:
+        texts = stored.metadata.to_dict().get("data_type") == "string"  # no objects, whatever
+        if codecs.intersection(_RUNS_CODE) or (stored.dtype.hasobject and not texts):
             what = "an array of Python objects is never read"
             raise InputError(Fault(what, where, "numbers", ", ".join(codecs) or "objects"))
         chunk = stored.shards or stored.chunks
@@ -80,7 +81,8 @@ class ZarrFile(ArrayFile):
             return self.safely(name, lambda: self._rows(name, rows))
 
         kind = f"chunks {list(chunk)}"
-        return Dataset(where, stored.shape, stored.dtype, read_rows, dict(stored.attrs), kind)
+        dtype = np.dtype(str) if texts else stored.dtype
+        return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind)
 
     def _rows(self, name: str, rows: Any) -> Any:
         """Rows of an array; raises ValueError for a chunk of Blosc's that was cut off, behind the
@@ -95,7 +97,8 @@ class ZarrFile(ArrayFile):
                     (size,) = struct.unpack("<12xI", file.read(16))
                     if size != os.fstat(file.fileno()).st_size:
                         raise ValueError(f"chunk {path.name} is not as long as it says")
-        return np.asarray(stored[rows])
+        values = np.asarray(stored[rows])
+        return np.array(values.tolist(), str) if values.dtype.hasobject else values
 
     def _array(self, name: str) -> Any:
         root = self.opened().root
