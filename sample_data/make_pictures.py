@@ -14,12 +14,12 @@ from trajcli.cli import main
 
 HERE = Path(__file__).resolve().parent
 PICTURES = {
-    "reach.png": "plot sample_data/reach.h5 --index 3 --limits sample_data/limits.toml",
+    "reach.png": "plot sample_data/reach.h5 --episodes 3 --limits sample_data/limits.toml",
     "peaks.png": "plot sample_data/reach.h5 --histogram --limits sample_data/limits.toml",
 }
 TRANSCRIPT = (
     "integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5 --overwrite",
-    "inspect out.h5 --index 3 --dofs 0,4",
+    "inspect out.h5 --episodes 3 --dofs 0,4",
     "check out.h5 --limits sample_data/limits.toml",
     "diff out.h5:position sample_data/reach.h5:reference/position --atol 1e-11",
 )

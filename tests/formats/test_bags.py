@@ -246,3 +246,27 @@ def test_messages_are_read_from_any_number_on_in_any_order(folder, kind):
             np.testing.assert_array_equal(stamped.read_rows(start, stop), times[start:stop])
         file.close()
         np.testing.assert_array_equal(position.read(), positions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stamp_says_which_times_are_those_of_messages(trajcli, folder, kind):
+    make, headers, logs = Maker(kind), list(stamps(60)), [BEGIN + k * 25_000_000 for k in range(60)]
+    rows = np.sin(np.arange(60) / 20)[:, None]
+    path = make.write(kind, [
+        ("/js", JOINTS, log, make.joints(header, ["a"], row))
+        for log, header, row in zip(logs, headers, rows, strict=True)
+    ])  # fmt: skip
+    source = f"{path}:/js/position"
+    line = f"integrate {source} --mode central --start first -o out.h5 --overwrite"
+    for word, times in (("", headers), ("--stamp header", headers), ("--stamp log", logs)):
+        assert trajcli(f"{line} {word}").code == 0
+        with h5py.File("out.h5") as file:
+            expected = (np.array(times) - times[0]) / 1e9
+            np.testing.assert_allclose(file["time"][:], expected, rtol=0, atol=1e-12)
+        shown = trajcli(f"inspect {source} {word} --json").document
+        rate = 1e9 / np.median(np.diff(times))
+        np.testing.assert_allclose(shown["trajectories"]["rate"], rate)
+    np.save("a.npy", rows[None])
+    refused = trajcli("integrate a.npy --mode central --start first --stamp log -o no.h5")
+    assert refused.code == 2
+    assert "--stamp" in refused.err

@@ -49,7 +49,7 @@ def test_what_export_wrote_reads_back_bit_for_bit(trajcli, folder):
         line = f"integrate actions.npy --start start.npy --dt 0.02 --dtype {dtype} -o out.h5"
         assert trajcli(f"{line} --overwrite").code == 0
         assert trajcli("export out.h5 -o all.csv").code == 0
-        assert trajcli("export out.h5 --index 3 -o one.csv").code == 0
+        assert trajcli("export out.h5 --episodes 3 -o one.csv").code == 0
         assert trajcli("export all.csv -o back.h5").code == 0
         assert trajcli("export one.csv -o third.h5").code == 0
         with (

@@ -24,13 +24,13 @@ SAMPLES = (
 )
 COMMANDS = {
     "inspect": "inspect {file}",
-    "inspect full": "inspect {file} --full --index 0",
+    "inspect full": "inspect {file} --full --episodes 0",
     "check": "check {file}",
     "score": "score {file} --rate 50",
     "diff": "diff {file} {file}",
     "plot": "plot {file} -o fig.png",
     "histogram": "plot {file} --histogram -o fig.svg",
-    "export csv": "export {file} --index 0 -o out.csv",
+    "export csv": "export {file} --episodes 0 -o out.csv",
     "export npz": "export {file} -o out.npz",
     "export rrd": "export {file} -o out.rrd",
 }
@@ -83,7 +83,7 @@ def test_an_empty_batch_is_no_fault_but_nothing_to_draw_or_export(trajcli, folde
         assert trajcli("integrate none.npy --start zero --dt 1 -o none.output.h5").code == 0
         file = folder / "none.output.h5"
     result = run(trajcli, name, file)
-    if "--index" in COMMANDS[name] or name in ("plot", "histogram", "score") or "export" in name:
+    if "--episodes" in COMMANDS[name] or name in ("plot", "histogram", "score") or "export" in name:
         assert result.code == 2
         assert result.err.count("error: ") == 1
         assert not list(folder.glob("fig.*")) + list(folder.glob("out.*"))

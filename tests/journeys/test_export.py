@@ -30,7 +30,7 @@ def read_csv(path: str) -> tuple[list[str], np.ndarray]:
 
 
 def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
-    assert trajcli("export out.h5 --index 3 -o out.csv").code == 0
+    assert trajcli("export out.h5 --episodes 3 -o out.csv").code == 0
     head, rows = read_csv("out.csv")
     names = [f"panda_joint{n}" for n in range(1, 8)]
     quantities = ("position", "velocity", "acceleration", "jerk")
@@ -45,7 +45,7 @@ def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
 
 
 def test_several_trajectories_are_below_each_other_with_their_names(trajcli, plans):
-    assert trajcli("export out.h5:velocity --index 4,1 --dofs 2 -o out.csv").code == 0
+    assert trajcli("export out.h5:velocity --episodes 4,1 --dofs 2 -o out.csv").code == 0
     head, rows = read_csv("out.csv")
     assert head == ["trajectory", "t (s)", "velocity/panda_joint3"]
     with h5py.File(plans) as file:
@@ -91,7 +91,7 @@ def test_a_table_holds_trajectories_of_different_length(trajcli, demos, kind):
 
 
 def test_hdf5_keeps_trajectories_of_different_length_apart(trajcli, demos):
-    assert trajcli("export demos.h5 --index 2,1 --dofs knee -o out.h5").code == 0
+    assert trajcli("export demos.h5 --episodes 2,1 --dofs knee -o out.h5").code == 0
     with h5py.File("out.h5") as file:
         for n in (1, 2):
             np.testing.assert_array_equal(file[f"data/demo_{n}/position"], demos[n][:, 1:])
@@ -115,7 +115,7 @@ def test_an_array_of_robot_data_that_is_named_is_exported(trajcli, folder):
 
 
 def test_a_csv_of_a_file_without_times_counts_rows(trajcli, samples, folder):
-    assert trajcli(f"export {samples}/accelerations.npy --index 0 -o out.csv").code == 0
+    assert trajcli(f"export {samples}/accelerations.npy --episodes 0 -o out.csv").code == 0
     head, rows = read_csv("out.csv")
     assert head[0] == "row"
     np.testing.assert_array_equal(rows[:, 0], np.arange(100))
@@ -135,7 +135,7 @@ def test_names_in_a_csv_are_neither_formulas_nor_control_characters(trajcli, fol
     with h5py.File("in.h5", "w") as file:
         file["=1+1"] = -1.5 * np.ones((2, 4, 2))
         file["joint_names"] = ["=HYPERLINK(1)", "b\x1b[2J\r\u202e"]
-    assert trajcli("export in.h5:=1+1 --index 0 -o out.csv").code == 0
+    assert trajcli("export in.h5:=1+1 --episodes 0 -o out.csv").code == 0
     head, rows = read_csv("out.csv")
     assert head == ["row", "'=1+1/=HYPERLINK(1)", "'=1+1/b\\x1b[2J\\r\\u202e"]
     assert (rows[:, 1:] == -1.5).all()
@@ -151,7 +151,7 @@ def test_names_in_a_csv_are_neither_formulas_nor_control_characters(trajcli, fol
 
 
 def test_an_npz_holds_the_same_numbers_and_type(trajcli, plans):
-    assert trajcli("export out.h5 --index 2:5 --dofs 0,6 -o out.npz").code == 0
+    assert trajcli("export out.h5 --episodes 2:5 --dofs 0,6 -o out.npz").code == 0
     with h5py.File(plans) as file, np.load("out.npz") as archive:
         for name in ("position", "velocity", "acceleration", "jerk"):
             assert archive[name].dtype == np.float32
@@ -164,7 +164,7 @@ def test_an_npz_holds_the_same_numbers_and_type(trajcli, plans):
 def test_an_rrd_opens_and_holds_the_numbers_on_a_duration_time_line(trajcli, samples, folder):
     pytest.importorskip("rerun")
     reader = pytest.importorskip("rerun.chunk").RrdReader
-    line = f"export {samples}/reach.h5:reference --index 3,7 --dofs 1 -o out.rrd"
+    line = f"export {samples}/reach.h5:reference --episodes 3,7 --dofs 1 -o out.rrd"
     assert trajcli(line).code == 0
     seen = {}
     for chunk in reader("out.rrd").stream().to_chunks():

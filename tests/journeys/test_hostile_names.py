@@ -90,7 +90,7 @@ LINES = [
         ["diff", "-v", DATASET],
         ["plot", "-o", "fig.svg", "--title", EVIL],
         ["plot", "-o", "fig.png", "--histogram"],
-        ["export", "-o", "out.csv", "--index", "0"],
+        ["export", "-o", "out.csv", "--episodes", "0"],
         ["export", "-o", "out.npz"],
         ["resample", "-o", "out.h5", "--to", "20"],
         ["retime", "-o", "out.h5", "--limits", "limits.toml"],

@@ -23,7 +23,7 @@ def out(trajcli, samples, tmp_path, monkeypatch) -> Path:
 
 
 def test_index_and_dof_choose_what_ranges_states_and_peaks_are_of(trajcli, out):
-    report = trajcli("inspect out.h5 --index 3,10:12 --dofs panda_joint2,-1 --json").document
+    report = trajcli("inspect out.h5 --episodes 3,10:12 --dofs panda_joint2,-1 --json").document
     with h5py.File(out) as file:
         velocity = file["velocity"][[3, 10, 11]][:, :, [1, 6]]
         time_of_rows = file["time"][[3, 10, 11]]
@@ -41,8 +41,8 @@ def test_index_and_dof_choose_what_ranges_states_and_peaks_are_of(trajcli, out):
 
 @pytest.mark.parametrize(
     "words",
-    ["--index 64", "--index -65", "--index a", "--index 3:3", "--dofs 7", "--dofs elbow",
-     "--index 1::0"],
+    ["--episodes 64", "--episodes -65", "--episodes a", "--episodes 3:3", "--episodes 1::0",
+     "--dofs 7", "--dofs elbow"],
 )  # fmt: skip
 def test_a_selection_that_is_not_there_is_exit_2(trajcli, out, words):
     result = trajcli(f"inspect out.h5 {words}")
@@ -86,7 +86,7 @@ def test_datasets_of_one_pattern_are_one_line_in_natural_order(trajcli, folder):
     assert report["datasets"][0]["max"] == 11.0
     assert report["trajectories"]["count"] == 12
     assert report["trajectories"]["rows"] == [10, 21]
-    report = trajcli("inspect in.h5 --index 10 --json").document
+    report = trajcli("inspect in.h5 --episodes 10 --json").document
     assert report["trajectories"]["shown"] == ["data/demo_10"]
     assert report["datasets"][0]["max"] == 10.0
     assert "12 of" in trajcli("inspect in.h5").out
@@ -123,7 +123,7 @@ def test_episodes_of_d4rl_are_seen_as_integrate_sees_them(trajcli, folder):
     assert report["trajectories"]["rows"] == [15, 25]
     (actions,) = [
         dataset
-        for dataset in trajcli("inspect d4rl.hdf5 --index 1 --json").document["datasets"]
+        for dataset in trajcli("inspect d4rl.hdf5 --episodes 1 --json").document["datasets"]
         if dataset["name"] == "actions"
     ]
     with h5py.File("d4rl.hdf5") as file:
@@ -233,7 +233,7 @@ def test_a_small_file_is_looked_at_in_under_twice_the_imports_it_needs(samples):
 
 
 @pytest.mark.parametrize("command", ["inspect {f}", "check {f}", "diff {f} {f}",
-                                     "export {f} --index 0 -o {o}"])  # fmt: skip
+                                     "export {f} --episodes 0 -o {o}"])  # fmt: skip
 def test_looking_imports_neither_torch_nor_what_it_does_not_need(samples, tmp_path, command):
     words = command.format(f=samples / "reach.h5", o=tmp_path / "o.csv").split()
     run = subprocess.run(
@@ -252,7 +252,7 @@ def test_all_trajectories_are_what_the_word_all_and_no_index_mean(trajcli, out, 
     line = command.format(f="out.h5")
     without = trajcli(line).document
     Path("o.npz").unlink(missing_ok=True)
-    result = trajcli(f"{line} --index all")
+    result = trajcli(f"{line} --episodes all")
     assert result.code == 0, result.err
     assert result.document == without
 
@@ -280,14 +280,14 @@ def test_only_arrays_of_dofs_have_numbers_per_dof(trajcli, out, samples):
 
 def test_numbers_of_chosen_and_of_all_trajectories_are_told_apart(trajcli, samples):
     line = f"inspect {samples}/reach.h5"
-    datasets = trajcli(f"{line} --index 3 --json").document["datasets"]
+    datasets = trajcli(f"{line} --episodes 3 --json").document["datasets"]
     whose = {d["name"]: d["trajectories"] for d in datasets if "min" in d}
     assert {name for name, which in whose.items() if which == "all"} == {
         "dt", "start/position", "start/velocity", "start/acceleration"
     }  # fmt: skip
     assert {which for which in whose.values() if which != "all"} == {"3"}
-    shown = trajcli(f"{line} --index 3").out
-    assert "\n* of all trajectories; the others of --index 3\n" in shown
+    shown = trajcli(f"{line} --episodes 3").out
+    assert "\n* of all trajectories; the others of --episodes 3\n" in shown
     assert "\nstart/position * " in shown
     assert "\nactions   " in shown
     assert "*" not in trajcli(line).out

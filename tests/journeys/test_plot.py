@@ -79,7 +79,7 @@ def test_a_figure_of_each_kind_is_drawn_to_the_same_bytes_twice(trajcli, out, sa
 
 
 def test_the_lines_are_the_data(trajcli, out, figures):
-    assert trajcli("plot out.h5 --index 5 --dofs 1,panda_joint4 -o fig.png").code == 0
+    assert trajcli("plot out.h5 --episodes 5 --dofs 1,panda_joint4 -o fig.png").code == 0
     (figure,) = figures
     with h5py.File(out) as file:
         time = file["time"][5]
@@ -160,7 +160,7 @@ def test_limits_are_bands(trajcli, out, figures):
     upper = [9.0] * 7
     upper[dof] = limit
     Path("limits.toml").write_text(f"[velocity]\nupper = {upper}")
-    assert trajcli("plot out.h5 --index 2 --limits limits.toml -o fig.png").code == 0
+    assert trajcli("plot out.h5 --episodes 2 --limits limits.toml -o fig.png").code == 0
     (figure,) = figures
     edges = {round(float(one.get_ydata()[0]), 9) for one in figure.axes[1].get_lines()
              if len(set(one.get_ydata())) == 1 and len(one.get_xdata()) == 2}  # fmt: skip
@@ -174,7 +174,7 @@ def test_limits_are_bands(trajcli, out, figures):
 def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, figures, samples):
     other = f"integrate {samples}/reach.h5 --mode jerk -o other.h5"
     assert trajcli(other).code == 0
-    assert trajcli("plot out.h5 other.h5 --index 0:3 --dofs 0 -o fig.png").code == 0
+    assert trajcli("plot out.h5 other.h5 --episodes 0:3 --dofs 0 -o fig.png").code == 0
     (figure,) = figures
     lines = [one for one in figure.axes[0].get_lines() if one.get_gid() == "position/panda_joint1"]
     assert len(lines) == 6
@@ -190,7 +190,7 @@ def test_several_trajectories_and_files_are_drawn_over_each_other(trajcli, out, 
 def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_names(
     trajcli, out, figures
 ):
-    assert trajcli("plot out.h5 --index 0:12 --dofs 0:2 -o fig.png").code == 0
+    assert trajcli("plot out.h5 --episodes 0:12 --dofs 0:2 -o fig.png").code == 0
     (figure,) = figures
     looks = [look(one) for one in figure.axes[0].get_lines()
              if one.get_gid() == "position/panda_joint1"]  # fmt: skip
@@ -203,10 +203,10 @@ def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_name
     ("words", "title"),
     [
         ("", "out.h5, trajectory 0"),
-        (" --index 3", "out.h5, trajectory 3"),
-        (" --index 3,4", "out.h5, trajectories 3, 4"),
-        (" --index 3:9:2", "out.h5, trajectories 3, 5, 7"),
-        (" --index ::9", "out.h5, trajectories 0, 9, 18, 27, 36, 45 and 2 more"),
+        (" --episodes 3", "out.h5, trajectory 3"),
+        (" --episodes 3,4", "out.h5, trajectories 3, 4"),
+        (" --episodes 3:9:2", "out.h5, trajectories 3, 5, 7"),
+        (" --episodes ::9", "out.h5, trajectories 0, 9, 18, 27, 36, 45 and 2 more"),
         (" --histogram", "out.h5"),
         (" --title mine", "mine"),
         (" --title=", ""),
@@ -225,7 +225,7 @@ def test_the_title_says_which_trajectory_of_which_file(trajcli, folder, figures)
         with h5py.File(f"{name}.h5", "w") as file:
             for n in range(count):
                 file[f"demo_{n}/actions"] = np.random.default_rng(n).standard_normal((4, 2))
-    assert trajcli("plot a.h5 b.h5 --index -1 -o fig.png").code == 0
+    assert trajcli("plot a.h5 b.h5 --episodes -1 -o fig.png").code == 0
     title = figures[0].legends[0].get_title().get_text()
     assert title == "a.h5, b.h5, trajectories demo_2, demo_4"
 
@@ -233,7 +233,7 @@ def test_the_title_says_which_trajectory_of_which_file(trajcli, folder, figures)
 def test_plot_draws_the_first_trajectory_or_all_as_its_help_says(trajcli, folder, figures):
     with h5py.File("in.h5", "w") as file:
         file["position"] = np.random.default_rng(0).standard_normal((5, 6, 2))
-    for words, count in (("", 1), (" --index all", 5)):
+    for words, count in (("", 1), (" --episodes all", 5)):
         assert trajcli(f"plot in.h5 --dofs 0 -o fig.png --overwrite{words}").code == 0
         lines = [one for one in figures[-1].axes[0].get_lines() if one.get_gid() == "position/0"]
         assert len(lines) == count
@@ -250,7 +250,7 @@ def test_an_array_of_robot_data_is_drawn_over_the_time_of_its_layout(trajcli, fo
             )
             file[f"data/demo_{n}"].attrs["num_samples"] = 5 + n
         file["data"].attrs["env_args"] = '{"env_kwargs": {"control_freq": 20}}'
-    job = "plot demos.hdf5:obs/robot0_joint_pos[:2] --index 1,2 -o fig.png"
+    job = "plot demos.hdf5:obs/robot0_joint_pos[:2] --episodes 1,2 -o fig.png"
     assert trajcli(job).code == 0
     (figure,) = figures
     assert figure.axes[-1].get_xlabel() == "time (s)"
@@ -338,7 +338,7 @@ def test_limits_far_from_all_values_do_not_squeeze_the_bars(trajcli, offside, fi
 
 
 def test_only_the_chosen_trajectories_are_counted(trajcli, offside, figures):
-    for words, count in ((" --index 4", 1), (" --index 0:3", 3), ("", 6)):
+    for words, count in ((" --episodes 4", 1), (" --episodes 0:3", 3), ("", 6)):
         assert trajcli(f"plot in.h5 --histogram -o fig.png --overwrite{words}").code == 0
         title = figures[-1].axes[0].get_title(loc="left")
         assert title.startswith(f"{count} trajector")
@@ -348,7 +348,7 @@ def test_groups_with_fewer_trajectories_are_left_out_of_later_ones(trajcli, fold
     with h5py.File("in.h5", "w") as file:
         file["position"] = np.random.default_rng(0).random((5, 4, 2))
         file["reference/velocity"] = np.random.default_rng(1).random((2, 4, 2))
-    for words in ("--index 3", "--index 3 --histogram"):
+    for words in ("--episodes 3", "--episodes 3 --histogram"):
         assert trajcli(f"plot in.h5 {words} -o fig.png --overwrite").code == 0
         assert len(figures[-1].axes) == 1
 
@@ -408,7 +408,7 @@ def test_an_existing_figure_is_kept_unless_told_and_an_input_always(trajcli, out
         ("plot out.h5 -o fig.gif", "FIG.png, FIG.svg or FIG.pdf"),
         ("plot out.h5 -o fig", "FIG.png, FIG.svg or FIG.pdf"),
         ("plot out.h5 -o nowhere/fig.png", "no such folder"),
-        ("plot out.h5 --index 64 -o fig.png", "out of range"),
+        ("plot out.h5 --episodes 64 -o fig.png", "out of range"),
         ("plot out.h5 --dofs 9 -o fig.png", "numbers from 0 to 6"),
         ("plot out.h5 --dofs elbow -o fig.png", "or names: panda_joint1"),
         ("plot out.h5 --limits none.toml -o fig.png", "none.toml"),

@@ -67,9 +67,8 @@ def test_rows_are_sorted_by_a_score(trajcli, demos, sort):
     lines = trajcli(f"score demos.h5 --json --sort {sort}").document["trajectories"]
     values = [line["sparc"] for line in lines]
     assert values == sorted(values, reverse=sort == "sparc")
-    assert trajcli("score demos.h5 --json --index 3").document["trajectories"][0]["trajectory"] == (
-        "demo_3"
-    )
+    (line,) = trajcli("score demos.h5 --json --episodes 3").document["trajectories"]
+    assert line["trajectory"] == "demo_3"
 
 
 def test_the_csv_has_a_line_per_trajectory(trajcli, demos):
@@ -140,7 +139,7 @@ def test_a_velocity_is_read_as_what_its_unit_says(trajcli, folder):
         ("--sort speed", "no such score"),
         ("--json --csv -", "two documents"),
         ("--csv none/out.csv", "no such folder"),
-        ("--index 99", "out of range"),
+        ("--episodes 99", "out of range"),
         ("--rate -5", "a rate that is not positive"),
     ],
 )

@@ -225,7 +225,7 @@ def test_limits_are_compared_in_one_unit(trajcli, folder, data, top, section, sc
         result = trajcli("check v.h5 --limits l.toml")
         assert result.code == code, result.out + result.err
         assert ("rad/s" in result.out) == (code == 1)
-        assert trajcli("plot v.h5 --limits l.toml --index all -o v.svg --overwrite").code == 0
+        assert trajcli("plot v.h5 --limits l.toml --episodes all -o v.svg --overwrite").code == 0
         assert "(rad/s)" in Path("v.svg").read_text()
 
 

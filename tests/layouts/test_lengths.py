@@ -265,7 +265,7 @@ def test_padding_is_not_taken_for_values(trajcli, folder):
         assert trajcli(f"integrate {line} --pack -o out.h5 --overwrite").code == 0
         result = trajcli("check out.h5")
         assert result.code == 0, result.out
-        assert trajcli("export out.h5 --index 1 -o one.csv --overwrite").code == 0
+        assert trajcli("export out.h5 --episodes 1 -o one.csv --overwrite").code == 0
         rows = Path("one.csv").read_text().splitlines()
         assert len(rows) == 1 + last + 1
         assert "nan" not in rows[-1]

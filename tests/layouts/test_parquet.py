@@ -203,7 +203,9 @@ def test_rlds_is_refused_with_a_way_to_convert_it(trajcli, folder):
         assert "LeRobot" in result.err
 
 
-@pytest.mark.parametrize("command", ["inspect set", "check set", "plot set --index 9 -o fig.png"])
+@pytest.mark.parametrize(
+    "command", ["inspect set", "check set", "plot set --episodes 9 -o fig.png"]
+)
 def test_a_folder_is_one_data_set_and_its_path_is_shown_as_typed(trajcli, folder, command):
     version_2(Path("set"))
     result = trajcli(command)
@@ -219,15 +221,15 @@ def test_a_folder_is_one_data_set_and_its_path_is_shown_as_typed(trajcli, folder
 @pytest.mark.parametrize("write", [version_2, version_3])
 def test_index_counts_through_the_files_of_a_folder(trajcli, folder, write):
     write(Path("set"))
-    report = trajcli("inspect set --index 9 --json").document
+    report = trajcli("inspect set --episodes 9 --json").document
     assert report["trajectories"]["shown"] == ["episode_9"]
-    both = trajcli("inspect set --index 1,9 --json").document
+    both = trajcli("inspect set --episodes 1,9 --json").document
     assert both["trajectories"]["count"] == 12
     (action,) = [one for one in both["datasets"] if one["name"] == "action"]
     assert action["trajectories"] == "1,9"
-    checks = trajcli("check set --index 9,10 --json").document["checks"]
+    checks = trajcli("check set --episodes 9,10 --json").document["checks"]
     assert [check["trajectories"] for check in checks if check["check"] == "finite"] == [2]
     for command in ("inspect", "check"):
-        result = trajcli(f"{command} set --index 12")
+        result = trajcli(f"{command} set --episodes 12")
         assert result.code == 2
         assert "0 to 11" in result.err

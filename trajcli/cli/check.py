@@ -19,9 +19,11 @@ Examples, on files in sample_data (the first makes what the second checks):
 def check(
     source: options.Sources,
     limits: options.LimitsFile = None,
-    index: options.Index = None,
+    episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
+    columns: options.Columns = None,
+    stamp: options.Stamp = "header",
     recompute: options.Recompute = False,
     velocity_of: options.VelocityOf = None,
     verbose: options.Verbose = False,
@@ -44,6 +46,7 @@ def check(
     from trajcli.views.row_checks import StartRows
     from trajcli.views.trajectories import expand_globs
 
+    source = options.with_columns(source, columns)
     console = Console(json, quiet)
     if velocity_of is not None and "=" in velocity_of:
         velocity_of, _, velocities = velocity_of.partition("=")
@@ -52,7 +55,7 @@ def check(
     for one in expand_globs(source):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
-            with Files(allow_external, untrusted, dofs, joints) as files:
+            with Files(allow_external, untrusted, dofs, joints, stamp) as files:
 
                 def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows
@@ -61,7 +64,9 @@ def check(
                         return "with --untrusted, what the file names is not opened"
                     return start_rows(files, path)
 
-                findings = check_source(files, one, start_of, limits, index, velocity_of, progress)
+                findings = check_source(
+                    files, one, start_of, limits, episodes, velocity_of, progress
+                )
                 files.sources.require_unchanged()
             if recompute:
                 from trajcli.jobs.recompute import recompute as compare

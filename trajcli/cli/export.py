@@ -8,7 +8,7 @@ from trajcli.cli.console import Console, Progress, bytes_text, counted, units_li
 EXAMPLE = """
 Examples, on files in sample_data:
 
-    trajcli export sample_data/reach.h5:reference --index 3 -o reach.csv --overwrite
+    trajcli export sample_data/reach.h5:reference --episodes 3 -o reach.csv --overwrite
 
     trajcli export sample_data/recorded.h5 -o recorded.npz --overwrite
 """
@@ -17,9 +17,11 @@ Examples, on files in sample_data:
 def export(
     source: options.OneSource,
     out: options.Export,
-    index: options.Index = None,
+    episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
+    columns: options.Columns = None,
+    stamp: options.Stamp = "header",
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -38,11 +40,15 @@ def export(
     from trajcli.jobs.statements import units_report
     from trajcli.views.export import require_kind, selection, write
 
+    (source,) = options.with_columns([source], columns)
     console = Console(json, quiet)
     require_kind(out)
     refuse_place(out, overwrite, folder=False)
-    with Files(allow_external, untrusted, dofs, joints) as files, Progress(not quiet) as progress:
-        chosen = selection(read_sources(files, [source]), index, progress)
+    with (
+        Files(allow_external, untrusted, dofs, joints, stamp) as files,
+        Progress(not quiet) as progress,
+    ):
+        chosen = selection(read_sources(files, [source]), episodes, progress)
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size

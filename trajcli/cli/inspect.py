@@ -10,15 +10,17 @@ Examples, on files in sample_data:
 
     trajcli inspect sample_data/reach.h5
 
-    trajcli inspect sample_data/reach.h5 --index 3 --dofs 0,1
+    trajcli inspect sample_data/reach.h5 --episodes 3 --dofs 0,1
 """
 
 
 def inspect(
     source: options.Sources,
-    index: options.Index = None,
+    episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
+    columns: options.Columns = None,
+    stamp: options.Stamp = "header",
     full: options.Full = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -29,7 +31,7 @@ def inspect(
 
     Per dof the range and the peaks of velocity, acceleration and jerk, and when they are; NaN and
     Inf and where; how long the trajectories are, their rate and how regular it is. Ranges and
-    peaks are of all trajectories or those of --index; the plot is of the first of them.
+    peaks are of all trajectories or those of --episodes; the plot is of the first of them.
 
     Of a large file a sample is looked at, unless --full.
     """
@@ -37,14 +39,15 @@ def inspect(
     from trajcli.views.inspect import inspect_source
     from trajcli.views.trajectories import expand_globs
 
+    source = options.with_columns(source, columns)
     console = Console(json, quiet)
     reports = []
     for one in expand_globs(source):
         with (
             Progress(full and not quiet) as progress,
-            Files(allow_external, untrusted, dofs, joints) as files,
+            Files(allow_external, untrusted, dofs, joints, stamp) as files,
         ):
-            inspection = inspect_source(files, one, index, full, progress)
+            inspection = inspect_source(files, one, episodes, full, progress)
             files.sources.require_unchanged()
         reports.append(inspection.report)
         if not (json or quiet):

@@ -28,10 +28,13 @@ def integrate(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
+    stamp: options.Stamp = "header",
     start: options.Start = None,
     start_index: options.StartIndex = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
+    columns: options.Columns = None,
+    episodes: options.Episodes = None,
     as_position: options.AsPosition = None,
     actions: options.Actions = None,
     to: options.To = None,
@@ -84,7 +87,7 @@ def integrate(
 
     console = Console(json, quiet)
     typed |= {
-        "sources": source,
+        "sources": options.with_columns(source, columns),
         "options": options.of_mode(typed),
         "factor": grad_factor,
         "wrt": None if wrt is None else _names(wrt, "--wrt"),

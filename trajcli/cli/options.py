@@ -34,6 +34,20 @@ def of_mode(values: dict[str, Any]) -> dict[str, Any]:
     return chosen
 
 
+def with_columns(sources: list[str], columns: str | None) -> list[str]:
+    """Sources of which --columns names the columns; raises UsageError where they name a dataset."""
+    if columns is None:
+        return sources
+    from trajcli.errors import Fault, UsageError
+    from trajcli.files.source import parse_source
+
+    for text in sources:
+        if parse_source(text).dataset is not None:
+            what, hint = "columns of a dataset", "leave out one of the two"
+            raise UsageError(Fault(what, "--columns", "FILE, a table", text, hint))
+    return [f"{text}:{columns}" for text in sources]
+
+
 def _datasets(incomplete: str) -> list[str]:
     """What FILE:… can go on as, for the shell."""
     from trajcli.cli import completion
@@ -110,6 +124,11 @@ Layout = Annotated[LayoutName | None, _read("--layout NAME",
     "(default: recognised)")]
 FilterKey = Annotated[str | None, _read("--filter-key NAME",
     "Only the trajectories listed in /mask/NAME.")]
+Episodes = Annotated[str | None, _read("--episodes WHICH", f"{_WHICH} (default: all)")]
+Columns = Annotated[str | None, _read("--columns NAMES",
+    "Of a table (CSV, TSV, Parquet) these columns: a,b,c. (as SOURCE:a,b,c)")]
+Stamp = Annotated[Literal["header", "log"], _read("--stamp WHICH",
+    "Of a ROS bag the times in headers, or those of recording: header | log.")]
 Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
@@ -238,8 +257,7 @@ Shard = Annotated[str | None, _run("--shard I/N",
     "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from there. auto or "
     "auto/N: as torchrun, a Slurm array, srun or mpirun number this process.")]
 
-Index = Annotated[str | None, _look("--index WHICH", f"{_WHICH} (default: all)")]
-PlotIndex = Annotated[str | None, _look("--index WHICH",
+PlotEpisodes = Annotated[str | None, _look("--episodes WHICH",
     f"{_WHICH} (default: the first; --histogram: all)")]
 LimitsFile = Annotated[Path | None, _look("--limits FILE",
     "Limits of the joints: .toml as in sample_data, or a URDF.", callback=_expanded)]

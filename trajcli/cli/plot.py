@@ -8,7 +8,7 @@ from trajcli.cli.console import Console, Progress, bytes_text
 EXAMPLE = """
 Examples, on files in sample_data:
 
-    trajcli plot sample_data/reach.h5 --index 3 --limits sample_data/limits.toml -o reach.png --overwrite
+    trajcli plot sample_data/reach.h5 --episodes 3 --limits sample_data/limits.toml -o reach.png --overwrite
 
     trajcli plot sample_data/reach.h5 --histogram --limits sample_data/limits.toml -o peaks.svg --overwrite
 
@@ -19,9 +19,11 @@ Examples, on files in sample_data:
 def plot(
     source: options.Sources,
     out: options.Figure,
-    index: options.PlotIndex = None,
+    episodes: options.PlotEpisodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
+    columns: options.Columns = None,
+    stamp: options.Stamp = "header",
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
     score: options.ScoreName = None,
@@ -48,19 +50,23 @@ def plot(
     from trajcli.views.plot import Line, Peaks, lines, panels, peaks, selections, short_labels
     from trajcli.views.score import score_source
 
+    source = options.with_columns(source, columns)
     console = Console(json, quiet)
     figures.require_format(out)
     refuse_place(out, overwrite, folder=False)
     matplotlib = figures.require_matplotlib()
     table = read_limits(limits) if limits else None
-    with Files(allow_external, untrusted, dofs, joints) as files, Progress(not quiet) as progress:
-        chosen = selections(files, source, index, table)
+    with (
+        Files(allow_external, untrusted, dofs, joints, stamp) as files,
+        Progress(not quiet) as progress,
+    ):
+        chosen = selections(files, source, episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: list[Line] | list[Peaks] = []
             if score is not None:
                 require_one_file(chosen)
-                scored = score_source(files, str(chosen[0].origin), table, index, None, progress)
+                scored = score_source(files, str(chosen[0].origin), table, episodes, None, progress)
                 heading = short_labels(chosen)[0] if title is None else title
                 figure = draw_score(scored, score, heading)
             elif histogram:

@@ -21,6 +21,7 @@ from trajcli.files.layouts import layout_of
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.stored_time import STAMPS
 from trajcli.files.trajectory_set import TrajectorySet, without_actions
 from trajcli.kernels import native
 
@@ -40,7 +41,7 @@ class Files:
 
     allow_external: links, external storage and virtual datasets may lead to other files.
     untrusted: files are read by a child process. See :func:`trajcli.files.opening.open_arrays`.
-    dofs, joints: see :meth:`picking`. memory: bytes that packed archives may unpack to.
+    dofs, joints, stamp: see :meth:`picking`. memory: bytes that packed archives may unpack to.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Files:
         untrusted: bool = False,
         dofs: str | None = None,
         joints: str | None = None,
+        stamp: str = "header",
         memory: int = DEFAULT_MEMORY,
     ) -> None:
         self._pool, self._untrusted = OpenFiles(memory, allow_external), untrusted
@@ -56,13 +58,14 @@ class Files:
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
         self._guard = native.guard()
         self.sources = SourceFiles()
-        self.dofs, self.joints = dofs, joints
+        self.dofs, self.joints, self.stamp = dofs, joints, stamp
 
-    def picking(self, dofs: str | None, joints: str | None) -> Files:
-        """The same files, read by what --dofs and --joints say of every SOURCE: which dofs are
-        used, by number, range or name, and what these are called."""
+    def picking(self, dofs: str | None, joints: str | None, stamp: str = "header") -> Files:
+        """The same files, read by what --dofs, --joints and --stamp say of every SOURCE: which
+        dofs are used, by number, range or name, what these are called, and which times are those
+        of messages."""
         files = copy(self)
-        files.dofs, files.joints = dofs, joints
+        files.dofs, files.joints, files.stamp = dofs, joints, stamp
         return files
 
     def open(self, path: Path | str) -> ArrayFile:
@@ -135,6 +138,9 @@ def read_sources(
     sets: list[TrajectorySet] = []
     for source in (part for text in sources for part in expand_files(parse_source(text))):
         file = files.open(source.path)
+        if files.stamp == "log" and file.family != "ros":
+            what, hint = "no messages with times of recording", "--times FILE:DATASET names others"
+            raise UsageError(Fault(what, "--stamp log", "a ROS bag", str(file.path), hint))
         family = files.layout(file, layout)
         if family is not None:
             found = _laid_out(file, family, source, filter_key)
@@ -148,6 +154,7 @@ def read_sources(
                 one.keep_dofs(source.dofs, f"{one.where}[{source.dofs}]")
         sets += found
     for one in (sets := _with_inputs(sets) if inputs else sets):
+        one.stamps = ("log_times",) if files.stamp == "log" else STAMPS
         if files.dofs is not None:
             one.keep_dofs(files.dofs, "--dofs")
         if files.joints is not None:

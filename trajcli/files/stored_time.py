@@ -24,7 +24,7 @@ from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 if TYPE_CHECKING:
     from trajcli.files.reader import Files
 
-STAMPS = ("times", "time")
+STAMPS: tuple[str, ...] = ("times", "time")
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
 _LARGEST_EXACT = 1 << 53

@@ -37,7 +37,7 @@ class TrajectorySet:
     the array, or else it is ``guessed``. ``array_name``: of the first array within its
     trajectory, "obs/joint_pos".
     ``units``: of the arrays where they are known, as they were before :meth:`convert`; ``given``:
-    those that it was told.
+    those that it was told. ``stamps``: what time stamps are called.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class TrajectorySet:
         self._picks: list[Dofs] = []  # one after the other
         self._joints: list[str] | None = None
         self.units: Mapping[str, Units] = {}
-        self.given = InputUnits()
+        self.given, self.stamps = InputUnits(), STAMPS
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
         self.name = self.group or file.path.stem if member is None else member.name
 
@@ -215,11 +215,11 @@ class TrajectorySet:
         misfits: list[Time] = []
         for group in self._groups:
             fitting: list[Time | None] = [None, None]
-            for k, names in enumerate((("dt",), STAMPS)):
+            for k, names in enumerate((("dt",), self.stamps)):
                 stored = self.companion(*names, groups=[group])
                 if stored is None:
                     continue
-                time = read_time(stored, names is STAMPS, self.given.time, self.lengths, nominal)
+                time = read_time(stored, k == 1, self.given.time, self.lengths, nominal)
                 time = time.fitted(*self.shape[:2], self.of_actions, self.lengths)
                 if time.fits or time.actions:
                     fitting[k] = time

@@ -15,6 +15,7 @@ from trajcli.files.outputs import Output
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
+from trajcli.files.selection import select
 from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import resolve
@@ -141,9 +142,11 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     raise_if_any(_counted(check.faults))
     times_differ = resolved.times_differ
+    chosen = np.sort(select(request.episodes, resolved.count))
     if shard is not None and files_of_shard is None:
-        first, last = shard.share(resolved.count)
-        resolved = resolved.take(lambda numbers: (numbers >= first) & (numbers < last))
+        chosen = chosen[slice(*shard.share(len(chosen)))]
+    if len(chosen) < resolved.count:
+        resolved = resolved.take(lambda numbers: np.isin(numbers, chosen))
     if request.skip_bad:
         resolved = resolved.without_bad_values()
     if output_times is not None:

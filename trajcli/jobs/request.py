@@ -43,6 +43,8 @@ class SourceRequest:
     dt: str | None = None
     rate: float | None = None
     times: str | None = None
+    stamp: str = "header"
+    episodes: str | None = None
     pack: bool = False
     overwrite: bool = False
     durable: bool = False
@@ -160,9 +162,9 @@ class Request(SourceRequest):
 
     @property
     def shares_all(self) -> bool:
-        """Whether no option gives trajectories, by their number, values of their own, and nothing
-        is summed over all of them."""
-        return self.cost is None and not self._named_files
+        """Whether no option picks trajectories by their number, or gives them values of their own,
+        and nothing is summed over all of them."""
+        return self.cost is None and self.episodes is None and not self._named_files
 
     @property
     def _named_files(self) -> list[str]:

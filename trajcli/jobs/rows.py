@@ -19,11 +19,13 @@ from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.refusals import refuse_input
 from trajcli.files.schema import Schema, Variable, packed_schema
+from trajcli.files.selection import select
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.row_blocks import Block, Floats, Numbers, Part
 from trajcli.jobs.segments import (
+    Segment,
     by_length,
     first_and_more,
     in_groups,
@@ -53,7 +55,7 @@ class Rows:
 
         Raises InputError for files without trajectories, or without their time.
         """
-        files = files.picking(request.dofs, request.joints)
+        files = files.picking(request.dofs, request.joints, request.stamp)
         sets = read_sources(files, request.sources, request.layout, request.filter_key)
         self.sets = _select(sets, actions)
         self.first = self.sets[0]
@@ -73,15 +75,25 @@ class Rows:
             time = one.time if option is None else option.fitted(batch, count, one.of_actions)
             times.append(time := require_time(time, one.where))
             raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
-        self.segments = segments_of(zip(self.sets, times, strict=True))
+        self._count = sum(one.shape[0] for one in self.sets)
+        self._chosen = np.sort(select(request.episodes, self._count))
+        every = segments_of(zip(self.sets, times, strict=True))
+        self.segments = [only for one in every if (only := self._only(one)) is not None]
         self._parts = [Part(equal.segments) for equal in by_length(self.segments)]
-        count = sum(one.shape[0] for one in self.sets)
-        self.lengths, self._part_of, self._at = np.empty((3, count), np.int64)
+        self.lengths, self._part_of, self._at = np.empty((3, len(self._chosen)), np.int64)
         for k, part in enumerate(self._parts):
             self.lengths[part.numbers], self._part_of[part.numbers] = part.length, k
             self._at[part.numbers] = np.arange(len(part.numbers))
         self.source = first_and_more(one.where for one in self.sets)
         self.dt_source = first_and_more(time.source for time in times)
+
+    def _only(self, segment: Segment) -> Segment | None:
+        """The trajectories of a segment that are chosen, numbered anew; None without any."""
+        if len(self._chosen) == self._count:
+            return segment
+        wanted = segment.only(np.isin(segment.numbers, self._chosen))
+        numbers = np.searchsorted(self._chosen, np.asarray(wanted.numbers))
+        return replace(wanted, numbers=numbers) if len(numbers) else None
 
     def trajectory_names(self) -> list[str]:
         """The names of all trajectories, in their order."""
@@ -96,12 +108,11 @@ class Rows:
         states: dict[str, npt.NDArray[Any]] = {}
         if len(self.sets) > 1 or self.names != ["actions"]:
             return states
-        count = len(self.lengths)
         for role in ("start", "goal"):
             state = stored_state(role, self.first)
-            raise_if_any(state.faults(role, count))
-            for part, rows in state.rows(np.arange(count)).items():
-                states[f"{role}/{part}"] = rows if len(rows) == count else rows[0]
+            raise_if_any(state.faults(role, self._count))
+            for part, rows in state.rows(self._chosen).items():
+                states[f"{role}/{part}"] = rows if len(rows) == len(self._chosen) else rows[0]
         return states
 
     def blocks(self, numbers: Numbers, rows: int = 0) -> Iterator[tuple[int, Block]]:

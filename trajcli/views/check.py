@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli.files.limits import Bounds, Limits, read_limits
 from trajcli.files.reader import Files, read_sources
+from trajcli.files.selection import select
 from trajcli.units import in_si, unit_of_dof
 from trajcli.views.findings import Finding, failed
 from trajcli.views.mode_check import ModeCheck, is_recording, mode_check
@@ -18,7 +19,6 @@ from trajcli.views.row_checks import (
     TimeCheck,
     velocities_finding,
 )
-from trajcli.views.selection import select
 from trajcli.views.statistics import Statistics, array_bounds
 from trajcli.views.terminal import Table
 from trajcli.views.trajectories import Batch, Progress, batches
@@ -38,7 +38,7 @@ def check_source(
     source: str,
     start_of: StartOf,
     limits: Path | None = None,
-    index: str | None = None,
+    episodes: str | None = None,
     velocity_of: str | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> list[Finding]:
@@ -49,7 +49,7 @@ def check_source(
     tables = None if limits is None else read_limits(limits)
     findings: list[Finding] = []
     for batch in batches(read_sources(files, [source])):
-        numbers = select(index, batch.count)
+        numbers = select(episodes, batch.count)
         findings += _check_batch(batch, numbers, tables, start_of, on_progress)
         if velocity_of is not None:
             findings.append(velocities_finding(files, batch, numbers, velocity_of))

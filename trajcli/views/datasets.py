@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.views.selection import select
+from trajcli.files.selection import select
 from trajcli.views.statistics import Statistics
 from trajcli.views.trajectories import Batch, Block, Progress
 
@@ -34,7 +34,7 @@ class Datasets:
     """
 
     trajectories: Sequence[Batch]
-    index: str | None
+    episodes: str | None
     full: bool
     size: int
     on_progress: Progress
@@ -85,7 +85,7 @@ class Datasets:
         places = [(one.trajectory, one.row, dofs[one.dof]) for one in of.nonfinite[:5]]
         about = _about(stored, of, stored.shape[1:] if first.single else stored.shape)
         about["units"] = first.unit(name)
-        about["trajectories"] = self.index or "all"
+        about["trajectories"] = self.episodes or "all"
         about["nonfinite_at"] = [dict(zip(_AXES, place, strict=True)) for place in places]
         about["dofs"] = batch.dofs
         if stored.dtype.kind == "f":
@@ -93,7 +93,7 @@ class Datasets:
         return about
 
     def _read(self, batch: Batch) -> dict[str, Statistics]:
-        numbers = select(self.index, batch.count)
+        numbers = select(self.episodes, batch.count)
         arrays = {
             name: Statistics(batch.first.shape[2], ends=batch.one_sided * (name != "position"))
             for name in batch.first.arrays

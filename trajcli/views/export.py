@@ -18,8 +18,8 @@ from trajcli.files.atomic_output import new_file
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.outputs import open_output
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
+from trajcli.files.selection import select
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.views.selection import select
 from trajcli.views.terminal import spreadsheet_text
 from trajcli.views.trajectories import Array, Batch, Block, Progress, batches, main_batch
 
@@ -62,14 +62,16 @@ class Selection:
         return np.broadcast_to(np.arange(block.rows), (len(block.numbers), block.rows))
 
 
-def selection(sets: Sequence[TrajectorySet], index: str | None, on_progress: Progress) -> Selection:
+def selection(
+    sets: Sequence[TrajectorySet], episodes: str | None, on_progress: Progress
+) -> Selection:
     """What is exported of trajectories; raises where nothing is, or not what was named."""
     batch = main_batch(batches(sets))
     if batch is None or not batch.count or not batch.first.shape[2]:
         found = "no trajectories" if batch is None else describe(batch.first.shape)
         where = str(sets[0].file.path) if sets else ""
         raise InputError(Fault("nothing to export", where, "trajectories with dofs", found))
-    return Selection(batch, select(index, batch.count), on_progress)
+    return Selection(batch, select(episodes, batch.count), on_progress)
 
 
 def require_kind(out: Path) -> None:

@@ -12,10 +12,10 @@ import numpy as np
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.reader import Files, read_sources
+from trajcli.files.selection import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.views.datasets import Datasets
-from trajcli.views.selection import select
 from trajcli.views.terminal import Curves
 from trajcli.views.trajectories import Batch, Block, Progress, batches, main_batch
 
@@ -36,7 +36,7 @@ class Inspection:
 def inspect_source(
     files: Files,
     text: str,
-    index: str | None = None,
+    episodes: str | None = None,
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> Inspection:
@@ -51,12 +51,12 @@ def inspect_source(
     names = [(one, name) for one in opened for name in _names(one, source)]
     every = _batches(files, text, source, bool(names))
     main = main_batch(every)
-    chosen = [] if main is None else select(index, main.count)
+    chosen = [] if main is None else select(episodes, main.count)
     if not names:  # an array within each trajectory of a layout
         names = [(one.file, path) for batch in every for one in batch.sets
                  for path in [f"{one.group}/{one.array_name}"]]  # fmt: skip
     size = sum(map(_file_bytes, opened))
-    datasets = Datasets(every, index, full, size, on_progress)
+    datasets = Datasets(every, episodes, full, size, on_progress)
     report = {
         "file": str(source.path),
         "family": file.family,

@@ -85,7 +85,7 @@ def _range(ends: Sequence[float], form: str) -> str:
 
 
 def _datasets(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[RenderableType]:
-    """A row for each dataset, * where it is of other trajectories than those of --index."""
+    """A row for each dataset, * where it is of other trajectories than those of --episodes."""
     from rich.text import Text
 
     chosen = {one["trajectories"] for one in datasets if "trajectories" in one}
@@ -103,7 +103,7 @@ def _datasets(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[Ren
     yield Text()
     yield Table(headings, rows, ("type", "stored", "unit", "NaN", "Inf"))
     if len(chosen) > 1:
-        yield Text(f"* of all trajectories; the others of --index {min(chosen - {'all'})}")
+        yield Text(f"* of all trajectories; the others of --episodes {min(chosen - {'all'})}")
     for one in datasets:
         if "unreadable" in one:
             yield Text(one["unreadable"])

@@ -14,9 +14,9 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES
+from trajcli.files.selection import select
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.views.selection import select
 from trajcli.views.statistics import array_bounds
 from trajcli.views.terminal import LARGEST
 from trajcli.views.trajectories import (
@@ -79,7 +79,7 @@ class Selection:
     source: int
     origin: Source
     batches: Sequence[Batch]
-    index: str | None
+    episodes: str | None
     limits: Limits | None
 
     @property
@@ -103,7 +103,7 @@ class Selection:
 def selections(
     files: Files,
     sources: Sequence[str],
-    index: str | None = None,
+    episodes: str | None = None,
     limits: Limits | None = None,
 ) -> list[Selection]:
     """The trajectories of every file of every source; raises InputError where one has no rows."""
@@ -114,18 +114,18 @@ def selections(
             shape = describe(groups[0].first.shape) if groups else "no trajectories"
             expected = "trajectories with rows and dofs"
             raise InputError(Fault("nothing to draw", str(origin), expected, shape))
-        chosen.append(Selection(len(chosen), origin, groups, index, limits))
+        chosen.append(Selection(len(chosen), origin, groups, episodes, limits))
     return chosen
 
 
 def lines(selection: Selection) -> list[Line]:
     """The lines of the chosen trajectories, of the first where none are chosen."""
     main = selection.main
-    chosen = select(selection.index or "0", main.count)
+    chosen = select(selection.episodes or "0", main.count)
     if len(chosen) > _MOST:
         hint = "--histogram shows all of them"
         expected = f"at most {_MOST} trajectories"
-        fault = Fault("too many for one figure", "--index", expected, str(len(chosen)), hint)
+        fault = Fault("too many for one figure", "--episodes", expected, str(len(chosen)), hint)
         raise InputError(fault)
     drawn = [
         _line(selection, batch, batch.block(number), name)
@@ -192,7 +192,7 @@ def _held(one: TrajectorySet, quantity: str) -> str:
 
 def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
     """The peaks of all trajectories, or of the chosen ones."""
-    chosen = sorted(select(selection.index, selection.main.count))
+    chosen = sorted(select(selection.episodes, selection.main.count))
     for batch in selection.batches:
         numbers = [number for number in chosen if number < batch.count]
         drawn = {name: selection.drawn(batch, name) for name in batch.first.arrays}

@@ -16,9 +16,9 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.limits import Limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES, unit_of
+from trajcli.files.selection import select
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
-from trajcli.views.selection import select
 from trajcli.views.terminal import Table, number, spreadsheet_text
 from trajcli.views.trajectories import Batch, Progress, batches, main_batch
 
@@ -115,7 +115,7 @@ def score_source(
     files: Files,
     source: str,
     limits: Limits | None = None,
-    index: str | None = None,
+    episodes: str | None = None,
     time: Time | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> ScoreTable:
@@ -146,7 +146,7 @@ def score_source(
         if limits is not None and name in stored:
             said = limits.remarks(name, batch.dofs, batch.first.units.get(stored[name]), picked)
             notes += [f"{name} limits: {text}" for text in said]
-    numbers, first = np.asarray(select(index, batch.count)), next(iter(stored))
+    numbers, first = np.asarray(select(episodes, batch.count)), next(iter(stored))
     by_length = np.argsort(batch.lengths[numbers], kind="stable")  # for few, large blocks
     scores, extremes = [], []
     for block in batch.blocks(numbers[by_length].tolist(), on_progress):

@@ -1,4 +1,4 @@
-"""Which trajectories --index means."""
+"""Which trajectories --episodes means."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def select(text: str | None, count: int) -> Sequence[int]:
         match = _SLICE.fullmatch(part)
         if not part or match is None or (match[3] and int(match[3]) == 0):
             wrong = text if len(text) < 80 else f"{text[:77]}..."
-            raise UsageError(Fault("not a selection", "--index", "3, 0:10, 2,5,-1 or all", wrong))
+            raise UsageError(
+                Fault("not a selection", "--episodes", "3, 0:10, 2,5,-1 or all", wrong)
+            )
         if ":" in part:
             ends = (int(n) if n is not None else None for n in match.groups())
             chosen += range(count)[slice(*ends)]
@@ -31,7 +33,7 @@ def select(text: str | None, count: int) -> Sequence[int]:
             chosen.append(int(part) % count)
         else:
             expected = f"0 to {count - 1}, or -1 for the last" if count else "nothing: it is empty"
-            raise UsageError(Fault("out of range", "--index", expected, part))
+            raise UsageError(Fault("out of range", "--episodes", expected, part))
     if not chosen:
-        raise UsageError(Fault("nothing selected", "--index", f"one or more of {count}", text))
+        raise UsageError(Fault("nothing selected", "--episodes", f"one or more of {count}", text))
     return list(dict.fromkeys(chosen))
