@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.files.blocks import Block
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, Variable, unit_of
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.row_blocks import Block
-from trajcli.jobs.rows import Rows
+from trajcli.jobs.rows import Rows, finite_rows, row_times
 from trajcli.jobs.statements import units_report
 from trajcli.jobs.states import state_from_option
 from trajcli.trajectory import State
@@ -58,7 +58,7 @@ def run_fit(request: FitRequest) -> dict[str, Any]:
 
         def fits(intervals: int) -> Iterator[tuple[int, Fitted]]:
             for begin, block in rows.blocks(np.arange(len(rows.lengths))):
-                times, positions = block.times()[0], block.read(name)
+                times, positions = row_times(block)[0], finite_rows(block, name)
                 start, goal = (of(block, positions) for of in held)
                 yield begin, fit(positions, times=times, knots=intervals,
                                  degree=request.degree, start=start, goal=goal)  # fmt: skip

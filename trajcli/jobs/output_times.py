@@ -16,7 +16,6 @@ from trajcli.files.stored_time import stored_times
 from trajcli.files.time import Floats
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import Resolved, ResolvedInputs
-from trajcli.jobs.row_blocks import Numbers
 from trajcli.jobs.segments import Segment, Values, in_memory, rows_by_number
 from trajcli.sampling import count_at, outside, polynomial_order
 from trajcli.units import KNOWN_TIMES, parse_time_unit
@@ -82,7 +81,7 @@ class OutputTimes:
             counts[begin:end] = [count_at(self.rate, duration) for duration in durations]
         return counts
 
-    def of(self, numbers: Numbers, rows: int, knots: Floats) -> Floats:
+    def of(self, numbers: npt.NDArray[np.int64], rows: int, knots: Floats) -> Floats:
         """The times [1 or b, N] of so many rows of these trajectories, which have rows at knots.
 
         Raises InputError for times that do not increase, or are not within them.

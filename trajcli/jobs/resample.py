@@ -10,13 +10,13 @@ import numpy as np
 
 from trajcli.errors import UsageError, raise_if_any
 from trajcli.files.arrays import text_of
+from trajcli.files.blocks import Block, Floats
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES
 from trajcli.jobs.output_times import output_times
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.row_blocks import Block, Floats
-from trajcli.jobs.rows import Arrays, Rows, write_rows
+from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
 from trajcli.modes import MODES, Mode, make_mode
 from trajcli.resampling import (
     curve_of_mode,
@@ -133,17 +133,18 @@ def run_resample(request: ResampleRequest) -> dict[str, Any]:
         read, rows.names = list(rows.names), curves.names
         holding = curves.mode is None and curves.method == "hold"
         counts = np.full(len(rows.lengths), new.count or 0)
-        for _, block in rows.blocks(np.arange(len(counts))) if new.rate else ():
-            knots, rounding = block.times(acting=holding)
-            acting = knots.shape[1] > block.part.length
+        by_length = np.argsort(rows.lengths, kind="stable")  # for few, large blocks
+        for _, block in rows.blocks(by_length) if new.rate else ():
+            knots, rounding = row_times(block, acting=holding)
+            acting = knots.shape[1] > block.rows
             ends, rate = knots[:, -1].tolist(), new.rate or 0.0
             counts[block.numbers] = [new_count(rate, end, rounding, acting) for end in ends]
 
         def compute(block: Block) -> tuple[Floats, Arrays]:
-            knots, rounding = block.times(acting=holding)
+            knots, rounding = row_times(block, acting=holding)
             times = new.of(block.numbers, int(counts[block.numbers[0]]), knots)
-            values = {name: block.read(name) for name in read}
-            at = located(np.minimum(times, knots[:, -1:]), knots, len(block.at), rounding)
+            values = {name: finite_rows(block, name) for name in read}
+            at = located(np.minimum(times, knots[:, -1:]), knots, len(block.numbers), rounding)
             with np.errstate(over="ignore", invalid="ignore"):
                 return times, curves.evaluate(values, knots, at)
 

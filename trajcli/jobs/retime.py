@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
+from trajcli.files.blocks import Block, Floats
 from trajcli.files.limits import read_limits
 from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.row_blocks import Block, Floats
-from trajcli.jobs.rows import Arrays, Rows, write_rows
+from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
 from trajcli.retiming import Limit, Retimed, retime
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
@@ -44,9 +44,9 @@ def run_retime(request: RetimeRequest) -> dict[str, Any]:
         paces = Paces(rows, request.limits)
 
         def compute(block: Block) -> tuple[Floats, Arrays]:
-            values = {name: block.read(name) for name in rows.names}
+            values = {name: finite_rows(block, name) for name in rows.names}
             retimed = retime(values, paces.limits, slower_only=request.slower_only)
-            times = block.times()[0] * retimed.factor[:, None]
+            times = row_times(block)[0] * retimed.factor[:, None]
             paces.add(block, values, retimed, times)
             return times, {**values, **retimed.parts, "time_scale": retimed.factor}
 

@@ -8,27 +8,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from trajcli.checks import nonfinite_fault
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.blocks import Block, Floats, Trajectories
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.refusals import refuse_input
 from trajcli.files.schema import Schema, Variable, packed_schema
 from trajcli.files.selection import select
 from trajcli.files.stored_time import time_from_options
+from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.row_blocks import Block, Floats, Numbers, Part
 from trajcli.jobs.segments import (
-    Segment,
-    by_length,
     first_and_more,
     in_groups,
+    in_memory,
     require_alike,
     require_time,
     segments_of,
@@ -36,12 +36,13 @@ from trajcli.jobs.segments import (
 )
 from trajcli.jobs.statements import units_report
 from trajcli.jobs.states import stored_state
-from trajcli.resampling import output_type
+from trajcli.resampling import output_type, rounding_of
 
-_BLOCK_ELEMENTS = 1 << 17
+_BLOCK_BYTES = 1 << 20
 """Of one array at once; more would leave the processor's caches."""
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+Numbers = npt.NDArray[np.int64]
 
 
 class Rows:
@@ -69,36 +70,23 @@ class Rows:
         require_alike(self.sets)
         self.dofs = self.first.shape[2]
         option = time_from_options(files, request.dt, request.rate, request.times)
-        times = []
         for one in self.sets:
             batch, count, _ = one.shape
             time = one.time if option is None else option.fitted(batch, count, one.of_actions)
-            times.append(time := require_time(time, one.where))
+            one.time = time = require_time(time, one.where)
             raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
-        self._count = sum(one.shape[0] for one in self.sets)
-        self._chosen = np.sort(select(request.episodes, self._count))
-        every = segments_of(zip(self.sets, times, strict=True))
-        self.segments = [only for one in every if (only := self._only(one)) is not None]
-        self._parts = [Part(equal.segments) for equal in by_length(self.segments)]
-        self.lengths, self._part_of, self._at = np.empty((3, len(self._chosen)), np.int64)
-        for k, part in enumerate(self._parts):
-            self.lengths[part.numbers], self._part_of[part.numbers] = part.length, k
-            self._at[part.numbers] = np.arange(len(part.numbers))
+        self._trajectories = Trajectories(self.sets)
+        self._chosen = np.sort(select(request.episodes, self._trajectories.count))
+        self.lengths = self._trajectories.lengths[self._chosen]
         self.source = first_and_more(one.where for one in self.sets)
-        self.dt_source = first_and_more(time.source for time in times)
-
-    def _only(self, segment: Segment) -> Segment | None:
-        """The trajectories of a segment that are chosen, numbered anew; None without any."""
-        if len(self._chosen) == self._count:
-            return segment
-        wanted = segment.only(np.isin(segment.numbers, self._chosen))
-        numbers = np.searchsorted(self._chosen, np.asarray(wanted.numbers))
-        return replace(wanted, numbers=numbers) if len(numbers) else None
+        self.dt_source = first_and_more(_time(one).source for one in self.sets)
 
     def trajectory_names(self) -> list[str]:
         """The names of all trajectories, in their order."""
         paths = (os.fspath(one.file.path) for one in self.sets)
-        return list(trajectory_names(self.segments, self.sets, paths).values())
+        segments = segments_of((one, _time(one)) for one in self.sets)
+        names = trajectory_names(segments, self.sets, paths)
+        return [names[number] for number in self._chosen.tolist()]
 
     def states(self) -> dict[str, npt.NDArray[Any]]:
         """Start and goal states beside actions: one [D] for all, or [n, D].
@@ -110,7 +98,7 @@ class Rows:
             return states
         for role in ("start", "goal"):
             state = stored_state(role, self.first)
-            raise_if_any(state.faults(role, self._count))
+            raise_if_any(state.faults(role, self._trajectories.count))
             for part, rows in state.rows(self._chosen).items():
                 states[f"{role}/{part}"] = rows if len(rows) == len(self._chosen) else rows[0]
         return states
@@ -120,12 +108,58 @@ class Rows:
 
         rows: that are computed of each.
         """
-        changes = np.flatnonzero(np.diff(self._part_of[numbers])) + 1
-        for begin, end in pairwise([0, *changes.tolist(), len(numbers)]):
-            part = self._parts[self._part_of[numbers[begin]]]
-            size = max(1, _BLOCK_ELEMENTS // (max(part.length, rows) * self.dofs))
-            for first in range(begin, end, size):
-                yield first, Block(part, self._at[numbers[first : min(first + size, end)]])
+        first, of = 0, self._chosen[numbers].tolist()
+        for block in self._trajectories.blocks(of, size=_BLOCK_BYTES, rows=rows):
+            end = first + len(block.numbers)
+            yield first, replace(block, numbers=numbers[first:end])
+            first = end
+
+
+def finite_rows(block: Block, name: str) -> Any:
+    """The rows of an array [b, T, D]; raises InputError for NaN and Inf."""
+    values, axes = block.read(name), ("trajectory", "step", "dof")
+    if nonfinite_fault(values, name, axes) is not None:
+        hint = "a curve through them does not exist: repair the input, or leave it out"
+        places = ((one, k) for one, begin, end in block.parts for k in range(begin, end))
+        for (one, k), rows in zip(places, values, strict=True):
+            fault = nonfinite_fault(rows[None], one.arrays[name].where, axes, k)
+            if fault:
+                raise InputError(replace(fault, hint=hint))
+    return values
+
+
+def row_times(block: Block, acting: bool = False) -> tuple[Floats, float]:
+    """Times of the rows from 0 on, and how far they may be off because of their type.
+
+    [b, T], or [1, T] where all have the same. acting: T + 1 times of actions, from the first step's
+    beginning to the last one's end, where the files say them. Raises InputError for times that do
+    not go on.
+    """
+    parts = [(one, _time(one), begin, end) for one, begin, end in block.parts]
+    acting = acting and all(
+        one.of_actions and time.fitted(one.shape[0], one.shape[1] + 1).fits
+        for one, time, *_ in parts
+    )
+    steps = {time.uniform for _, time, *_ in parts}
+    step = steps.pop() if len(steps) == 1 else None
+    if step is not None:
+        return step * np.arange(float(block.rows + acting))[None], 0.0
+    lines, rounding = [], 0.0
+    for _, time, begin, end in parts:
+        raise_if_any(time.faults(begin, end))
+        part = time.select(range(begin, end), block.rows)
+        if acting:
+            part = part.fitted(end - begin, block.rows + 1)
+        lines.append(np.broadcast_to(part.row_times(), (end - begin, block.rows + acting)))
+        if part.stamps is not None:
+            rounding = max(rounding, rounding_of(np.nan_to_num(in_memory(part.stamps))))
+    times = np.concatenate(lines)
+    return times[:1] if (times == times[:1]).all() else times, rounding
+
+
+def _time(one: TrajectorySet) -> Time:
+    assert one.time is not None
+    return one.time
 
 
 Compute = Callable[[Block], tuple[Floats, Arrays]]
@@ -165,7 +199,7 @@ def write_rows(
                 times, arrays = compute(block)
                 for name, values in arrays.items():
                     output.write(name, begin, values, group)
-                output.write_time(begin, len(block.at), times, group)
+                output.write_time(begin, len(block.numbers), times, group)
         files.sources.require_unchanged()
         output.finish()
     return {

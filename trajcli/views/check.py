@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trajcli.files.blocks import Progress
 from trajcli.files.limits import Bounds, Limits, read_limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.selection import select
@@ -21,7 +22,7 @@ from trajcli.views.row_checks import (
 )
 from trajcli.views.statistics import Statistics, array_bounds
 from trajcli.views.terminal import Table
-from trajcli.views.trajectories import Batch, Progress, batches
+from trajcli.views.trajectories import Batch, batches
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

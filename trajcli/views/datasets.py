@@ -12,9 +12,10 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.blocks import Block, Progress
 from trajcli.files.selection import select
 from trajcli.views.statistics import Statistics
-from trajcli.views.trajectories import Batch, Block, Progress
+from trajcli.views.trajectories import Batch
 
 SAMPLE_BYTES = 24 << 20
 """Larger files are sampled: about so many bytes of them are read."""

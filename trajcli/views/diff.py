@@ -14,12 +14,13 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
+from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.conversion import in_one_unit
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.views.trajectories import Array, Floats, Progress, array_path
+from trajcli.views.trajectories import array_path
 
 _BLOCK_BYTES = 8 << 20
 _SAME_TIME = 1e-9

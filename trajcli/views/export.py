@@ -15,13 +15,14 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.atomic_output import new_file
+from trajcli.files.blocks import Array, Block, Progress
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.outputs import open_output
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.selection import select
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import Array, Batch, Block, Progress, batches, main_batch
+from trajcli.views.trajectories import Batch, batches, main_batch
 
 _TABLE_ROWS = 1 << 16
 """Rows of a table that are put together and written at once."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.views.trajectories import Array, Batch, Block
+from trajcli.files.blocks import Array, Block
+from trajcli.views.trajectories import Batch
 
 
 @dataclass(frozen=True)

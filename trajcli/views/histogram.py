@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, UsageError
+from trajcli.files.blocks import Floats
 from trajcli.files.limits import Bounds
 from trajcli.views.figures import (
     DARK,
@@ -22,7 +23,6 @@ from trajcli.views.figures import (
 from trajcli.views.plot import Peaks, Selection, panels, short_labels
 from trajcli.views.score import ScoreTable
 from trajcli.views.terminal import value_range
-from trajcli.views.trajectories import Floats
 
 _BINS = 40
 _BAR = 0.86

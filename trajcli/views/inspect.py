@@ -11,13 +11,14 @@ import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile
+from trajcli.files.blocks import Block, Progress
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.selection import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.views.datasets import Datasets
 from trajcli.views.terminal import Curves
-from trajcli.views.trajectories import Batch, Block, Progress, batches, main_batch
+from trajcli.views.trajectories import Batch, batches, main_batch
 
 _MOST_TIMES = 64
 """Trajectories whose times are read."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, UsageError
+from trajcli.files.blocks import Array, Block, Floats
 from trajcli.files.schema import QUANTITIES, RECORDED_START
 from trajcli.files.time import positive
 from trajcli.inputs import Inputs
@@ -22,7 +23,7 @@ from trajcli.modes import MODES, Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.modes.central import MIDDLE, WINDOW
 from trajcli.views.findings import Failure, Finding, failed
-from trajcli.views.trajectories import Array, Batch, Block, Floats
+from trajcli.views.trajectories import Batch
 
 _PROMISE = 1e-12
 """What the kernels promise, as a share of the largest value along a trajectory."""

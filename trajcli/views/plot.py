@@ -11,6 +11,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
+from trajcli.files.blocks import Array, Block, Floats, Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES
@@ -19,16 +20,7 @@ from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.statistics import array_bounds
 from trajcli.views.terminal import LARGEST
-from trajcli.views.trajectories import (
-    Array,
-    Batch,
-    Block,
-    Floats,
-    Progress,
-    batches,
-    expand_globs,
-    main_batch,
-)
+from trajcli.views.trajectories import Batch, batches, expand_globs, main_batch
 
 _POINTS = 4000
 """Longer lines are drawn by the least and the largest value of each run of rows."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
+from trajcli.files.blocks import Array, Block, shared
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
@@ -17,7 +18,7 @@ from trajcli.files.time import Time, positive
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import integrate
 from trajcli.views.findings import Failure, Finding, failed, failures, trajectory_text
-from trajcli.views.trajectories import Array, Batch, Block, shared
+from trajcli.views.trajectories import Batch
 from trajcli.views.velocity_fit import TOLERANCE, VelocityFit
 
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.files.blocks import Progress
 from trajcli.files.limits import Limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES, unit_of
@@ -20,7 +21,7 @@ from trajcli.files.selection import select
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import Table, number, spreadsheet_text
-from trajcli.views.trajectories import Batch, Progress, batches, main_batch
+from trajcli.views.trajectories import Batch, batches, main_batch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,7 +131,7 @@ def score_source(
     kind = [*main.first.arrays], main.first.shape[2]  # groups of any name
     alike = [one for one in found if ([*one.first.arrays], one.first.shape[2]) == kind]
     pattern = main.pattern if len(alike) == 1 else "*"
-    batch = Batch(pattern, [one for batch in alike for one in batch.sets])
+    batch = Batch([one for batch in alike for one in batch.sets], pattern)
     for one in batch.sets if time is not None else ():
         one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
     stored, units, notes = _quantities(batch)

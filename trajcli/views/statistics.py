@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.files.blocks import Array, Block, Floats
 from trajcli.files.limits import Bounds, Limits
 from trajcli.views.findings import Failure, failures
-from trajcli.views.trajectories import Array, Batch, Block, Floats
+from trajcli.views.trajectories import Batch
 
 _GROUPED = 256
 """Rows that are reduced side by side: NumPy is slow along an axis of a few dofs."""

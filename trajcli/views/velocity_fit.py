@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.views.trajectories import Array, Floats
+from trajcli.files.blocks import Array, Floats
 
 _LAGS = 16
 """Rows by which velocities may be late or early."""
