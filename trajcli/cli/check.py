@@ -68,6 +68,7 @@ def check(
                     files, one, start_of, limits, episodes, velocity_of, progress
                 )
                 files.sources.require_unchanged()
+            console.warn(*files.notes)
             if recompute:
                 from trajcli.jobs.recompute import recompute as compare
 

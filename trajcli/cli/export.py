@@ -52,6 +52,7 @@ def export(
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size
+    console.warn(*files.notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch.first)))
     many = counted(count, "trajectory", "trajectories")

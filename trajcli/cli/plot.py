@@ -77,6 +77,7 @@ def plot(
                 figure = figures.draw_lines(drawn, chosen, title)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()
+    console.warn(*files.notes)
     names = [score] if score is not None else list(panels(drawn))
     size = out.stat().st_size
     console.say(f"{out}: {', '.join(names)}, {bytes_text(size)}")

@@ -13,9 +13,9 @@ from pathlib import Path
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.conversion import as_batch
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import DEFAULT_MEMORY, OpenFiles, SourceFiles
+from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
 from trajcli.files.layouts import layout_of
 from trajcli.files.opening import open_arrays
@@ -28,12 +28,8 @@ from trajcli.kernels import native
 __all__ = ["Files", "TrajectorySet", "read_sources"]
 
 _ACTIONS = ("actions", "action")
-_LIKELY = ("qpos", "q", "joint_positions", "joint_position", "joint_pos", "arr_0")
-"""What arrays of positions are called, too; the first of these is taken where nothing is named."""
 _LONE = ("npy", "zarr", "pt")
 """Families of which a file may be one array without a name."""
-_STATES = ("start", "goal", "grad")
-"""Groups that hold states or gradients, not trajectories."""
 
 
 class Files:
@@ -42,6 +38,7 @@ class Files:
     allow_external: links, external storage and virtual datasets may lead to other files.
     untrusted: files are read by a child process. See :func:`trajcli.files.opening.open_arrays`.
     dofs, joints, stamp: see :meth:`picking`. memory: bytes that packed archives may unpack to.
+    ``notes``: what was taken without being named.
     """
 
     def __init__(
@@ -58,6 +55,7 @@ class Files:
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
         self._guard = native.guard()
         self.sources = SourceFiles()
+        self.notes: list[str] = []
         self.dofs, self.joints, self.stamp = dofs, joints, stamp
 
     def picking(self, dofs: str | None, joints: str | None, stamp: str = "header") -> Files:
@@ -82,6 +80,11 @@ class Files:
         if key not in self._layouts:
             self._layouts[key] = layout_of(file, name)
         return self._layouts[key]
+
+    def note(self, text: str) -> None:
+        """Add to the notes, once."""
+        if text not in self.notes:
+            self.notes.append(text)
 
     def dataset(self, text: str) -> Dataset:
         """The numbers that FILE[:DATASET] names; without DATASET, the only ones of the file."""
@@ -149,6 +152,8 @@ def read_sources(
             raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
         else:
             found = _plain(file, source)
+        if found[0].guessed:
+            files.note(f"SOURCE names no dataset: {found[0].where} is taken")
         if source.dofs is not None:
             for one in found:
                 one.keep_dofs(source.dofs, f"{one.where}[{source.dofs}]")
@@ -183,7 +188,10 @@ def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:
             for path in _paths(file, name)
         ]
     prefix = f"{name.strip('/')}/" if name else ""
-    return list(_recognised(file, prefix)) or _likely(file, prefix)
+    return list(_recognised(file, prefix)) or [
+        TrajectorySet(file, path, {_called(path): file.require(path)}, guessed=True)
+        for path in likely_arrays(file, prefix)
+    ]
 
 
 def _paths(file: ArrayFile, name: str) -> list[str]:
@@ -207,7 +215,7 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectorySet]:
     for path in dict.fromkeys((*direct, *file.names())):
         group, _, last = path.rpartition("/")
         known = last in QUANTITIES or last in _ACTIONS
-        if known and path.startswith(prefix) and group.rpartition("/")[2] not in _STATES:
+        if known and path.startswith(prefix) and group.rpartition("/")[2] not in STATES:
             groups.setdefault(group, {})[last] = path
     for paths in groups.values():
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
@@ -275,43 +283,3 @@ def _called(path: str) -> str:
     """What a named array is called: the last part of its name; actions stay actions."""
     last = path.strip("/").rpartition("/")[2]
     return "actions" if last in ("", *_ACTIONS) else last
-
-
-def _likely(file: ArrayFile, prefix: str) -> list[TrajectorySet]:
-    """Sets of the arrays that by their name, or as the only ones of numbers, are trajectories.
-
-    Raises InputError with what there is instead.
-    """
-    arrays = {path: file.get(path) for path in file.names() if path.startswith(prefix)}
-    named: dict[str, list[str]] = {}
-    for path, stored in arrays.items():
-        group, _, last = path.rpartition("/")
-        state = group.rpartition("/")[2] in _STATES or last.startswith(("start_", "goal_"))
-        if stored and not state and stored.dtype.kind == "f":
-            if last in QUANTITIES:
-                as_batch(stored)  # raises why it is no trajectory
-            if stored.ndim in (2, 3):
-                named.setdefault(last, []).append(path)
-    taken = next((name for name in _LIKELY if name in named), None)
-    if taken is None and len(named) == 1:
-        (taken,) = named
-    if taken is not None:
-        return [
-            TrajectorySet(file, path, {_called(path): file.require(path)}, guessed=True)
-            for path in named[taken]
-        ]
-    likely = [path for paths in named.values() for path in paths]
-    shapes = [
-        f"{path} {describe(stored.shape)}"
-        for path in dict.fromkeys((*likely, *arrays))
-        if (stored := arrays[path]) is not None
-    ]
-    raise InputError(
-        Fault(
-            "no trajectories found",
-            str(file.path),
-            f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
-            ", ".join(shapes[:8]) or "no datasets",
-            f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
-        )
-    )

@@ -20,6 +20,7 @@ from trajcli.files.conversion import (
     units_of_arrays,
 )
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
+from trajcli.files.guesses import likely_time
 from trajcli.files.layout import Layout, Member
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
@@ -58,7 +59,7 @@ class TrajectorySet:
         self.array_name = path[len(self.group) :].strip("/")
         parts = group.split("/") if group else []
         upward = ("/".join(parts[:n]) + "/" for n in range(len(parts), 0, -1))
-        self._groups = (*upward, "")  # "data/demo_3/", "data/", ""
+        self.groups = (*upward, "")  # "data/demo_3/", "data/", ""
         self.single = next(iter(datasets.values())).ndim == 2
         self._stored = {name: as_batch(stored) for name, stored in datasets.items()}
         self.arrays: Mapping[str, Dataset] = self._stored
@@ -175,7 +176,7 @@ class TrajectorySet:
         Raises InputError for a dataset ``lengths`` that cannot be such.
         """
         padded = self.layout is None and not self.single
-        stored = self.file.get(f"{self._groups[0]}lengths") if padded else None
+        stored = self.file.get(f"{self.groups[0]}lengths") if padded else None
         if stored is None:
             return None
         batch, rows, _ = self.shape
@@ -204,7 +205,9 @@ class TrajectorySet:
             where, stated = self.attribute(*RATES) or ("", None)
             rate = positive(stated)
             time = None if rate is None else Time.of(f"{where}, {rate:g} Hz", 1.0 / rate, where)
-        return None if time is None else time.fitted(*self.shape[:2], self.of_actions, self.lengths)
+        if time is None:  # the rate of some families is in a file of its own
+            return None if self.layout is not None and self.layout.rates else likely_time(self)
+        return time.fitted(*self.shape[:2], self.of_actions, self.lengths)
 
     def _stored_time(self, attribute: str, nominal: float | None) -> Time | None:
         """Steps or stamps beside the arrays, else in the groups above.
@@ -213,7 +216,7 @@ class TrajectorySet:
         many steps actions need is for their mode to say. attribute, nominal: the attribute dt.
         """
         misfits: list[Time] = []
-        for group in self._groups:
+        for group in self.groups:
             fitting: list[Time | None] = [None, None]
             for k, names in enumerate((("dt",), self.stamps)):
                 stored = self.companion(*names, groups=[group])
@@ -237,7 +240,7 @@ class TrajectorySet:
 
     def companion(self, *names: str, groups: Sequence[str] = ()) -> Dataset | None:
         """The first of these datasets there is, beside the arrays, else in the groups above."""
-        groups = groups or self._groups
+        groups = groups or self.groups
         stored = (self.file.get(group + name) for group in groups for name in names)
         dataset = next((one for one in stored if one is not None), None)
         if dataset is None:
@@ -254,7 +257,7 @@ class TrajectorySet:
             value = first.attributes.get(name)
             if value is not None:
                 return f"{first.where}@{name}", value
-            for group in self._groups:
+            for group in self.groups:
                 value = self.file.attributes(group).get(name)
                 if value is not None:
                     return f"{self.file.path}:/{group.rstrip('/')}@{name}", value
@@ -280,7 +283,7 @@ class TrajectorySet:
         named = next(iter(self._stored.values())).attributes.get("joint_names")
         if isinstance(named, list):  # headings of columns
             return named
-        for path in (group + name for group in self._groups for name in ("joint_names", "dof")):
+        for path in (group + name for group in self.groups for name in ("joint_names", "dof")):
             with contextlib.suppress(InputError):  # names are a courtesy
                 stored = self.file.get(path)
                 if stored is not None and stored.dtype.kind in "SUO" and stored.ndim == 1:

@@ -86,7 +86,7 @@ def run_fit(request: FitRequest) -> dict[str, Any]:
         "out": str(request.out), "source": rows.source, "array": name,
         "dt_source": rows.dt_source, "units": units_report(rows.first),
         "trajectories": len(error), "degree": request.degree,
-        "intervals": intervals, "steps": steps, "notes": output.notes,
+        "intervals": intervals, "steps": steps, "notes": [*files.notes, *output.notes],
         "error": {"median": float(np.median(error)), "most": float(error.max())},
         "errors": error.tolist(), "bytes_written": schema.nbytes,
     }  # fmt: skip

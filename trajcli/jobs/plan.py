@@ -169,7 +169,12 @@ def make_plan(request: Request, files: Files) -> Plan:
         dtype=dtype,
         gradient=gradient,
         sizes=[block_size(part, kind, memory) for part in resolved.by_length],
-        notes=[*resolved.notes, *_notes(resolved, dtype, kind), *input_warnings(resolved)],
+        notes=[
+            *files.notes,
+            *resolved.notes,
+            *_notes(resolved, dtype, kind),
+            *input_warnings(resolved),
+        ],
         positions=recorded_positions(resolved),
         output_times=output_times,
     )

@@ -53,6 +53,8 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
             files, request.dt, request.rate, request.times, request.input_units.time
         ),
     )
+    if time is None and (request.dt, request.rate, request.times) != (None, None, None):
+        check.raise_if_any()  # it is no second fault that there is no time
     states: Any = None
     stated: Any = None
     if sets:
@@ -177,7 +179,7 @@ def _look_up(
     one.convert(request.input_units)
     if first is not None:
         require_alike([first.source, one])
-    stored_time = require_time(time or one.time, one.input.where, one.layout)
+    stored_time = require_time(time or one.time, one.input.where, one)
     if time is None:
         _require_rows(stored_time, one.shape[0])
     unit = request.input_units.time

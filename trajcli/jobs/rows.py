@@ -73,7 +73,7 @@ class Rows:
         for one in self.sets:
             batch, count, _ = one.shape
             time = one.time if option is None else option.fitted(batch, count, one.of_actions)
-            one.time = time = require_time(time, one.where)
+            one.time = time = require_time(time, one.where, one)
             raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
         self._trajectories = Trajectories(self.sets)
         self._chosen = np.sort(select(request.episodes, self._trajectories.count))
@@ -209,7 +209,7 @@ def write_rows(
         "units": units_report(rows.first),
         "trajectories": len(counts),
         "output": schema.kind,
-        "notes": output.notes,
+        "notes": [*files.notes, *output.notes],
         "bytes_written": schema.nbytes,
     }
 

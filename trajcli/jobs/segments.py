@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset, Numbers
-from trajcli.files.layout import Layout
+from trajcli.files.guesses import no_time
 from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
@@ -105,14 +105,11 @@ def require_alike(sets: Sequence[TrajectorySet]) -> None:
             raise InputError(Fault(what, one.where, expected, f"D = {one.shape[2]}", hint))
 
 
-def require_time(time: Time | None, where: str, layout: Layout | None = None) -> Time:
-    """The time itself; raises InputError where there is none."""
-    if time is not None:
-        return time
-    found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
-    hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
-    expected = "a step in seconds, a rate, or time stamps"
-    raise InputError(Fault("no time step", where, expected, found, hint))
+def require_time(time: Time | None, where: str, one: TrajectorySet | None = None) -> Time:
+    """The time itself, of a set where there is one; raises InputError where it is None."""
+    if time is None:
+        raise InputError(no_time(one, where))
+    return time
 
 
 @dataclass(frozen=True)

@@ -99,8 +99,6 @@ def input_warnings(resolved: Resolved) -> Iterator[str]:
     """Notes on what the actions are, on units and on steps."""
     first, mode = resolved.sets[0], resolved.mode
     layout = first.layout
-    if first.guessed:
-        yield f"SOURCE names no dataset: {first.where} is taken"
     if layout is not None and layout.commands_positions and first.commands and mode.derivatives_of:
         yield (
             f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "

@@ -14,6 +14,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.blocks import Progress
+from trajcli.files.guesses import no_time
 from trajcli.files.limits import Limits
 from trajcli.files.reader import Files, read_sources
 from trajcli.files.schema import QUANTITIES, unit_of
@@ -135,6 +136,7 @@ def score_source(
     for one in batch.sets if time is not None else ():
         one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
     stored, units, notes = _quantities(batch)
+    notes = [*files.notes, *notes]
     others = [one.label(next(iter(one.first.arrays))) for one in found if one not in alike]
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []
     if ends := batch.one_sided:
@@ -152,8 +154,7 @@ def score_source(
     scores, extremes = [], []
     for block in batch.blocks(numbers[by_length].tolist(), on_progress):
         if (times := block.times()) is None:
-            hint = "trajcli score takes --dt SECONDS, --rate HZ or --times FILE:DATASET"
-            raise InputError(Fault("no time step", batch.path, "times of the rows", hint=hint))
+            raise InputError(no_time(batch.first, batch.path))
         parts = {name: block.read(array) for name, array in stored.items()}
         steps = {None if one.time is None else one.time.uniform for one, *_ in block.parts}
         step = steps.pop() if len(steps) == 1 else None

@@ -1,0 +1,101 @@
+"""What is taken for trajectories and for their times where neither the user nor the usual names say
+it; whoever takes it says so. And what may have been meant where nothing can be taken."""
+
+from __future__ import annotations
+
+import difflib
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.conversion import as_batch
+from trajcli.files.schema import QUANTITIES
+from trajcli.files.stored_time import STAMPS, read_time
+from trajcli.files.time import Time
+
+if TYPE_CHECKING:
+    from trajcli.files.trajectory_set import TrajectorySet
+
+STATES = ("start", "goal", "grad")
+"""Groups that hold states or gradients, not trajectories."""
+_POSITIONS = ("qpos", "q", "joint_positions", "joint_position", "joint_pos", "arr_0")
+"""What arrays of positions are called, too; the first of these is taken where nothing is named."""
+_STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
+"""What time stamps are called, too."""
+
+
+def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
+    """The arrays that by their name, or as the only ones of numbers, are trajectories.
+
+    Raises InputError with what there is instead, likely ones first.
+    """
+    arrays = {path: file.get(path) for path in file.names() if path.startswith(prefix)}
+    named: dict[str, list[str]] = {}
+    for path, stored in arrays.items():
+        group, _, last = path.rpartition("/")
+        state = group.rpartition("/")[2] in STATES or last.startswith(("start_", "goal_"))
+        if stored and not state and stored.dtype.kind == "f":
+            if last in QUANTITIES:
+                as_batch(stored)  # raises why it is no trajectory
+            if stored.ndim in (2, 3):
+                named.setdefault(last, []).append(path)
+    taken = next((name for name in _POSITIONS if name in named), None)
+    if taken is None and len(named) == 1:
+        (taken,) = named
+    if taken is not None:
+        return named[taken]
+    likely = [path for paths in named.values() for path in paths]
+    shapes = [
+        f"{path} {describe(stored.shape)}"
+        for path in dict.fromkeys((*likely, *arrays))
+        if (stored := arrays[path]) is not None
+    ]
+    raise InputError(
+        Fault(
+            "no trajectories found",
+            str(file.path),
+            f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
+            ", ".join(shapes[:8]) or "no datasets",
+            f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
+        )
+    )
+
+
+def likely_time(one: TrajectorySet) -> Time | None:
+    """Increasing numbers, one for each row, that by their name are time stamps."""
+    for name in _STAMPS:
+        with suppress(InputError):
+            stored = one.companion(name)
+            if stored is None:
+                continue
+            time = read_time(stored, True, one.given.time, one.lengths)
+            time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)
+            if time.fits and not time.faults(0, 1):
+                return replace(time, source=f"{time.source}, by its name")
+    return None
+
+
+def no_time(one: TrajectorySet | None, where: str) -> Fault:
+    """The fault of trajectories without times: where to get them, or what may be them."""
+    layout, near = (None, []) if one is None else (one.layout, _near_times(one))
+    found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
+    hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+    if near:
+        hint = f"--times {near[0]}, if these are times; else {hint}"
+    expected = "a step in seconds, a rate, or time stamps"
+    return Fault("no time step", where, expected, found, hint)
+
+
+def _near_times(one: TrajectorySet) -> list[str]:
+    """Datasets beside the trajectories that are called nearly as time stamps are."""
+    near: list[str] = []
+    for group in one.groups:
+        for name in one.file.children(group)[:100]:
+            words = (*STAMPS, *_STAMPS[:-1])
+            path, close = f"{group}{name}", difflib.get_close_matches(name.lower(), words, 1, 0.7)
+            if close and isinstance(one.file.get(path), Dataset):
+                near.append(f"{one.file.path}:{path}")
+    return near
