@@ -87,11 +87,9 @@ def choose(
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
         raise UsageError(Fault("backend triton runs on CUDA devices", "--backend", "torch", name))
-    if backend == "auto" and name == "cpu":
-        backend = _cpu_backend()
-    elif backend == "auto":
-        backend, because = device_backend(name)
-        reason += f"; {because}"
+    if backend == "auto":
+        backend, because = device_backend(name) if name != "cpu" else _cpu_backend()
+        reason += f"; {because}" if because else ""
     return Choice(backend, name, reason)
 
 
@@ -128,10 +126,11 @@ def triton_absence() -> str:
     return f"triton {triton.__version__} is older than {oldest}" if version < OLDEST_TRITON else ""
 
 
-def _cpu_backend() -> str:
+def _cpu_backend() -> tuple[str, str]:
     from trajcli.kernels import native
 
-    return "torch" if native.absence() else "native"
+    why = native.absence()
+    return ("torch", f"kernels {why}; torch takes ten times as long") if why else ("native", "")
 
 
 def device_backend(name: str) -> tuple[str, str]:
@@ -214,7 +213,7 @@ def _too_little(backend: str, work: Work) -> str:
     """Why a job is too small for a CUDA device; empty where it is not."""
     if backend == "triton":
         return ""
-    least = LEAST_ACTIONS["torch" if backend == "torch" else _cpu_backend()]
+    least = LEAST_ACTIONS["torch" if backend == "torch" else _cpu_backend()[0]]
     if work.actions < least:
         return f"fewer than {least:,} actions do not pay for a CUDA device's start"
     if work.columns < LEAST_COLUMNS and backend != "torch":
