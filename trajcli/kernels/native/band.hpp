@@ -363,7 +363,8 @@ void for_parts(const Job& job, Address table, Int point, const double* dt, Use u
     const Vec spacing = static_cast<double>(job.spacing) * load(dt);
     Vec power = all(1.0);
     for (int m = 0; m < 4; m++, power *= spacing)
-        if (const double c = static_cast<const double*>(table)[point * 4 + m]) use(m, c * power);
+        if (const double c = static_cast<const double*>(table)[point * 4 + m]; c != 0.0)
+            use(m, c * power);
 }
 
 template <class Out>
@@ -440,7 +441,7 @@ public:
         const Int row = first_row(job_, from - job_.width + 1), last = first_row(job_, end);
         begin_ = row < last ? std::min(from, first_point(job_, row)) : from;
         const Int stop = row < last ? first_point(job_, last - 1) + job_.width : end;
-        std::memset(values_.at, 0, (std::max(stop, end) - begin_) * pitch * sizeof(double));
+        std::memset(values_.at, 0, bytes<double>((std::max(stop, end) - begin_) * pitch));
         for (Int t = row; t < last; t += chunk_) {
             const Int count = std::min(last - t, chunk_), origin = first_point(job_, t);
             const Int points = first_point(job_, t + count - 1) + job_.width - origin;

@@ -159,7 +159,7 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
         const Int lead = first && (job.recorded || job.start_row), row = tile.row + start;
         const Int rows = std::max(std::min(tile.row + tile.rows, job.used) - row, Int(0));
         if (tile.row + tile.rows >= job.horizon)
-            std::memset(state.at, 0, 4 * pitch * sizeof(double));
+            std::memset(state.at, 0, bytes<double>(4 * pitch));
         Rows<const In> upstream[4];
         for (int m = 0; m < 4; m++) {
             const Int from = row + job.start_row - lead;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -18,6 +19,10 @@ namespace trajcli {
 using Int = std::int64_t;
 using Real = double;
 using Address = void*;
+
+// The size of so many.
+template <class T>
+constexpr std::size_t bytes(Int count) { return static_cast<std::size_t>(count) * sizeof(T); }
 
 #define STRUCT(name) struct name {
 #define FIELD(type, name) type name;

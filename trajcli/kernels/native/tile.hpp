@@ -17,8 +17,8 @@ template <class T>
 class Buffer {
 public:
     explicit Buffer(Int count) {
-        const std::size_t bytes = (count + 2 * W) * sizeof(T);
-        at = static_cast<T*>(std::memset(::operator new(bytes, std::align_val_t{64}), 0, bytes));
+        const std::size_t size = bytes<T>(count + 2 * W);
+        at = static_cast<T*>(std::memset(::operator new(size, std::align_val_t{64}), 0, size));
     }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
@@ -251,7 +251,7 @@ struct Readers {
     // One row of each, ``pitch`` apart.
     void read(const Tile& tile, In* to, Int pitch) {
         for (int m = 0; m < 4; m++)
-            std::memcpy(to + m * pitch, part[m].rows(tile, 0, 1).at, tile.lanes * sizeof(In));
+            std::memcpy(to + m * pitch, part[m].rows(tile, 0, 1).at, bytes<In>(tile.lanes));
     }
 
     Reader<In> part[4];
@@ -365,7 +365,7 @@ private:
             for (Int g = 0; g < group; g++)
                 for (Int t = 0; t < rows; t++)
                     std::memcpy(to.at + g * to.next + t * to.pitch, from + t * lanes + g * columns,
-                                columns * sizeof(Out));
+                                bytes<Out>(columns));
         });
     }
 
@@ -409,7 +409,7 @@ void write_start(const Tile& tile, const double* state, Int pitch, Rows<Out>* ou
 inline void write_state(const Job& job, Address to, const Tile& tile, const double* lanes) {
     if (to)
         std::memcpy(static_cast<double*>(to) + tile.batch * job.dofs + tile.column, lanes,
-                    tile.group * tile.columns * sizeof(double));
+                    bytes<double>(tile.group * tile.columns));
 }
 
 }  // namespace LEVEL

@@ -16,7 +16,7 @@ inline Vec load(const double* from) {
 
 inline Vec widen(NarrowVec v) {
 #if defined(TRAJCLI_AVX512)  // compilers convert halves
-    return (Vec)_mm512_maskz_cvtps_pd(-1, (__m256)v);
+    return (Vec)_mm512_maskz_cvtps_pd(0xFF, (__m256)v);
 #else
     return __builtin_convertvector(v, Vec);
 #endif
@@ -24,7 +24,7 @@ inline Vec widen(NarrowVec v) {
 
 inline NarrowVec narrow(Vec v) {
 #if defined(TRAJCLI_AVX512)
-    return (NarrowVec)_mm512_maskz_cvtpd_ps(-1, (__m512d)v);
+    return (NarrowVec)_mm512_maskz_cvtpd_ps(0xFF, (__m512d)v);
 #else
     return __builtin_convertvector(v, NarrowVec);
 #endif
