@@ -6,8 +6,12 @@ Importing this package imports neither torch nor h5py.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.platform == "win32":
+    raise ImportError("trajcli does not run on Windows itself: install it in WSL (wsl --install)")
 
 if TYPE_CHECKING:
     from trajcli.autograd import clip_gradient, scale_gradient

@@ -27,6 +27,7 @@ import numpy as np
 
 from trajcli.errors import Fault, OutputError
 from trajcli.files.refusals import os_fault, refuse_others, refuse_place
+from trajcli.system import allocate, exchange
 
 _LONGEST_NAME = 200
 """Bytes of OUT's name in a hidden name; a file system takes 255."""
@@ -34,8 +35,6 @@ _JOURNAL = "journal"
 """What resumes a stopped run: the arrays of its state, and as the JSON text ``head`` all else."""
 _TICK = 0.02
 """Seconds, more than the clock of a file system takes to go on."""
-_EXCHANGE, _HERE = 2, -100
-"""RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
 
 
 class HiddenFolder:
@@ -188,12 +187,8 @@ class HiddenFolder:
     def _exchange(self) -> None:
         """Put the folder in the place of the one that is there: in one step, where the file system
         can; the other one is then removed with the hidden folder."""
-        import ctypes
-
-        data, out = os.fsencode(self.data), os.fsencode(self._out)
-        with contextlib.suppress(AttributeError):  # an old C library
-            if ctypes.CDLL(None).renameat2(_HERE, data, _HERE, out, _EXCHANGE) == 0:
-                return
+        if exchange(self.data, self._out):
+            return
         old = self.path / "old"
         os.rename(self._out, old)
         try:
@@ -274,10 +269,6 @@ def reserve(path: Path, size: int) -> None:
     """Take the space now, so that a full disk is an error before anything is computed."""
     descriptor = os.open(path, os.O_RDWR)
     try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            raise
-        os.ftruncate(descriptor, max(size, os.fstat(descriptor).st_size))
+        allocate(descriptor, size)
     finally:
         os.close(descriptor)

@@ -22,6 +22,7 @@ import numpy as np
 from trajcli.errors import Fault, OutputError
 from trajcli.files.hdf5_output import Hdf5Output
 from trajcli.files.schema import Schema, Variable
+from trajcli.system import processors
 
 _CHUNK_BYTES = 4 << 20
 _LARGEST_CHUNK = 8 << 20
@@ -47,7 +48,7 @@ class CompressedOutput(Hdf5Output):
     def __init__(self, path: Path, schema: Schema, level: int) -> None:
         super().__init__(path, schema)
         self._level = level
-        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self._pool = ThreadPoolExecutor(processors())
         self._chunked = {v.name: v for v in schema.streamed if _is_chunked(v)}
         self._together = trajectories_per_chunk(schema)
         self._blocks = _blocks(schema, self._together)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.kernels import native
+from trajcli.system import file_system
 
 if TYPE_CHECKING:
     from trajcli.files.arrays import ArrayFile
@@ -122,16 +123,7 @@ def shortened(path: str, before: int, now: int) -> Fault:
 @cache
 def _is_safe(folder: str) -> bool:
     """Whether a folder lies on a file system whose mapped pages can be trusted."""
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-            mounts = [line.split()[1:3] for line in file]
-    except OSError:
-        return False
-    # of several on one place the last one is seen
-    kinds = {place.replace("\\040", " ").rstrip("/"): kind for place, kind in mounts}
-    while folder.rstrip("/") not in kinds and folder.strip("/"):
-        folder = os.path.dirname(folder)
-    return kinds.get(folder.rstrip("/")) in _SAFE
+    return file_system(folder) in _SAFE
 
 
 class OpenFiles:

@@ -23,6 +23,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles
+from trajcli.system import limit_memory
 
 MEMORY_LIMIT = 4 << 30
 """Address space of the child, bytes; its libraries take about a quarter."""
@@ -147,12 +148,9 @@ class _Child:
 
 def _serve(folder: str, path: str, family: str, memory: str, allow_external: str) -> None:
     """The child: answer requests until the parent goes."""
-    import resource
-
     from trajcli.files.opening import open_family
 
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    limit_memory(MEMORY_LIMIT)
     os.chdir(folder)
     out, pool = sys.stdout.buffer, OpenFiles(int(memory), allow_external == "1")
     file: ArrayFile | None = None

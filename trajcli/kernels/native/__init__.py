@@ -30,6 +30,7 @@ from trajcli.kernels.native.job import (
     place_program,
 )
 from trajcli.kernels.program import Gradients, Operands, Parts, Program
+from trajcli.system import processors
 
 __all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward", "guard"]
 
@@ -70,7 +71,7 @@ def threads() -> int:
     limit = os.environ.get("TRAJCLI_THREADS", "")
     if limit.isdecimal() and int(limit) > 0:
         return int(limit)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors()
 
 
 _guarded = False

@@ -1,0 +1,66 @@
+"""Calls that not every system has, each with another way where it is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+from pathlib import Path
+
+_EXCHANGE, _HERE = 2, -100
+"""RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
+_MOUNTS = "/proc/self/mounts"
+
+
+def processors() -> int:
+    """Those that this process may run on; where that is not known, all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def allocate(descriptor: int, size: int) -> None:
+    """Make an open file at least so many bytes long, with room on the disk where the system can.
+
+    Raises OSError where there is no room.
+    """
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except (OSError, AttributeError) as error:
+        missing = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+        if isinstance(error, OSError) and error.errno not in missing:
+            raise
+        os.ftruncate(descriptor, max(size, os.fstat(descriptor).st_size))
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False, and nothing done, where the system cannot."""
+    try:
+        rename = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+def file_system(folder: str) -> str:
+    """The kind of the file system that a folder lies on, such as ext4; empty where not known."""
+    try:
+        with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
+            mounts = [line.split()[1:3] for line in file]
+    except OSError:
+        return ""
+    # of several on one place the last one is seen
+    kinds = {place.replace("\\040", " ").rstrip("/"): kind for place, kind in mounts}
+    while folder.rstrip("/") not in kinds and folder.strip("/"):
+        folder = os.path.dirname(folder)
+    return kinds.get(folder.rstrip("/"), "")
+
+
+def limit_memory(size: int) -> None:
+    """Let this process have so many bytes of addresses, where the system can, and dump no core."""
+    import resource
+
+    for limit, most in ((resource.RLIMIT_AS, size), (resource.RLIMIT_CORE, 0)):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(limit, (most, most))
