@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import Dataset, OneTrajectory, text_of
+from trajcli.files.arrays import Dataset, OneTrajectory
 from trajcli.files.schema import QUANTITIES
 from trajcli.units import (
     Units,
@@ -31,7 +31,7 @@ _NOT_STATED = ("", "1")
 def stated_unit(stored: Dataset) -> str:
     """What an array says its unit is, as text; "" where it says nothing."""
     stated = stored.attributes.get("units")
-    text = text_of(stated).strip() if isinstance(stated, (str, bytes)) else ""
+    text = stated.strip() if isinstance(stated, str) else ""
     return "" if text in _NOT_STATED else text
 
 

@@ -145,9 +145,10 @@ class Output(ABC):
         variable, addresses = self._variables[name], self._addresses[name, group]
         if self.schema.groups:
             variable = self.schema.in_group(variable, group)
-        if int(addresses[-1] - addresses[0]) != variable.row_bytes * (len(addresses) - 1):
+        size = variable.row_bytes
+        if int(addresses[-1] - addresses[0]) != size * (len(addresses) - 1):
             return None
-        return self._descriptors[name], int(addresses[0]) + row * variable.row_bytes
+        return self._descriptors[name], int(addresses[0]) + row * size
 
     def write_rows(self, name: str, row: int, first: int, values: Any, group: int = 0) -> None:
         """Rows first, first + 1, … [n, ...] of one trajectory, which has a :meth:`place`."""

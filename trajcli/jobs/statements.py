@@ -81,8 +81,8 @@ def _stated_mode(one: TrajectorySet) -> tuple[str, tuple[tuple[str, Any], ...], 
     mode, where = ALIASES.get(text_of(stored[1]), text_of(stored[1])), stored[0].rpartition("@")[0]
     if mode not in MODES:
         return "", (), ""
-    said = []
-    for option in (name for name in _STATED if name in MODES[mode].option_names()):
+    said, known = [], MODES[mode].option_names()
+    for option in (name for name in _STATED if name in known):
         _, value = one.attribute(option) or ("", None)
         value = int(value) if isinstance(value, (int, np.integer)) else text_of(value)
         with suppress(UsageError):  # what another program means by that name
