@@ -12,7 +12,9 @@ import pytest
 from layouts import writers
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.reader import Files, TrajectorySet, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
+from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.units import unit_text
 
 RANDOM = np.random.default_rng(0)

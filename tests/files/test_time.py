@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.reader import Files, TrajectorySet, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.stored_time import equal_step, time_from_options
 from trajcli.files.time import Time
+from trajcli.files.trajectory_set import TrajectorySet
 
 ROWS = 6
 RANDOM = np.random.default_rng(5)

@@ -173,7 +173,8 @@ def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, 
     from pyarrow import parquet
 
     from trajcli.errors import InputError
-    from trajcli.files.reader import Files, read_sources
+    from trajcli.files.opening import Files
+    from trajcli.files.reader import read_sources
 
     columns = {"action": [[0.0, 1.0]] * 4, "episode_index": [0] * 4}
 

@@ -39,7 +39,7 @@ def check(
 
     A limit may be passed by a billionth of its size (float32: a millionth), which is rounding.
     """
-    from trajcli.files.reader import Files
+    from trajcli.files.opening import Files
     from trajcli.files.source import parse_source
     from trajcli.views.check import check_source, report
     from trajcli.views.findings import recompute_finding

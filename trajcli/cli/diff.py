@@ -39,7 +39,7 @@ def diff(
     different numbers of rows are aligned by their times. Without tolerances nothing may differ.
     """
     from trajcli.errors import Fault, UsageError
-    from trajcli.files.reader import Files
+    from trajcli.files.opening import Files
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets
 

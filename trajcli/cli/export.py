@@ -35,7 +35,8 @@ def export(
     trajectories a column trajectory before them. An .rrd has these as scalars on the time line
     "time". For .rrd: pip install rerun-sdk. For .parquet: pip install pyarrow.
     """
-    from trajcli.files.reader import Files, read_sources
+    from trajcli.files.opening import Files
+    from trajcli.files.reader import read_sources
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.jobs.statements import units_report
     from trajcli.views.export import require_kind, selection, write

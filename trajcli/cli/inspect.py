@@ -35,7 +35,7 @@ def inspect(
 
     Of a large file a sample is looked at, unless --full.
     """
-    from trajcli.files.reader import Files
+    from trajcli.files.opening import Files
     from trajcli.views.inspect import inspect_source
     from trajcli.views.trajectories import expand_globs
 

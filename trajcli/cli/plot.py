@@ -43,7 +43,7 @@ def plot(
     """
     from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
-    from trajcli.files.reader import Files
+    from trajcli.files.opening import Files
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
     from trajcli.views.histogram import draw_peaks, draw_score, require_one_file

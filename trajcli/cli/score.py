@@ -45,7 +45,7 @@ def score(
     from trajcli.errors import Fault, UsageError
     from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
-    from trajcli.files.reader import Files
+    from trajcli.files.opening import Files
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.files.stored_time import time_from_options
     from trajcli.views.score import csv_text, parse_conditions, report, score_source

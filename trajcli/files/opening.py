@@ -1,17 +1,29 @@
-"""Opening a file by what it is, not by what it is called, as far as it says what it is."""
+"""Opening files by what they are, not by what they are called, as far as they say what they are;
+and the files of a command."""
 
 from __future__ import annotations
 
 import difflib
 import os
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile
-from trajcli.files.file_bytes import OpenFiles, open_regular, unreadable
+from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.dofs import pick_dofs
+from trajcli.files.file_bytes import (
+    DEFAULT_MEMORY,
+    OpenFiles,
+    SourceFiles,
+    open_regular,
+    unreadable,
+)
+from trajcli.files.layout import Layout
+from trajcli.files.layouts import layout_of
 from trajcli.files.refusals import PROVENANCE
-from trajcli.files.source import ONE_SOURCE
+from trajcli.files.source import ONE_SOURCE, parse_source
+from trajcli.kernels import native
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -37,6 +49,89 @@ _ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".safetensors": "safete
 """Of files that do not say what they are."""
 _LARGEST_USER_BLOCK = 1 << 26
 _READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, or tensors"
+
+
+class Files:
+    """The files of a command, few of them open at a time. Close it, or use ``with``.
+
+    allow_external: links, external storage and virtual datasets may lead to other files.
+    untrusted: files are read by a child process. See :func:`open_arrays`.
+    dofs, joints, stamp: see :meth:`picking`. memory: bytes that packed archives may unpack to.
+    ``notes``: what was taken without being named.
+    """
+
+    def __init__(
+        self,
+        allow_external: bool = False,
+        untrusted: bool = False,
+        dofs: str | None = None,
+        joints: str | None = None,
+        stamp: str = "header",
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        self._pool, self._untrusted = OpenFiles(memory, allow_external), untrusted
+        self._files: dict[str, ArrayFile] = {}
+        self._layouts: dict[tuple[str, str | None], Layout | None] = {}
+        self._guard = native.guard()
+        self.sources = SourceFiles()
+        self.notes: list[str] = []
+        self.dofs, self.joints, self.stamp = dofs, joints, stamp
+
+    def picking(self, dofs: str | None, joints: str | None, stamp: str = "header") -> Files:
+        """The same files, read by what --dofs, --joints and --stamp say of every SOURCE: which
+        dofs are used, by number, range or name, what these are called, and which times are those
+        of messages."""
+        files = copy(self)
+        files.dofs, files.joints, files.stamp = dofs, joints, stamp
+        return files
+
+    def open(self, path: Path | str) -> ArrayFile:
+        """The file at a path, opened once. Raises InputError where it cannot be read."""
+        key = str(path)
+        if key not in self._files:
+            self.sources.add([key])
+            self._files[key] = open_arrays(Path(path), self._pool, self._untrusted)
+        return self._files[key]
+
+    def layout(self, file: ArrayFile, name: str | None = None) -> Layout | None:
+        """The layout of a file, recognised once; that of this name where one is named."""
+        key = str(file.path), name
+        if key not in self._layouts:
+            self._layouts[key] = layout_of(file, name)
+        return self._layouts[key]
+
+    def note(self, text: str) -> None:
+        """Add to the notes, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def dataset(self, text: str) -> Dataset:
+        """The numbers that FILE[:DATASET] names; without DATASET, the only ones of the file."""
+        source = parse_source(text)
+        file = self.open(source.path)
+        names = file.names() if source.dataset is None else [source.dataset]
+        if len(names) != 1:
+            raise InputError(file.missing(""))
+        return pick_dofs(file.require(names[0]).require_numeric(), source.dofs)
+
+    def paths(self) -> list[str]:
+        """Every file that was read, also those that a file led to."""
+        return [*self._files, *(path for file in self._files.values() for path in file.outside)]
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            file.close()
+
+    def __enter__(self) -> Files:
+        self._guard.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+        finally:
+            self._guard.__exit__(None, None, None)
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None, untrusted: bool = False) -> ArrayFile:

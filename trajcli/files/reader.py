@@ -7,112 +7,21 @@ called, how long, at which times, and what lies beside them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from pathlib import Path
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.dofs import pick_dofs
-from trajcli.files.file_bytes import DEFAULT_MEMORY, OpenFiles, SourceFiles
 from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
-from trajcli.files.layouts import layout_of
-from trajcli.files.opening import open_arrays
+from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.files.trajectory_set import TrajectorySet, without_actions
-from trajcli.kernels import native
-
-__all__ = ["Files", "TrajectorySet", "read_sources"]
 
 _ACTIONS = ("actions", "action")
 _LONE = ("npy", "zarr", "pt")
 """Families of which a file may be one array without a name."""
-
-
-class Files:
-    """The files of a command, few of them open at a time. Close it, or use ``with``.
-
-    allow_external: links, external storage and virtual datasets may lead to other files.
-    untrusted: files are read by a child process. See :func:`trajcli.files.opening.open_arrays`.
-    dofs, joints, stamp: see :meth:`picking`. memory: bytes that packed archives may unpack to.
-    ``notes``: what was taken without being named.
-    """
-
-    def __init__(
-        self,
-        allow_external: bool = False,
-        untrusted: bool = False,
-        dofs: str | None = None,
-        joints: str | None = None,
-        stamp: str = "header",
-        memory: int = DEFAULT_MEMORY,
-    ) -> None:
-        self._pool, self._untrusted = OpenFiles(memory, allow_external), untrusted
-        self._files: dict[str, ArrayFile] = {}
-        self._layouts: dict[tuple[str, str | None], Layout | None] = {}
-        self._guard = native.guard()
-        self.sources = SourceFiles()
-        self.notes: list[str] = []
-        self.dofs, self.joints, self.stamp = dofs, joints, stamp
-
-    def picking(self, dofs: str | None, joints: str | None, stamp: str = "header") -> Files:
-        """The same files, read by what --dofs, --joints and --stamp say of every SOURCE: which
-        dofs are used, by number, range or name, what these are called, and which times are those
-        of messages."""
-        files = copy(self)
-        files.dofs, files.joints, files.stamp = dofs, joints, stamp
-        return files
-
-    def open(self, path: Path | str) -> ArrayFile:
-        """The file at a path, opened once. Raises InputError where it cannot be read."""
-        key = str(path)
-        if key not in self._files:
-            self.sources.add([key])
-            self._files[key] = open_arrays(Path(path), self._pool, self._untrusted)
-        return self._files[key]
-
-    def layout(self, file: ArrayFile, name: str | None = None) -> Layout | None:
-        """The layout of a file, recognised once; that of this name where one is named."""
-        key = str(file.path), name
-        if key not in self._layouts:
-            self._layouts[key] = layout_of(file, name)
-        return self._layouts[key]
-
-    def note(self, text: str) -> None:
-        """Add to the notes, once."""
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def dataset(self, text: str) -> Dataset:
-        """The numbers that FILE[:DATASET] names; without DATASET, the only ones of the file."""
-        source = parse_source(text)
-        file = self.open(source.path)
-        names = file.names() if source.dataset is None else [source.dataset]
-        if len(names) != 1:
-            raise InputError(file.missing(""))
-        return pick_dofs(file.require(names[0]).require_numeric(), source.dofs)
-
-    def paths(self) -> list[str]:
-        """Every file that was read, also those that a file led to."""
-        return [*self._files, *(path for file in self._files.values() for path in file.outside)]
-
-    def close(self) -> None:
-        """Close all files."""
-        for file in self._files.values():
-            file.close()
-
-    def __enter__(self) -> Files:
-        self._guard.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        try:
-            self.close()
-        finally:
-            self._guard.__exit__(None, None, None)
 
 
 def read_sources(
@@ -158,7 +67,10 @@ def read_sources(
             for one in found:
                 one.keep_dofs(source.dofs, f"{one.where}[{source.dofs}]")
         sets += found
-    for one in (sets := _with_inputs(sets) if inputs else sets):
+    wanted = [one for one in sets if not inputs or one.named or "actions" in one.arrays]
+    if sets and not wanted:
+        raise InputError(without_actions(sets))
+    for one in wanted:
         one.stamps = ("log_times",) if files.stamp == "log" else STAMPS
         if files.dofs is not None:
             one.keep_dofs(files.dofs, "--dofs")
@@ -166,15 +78,7 @@ def read_sources(
             one.name_dofs(files.joints)
         if not as_stored:
             one.convert()
-    return sets
-
-
-def _with_inputs(sets: Sequence[TrajectorySet]) -> list[TrajectorySet]:
-    """The sets that hold something to integrate; raises InputError where none does."""
-    found = [one for one in sets if one.named or "actions" in one.arrays]
-    if not found:
-        raise InputError(without_actions(sets))
-    return found
+    return wanted
 
 
 def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:

@@ -22,7 +22,7 @@ from trajcli.files.time import EAGER_BYTES, Floats, Lengths, Time, Values, posit
 from trajcli.units import KNOWN_TIMES, Unit, parse_time_unit
 
 if TYPE_CHECKING:
-    from trajcli.files.reader import Files
+    from trajcli.files.opening import Files
 
 STAMPS: tuple[str, ...] = ("times", "time")
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")

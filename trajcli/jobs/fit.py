@@ -10,8 +10,8 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.blocks import Block
+from trajcli.files.opening import Files
 from trajcli.files.outputs import open_output
-from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, Variable, unit_of
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals

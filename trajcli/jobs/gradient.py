@@ -27,7 +27,7 @@ from trajcli.kernels.choose import Choice
 from trajcli.units import parse_time_unit, per_si
 
 if TYPE_CHECKING:
-    from trajcli.files.reader import Files
+    from trajcli.files.opening import Files
     from trajcli.jobs.resolved import Resolved
 
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"

@@ -20,8 +20,8 @@ import numpy as np
 from trajcli.errors import Fault, InputError, Stopped, UsageError
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.hdf5_output import Hdf5Output
+from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
-from trajcli.files.reader import Files
 from trajcli.files.refusals import output_family, refuse_output
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.source import natural_key

@@ -11,8 +11,8 @@ import numpy as np
 
 from trajcli import __version__, operators
 from trajcli.errors import FaultCollector
+from trajcli.files.opening import Files
 from trajcli.files.outputs import open_output
-from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import Schema, Variable, time_variable
 from trajcli.files.stored_time import time_from_options

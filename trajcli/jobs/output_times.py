@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.reader import Files
+from trajcli.files.opening import Files
 from trajcli.files.stored_time import stored_times
 from trajcli.files.time import Floats
 from trajcli.jobs.request import Request

@@ -11,8 +11,8 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import Fault, FaultCollector, UsageError, raise_if_any
+from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.reader import Files
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.files.selection import select

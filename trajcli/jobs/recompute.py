@@ -12,8 +12,8 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, TrajcliError
 from trajcli.files.arrays import ArrayFile
+from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.reader import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
 from trajcli.jobs.plan import Plan, make_plan

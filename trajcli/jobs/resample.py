@@ -11,7 +11,7 @@ import numpy as np
 from trajcli.errors import UsageError, raise_if_any
 from trajcli.files.arrays import text_of
 from trajcli.files.blocks import Block, Floats
-from trajcli.files.reader import Files
+from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES
 from trajcli.jobs.output_times import output_times

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.reader import Files, TrajectorySet, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
+from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import LeftOut, Resolved

@@ -13,7 +13,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.blocks import Block, Floats
 from trajcli.files.limits import read_limits
-from trajcli.files.reader import Files
+from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.jobs.request import SourceRequest

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from trajcli.checks import nonfinite_fault
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Floats, Trajectories
+from trajcli.files.opening import Files
 from trajcli.files.outputs import open_output
-from trajcli.files.reader import Files, read_sources
+from trajcli.files.reader import read_sources
 from trajcli.files.refusals import refuse_input
 from trajcli.files.schema import Schema, Variable, packed_schema
 from trajcli.files.selection import select

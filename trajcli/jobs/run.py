@@ -17,8 +17,8 @@ from trajcli.arrays import largest
 from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import SourceFiles
+from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
-from trajcli.files.reader import Files
 from trajcli.jobs.block import Block
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan

@@ -24,7 +24,7 @@ from trajcli.units import (
 )
 
 if TYPE_CHECKING:
-    from trajcli.files.reader import TrajectorySet
+    from trajcli.files.trajectory_set import TrajectorySet
     from trajcli.inputs import Inputs
     from trajcli.jobs.request import Request
     from trajcli.jobs.resolved import Resolved

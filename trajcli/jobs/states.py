@@ -13,10 +13,11 @@ from trajcli.checks import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.conversion import dataset_in_si, divided
-from trajcli.files.reader import Files, TrajectorySet
+from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
 from trajcli.files.source import parse_source
 from trajcli.files.time import EAGER_BYTES
+from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.request import parse_floats
 from trajcli.jobs.segments import (
     Values,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli.files.blocks import Progress
 from trajcli.files.limits import Bounds, Limits, read_limits
-from trajcli.files.reader import Files, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.selection import select
 from trajcli.units import in_si, unit_of_dof
 from trajcli.views.findings import Finding, failed

@@ -17,7 +17,8 @@ from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object,
 from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.conversion import in_one_unit
 from trajcli.files.dofs import pick_dofs
-from trajcli.files.reader import Files, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.views.trajectories import array_path

@@ -12,7 +12,8 @@ import numpy as np
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.blocks import Block, Progress
-from trajcli.files.reader import Files, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.selection import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS

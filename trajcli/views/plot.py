@@ -13,7 +13,8 @@ from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.blocks import Array, Block, Floats, Progress
 from trajcli.files.limits import Bounds, Limits
-from trajcli.files.reader import Files, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.selection import select
 from trajcli.files.source import Source, parse_source

@@ -11,7 +11,8 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.blocks import Array, Block, shared
-from trajcli.files.reader import Files, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
 from trajcli.files.time import Time, positive

@@ -16,7 +16,8 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.blocks import Progress
 from trajcli.files.guesses import no_time
 from trajcli.files.limits import Limits
-from trajcli.files.reader import Files, read_sources
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.selection import select
 from trajcli.files.time import Time
