@@ -67,11 +67,9 @@ class Trajectory:
         return iter((self.position, self.velocity, self.acceleration, self.jerk))
 
     def __repr__(self) -> str:
-        outputs = dict(zip(PARTS, self, strict=True))
-        shown = [f"{name} {describe(v.shape)}" for name, v in outputs.items() if v is not None]
-        first = next(v for v in self if v is not None)
-        kind = str(first.dtype).removeprefix("torch.")
-        shown.append(f"time {describe(self.time.shape)}")
+        outputs = self.outputs()
+        shown = [f"{n} {describe(v.shape)}" for n, v in {**outputs, "time": self.time}.items()]
+        kind = str(next(iter(outputs.values())).dtype).removeprefix("torch.")
         mode = f"{self.mode}: " if self.mode else ""  # none between the rows of a mode
         return f"Trajectory({mode}{', '.join(shown)}; {kind})"
 
@@ -95,8 +93,7 @@ class Trajectory:
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
         about = self._about()
-        step = equal_step(time)
-        if step is not None:
+        if (step := equal_step(time)) is not None:
             about["dt"] = step
         save(Path(path), outputs, time, about, overwrite)
 

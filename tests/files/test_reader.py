@@ -55,8 +55,9 @@ def test_arrays_of_one_group_and_shape_are_one_set_and_states_are_none(read):
     start = sets[0].companion("start/position", "start_position")
     assert start is not None
     np.testing.assert_array_equal(start.read(), rows[:, 0])
-    with pytest.raises(InputError, match=r"in\.h5:position integrates it"):
-        _ = sets[1].input
+    write("rows.h5", position=rows)
+    with pytest.raises(InputError, match=r"rows\.h5:position integrates it"):
+        read("rows.h5", inputs=True)
 
 
 def test_a_named_array_goes_by_the_last_part_of_its_name(read):

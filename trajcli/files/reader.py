@@ -17,7 +17,7 @@ from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
-from trajcli.files.trajectory_set import TrajectorySet, without_actions
+from trajcli.files.trajectory_set import TrajectorySet
 
 _ACTIONS = ("actions", "action")
 _LONE = ("npy", "zarr", "pt")
@@ -69,7 +69,7 @@ def read_sources(
         sets += found
     wanted = [one for one in sets if not inputs or one.named or "actions" in one.arrays]
     if sets and not wanted:
-        raise InputError(without_actions(sets))
+        raise InputError(_without_actions(sets))
     for one in wanted:
         one.stamps = ("log_times",) if files.stamp == "log" else STAMPS
         if files.dofs is not None:
@@ -79,6 +79,14 @@ def read_sources(
         if not as_stored:
             one.convert()
     return wanted
+
+
+def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:
+    """The fault of trajectories without anything to integrate."""
+    path, names = sets[0].file.path, [f"{sets[0].group}/{n}".strip("/") for n in sets[0].arrays]
+    expected = "a dataset called actions, or one that is named"
+    hint = f"{path}:{names[0]} integrates it as actions"
+    return Fault("no actions", str(path), expected, ", ".join(names), hint)
 
 
 def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:

@@ -159,15 +159,8 @@ class TrajectorySet:
 
     @property
     def input(self) -> Dataset:
-        """What is integrated: the actions, or the array that SOURCE names.
-
-        Raises InputError with what there is instead.
-        """
-        if "actions" in self.arrays:
-            return self.arrays["actions"]
-        if self.named:
-            return next(iter(self.arrays.values()))
-        raise InputError(without_actions([self]))
+        """What is integrated: the actions, or else the array that SOURCE names."""
+        return self.arrays[self._first]
 
     @cached_property
     def lengths(self) -> Lengths | None:
@@ -297,11 +290,3 @@ class TrajectorySet:
             if unit:
                 return unit if array == name else unit_of(name, unit)
         return None
-
-
-def without_actions(sets: Sequence[TrajectorySet]) -> Fault:
-    """The fault of trajectories without anything to integrate."""
-    path, names = sets[0].file.path, [f"{sets[0].group}/{n}".strip("/") for n in sets[0].arrays]
-    expected = "a dataset called actions, or one that is named"
-    hint = f"{path}:{names[0]} integrates it as actions"
-    return Fault("no actions", str(path), expected, ", ".join(names), hint)
