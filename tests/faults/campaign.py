@@ -108,9 +108,7 @@ class Runner:
         """A new folder with the inputs."""
         self._count += 1
         folder = self._work / str(self._count)
-        folder.mkdir()
-        for path in self._inputs.iterdir():
-            os.link(path, folder / path.name)
+        shutil.copytree(self._inputs, folder, copy_function=os.link)
         return folder
 
     def run(self, folder: Path, line: str, fault: Fault = Fault(), stop_at: int = 0) -> Result:  # noqa: B008

@@ -227,6 +227,8 @@ Units = Annotated[str | None, _read("--units UNITS",
     "s, ms, us, ns. Converted to SI. (default: what the file says)")]
 Sparse = Annotated[bool, _output("--sparse",
     "Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape.")]
+Form = Annotated[Literal["lerobot"] | None, _output("--as NAME",
+    "lerobot: OUT is the data set DIR of SOURCE DIR:action, with trajcli.velocity, … as features.")]
 Pack = Annotated[bool, _output("--pack",
     "Trajectories of different length in one array, padded with NaN, and their lengths. "
     "(default: a group for each, as in the input)")]

@@ -11,9 +11,10 @@ import os
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,18 @@ import numpy.typing as npt
 from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.checksums import Segments, append_checksums
 from trajcli.files.refusals import is_folder, os_failures, output_family, refuse_form, require_space
-from trajcli.files.schema import Schema, plain_value
+from trajcli.files.schema import Schema, padded, plain_value
 
+if TYPE_CHECKING:
+    from trajcli.files.lerobot_output import DataSet
+
+_WRITERS = {
+    "hdf5": "hdf5_output.Hdf5Output",
+    "npz": "numpy_output.NpzOutput",
+    "npy": "numpy_output.FolderOutput",
+    "zarr": "zarr_output.ZarrOutput",
+}
+"""The class of each family, imported when one is written."""
 _ADDRESSES, _SEGMENTS = "addresses/", "segments"
 """Arrays of a journal besides those of the run."""
 
@@ -37,6 +48,8 @@ class Output(ABC):
 
     copies = 1
     """How often the values lie on the disk: not at all where OUT refers to them."""
+    form: str | None = None
+    """What --as calls it."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self.path = path
@@ -71,7 +84,7 @@ class Output(ABC):
         """
         self._durable, self._identity = durable, identity
         self._segments = {} if checksum else None
-        self._hidden = HiddenFolder(self.path, overwrite, is_folder(self.path))
+        self._hidden = HiddenFolder(self.path, overwrite, is_folder(self.path, self.form))
         try:
             with os_failures(self.path):
                 stopped = self._hidden.has_stopped
@@ -259,41 +272,30 @@ def open_output(
     resume: bool = False,
     compress: int | None = None,
     checksum: bool = False,
+    data_set: DataSet | None = None,
 ) -> Output:
     """The output that OUT's name asks for: .h5/.hdf5, .npz, .zarr, or a folder of .npy files.
 
     identity: all that decides the values; with ``resume`` a stopped run with the same is
     continued, if there is one. compress: the level of deflate, 1 to 9, for HDF5. checksum: end an
-    HDF5 file by checksums of what was computed, see :mod:`.checksums`.
+    HDF5 file by checksums of what was computed, see :mod:`.checksums`. data_set: write this one
+    again, with what is computed.
 
     Raises OutputError where OUT cannot be written, or not in this form.
     """
-    refuse_form(path, schema, compress)
-    if compress is not None:
+    output: Output
+    if data_set is not None:
+        from trajcli.files.lerobot_output import LeRobotOutput
+
+        output = LeRobotOutput(path, schema, data_set)
+    elif compress is not None:
         from trajcli.files.compressed import CompressedOutput
 
-        output: Output = CompressedOutput(path, schema, compress)
-    elif output_family(path) == "hdf5":
-        from trajcli.files.hdf5_output import Hdf5Output
-
-        output = Hdf5Output(path, schema)
-    elif output_family(path) == "zarr":
-        from trajcli.files.zarr_output import ZarrOutput
-
-        output = ZarrOutput(path, schema)
+        refuse_form(path, schema, compress)
+        output = CompressedOutput(path, schema, compress)
     else:
-        from trajcli.files.numpy_output import FolderOutput, NpzOutput
-
-        kind = NpzOutput if output_family(path) == "npz" else FolderOutput
-        output = kind(path, schema)
+        refuse_form(path, schema)
+        module, name = _WRITERS[output_family(path)].split(".")
+        output = getattr(import_module(f"trajcli.files.{module}"), name)(path, schema)
     output.begin(overwrite, durable, f"{identity} deflated {compress}", resume, checksum)
     return output
-
-
-def padded(values: Any, shape: tuple[int, ...]) -> Any:
-    """Trajectories [n, rows, ...] with NaN behind their rows up to those of the shape."""
-    if values.shape[1:] == shape:
-        return values
-    whole = np.full((len(values), *shape), np.nan, values.dtype)
-    whole[:, : values.shape[1]] = values
-    return whole

@@ -197,3 +197,12 @@ def packed_schema(
 def plain_value(value: Any) -> Any:
     """A NumPy value as JSON can hold it; anything else as text."""
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
+
+
+def padded(values: Any, shape: tuple[int, ...]) -> Any:
+    """Trajectories [n, rows, ...] with NaN behind their rows up to those of the shape."""
+    if values.shape[1:] == shape:
+        return values
+    whole = np.full((len(values), *shape), np.nan, values.dtype)
+    whole[:, : values.shape[1]] = values
+    return whole

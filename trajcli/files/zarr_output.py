@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from trajcli.files.atomic_output import reserve
-from trajcli.files.outputs import Output, padded
+from trajcli.files.outputs import Output
 from trajcli.files.refusals import ZARR_NODE, os_failures
-from trajcli.files.schema import Schema, Variable
+from trajcli.files.schema import Schema, Variable, padded
 from trajcli.files.zarr_nodes import array_node, group_node, require_folders, string_chunk
 
 _CHUNK_BYTES = 4 << 20

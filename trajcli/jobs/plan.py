@@ -132,7 +132,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         files_of_shard = shard.sources(request.expanded())
     quantities, _, resolved = check.attempt(
         lambda: _quantities(request.write),
-        partial(refuse_output, request.out, overwrite),
+        partial(refuse_output, request.out, overwrite, request.form),
         lambda: resolve(request, files, files_of_shard or request.sources),
     )
     gradient, output_times, _ = check.attempt(
@@ -159,7 +159,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     schema = _schema(
         resolved, files.paths(), quantities, dtype, gradient, times_differ, output_times
     )
-    refuse_form(request.out, schema, request.compress)
+    refuse_form(request.out, schema, request.compress, request.form)
     kind, memory = working_memory(choice, gradient is not None, request.memory)
     return Plan(
         resolved=resolved,

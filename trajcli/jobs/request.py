@@ -80,7 +80,7 @@ class Request(SourceRequest):
 
     mode: None takes the one that the file states, else acceleration. wrt: None takes all there
     are. to, at: the rate or the times of the rows to write; None writes those of the mode. dtype:
-    None takes that of the input.
+    None takes that of the input. form: what OUT is, where its name does not say.
     """
 
     as_position: str | None = None
@@ -101,6 +101,7 @@ class Request(SourceRequest):
     to: float | None = None
     at: str | None = None
     write: Sequence[str] = QUANTITIES
+    form: str | None = None
     dtype: str | None = None
     units: str | None = None
     device: str = "auto"

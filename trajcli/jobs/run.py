@@ -79,6 +79,11 @@ def run(
         files.sources.add(request.paths())
         plan = make_plan(request, files)
         files.sources.add(files.paths())
+        data_set = None
+        if request.form is not None:
+            from trajcli.jobs.lerobot import data_set_of
+
+            data_set = data_set_of(plan)
         on_plan(plan)
         report = plan.description | report
         if dry:
@@ -96,6 +101,7 @@ def run(
             again,
             request.compress,
             checksum=shard is not None,
+            data_set=data_set,
         )
         report["resumed_after"] = output.done
         with output:
