@@ -257,7 +257,8 @@ class NpzFile(_NamedArrays):
             head = archive.bytes.rows(np.dtype("u1"), (header.offset,), begin, 0, header.offset)
             at, checksum = 0, zlib.crc32(head.tobytes())
         if first == at and not header.fortran:
-            checksum = zlib.crc32(rows.tobytes(), checksum)
+            values = np.ascontiguousarray(rows).reshape(-1).view(np.uint8)
+            checksum = zlib.crc32(values.data, checksum)
             archive.checked[info.filename] = (at + rows.nbytes, checksum)
             if at + rows.nbytes == header.nbytes and checksum != info.CRC:
                 raise zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}")

@@ -115,7 +115,7 @@ def times_of_run(request: Request, files: Files, resolved: Resolved) -> OutputTi
         hint = f"leave {option} out; in Python trajcli.sample is differentiable"
         raise UsageError(Fault(what, where, hint=hint))
     times = output_times(files, request.to, request.at)
-    polynomial_order(mode.name, mode.options(resolved.recorded), times.where)
+    polynomial_order(mode.name, mode.options(resolved.request.recorded), times.where)
     if mode.options().get("frames") == "actions":
         what, expected = "rows from the start on", "frames full or curobo"
         raise UsageError(Fault(what, f"{times.where}, --frames", expected, "actions"))

@@ -86,7 +86,7 @@ class Plan:
             "layout": None if layout is None else layout.name,
             "mode": resolved.mode.name,
             "mode_source": resolved.mode_source,
-            "options": resolved.mode.options(resolved.recorded),
+            "options": resolved.mode.options(resolved.request.recorded),
             "commands": resolved.commands.options(),
             "shape": {
                 "trajectories": resolved.count,
@@ -274,7 +274,7 @@ def _attributes(
         "start": resolved.start_source,
         **({"goal": resolved.goal.source} if resolved.goal.parts else {}),
     }
-    mode, options = resolved.mode.name, resolved.mode.options(resolved.recorded)
+    mode, options = resolved.mode.name, resolved.mode.options(resolved.request.recorded)
     about = {"mode": mode, **options, "dt": resolved.dt}
     if output_times is not None:
         chosen = " ".join(f"{name}={value}" for name, value in options.items())

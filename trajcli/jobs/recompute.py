@@ -149,8 +149,6 @@ class _StoredOutput(Output):
     def _prepare(self) -> None:
         raise NotImplementedError
 
-    _open_files = _prepare
-
 
 def recompute(
     path: Path,

@@ -144,11 +144,6 @@ class Resolved:
         return list(dict.fromkeys(one.input.where for one in self.sets))
 
     @cached_property
-    def recorded(self) -> bool:
-        """Whether the actions are recorded positions, with no start state of their own."""
-        return self.request.recorded
-
-    @cached_property
     def dt_source(self) -> str:
         """Where the times of the rows are from."""
         return first_and_more([segment.time.source for segment in self.segments])
@@ -156,7 +151,7 @@ class Resolved:
     @cached_property
     def start_source(self) -> str:
         """Where the start states are from."""
-        return RECORDED_START if self.recorded else self.start.source
+        return RECORDED_START if self.request.recorded else self.start.source
 
     @cached_property
     def longest(self) -> Inputs:
@@ -221,7 +216,7 @@ class Resolved:
         return [self._inputs(equal) for equal in by_length(self.segments)]
 
     def _inputs(self, equal: EqualLength) -> ResolvedInputs:
-        segments, numbers, recorded = equal.segments, equal.numbers, self.recorded
+        segments, numbers, recorded = equal.segments, equal.numbers, self.request.recorded
         rows, wrapped = segments[0].rows, self.commands.wrapped
         intervals = len(rows) - recorded
         arrays = [segment.array(segment.source.input) for segment in segments]
