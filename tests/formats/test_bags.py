@@ -270,3 +270,24 @@ def test_stamp_says_which_times_are_those_of_messages(trajcli, folder, kind):
     refused = trajcli("integrate a.npy --mode central --start first --stamp log -o no.h5")
     assert refused.code == 2
     assert "--stamp" in refused.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_large_messages_few_are_in_memory_at_a_time(trajcli, folder, kind):
+    import tracemalloc
+
+    from trajcli.files.opening import open_arrays
+
+    make, pixels = Maker(kind), np.zeros(1 << 20, np.uint8)
+    image = "sensor_msgs/msg/Image"
+    path = make.write(kind, [
+        ("/image", image, time, make(image, make.header(time), k, 1024, "mono8", 0, 1024, pixels))
+        for k, time in enumerate(stamps(80))
+    ])  # fmt: skip
+    with open_arrays(path) as file:
+        tracemalloc.start()
+        heights = file.require("image/height").read()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert heights.ravel().tolist() == list(range(80))
+    assert peak < 70 << 20  # twice a block, and the same joined

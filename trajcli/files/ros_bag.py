@@ -15,12 +15,14 @@ from trajcli.files.ros_messages import Arrays, Recorded
 
 _APART = 1 << 10
 """Messages from one that can be gone back to, to the next."""
-_Mark = tuple[int, int]
+_Mark = tuple[int, int | None]
+"""The number of a message, and when it was recorded; None of the first."""
 
 
 class Bag:
     """A bag that rosbags reads. ``counts``: the topics, and how many messages it says they have.
-    ``last``: the block that was decoded last; ``kept``: topics that were decoded as a whole."""
+    ``last``: the block that was decoded last; ``kept``: topics that were decoded as a whole;
+    ``times``: of topics of which all were needed."""
 
     def __init__(self, path: Path) -> None:
         from rosbags.highlevel import AnyReader
@@ -35,9 +37,11 @@ class Bag:
         self.counts = {name: int(topic.msgcount) for name, topic in self._topics.items()}
         self.last: tuple[Any, Arrays] = None, {}
         self.kept: dict[tuple[str, str], Arrays] = {}
-        self._marks: dict[str, list[_Mark]] = {name: [(0, 0)] for name in self.counts}
-        self._stream: Iterator[tuple[int, bytes]] = iter(())
-        self._next: tuple[str, int] = "", 0
+        self.times: dict[tuple[str, str], Any] = {}
+        self._marks: dict[str, list[_Mark]] = {name: [(0, None)] for name in self.counts}
+        self._stream: Iterator[tuple[Any, int, bytes]] = iter(())
+        # the topic and the number of the next message, and when the last was recorded
+        self._next: tuple[str, int, int | None] = "", 0, None
 
     def format(
         self, topic: str
@@ -57,10 +61,16 @@ class Bag:
 
         Raises InputError where the topic has more or fewer messages than the bag says.
         """
-        if self._next != (topic, start):
-            self._go_to(topic, start)
-        messages = list(islice(self._stream, stop - start))
-        self._next = topic, start + len(messages)
+        marks, (at, number, _) = self._marks[topic], self._next
+        mark = marks[bisect_right(marks, start, key=lambda mark: mark[0]) - 1]
+        if at != topic or not mark[0] <= number <= start:
+            connections = self._topics[topic].connections
+            self._stream = iter(self._reader.messages(connections, start=mark[1]))
+            self._next = topic, mark[0], mark[1]
+        step = min(_APART, max(1, stop - start))  # of large messages few are held
+        while self._next[1] < start and self._read(min(step, start - self._next[1])):
+            pass
+        messages = self._read(stop - start) if self._next[1] == start else []
         more = stop == self.counts[topic] and next(self._stream, None) is not None
         if more or len(messages) < stop - start:
             what, where = "not as many messages as the bag says", f"{self._path}:/{topic}"
@@ -69,25 +79,18 @@ class Bag:
             raise InputError(Fault(what, where, f"{self.counts[topic]} messages", found, hint))
         return messages
 
-    def _go_to(self, topic: str, number: int) -> None:
-        """Have the stream go on with this message, from the nearest mark before it."""
-        marks = self._marks[topic]
-        mark = marks[bisect_right(marks, number, key=lambda mark: mark[0]) - 1]
-        if self._next[0] != topic or not mark[0] <= self._next[1] <= number:
-            self._stream, self._next = self._from(topic, mark), (topic, mark[0])
-        skipped = sum(1 for _ in islice(self._stream, number - self._next[1]))
-        self._next = topic, self._next[1] + skipped
-
-    def _from(self, topic: str, mark: _Mark) -> Iterator[tuple[int, bytes]]:
-        """The messages from a mark on; marks others: those recorded later than all before them."""
-        marks, (first, latest) = self._marks[topic], mark
-        connections = self._topics[topic].connections
-        messages = self._reader.messages(connections, start=latest if first else None)
-        for number, (_, log, raw) in enumerate(messages, first):
-            if log > latest and number >= marks[-1][0] + _APART:
-                marks.append((number, log))
-            latest = max(latest, log)
-            yield log, raw
+    def _read(self, count: int) -> Recorded:
+        """The next messages. One that was recorded later than all before it may become a mark."""
+        topic, number, latest = self._next
+        messages, marks = list(islice(self._stream, count)), self._marks[topic]
+        for k in range(max(0, marks[-1][0] + _APART - number), len(messages)):
+            log = messages[k][1]
+            if log > (messages[k - 1][1] if k else latest or 0):
+                marks.append((number + k, log))
+                break
+        last = messages[-1][1] if messages else latest
+        self._next = topic, number + len(messages), last
+        return messages
 
     def close(self) -> None:
         """Close it."""

@@ -20,6 +20,7 @@ from trajcli.files.ros_messages import Arrays, Decoder
 
 _FIRST = 64
 """Messages that show whether the joints of a topic come in turns."""
+_TIMES = ("times", "log_times")
 _BLOCK, _BLOCK_BYTES = 1 << 13, 1 << 24
 """Messages that are decoded at once, and their bytes."""
 
@@ -74,7 +75,9 @@ class RosFile(ArrayFile):
 
     def _learn(self, topic: str) -> Decoder:
         bag: Bag = self.opened()
-        first = bag.messages(topic, 0, min(_FIRST, self._counts[topic]))
+        ((_, _, raw),) = bag.messages(topic, 0, 1)
+        some = max(1, min(_FIRST, _BLOCK_BYTES // max(len(raw), 1), self._counts[topic]))
+        first = bag.messages(topic, 0, some)
         return Decoder(first, *bag.format(topic))
 
     def _first(self, topic: str, path: str) -> Arrays:
@@ -88,19 +91,30 @@ class RosFile(ArrayFile):
         return {name: np.broadcast_to(empty[name], arrays[name].shape) for name in arrays}
 
     def _rows(self, topic: str, path: str, field: str, start: int, stop: int) -> Any:
-        """Rows of a field, decoded in blocks; the last block is kept, for the fields beside it."""
-        bag, like = self.opened(), self._like(topic, path)[field]
-        begin, stop, _ = slice(start, stop).indices(self._counts[topic])
-        rows = np.empty((max(stop - begin, 0), *like.shape[1:]), like.dtype)
-        step = max(1, min(_BLOCK, _BLOCK_BYTES // self._decoder(topic).size))
+        """Rows of a field, decoded in blocks. The last block is kept, for the fields beside it,
+        and both times of all messages."""
+        bag, count = self.opened(), self._counts[topic]
+        if (topic, field) in bag.times:
+            return bag.times[topic, field][start:stop]
+        begin, stop, _ = slice(start, stop).indices(count)
+        fields = _TIMES if field in _TIMES and (begin, stop) == (0, count) else (field,)
+        like = {name: self._like(topic, path)[name] for name in fields}
+        rows = {
+            name: np.empty((max(stop - begin, 0), *one.shape[1:]), one.dtype)
+            for name, one in like.items()
+        }
+        step = max(1, min(_BLOCK, _BLOCK_BYTES // max(1, self._decoder(topic).size)))
         for first in range(begin, stop, step):
             last = min(first + step, stop)
             key = topic, path, first, last
             if bag.last[0] != key:
                 messages = bag.messages(topic, first, last)
                 bag.last = key, self._decoder(topic).decode(messages, path)
-            rows[first - begin : last - begin] = bag.last[1][field]
-        return rows
+            for name in fields:
+                rows[name][first - begin : last - begin] = bag.last[1][name]
+        if len(fields) > 1:
+            bag.times.update({(topic, name): rows[name] for name in fields})
+        return rows[field]
 
     def _whole(self, topic: str, path: str, field: str, start: int, stop: int) -> Any:
         if field == "joint_names" and not self._decoder(topic).whole:

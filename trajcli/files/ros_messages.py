@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 Arrays = dict[str, npt.NDArray[Any]]
-Recorded = Sequence[tuple[int, bytes]]
-"""When messages were recorded in nanoseconds, and their bytes."""
+Recorded = Sequence[tuple[Any, int, bytes]]
+"""What rosbags gives of messages: the connection, when they were recorded in ns, their bytes."""
 
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 
@@ -41,8 +41,8 @@ class Decoder:
         types: Mapping[str, Any],
     ) -> None:
         """first: the first messages of the topic. types: the fields of all types by name."""
-        messages = [deserialize(raw) for _, raw in first]
-        like, raw = messages[0], first[0][1]
+        messages = [deserialize(raw) for _, _, raw in first]
+        like, raw = messages[0], first[0][2]
         self.size, self._deserialize = len(raw), deserialize
         self._joints, self._fields = _joints(like), list(like.__dataclass_fields__)
         self.whole = _is_plan(like) or len(set(map(_joints, messages))) > 1
@@ -53,7 +53,7 @@ class Decoder:
         self._fixed = np.flatnonzero(~varies)
         self._fixed_bytes = np.frombuffer(raw, np.uint8)[self._fixed]
         self._alike = not self.whole and _same(
-            self._at_once(first[:1], ""), _decode([(first[0][0], like)], "")
+            self._at_once(first[:1], ""), _decode([(first[0][1], like)], "")
         )
 
     def decode(self, messages: Recorded, path: str = "") -> Arrays:
@@ -63,7 +63,7 @@ class Decoder:
         """
         arrays = self._at_once(messages, path) if self._alike else None
         if arrays is None:
-            arrays = _decode(((log, self._deserialize(raw)) for log, raw in messages), path)
+            arrays = _decode(((log, self._deserialize(raw)) for _, log, raw in messages), path)
         if not self.whole and tuple(arrays.get("joint_names", ())) != self._joints:
             raise ValueError("messages that differ in their joints")
         return arrays
@@ -71,12 +71,12 @@ class Decoder:
     def _at_once(self, messages: Recorded, path: str) -> Arrays | None:
         """The same of messages that are like the first; None of others."""
         size = self.size
-        if any(len(raw) != size for _, raw in messages):
+        if any(len(raw) != size for _, _, raw in messages):
             return None
-        table = np.frombuffer(b"".join(raw for _, raw in messages), np.uint8).reshape(-1, size)
+        table = np.frombuffer(b"".join(raw for _, _, raw in messages), np.uint8).reshape(-1, size)
         if (table[:, self._fixed] != self._fixed_bytes).any():
             return None
-        logs = np.array([log for log, _ in messages], np.int64)
+        logs = np.array([log for _, log, _ in messages], np.int64)
         arrays = {"times": logs, "log_times": logs}
         stamp = [_numbers_at(table, self._leaves.get(f"header.stamp.{name}")) for name in _STAMP]
         if stamp[0].size:

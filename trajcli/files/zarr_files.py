@@ -21,6 +21,8 @@ from trajcli.files.source import natural_order
 
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
 """Codecs of version 2 that make objects."""
+_KEPT = 8 << 20
+"""Bytes of an array that are kept."""
 
 
 class ZarrFile(ArrayFile):
@@ -73,19 +75,33 @@ class ZarrFile(ArrayFile):
             what = "an array of Python objects is never read"
             raise InputError(Fault(what, where, "numbers", ", ".join(codecs) or "objects"))
         chunk = stored.shards or stored.chunks
-        size = math.prod(chunk) * stored.dtype.itemsize
+        size, count = math.prod(chunk) * stored.dtype.itemsize, (stored.shape or (1,))[0]
         self.pool.refuse_larger(size, where, "smaller chunks")
 
         def read_rows(start: int, stop: int) -> Any:
-            rows = slice(start, stop) if stored.shape else ...
-            return self.safely(name, lambda: self._rows(name, rows))
+            if not stored.shape:
+                return self.safely(name, lambda: self._read(name, ...))
+            return self.safely(name, lambda: self._rows(name, *slice(start, stop).indices(count)))
 
         kind = f"chunks {list(chunk)}"
         dtype = np.dtype(str) if texts else stored.dtype
         return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind)
 
-    def _rows(self, name: str, rows: Any) -> Any:
-        """Rows of an array; raises ValueError for a chunk of Blosc's that was cut off, behind the
+    def _rows(self, name: str, start: int, stop: int, _: int) -> Any:
+        """Rows of an array. Of few, as an episode of a replay buffer has, the whole chunks are
+        kept: the next read is of the same."""
+        stored, last = self._array(name), self.opened().last
+        length = (stored.shards or stored.chunks)[0]
+        first = start // max(length, 1) * length
+        size = length * math.prod(stored.shape[1:]) * stored.dtype.itemsize
+        if not start < stop <= first + length or stop - start == length or size > _KEPT:
+            return self._read(name, slice(start, stop))
+        if last.get(name, (None,))[0] != first:
+            last[name] = first, self._read(name, slice(first, first + length))
+        return last[name][1][start - first : stop - first]
+
+    def _read(self, name: str, rows: Any) -> Any:
+        """The same, read; raises ValueError for a chunk of Blosc's that was cut off, behind the
         end of which it would read on."""
         stored = self._array(name)
         if stored.shape and "Blosc" in str(stored.compressors) and self.path.is_dir():
@@ -101,8 +117,10 @@ class ZarrFile(ArrayFile):
         return np.array(values.tolist(), str) if values.dtype.hasobject else values
 
     def _array(self, name: str) -> Any:
-        root = self.opened().root
-        return root[name] if name else root
+        store: _Store = self.opened()
+        if name not in store.items:
+            store.items[name] = store.root[name] if name else store.root
+        return store.items[name]
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
         group = group.strip("/")
@@ -111,16 +129,19 @@ class ZarrFile(ArrayFile):
 
 
 class _Store:
-    """An open store."""
+    """An open store, its arrays and groups, and of each array the chunks read last."""
 
     def __init__(self, path: Path) -> None:
         import zarr
 
         zipped = path.is_file()
         self._store = zarr.storage.ZipStore(path, mode="r") if zipped else None
-        self.root = zarr.open(self._store or path, mode="r")
+        self.root: Any = zarr.open(self._store or path, mode="r")
+        self.items: dict[str, Any] = {}
+        self.last: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
         """Close it."""
+        self.last.clear()
         if self._store is not None:
             self._store.close()
