@@ -278,16 +278,15 @@ def open_output(
 
     identity: all that decides the values; with ``resume`` a stopped run with the same is
     continued, if there is one. compress: the level of deflate, 1 to 9, for HDF5. checksum: end an
-    HDF5 file by checksums of what was computed, see :mod:`.checksums`. data_set: write this one
-    again, with what is computed.
+    HDF5 file by checksums of what was computed, see :mod:`.checksums`. data_set: what is computed
+    becomes features of it.
 
     Raises OutputError where OUT cannot be written, or not in this form.
     """
-    output: Output
     if data_set is not None:
         from trajcli.files.lerobot_output import LeRobotOutput
 
-        output = LeRobotOutput(path, schema, data_set)
+        output: Output = LeRobotOutput(path, schema, data_set)
     elif compress is not None:
         from trajcli.files.compressed import CompressedOutput
 

@@ -1,0 +1,65 @@
+"""What is exported of any family of files holds its trajectories bit for bit, in every form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from formats.test_zarr import replay
+from layouts import writers
+from layouts.test_layouts import WITHOUT_DT, WRITERS
+from layouts.test_parquet import version_2, version_3
+
+from trajcli.files.reader import Files, read_sources
+
+DEMOS = writers.demos()
+FAMILIES: dict[str, tuple[str, Callable[[Path], object]]] = {
+    name: ("in.hdf5", lambda path, write=about[0]: write(path, DEMOS))
+    for name, about in {**WRITERS, **WITHOUT_DT}.items()
+} | {
+    "aloha": ("in.hdf5", lambda path: writers.aloha(path, DEMOS[0])),
+    "lerobot 2.1": ("in", version_2),
+    "lerobot 3": ("in", version_3),
+    "replay": ("in.zarr", lambda path: replay(str(path), 3)),
+}
+
+
+def trajectories(source: str) -> list[np.ndarray]:
+    """The actions of a source, or its first quantity, each trajectory at its own length."""
+    found = []
+    with Files() as files:
+        for one in read_sources(files, [source]):
+            values = next(iter(one.arrays.values())).read()
+            lengths = np.full(len(values), values.shape[1]) if one.lengths is None else one.lengths
+            found += [rows[:length] for rows, length in zip(values, lengths, strict=True)]
+    return found
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "h5", "npz"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_form_holds_the_trajectories_of_every_family(trajcli, folder, family, form):
+    name, write = FAMILIES[family]
+    write(Path(name))
+    result = trajcli(f"export {name} -o out.{form}")
+    assert result.code == 0, result.err
+    want, got = trajectories(name), trajectories(f"out.{form}")
+    assert [len(one) for one in got] == [len(one) for one in want]
+    for one, other in zip(got, want, strict=True):
+        assert form == "csv" or one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_tidy_parquet_reads_back_bit_for_bit(trajcli, folder, dtype):
+    line = f"integrate actions.npy --start start.npy --dt 0.02 --dtype {dtype} -o out.zarr"
+    assert trajcli(line).code == 0
+    for more in ("", " --episodes 3"):
+        assert trajcli(f"export out.zarr -o out.parquet --overwrite{more}").code == 0
+        assert trajcli("export out.parquet -o back.npz --overwrite").code == 0
+        assert trajcli(f"export out.zarr -o direct.npz --overwrite{more}").code == 0
+        with np.load("back.npz") as back, np.load("direct.npz") as direct:
+            for name in ("position", "velocity", "acceleration", "jerk"):
+                assert back[name].dtype == direct[name].dtype == np.dtype(dtype)
+                np.testing.assert_array_equal(back[name], direct[name])
