@@ -14,7 +14,7 @@ reports all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 
@@ -100,8 +100,15 @@ class FaultCollector:
         return results
 
     def raise_if_any(self) -> None:
-        """Raise what was collected, each fault once."""
-        raise_if_any(dict.fromkeys(self.faults))
+        """Raise what was collected, each fault once; those that differ in their place alone as one
+        with their number."""
+        places: dict[Fault, list[str]] = {}
+        for fault in dict.fromkeys(self.faults):
+            places.setdefault(replace(fault, where=""), []).append(fault.where)
+        raise_if_any(
+            replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
+            for fault, where in places.items()
+        )
 
 
 def raise_if_any(faults: Iterable[Fault], error: type[TrajcliError] = InputError) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import Fault, FaultCollector, UsageError, raise_if_any
+from trajcli.errors import Fault, FaultCollector, UsageError
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
@@ -140,7 +140,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         lambda: resolved and _output_times(request, files, resolved),
         lambda: refuse_input(request.out, files.paths()),
     )
-    raise_if_any(_counted(check.faults))
+    check.raise_if_any()
     times_differ = resolved.times_differ
     chosen = np.sort(select(request.episodes, resolved.count))
     if shard is not None and files_of_shard is None:
@@ -178,17 +178,6 @@ def make_plan(request: Request, files: Files) -> Plan:
         positions=recorded_positions(resolved),
         output_times=output_times,
     )
-
-
-def _counted(faults: Sequence[Fault]) -> list[Fault]:
-    """Faults that differ in their place alone, as one with their number."""
-    places: dict[Fault, list[str]] = {}
-    for fault in dict.fromkeys(faults):
-        places.setdefault(replace(fault, where=""), []).append(fault.where)
-    return [
-        replace(fault, where=where[0] + (f" and {len(where) - 1} more" if where[1:] else ""))
-        for fault, where in places.items()
-    ]
 
 
 def _gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | None:
