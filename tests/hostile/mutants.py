@@ -426,23 +426,20 @@ def run(
 def warm() -> None:
     """Import here what every child would import."""
     import gc
+    import pkgutil
 
-    import trajcli.cli.check
-    import trajcli.cli.diff
-    import trajcli.cli.export
-    import trajcli.cli.inspect
-    import trajcli.cli.integrate
-    import trajcli.cli.merge
-    import trajcli.cli.resample
-    import trajcli.cli.retime
-    import trajcli.cli.status
-    import trajcli.files.hdf5
-    import trajcli.files.limits
-    import trajcli.files.numpy_files
-    import trajcli.files.untrusted
-    import trajcli.jobs.run  # noqa: F401
+    import trajcli
 
-    for name in ("rosbags.highlevel", "zarr"):
+    place = trajcli.__path__[0]
+    for name in (
+        *(
+            f"trajcli.{room}.{module.name}"
+            for room in ("cli", "files", "jobs", "views")
+            for module in pkgutil.iter_modules([f"{place}/{room}"])
+        ),
+        *("trajcli.resampling", "trajcli.retiming", "rich.console", "numpy.testing"),
+        *("rosbags.highlevel", "rosbags.typesys.stores.ros2_jazzy", "zarr"),
+    ):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     from trajcli.cli import main
