@@ -1,0 +1,72 @@
+"""What is published: a complete sdist, and from it a wheel that is the same whoever builds it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = "from scikit_build_core.build import {0} as build; build({1!r}, {2!r})"
+
+
+def build(kind: str, source: Path, out: Path, **options: str) -> Path:
+    code = BUILD.format(f"build_{kind}", str(out), options)
+    subprocess.run([sys.executable, "-c", code], cwd=source, check=True, capture_output=True)
+    (made,) = out.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+def unpacked(sdist: Path, folder: Path) -> Path:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    return source
+
+
+def test_an_sdist_has_what_it_takes_to_build_test_and_read(sdist, tmp_path):
+    source = unpacked(sdist, tmp_path)
+    found = {str(path.relative_to(source)) for path in source.rglob("*") if path.is_file()}
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if tracked.returncode == 0 and (ROOT / ".git").exists():
+        assert found == {*tracked.stdout.splitlines(), "PKG-INFO"}
+    assert {".ci/constraints.txt", "CHANGELOG.md", "LICENSE", "README.md"} <= found
+    assert {"tests/conftest.py", "sample_data/reach.h5", "docs/data.md"} <= found
+
+
+def test_a_wheel_holds_the_package_alone_and_two_builds_are_the_same(sdist, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1600000000")  # of every file in it
+    wheels = []
+    for name in ("here", "there"):
+        source = unpacked(sdist, tmp_path / name)
+        plain = {"cmake.define.CMAKE_CXX_FLAGS_RELEASE": "-O0"}  # a tenth of the time
+        wheels.append(build("wheel", source, tmp_path / f"{name}-wheel", **plain))
+    one, other = (wheel.read_bytes() for wheel in wheels)
+    assert one == other
+    assert wheels[0].name.startswith("trajcli-")
+    assert "-py3-none-" in wheels[0].name
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        kernels = wheel.read("trajcli/kernels/native/_kernels.so")
+        assert not [name for name in wheel.namelist() if b"/tmp/" in wheel.read(name)]
+    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "trajcli").rglob("*.py")}
+    beside = {"py.typed", "kernels/native/_kernels.so", "kernels/native/fields.def"}
+    assert names == modules | {f"trajcli/{name}" for name in beside}
+    assert str(tmp_path).encode() not in kernels
+
+
+def test_without_a_compiler_a_wheel_is_built_without_kernels(sdist, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "/bin/false")
+    wheel = build("wheel", unpacked(sdist, tmp_path / "source"), tmp_path / "wheel")
+    with zipfile.ZipFile(wheel) as archive:
+        assert "trajcli/kernels/native/_kernels.so" not in archive.namelist()
+        assert "trajcli/__init__.py" in archive.namelist()
