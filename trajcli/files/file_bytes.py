@@ -77,7 +77,6 @@ class FileBytes:
         self.descriptor = open_regular(path)
         self.size = os.fstat(self.descriptor).st_size
         """How many there were when it was opened."""
-        self._map: mmap.mmap | None = None
 
     def rows(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
@@ -93,10 +92,13 @@ class FileBytes:
         size = math.prod(shape) * dtype.itemsize
         values: npt.NDArray[Any]
         if size > _SMALL_BYTES and _is_safe(os.path.dirname(os.path.realpath(self._path))):
-            with contextlib.suppress(OSError):  # no room in the address space
-                self._map = self._map or mmap.mmap(self.descriptor, 0, access=mmap.ACCESS_READ)
-            if self._map is not None and offset + size <= len(self._map):
-                values = np.ndarray(shape, dtype, self._map, offset)
+            begin = offset - offset % mmap.ALLOCATIONGRANULARITY
+            length = offset + size - begin
+            # no room in the address space, or a file that became shorter
+            with contextlib.suppress(OSError, ValueError):
+                # its pages are given back with the array
+                pages = mmap.mmap(self.descriptor, length, access=mmap.ACCESS_READ, offset=begin)
+                values = np.ndarray(shape, dtype, pages, offset - begin)
                 return values
         values = np.empty(shape, dtype)
         view: Any = memoryview(values.reshape(-1).view(np.uint8)) if size else b""  # type: ignore[arg-type]
@@ -111,7 +113,6 @@ class FileBytes:
     def close(self) -> None:
         """Close the file; arrays that are in use keep what they map."""
         os.close(self.descriptor)
-        self._map = None
 
 
 def shortened(path: str, before: int, now: int) -> Fault:
