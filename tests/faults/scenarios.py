@@ -82,6 +82,8 @@ def _scenarios() -> dict[str, Scenario]:
     zarr = f"{_RUN} -o out.zarr"
     made["zarr"] = Scenario(zarr, "out.zarr")
     made["zarr, groups"] = Scenario(f"{_DEMOS} -o out.zarr --write position", "out.zarr")
+    part = "out.zarr.parts/00000-of-00002.h5"
+    made["zarr, shard"] = Scenario(f"{zarr} --shard 0/2", part)
     old_store = (f"{_OLD} -o out.zarr",)
     made["zarr, overwritten"] = Scenario(f"{zarr} --overwrite", "out.zarr", old_store)
     again = "integrate set:action --mode clique --start zero --write velocity -o out --as lerobot"

@@ -10,11 +10,11 @@ import json
 import os
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,6 @@ from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.checksums import Segments, append_checksums
 from trajcli.files.refusals import is_folder, os_failures, output_family, refuse_form, require_space
 from trajcli.files.schema import Schema, padded, plain_value
-
-if TYPE_CHECKING:
-    from trajcli.files.lerobot_output import DataSet
 
 _WRITERS = {
     "hdf5": "hdf5_output.Hdf5Output",
@@ -272,21 +269,18 @@ def open_output(
     resume: bool = False,
     compress: int | None = None,
     checksum: bool = False,
-    data_set: DataSet | None = None,
+    make: Callable[[Path, Schema], Output] | None = None,
 ) -> Output:
     """The output that OUT's name asks for: .h5/.hdf5, .npz, .zarr, or a folder of .npy files.
 
     identity: all that decides the values; with ``resume`` a stopped run with the same is
     continued, if there is one. compress: the level of deflate, 1 to 9, for HDF5. checksum: end an
-    HDF5 file by checksums of what was computed, see :mod:`.checksums`. data_set: what is computed
-    becomes features of it.
+    HDF5 file by checksums of what was computed, see :mod:`.checksums`. make: of another form.
 
     Raises OutputError where OUT cannot be written, or not in this form.
     """
-    if data_set is not None:
-        from trajcli.files.lerobot_output import LeRobotOutput
-
-        output: Output = LeRobotOutput(path, schema, data_set)
+    if make is not None:
+        output = make(path, schema)
     elif compress is not None:
         from trajcli.files.compressed import CompressedOutput
 

@@ -46,7 +46,7 @@ class ZarrStore:
         for dim, names in (("dof", schema.joint_names), ("trajectory", schema.trajectory_names)):
             if names:
                 self._make_node(dim, array_node("string", [dim], [len(names)], [len(names)]))
-                (self._root / dim / _key(1)).write_bytes(string_chunk(names))
+                (self._root / dim / chunk_name(1)).write_bytes(string_chunk(names))
         chunks = np.unique(mine // self._together).tolist()
         for variable in schema.variables:
             if not (self._grouped and variable.by_trajectory):
@@ -72,7 +72,7 @@ class ZarrStore:
         dims = of.dims[len(of.dims) - len(shape) :]
         self._make_node(path, array_node(of.dtype.name, dims, shape, chunk, of.attributes))
         for number in chunks if of.by_trajectory and of.nbytes else ():
-            place = self._root / path / _key(len(shape), number)
+            place = self._root / path / chunk_name(len(shape), number)
             place.touch()
             reserve(place, math.prod(chunk) * of.dtype.itemsize)
 
@@ -85,7 +85,7 @@ class ZarrStore:
         variable = self._variables[name]
         values = np.ascontiguousarray(block, variable.dtype.newbyteorder("<"))
         if not variable.by_trajectory:
-            (self._root / name / _key(len(variable.shape))).write_bytes(values.tobytes())
+            (self._root / name / chunk_name(len(variable.shape))).write_bytes(values.tobytes())
             return
         for path, at, part in self._parts(variable, row, values, group) if values.size else ():
             with open(self._root / path, "r+b") as file:
@@ -99,13 +99,13 @@ class ZarrStore:
         numbers = np.asarray(self._numbers[group][row : row + len(values)])
         if self._grouped:
             for number, one in zip(numbers.tolist(), values, strict=True):
-                yield f"{self._names[number]}/{variable.name}/{_key(one.ndim)}", 0, one
+                yield f"{self._names[number]}/{variable.name}/{chunk_name(one.ndim)}", 0, one
             return
         values = padded(values, variable.shape[1:])
         ends = np.flatnonzero((np.diff(numbers) != 1) | (numbers[1:] % self._together == 0)) + 1
         for begin, end in pairwise([0, *ends.tolist(), len(numbers)]):
             chunk, inside = divmod(int(numbers[begin]), self._together)
-            path = f"{variable.name}/{_key(len(variable.shape), chunk)}"
+            path = f"{variable.name}/{chunk_name(len(variable.shape), chunk)}"
             yield path, inside * variable.row_bytes, values[begin:end]
 
 
@@ -139,6 +139,6 @@ def trajectories_per_chunk(schema: Schema) -> int:
     return max(1, min(schema.dims["trajectory"], _CHUNK_BYTES // max(1, *sizes)))
 
 
-def _key(ndim: int, number: int = 0) -> str:
+def chunk_name(ndim: int, number: int = 0) -> str:
     """The file of a chunk of an array with so many axes: which it is along the first one."""
     return ".".join(["c", *[str(number), *"0" * (ndim - 1)][:ndim]])

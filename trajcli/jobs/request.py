@@ -165,7 +165,18 @@ class Request(SourceRequest):
     def shares_all(self) -> bool:
         """Whether no option picks trajectories by their number, or gives them values of their own,
         and nothing is summed over all of them."""
-        return self.cost is None and self.episodes is None and not self._named_files
+        return (
+            self.cost is None
+            and self.episodes is None
+            and not self._named_files
+            and not self.shares_store
+        )
+
+    @property
+    def shares_store(self) -> bool:
+        """Whether it is a shard that writes into one Zarr store with the others, and so has to
+        know the whole."""
+        return self.shard is not None and self.out.suffix.lower() == ".zarr" and not self.form
 
     @property
     def _named_files(self) -> list[str]:

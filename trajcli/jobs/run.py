@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -77,13 +78,8 @@ def run(
     files = Files(request.allow_external, request.untrusted, memory=request.memory)
     with files, signals() as stop:
         files.sources.add(request.paths())
-        plan = make_plan(request, files)
+        plan, make = _planned(request, files)
         files.sources.add(files.paths())
-        data_set = None
-        if request.form is not None:
-            from trajcli.jobs.lerobot import data_set_of
-
-            data_set = data_set_of(plan)
         on_plan(plan)
         report = plan.description | report
         if dry:
@@ -101,7 +97,7 @@ def run(
             again,
             request.compress,
             checksum=shard is not None,
-            data_set=data_set,
+            make=make,
         )
         report["resumed_after"] = output.done
         with output:
@@ -113,6 +109,23 @@ def run(
     moved = plan.bytes_read + report["bytes_written"]
     notes = [*report["notes"], *execution.notes(), *output.notes]
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
+
+
+def _planned(request: Request, files: Files) -> tuple[Plan, Callable[..., Output] | None]:
+    """The plan of a run, and what makes its output, where OUT's name alone does not say it."""
+    if request.form is not None:
+        from trajcli.files.lerobot_output import LeRobotOutput
+        from trajcli.jobs.lerobot import data_set_of
+
+        plan = make_plan(request, files)
+        return plan, partial(LeRobotOutput, data_set=data_set_of(plan))
+    if request.shares_store:
+        from trajcli.jobs.zarr_parts import shared_store
+
+        request, store = shared_store(request, files)
+        plan = make_plan(request, files)
+        return plan, partial(store.part, plan)
+    return make_plan(request, files), None
 
 
 @dataclass
