@@ -56,8 +56,12 @@ def test_arrays_of_one_group_and_shape_are_one_set_and_states_are_none(read):
     assert start is not None
     np.testing.assert_array_equal(start.read(), rows[:, 0])
     write("rows.h5", position=rows)
-    with pytest.raises(InputError, match=r"rows\.h5:position integrates it"):
-        read("rows.h5", inputs=True)
+    assert [one.guessed for one in read("rows.h5", inputs=True)] == [True]
+    write("made.h5", position=rows)
+    with h5py.File("made.h5", "a") as file:
+        file.attrs["request"] = "{}"
+    with pytest.raises(InputError, match=r"made\.h5:position integrates it"):
+        read("made.h5", inputs=True)
 
 
 def test_a_named_array_goes_by_the_last_part_of_its_name(read):

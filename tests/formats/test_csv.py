@@ -144,3 +144,47 @@ def test_a_table_larger_than_the_memory_is_refused_before_it_is_read(trajcli, fo
     result = trajcli(line)
     assert result.code == 2
     assert "too large" in result.err
+
+
+@pytest.mark.parametrize(
+    ("heading", "first"), [("0,1,2", []), (",0,1,2", [0]), ("t,1,2,3", [0.0]), ("t,0,1,2", [0.0])]
+)
+def test_a_heading_of_numbers_is_no_row(trajcli, folder, heading, first):
+    times, positions = recording()
+    columns = {"": [], ",": [np.arange(len(times))], "t": [times]}[heading[: len(first)]]
+    write("log.csv", heading, np.column_stack([*columns, positions]))
+    assert arrays(trajcli, "log.csv")["data"] == [40, 3]
+    result = trajcli("integrate log.csv --mode clique --start first --rate 50 -o out.h5")
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
+
+
+@pytest.mark.parametrize("line", ["0,1", "3,4", "-1,2.5"])
+def test_whole_numbers_in_the_first_row_are_numbers(trajcli, folder, line):
+    Path("log.csv").write_text(f"{line}\n5,6\n7,8\n")
+    assert arrays(trajcli, "log.csv") == {"data": [3, 2]}
+
+
+def test_of_two_columns_of_times_the_named_one_is_read(trajcli, folder):
+    times, positions = recording()
+    write("log.csv", "t,time,q0,q1,q2", np.column_stack([times, 2 * times, positions]))
+    line = "integrate log.csv:q --mode central --ends recording --start first -o out.h5 --overwrite"
+    for option, dt in (("", 0.02), ("--times log.csv:time", 0.04), ("--times log.csv:t", 0.02)):
+        result = trajcli(f"{line} {option}")
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            assert abs(file.attrs["dt"] - dt) < 1e-15
+
+
+def test_columns_that_begin_with_a_slash_are_found_as_they_are_shown(trajcli, folder):
+    times, positions = recording()
+    names = ",".join(f"/joint_states/position/{joint}" for joint in "abc")
+    write("log.csv", f"__time,{names}", np.column_stack([times, positions]))
+    assert arrays(trajcli, "log.csv") == {"__time": [40], "joint_states/position": [40, 3]}
+    for source in ("log.csv", "log.csv:joint_states/position", "log.csv:/joint_states/position"):
+        line = f"integrate {source} --mode central --start first -o out.h5 --overwrite"
+        result = trajcli(line)
+        assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        assert abs(file.attrs["dt"] - 0.02) < 1e-15

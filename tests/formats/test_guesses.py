@@ -95,3 +95,28 @@ def test_a_wrong_name_of_times_is_the_only_fault_and_near_ones_are_named(trajcli
         assert near in result.err
         assert "no time step" not in result.err
         assert result.err.startswith("error: ")
+
+
+@pytest.mark.parametrize("name", ["position", "qpos"])
+def test_positions_are_taken_by_modes_that_read_them_alone(trajcli, positions, name):
+    write(**{name: positions})
+    line = "integrate in.h5 --rate 50 -o out.h5"
+    result = trajcli(f"{line} --start first --mode central")
+    assert result.code == 0, result.err
+    assert f"in.h5:/{name} is taken" in (result.out + result.err).replace("\n", " ")
+    result = trajcli(f"{line} --start zero --overwrite")
+    assert result.code == 2
+    assert "no actions, only positions" in result.err
+    assert trajcli(f"{line} --start zero --overwrite".replace("in.h5", f"in.h5:{name}")).code == 0
+
+
+def test_of_a_table_with_episodes_likely_columns_are_taken_too(trajcli, positions):
+    table = np.column_stack([np.repeat([0, 1], ROWS // 2), np.tile(np.arange(ROWS // 2), 2) / 50])
+    head = "episode_index,timestamp,q0,q1,q2"
+    np.savetxt("in.csv", np.hstack([table, positions]), delimiter=",", header=head, comments="")
+    result = trajcli("integrate in.csv --mode central --start first -o out.h5")
+    assert result.code == 0, result.err
+    assert "in.csv:q" in result.out + result.err
+    with h5py.File("out.h5") as file:
+        assert file["position"].shape == (2, ROWS // 2, 3)
+        np.testing.assert_array_equal(np.concatenate(file["position"]), positions)

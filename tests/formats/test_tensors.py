@@ -95,3 +95,18 @@ def test_json_says_what_inspect_shows_of_tensors(trajcli, folder):
     assert {one["name"]: one["shape"] for one in shown["datasets"]} == {
         "actions": [4, 9, 3], "dt": [], "start_position": [4, 3]
     }  # fmt: skip
+
+
+def test_what_no_array_can_hold_is_refused_and_the_rest_is_read(trajcli, folder):
+    actions = tensors()["actions"]
+    torch.save({"actions": actions.to_sparse(), "other": actions}, "sparse.pt")
+    for command in ("integrate", "inspect", "check", "export"):
+        options = {"integrate": "--rate 50 -o out.h5", "export": "-o out.csv"}.get(command, "")
+        result = trajcli(f"{command} sparse.pt {options}")
+        assert result.code in (0, 2), result.err
+        assert "sparse.pt:actions: cannot be read" in (result.out + result.err).replace("\n", " ")
+    torch.save({"actions": torch._neg_view(-actions), "dt": 0.05}, "odd.pt")
+    np.savez("in.npz", actions=actions.numpy(), dt=0.05)
+    expected = integrated(trajcli, "in.npz", "--start zero")
+    for one, other in zip(expected, integrated(trajcli, "odd.pt", "--start zero"), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -53,17 +53,17 @@ class CsvFile(Table):
         else:
             raise InputError(Fault("a table without rows", str(self.path), "numbers in columns"))
         self._delimiter = next((d for d in "\t,;" if d in line), " ")
-        first = self._cells(line)
-        if any(_is_number(cell) for cell in first):  # a row, not a heading
+        first, second = self._cells(line), self._cells(next(stream, ""))
+        if _is_heading(first, second):
+            self.columns = [f"data{cell}" if cell.isdecimal() else cell for cell in first]
+            first = second
+            if not first:
+                raise InputError(Fault("a table without rows", str(self.path), "numbers"))
+        else:
             self._skipped -= 1
             columns = self._cells(heading)
             named = len(columns) == len(first)
             self.columns = columns if named else [f"data{i}" for i in range(len(first))]
-        else:
-            self.columns = first
-            first = self._cells(next(stream, ""))
-            if not first:
-                raise InputError(Fault("a table without rows", str(self.path), "numbers"))
         repeated = [name for name in self.columns if self.columns.count(name) > 1]
         if repeated:
             what, where = "several columns of one name", f"{self.path}: {repeated[0]}"
@@ -160,6 +160,22 @@ class _Text:
         """Close it."""
         self._file.close()
         self.values = None
+
+
+def _is_heading(first: list[str], second: list[str]) -> bool:
+    """Whether the first line names columns: by words, or by numbers as pandas does, 0, 1, 2 …,
+    above values that are no whole numbers."""
+    if not any(map(_is_number, first)):
+        return True
+    whole = all(cell.isdecimal() for cell in first if _is_number(cell))
+    words = any(
+        cell and not _is_number(cell) and _is_number(below)
+        for cell, below in zip(first, second, strict=False)
+    )
+    labels = [cell for cell in first if cell]
+    counted = labels == [str(i) for i in range(len(labels))]
+    decimal = any(_is_number(below) and not below.lstrip("-").isdecimal() for below in second)
+    return whole and (words or (counted and decimal))
 
 
 def _is_number(cell: str) -> bool:

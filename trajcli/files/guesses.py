@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 STATES = ("start", "goal", "grad")
 """Groups that hold states or gradients, not trajectories."""
-_POSITIONS = ("qpos", "q", "joint_positions", "joint_position", "joint_pos", "arr_0")
+POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "arr_0")
 """What arrays of positions are called, too; the first of these is taken where nothing is named."""
 _STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
 """What time stamps are called, too."""
@@ -42,7 +42,7 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
                 as_batch(stored)  # raises why it is no trajectory
             if stored.ndim in (2, 3):
                 named.setdefault(last, []).append(path)
-    taken = next((name for name in _POSITIONS if name in named), None)
+    taken = next((name for name in POSITIONS if name in named), None)
     if taken is None and len(named) == 1:
         (taken,) = named
     if taken is not None:

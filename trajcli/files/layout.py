@@ -145,6 +145,10 @@ class Layout:
         path, stored = self.actions_of(member)
         return path, {"actions": stored}
 
+    def guesses(self, path: str) -> bool:
+        """Whether an array is taken for the trajectories by its likely name alone."""
+        return False
+
     def recorded(self, member: Member) -> list[str]:
         """The recorded positions there are, as they are named behind FILE: ."""
         return [name for name in self.positions if self.array(member, [name]) is not None]

@@ -60,7 +60,7 @@ def read_sources(
             what, where = "a filter key needs a layout", f"{file.path}: robomimic"
             raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
         else:
-            found = _plain(file, source)
+            found = _plain(file, source, inputs)
         if found[0].guessed:
             files.note(f"SOURCE names no dataset: {found[0].where} is taken")
         if source.dofs is not None:
@@ -89,8 +89,9 @@ def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:
     return Fault("no actions", str(path), expected, ", ".join(names), hint)
 
 
-def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:
-    """The sets of a file without a layout."""
+def _plain(file: ArrayFile, source: Source, inputs: bool) -> list[TrajectorySet]:
+    """The sets of a file without a layout; for ``inputs`` positions stand in for actions, but not
+    those that trajcli computed."""
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
         return [TrajectorySet(file, "", {"actions": file.require("")})]
@@ -100,7 +101,10 @@ def _plain(file: ArrayFile, source: Source) -> list[TrajectorySet]:
             for path in _paths(file, name)
         ]
     prefix = f"{name.strip('/')}/" if name else ""
-    return list(_recognised(file, prefix)) or [
+    found = list(_recognised(file, prefix))
+    if inputs and "request" not in file.attributes():
+        found = [one for one in found if "actions" in one.arrays]
+    return found or [
         TrajectorySet(file, path, {_called(path): file.require(path)}, guessed=True)
         for path in likely_arrays(file, prefix)
     ]
@@ -152,7 +156,10 @@ def _laid_out(
     below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
     if below:
         known = ((member, *layout.arrays_of(member)) for member in below)
-        return [TrajectorySet(file, path, arrays, layout, member) for member, path, arrays in known]
+        return [
+            TrajectorySet(file, path, arrays, layout, member, guessed=layout.guesses(path))
+            for member, path, arrays in known
+        ]
     return [
         TrajectorySet(file, path, {_called(path): stored}, layout, member, named=True)
         for member, path, stored in _named_arrays(file, layout, members, name)

@@ -11,10 +11,13 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.guesses import likely_arrays
 from trajcli.files.layout import Layout, Member, entry
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import natural_key
 from trajcli.files.tables import TRAJECTORIES
+
+_NAMES = ("actions", "action", *QUANTITIES)
 
 
 class D4rl(Layout):
@@ -73,16 +76,18 @@ class Table(Layout):
         return members
 
     def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
-        names = ("actions", "action", *QUANTITIES)
-        stored = {name: one for name in names if (one := self.file.get(name)) is not None}
+        stored = {name: one for name in _NAMES if (one := self.file.get(name)) is not None}
         if not stored:
-            raise InputError(self.file.missing("actions"))
+            stored = {likely: self.file.require(likely) for likely in likely_arrays(self.file, "")}
         path, first = next(iter(stored.items()))
         return path, {
             "actions" if name == "action" else name: member.rows_of(one)
             for name, one in stored.items()
             if one.shape == first.shape
         }
+
+    def guesses(self, path: str) -> bool:
+        return path not in _NAMES
 
 
 class Replay(Layout):

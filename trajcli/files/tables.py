@@ -19,7 +19,7 @@ import numpy as np
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles
 
-TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp")
+TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "__time")
 """Columns of time stamps, the first that there is."""
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
 """Columns that are the same in all rows of a trajectory."""
@@ -50,13 +50,18 @@ class Table(ArrayFile):
         """The arrays by name, and their columns."""
         found: dict[str, list[str]] = {}
         for name in self.columns:
-            alone = name in (self.time_column, self.trajectory_column) or not self.scalar(name)
-            found.setdefault(_plain(name) if alone else _split(name)[0], []).append(name)
+            alone = self._is_alone(name) or not self.scalar(name)
+            array = _plain(name) if alone else _split(name)[0]
+            found.setdefault(array.lstrip("/"), []).append(name)
         groups: dict[str, list[str]] = {}
         for array, columns in found.items():
             known = len(columns) > 1 or array in ARRAYS
-            groups[array if known else _plain(columns[0])] = columns
+            groups[array if known else _plain(columns[0]).lstrip("/")] = columns
         return groups
+
+    def _is_alone(self, name: str) -> bool:
+        """Whether a column is of times or of trajectories."""
+        return _plain(name).lower() in TIMES or name == self.trajectory_column
 
     @cached_property
     def time_column(self) -> str | None:
@@ -86,14 +91,14 @@ class Table(ArrayFile):
 
     def _described(self, name: str) -> Dataset | None:
         """An array by its name; also a column, or several: a,b,c."""
-        times = name in ("times", "time") and self.time_column is not None
+        times = name in ("times", "time") and self.time_column and name not in self.groups
         columns = [self.time_column or ""] if times else self.groups.get(name) or name.split(",")
         if not set(columns) <= set(self.columns):
             return None
         where, unit = f"{self.path}:{columns[0] if times else name}", _unit(columns[0])
         parts = [self.column(column) for column in columns]
         about: dict[str, Any] = {"units": unit} if unit else {}
-        alone = columns in ([self.time_column], [self.trajectory_column])
+        alone = len(columns) == 1 and self._is_alone(columns[0])
         index = len(parts) == 1 and parts[0].dtype.kind != "f"  # of a frame, a task; or texts
         if alone or index or not self.scalar(columns[0]):
             return replace(parts[0], where=where, attributes=about)

@@ -105,7 +105,7 @@ class TorchFile(ArrayFile):
         name = name.strip("/")
         if name not in self._names:
             return None
-        like = self.opened().array(name)
+        like = self.safely(name, lambda: self.opened().array(name))
 
         def read_rows(start: int, stop: int) -> Any:
             values = self.opened().array(name)
@@ -128,11 +128,11 @@ class _Tensors:
         self.names = natural_order(self._tensors)
 
     def array(self, name: str) -> Any:
-        """A tensor as an array; bfloat16 as float32."""
+        """A tensor as an array; bfloat16 as float32. Raises TypeError for sparse ones and such."""
         import torch
 
-        tensor = self._tensors[name].detach()
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+        tensor = self._tensors[name]
+        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
 
     def close(self) -> None:
         """Forget them; what is in use stays mapped."""
@@ -143,7 +143,14 @@ def _flat(saved: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if hasattr(saved, "numpy"):
         yield name, saved
         return
-    pairs: Any = saved.items() if isinstance(saved, Mapping) else ()
+    pairs: Any = ()
+    if isinstance(saved, Mapping):
+        import torch
+
+        pairs = [
+            (key, torch.tensor(value, dtype=torch.float64) if type(value) is float else value)
+            for key, value in saved.items()
+        ]
     if isinstance(saved, (list, tuple)):
         pairs = enumerate(saved)
     for key, value in pairs:

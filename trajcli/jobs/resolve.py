@@ -19,7 +19,7 @@ from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import LeftOut, Resolved
 from trajcli.jobs.segments import require_alike, require_time, segments_of
-from trajcli.jobs.statements import resolve_mode
+from trajcli.jobs.statements import guess_faults, resolve_mode
 from trajcli.jobs.states import (
     NO_STATE,
     StateValues,
@@ -110,6 +110,7 @@ def _resolved(
     if request.goal_index is not None:
         goal = goal.with_index("goal", files.dataset(request.goal_index))
     mode, mode_source, notes = stated
+    raise_if_any([fault for one in sets for fault in guess_faults(one, mode)], UsageError)
     commands = _commands(request, sets[0])
     raise_if_any(commands.faults(mode, request.recorded), UsageError)
     segments = segments_of((one.source, one.time) for one in inputs)

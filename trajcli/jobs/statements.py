@@ -11,6 +11,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
+from trajcli.files.guesses import POSITIONS
 from trajcli.files.schema import QUANTITIES
 from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_mode
 from trajcli.units import (
@@ -93,6 +94,16 @@ def _stated_mode(one: TrajectorySet) -> tuple[str, tuple[tuple[str, Any], ...], 
 def _described(mode: str, said: Sequence[tuple[str, Any]]) -> str:
     options = ", ".join(f"{option} {value}" for option, value in said)
     return f"mode {mode}" + f" with {options}" * bool(said)
+
+
+def guess_faults(one: TrajectorySet, mode: Mode) -> list[Fault]:
+    """Positions by their name alone, which a mode would read as their derivatives."""
+    path = one.input.where
+    if not one.guessed or not mode.derivatives_of or path.rpartition("/")[2] not in POSITIONS:
+        return []
+    what, expected = "no actions, only positions", PARTS[mode.derivatives_of]
+    hint = "--mode central, savgol or clique reads positions; or name the dataset to read"
+    return [Fault(what, path, f"{expected}, for mode {mode.name}", hint=hint)]
 
 
 def input_warnings(resolved: Resolved) -> Iterator[str]:
