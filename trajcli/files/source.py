@@ -47,7 +47,10 @@ def parse_source(text: str, attributes: bool = False) -> Source:
         hint = "write it to a file first: ... > actions.npy"
         raise UsageError(Fault("standard input is not read", "SOURCE -", "a file", hint=hint))
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
-        hint = "download it first: trajcli opens no network connections"
+        lines = {"s3": f"aws s3 cp {text} .", "gs": f"gcloud storage cp {text} .",
+                 "hf": "hf download --repo-type dataset OWNER/NAME"}  # fmt: skip
+        line = lines.get(text.split(":")[0].lower(), f"curl -LO {text}")
+        hint = f"{line} downloads it; trajcli opens no network connections"
         raise UsageError(Fault("a URL, not a file", text, "a file on a disk", hint=hint))
     text = os.path.expanduser(text)
     if os.path.exists(text):

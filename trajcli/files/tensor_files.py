@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -123,7 +124,12 @@ class _Tensors:
 
         with open(open_regular(path), "rb") as file:
             mapped = torch.serialization._is_zipfile(file)  # older files cannot be mapped
-        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+        except pickle.UnpicklingError:  # torch's text is long, and advises to trust the file
+            line = "where it was made: torch.save({'actions': tensor}, 'actions.pt')"
+            what, expected = "holds other objects than tensors", "dictionaries and lists of tensors"
+            raise InputError(Fault(what, str(path), expected, hint=line)) from None
         self._tensors = dict(_flat(saved))
         self.names = natural_order(self._tensors)
 
