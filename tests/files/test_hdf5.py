@@ -286,3 +286,61 @@ def test_texts_that_hdf5_reads_for_ever_end_with_a_message(tmp_path):
     assert process.stderr.startswith("error: a file cannot be read\n")
     assert "expected: an intact hdf5 file" in process.stderr
     assert [found.name for found in tmp_path.iterdir()] == ["endless.h5"]
+
+
+def matlab(path: Path, **variables: np.ndarray) -> None:
+    """What MATLAB's `save -v7.3` writes: dimensions reversed, the class as an attribute."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, values in variables.items():
+            text = values.dtype.kind == "U"
+            codes = np.array([list(map(ord, row)) for row in values], "u2") if text else values
+            stored = codes.T
+            packed = {"compression": 3, "chunks": True} if stored.ndim == 3 else {}
+            dataset = file.create_dataset(name, data=stored, **packed)
+            names = {"float64": "double", "float32": "single"}
+            kind = "char" if text else names.get(str(values.dtype), str(values.dtype))
+            dataset.attrs["MATLAB_class"] = np.bytes_(kind)
+    with open(path, "r+b") as file:
+        text = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, HDF5 schema 1.00 ."
+        file.write(text.ljust(116) + bytes(8) + b"\x00\x02IM")
+
+
+@pytest.mark.parametrize("kind", ["f8", "f4", "i2", "u1"])
+def test_arrays_of_matlab_have_the_dimensions_that_matlab_shows(tmp_path, kind):
+    arrays = {
+        "batch": RANDOM.integers(0, 99, (4, 20, 3)).astype(kind),
+        "one": RANDOM.integers(0, 99, (50, 7)).astype(kind),
+        "row": np.arange(9, dtype=kind)[None],
+        "column": np.arange(9, dtype=kind)[:, None],
+    }
+    matlab(tmp_path / "in.mat", **arrays)
+    with Hdf5File(tmp_path / "in.mat") as file, h5py.File(tmp_path / "in.mat") as same:
+        for name, values in arrays.items():
+            found = file.require(name)
+            assert found.shape == values.shape == same[name].shape[::-1]
+            assert found.dtype == values.dtype
+            np.testing.assert_array_equal(found.read(), same[name][:].T)
+            np.testing.assert_array_equal(found.read_rows(1, 3), values[1:3])
+            np.testing.assert_array_equal(found.read_rows(3, 99), values[3:99])
+            np.testing.assert_array_equal(found.read_part(0, 2, 1, 5), values[0:2, 1:5])
+
+
+def test_contiguous_arrays_of_matlab_without_a_user_block_are_turned_too(tmp_path):
+    values = RANDOM.standard_normal((30, 3))
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        file["q"] = values.T
+        file["q"].attrs["MATLAB_class"] = np.bytes_("double")
+    with Hdf5File(tmp_path / "in.h5") as file:
+        np.testing.assert_array_equal(file.require("q").read_rows(4, 9), values[4:9])
+
+
+def test_characters_of_matlab_are_texts_and_its_empty_arrays_are_refused(tmp_path):
+    matlab(tmp_path / "in.mat", joint_names=np.array(["hip  ", "kneeé"]), none=np.zeros(2, "u8"))
+    with h5py.File(tmp_path / "in.mat", "a") as file:
+        file["none"].attrs["MATLAB_empty"] = np.uint8(1)
+    with Hdf5File(tmp_path / "in.mat") as file:
+        names = file.require("joint_names")
+        assert (names.shape, names.numeric) == ((2,), False)
+        assert names.texts() == ["hip", "kneeé"]
+        with pytest.raises(InputError, match="an empty dataset"):
+            file.get("none")

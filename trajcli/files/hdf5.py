@@ -27,6 +27,7 @@ from trajcli.files.hdf5_objects import (
     files_outside,
     is_bare_dimension,
     leads_outside,
+    of_matlab,
     texts_end,
     unpacked_bytes,
 )
@@ -202,6 +203,7 @@ class Hdf5File(ArrayFile):
         plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
         # of what lies in another file, or behind a user block, only HDF5 knows the place
         plain = plain and not handle.user_block and not self.outside
+        plain = plain and not attributes.get("MATLAB_class")
         if plain and 0 < size <= handle.bytes.size - offset:
 
             def read_rows(start: int, stop: int) -> Any:
@@ -213,7 +215,7 @@ class Hdf5File(ArrayFile):
         dataset = h5py.Dataset(item)
         if is_bare_dimension(item):
             return None
-        if dataset.shape is None:
+        if dataset.shape is None or attributes.get("MATLAB_empty"):
             raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
         if dtype.hasobject and item.get_type().get_class() != h5py.h5t.STRING:
             # a damaged text looks like this: HDF5 would read memory that is not there
@@ -228,18 +230,21 @@ class Hdf5File(ArrayFile):
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
-        read = functools.partial(self._rows, path)
-        return Dataset(where, shape, dtype, read, attributes, storage)
+        read = functools.partial(self._rows, path, False)
+        found = Dataset(where, shape, dtype, read, attributes, storage)
+        return of_matlab(found, functools.partial(self._rows, path, True))
 
     @_reading
-    def _rows(self, path: str, start: int, stop: int) -> Any:
-        """Rows of a dataset, by h5py; the last few datasets stay open."""
+    def _rows(self, path: str, last: bool, start: int, stop: int) -> Any:
+        """Rows of a dataset, by h5py, or along its last axis, turned; a few datasets stay open."""
         datasets = self._handle.datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
                 del datasets[next(iter(datasets))]
             datasets[path] = h5py.Dataset(self._open(path))
         stored = datasets[path]
+        if last:
+            return np.ascontiguousarray(stored[..., start:stop].T)
         texts = stored.dtype.hasobject
         with texts_end() if texts else contextlib.nullcontext():
             return np.asarray(stored[start:stop] if stored.shape else stored[()])

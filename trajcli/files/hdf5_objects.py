@@ -9,12 +9,14 @@ import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import h5py
 import numpy as np
 
 from trajcli.errors import Fault, InputError
+from trajcli.files.arrays import Dataset
 
 FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 """What h5py raises over a damaged file."""
@@ -160,3 +162,25 @@ def is_bare_dimension(item: Any) -> bool:
         return False
     name = attribute(item, b"NAME")
     return isinstance(name, str) and name.startswith("This is a netCDF dimension but not")
+
+
+def of_matlab(stored: Dataset, turned: Callable[[int, int], Any]) -> Dataset:
+    """A dataset as MATLAB shows it, where MATLAB wrote it (``save -v7.3``).
+
+    It stores arrays with their dimensions reversed; ``turned`` reads along the last one, and
+    transposes. An array of characters [N, C] is N texts.
+    """
+    kind = stored.attributes.get("MATLAB_class")
+    if not kind or not stored.shape:
+        return stored
+    shape = stored.shape[::-1]
+    if kind != "char" or stored.dtype.kind != "u" or stored.dtype.itemsize > 2:
+        return replace(stored, shape=shape, reader=turned)
+    width = max(math.prod(shape[1:]), 1)
+
+    def texts(start: int, stop: int) -> Any:
+        rows = turned(start, stop)
+        lines = ["".join(map(chr, codes.ravel())).rstrip() for codes in rows]
+        return np.array(lines, f"U{width}")
+
+    return replace(stored, shape=shape[:1], dtype=np.dtype(f"U{width}"), reader=texts)

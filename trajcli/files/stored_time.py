@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,9 @@ def read_time(
     step that is said elsewhere, used where it fits the stamps. Raises InputError for a unit that
     is not converted.
     """
+    if stamps and stored.shape[1:] == (1,) and "MATLAB_class" in stored.attributes:
+        rows = stored.reader  # MATLAB has no arrays of one dimension: a column is one
+        stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
     values, unit, source = stored_times(stored, given, stamps)
     step = None
     if not isinstance(values, Dataset) and stamps:

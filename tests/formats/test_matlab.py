@@ -1,0 +1,62 @@
+"""What MATLAB saved with -v7.3 is read as MATLAB shows it."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+RANDOM = np.random.default_rng(5)
+
+
+def write(**variables: np.ndarray) -> None:
+    """The layout of `save -v7.3`: dimensions reversed, the class as an attribute."""
+    with h5py.File("in.mat", "w", userblock_size=512) as file:
+        for name, values in variables.items():
+            file.create_dataset(name, data=values.T).attrs["MATLAB_class"] = np.bytes_("double")
+    with open("in.mat", "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, HDF5 schema 1.00 .".ljust(116) + bytes(8) + b"\0\2IM")
+
+
+@pytest.mark.parametrize("batch", [4, 1])
+def test_a_batch_is_integrated_as_the_same_array_of_numpy_is(trajcli, folder, batch):
+    actions = RANDOM.standard_normal((batch, 20, 3))
+    write(actions=actions, dt=np.full((1, 1), 0.02))
+    np.savez("in.npz", actions=actions, dt=0.02)
+    for name in ("in.mat", "in.npz"):
+        result = trajcli(f"integrate {name} --mode acceleration --start zero -o {name[3:]}.npz")
+        assert result.code == 0, result.err
+    found, expected = np.load("mat.npz"), np.load("npz.npz")
+    assert found["position"].shape[0] == batch
+    for quantity in ("position", "velocity", "acceleration", "jerk"):
+        np.testing.assert_array_equal(found[quantity], expected[quantity])
+
+
+@pytest.mark.parametrize("name", ["t", "times"])
+@pytest.mark.parametrize("shape", [(1, -1), (-1, 1)])
+@pytest.mark.parametrize("bend", [0.0, 0.1])
+def test_times_are_a_row_or_a_column(trajcli, folder, name, shape, bend):
+    times = np.arange(50) * 0.02
+    times += bend * times**2
+    position = np.sin(times[:, None] + np.arange(7))
+    write(position=position, **{name: times.reshape(shape)})
+    np.savez("in.npz", position=position, times=times)
+    for source in ("in.mat", "in.npz"):
+        result = trajcli(
+            f"integrate {source}:position --mode central --start first -o {source[3:]}.npz"
+        )
+        assert result.code == 0, result.err
+    found, expected = np.load("mat.npz"), np.load("npz.npz")
+    np.testing.assert_array_equal(found["jerk"], expected["jerk"])
+    assert trajcli(f"score in.mat:position --times in.mat:{name}").code == 0
+
+
+def test_a_column_of_steps_is_one_for_each_trajectory(trajcli, folder):
+    actions, dt = RANDOM.standard_normal((4, 20, 3)), np.array([[0.01], [0.02], [0.03], [0.04]])
+    write(actions=actions, dt=dt)
+    np.savez("in.npz", actions=actions, dt=dt)
+    for name in ("in.mat", "in.npz"):
+        result = trajcli(f"integrate {name} --mode velocity --start zero -o {name[3:]}.npz")
+        assert result.code == 0, result.err
+    found, expected = np.load("mat.npz"), np.load("npz.npz")
+    np.testing.assert_array_equal(found["position"], expected["position"])
