@@ -187,3 +187,29 @@ def test_dofs_that_are_not_there_are_exit_2(trajcli, arm, command):
         result = trajcli(f"{command} {words}")
         assert (result.code, message in result.err) == (2, True), (words, result.err, result.out)
         assert not list(Path().glob("o.*"))
+
+
+def test_trajectories_of_other_joints_or_another_order_are_refused(trajcli, folder):
+    for name, joints, rows in (("a", "a,b", "1,2"), ("b", "b,a", "2,1"), ("c", "a,c", "1,3")):
+        heads = ",".join(f"position/{joint}" for joint in joints.split(","))
+        Path(f"{name}.csv").write_text(f"t,{heads}\n0,{rows}\n1,{rows}\n2,{rows}\n")
+    line = "--mode clique --start first -o out.h5 --overwrite"
+    for other, found in (("b", "b, a"), ("c", "a, c")):
+        result = trajcli(f"integrate a.csv:position {other}.csv:position {line}")
+        assert result.code == 2
+        assert f"{other}.csv:position: trajectories of different joints" in result.err
+        assert f"found:    {found}" in result.err
+    result = trajcli(f"integrate a.csv:position b.csv:position --dofs b,a {line}")
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        assert np.all(file["position"][:] == [2, 1])
+    with h5py.File("plans.h5", "w") as file:
+        for k, joints in enumerate((["a", "b"], ["b", "a"])):
+            group = file.create_group(f"plan_{k}")
+            group["position"], group["joint_names"] = np.ones((3, 2)), joints
+    for command in ("export plans.h5 -o out.csv", "resample plans.h5 --to 10 --rate 5 -o r.h5"):
+        result = trajcli(command)
+        assert result.code == 2
+        assert "trajectories of different joints" in result.err
+    assert trajcli("inspect plans.h5").code == 0
+    assert trajcli("export plans.h5 --dofs a,b -o out.csv").code == 0

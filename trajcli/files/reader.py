@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
@@ -78,7 +78,23 @@ def read_sources(
             one.name_dofs(files.joints)
         if not as_stored:
             one.convert()
+    if not as_stored:
+        raise_if_any(joint_faults(wanted))
     return wanted
+
+
+def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
+    """The fault of trajectories whose joints are others, or in another order."""
+    stating = (one for one in sets if one.states_joints())
+    named = ((one, names) for one in stating if (names := one.joint_names) is not None)
+    first, expected = next(named, (None, []))
+    for one, names in named:
+        if names != expected and first is not None:
+            what, as_in = "trajectories of different joints", f"as in {first.where}"
+            hint = "--dofs with their names takes the same of each, in one order; or one at a time"
+            text = f"{', '.join(expected)}, {as_in}"
+            yield Fault(what, one.where, text, ", ".join(names), hint)
+            return
 
 
 def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:

@@ -272,6 +272,13 @@ class TrajectorySet:
         """The names of the dofs, or else their numbers in the file."""
         return self.joint_names or list(map(str, self.dofs.numbers))
 
+    def states_joints(self) -> bool:
+        """Whether its columns, --joints or its own group say what the dofs are called."""
+        columns = next(iter(self._stored.values())).attributes.get("joint_names")
+        if isinstance(columns, list) or self._joints is not None:
+            return True
+        return self.file.get(f"{self.groups[0]}joint_names") is not None
+
     def _stored_names(self) -> list[str] | None:
         named = next(iter(self._stored.values())).attributes.get("joint_names")
         if isinstance(named, list):  # headings of columns

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
 from trajcli.files.guesses import no_time
+from trajcli.files.reader import joint_faults
 from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
@@ -93,8 +94,8 @@ def segments_of(inputs: Iterable[tuple[TrajectorySet, Time]]) -> list[Segment]:
 
 
 def require_alike(sets: Sequence[TrajectorySet]) -> None:
-    """Raise InputError for sets of different dofs, or of units that cannot be converted into each
-    other."""
+    """Raise InputError for sets of different dofs or joints, or of units that cannot be converted
+    into each other."""
     require_same_kind([(one.as_stored.where, one.position_units) for one in sets])
     first = sets[0]
     for one in sets:
@@ -103,6 +104,7 @@ def require_alike(sets: Sequence[TrajectorySet]) -> None:
             expected = f"D = {first.shape[2]}, as in {first.where}"
             hint = "--dofs picks the same of each, or run them one at a time"
             raise InputError(Fault(what, one.where, expected, f"D = {one.shape[2]}", hint))
+    raise_if_any(joint_faults(sets))
 
 
 def require_time(time: Time | None, where: str, one: TrajectorySet | None = None) -> Time:
