@@ -213,3 +213,30 @@ def test_trajectories_of_other_joints_or_another_order_are_refused(trajcli, fold
         assert "trajectories of different joints" in result.err
     assert trajcli("inspect plans.h5").code == 0
     assert trajcli("export plans.h5 --dofs a,b -o out.csv").code == 0
+
+
+@pytest.mark.parametrize("name", ["joint_names", "dof"])
+def test_joints_named_beside_or_above_the_arrays_are_compared(trajcli, folder, name):
+    for k, joints in enumerate((["a", "b"], ["b", "a"])):
+        with h5py.File(f"{k}.h5", "w") as file:  # named for all groups of the file
+            file["run/position"], file["run/dt"], file[name] = np.ones((3, 2)), 0.1, joints
+    with h5py.File("plans.h5", "w") as file:
+        for k, joints in enumerate((["a", "b"], ["b", "a"])):
+            group = file.create_group(f"plan_{k}")
+            group["position"], group["dt"], group[name] = np.ones((3, 2)), 0.1, joints
+    for sources in ("0.h5:run/position 1.h5:run/position", "plans.h5:position"):
+        result = trajcli(f"integrate {sources} --mode clique --start first -o out.h5")
+        assert result.code == 2, result.out
+        assert "trajectories of different joints" in result.err
+
+
+def test_results_of_different_joints_are_not_read_as_one(trajcli, folder):
+    for name, joints in (("a", "a,b"), ("b", "b,a")):
+        heads = ",".join(f"position/{joint}" for joint in joints.split(","))
+        Path(f"{name}.csv").write_text(f"t,{heads}\n0,1,2\n1,1,2\n2,1,2\n")
+        line = f"{name}.csv:position --mode clique --start first -o {name}.h5"
+        assert trajcli(f"integrate {line}").code == 0
+    result = trajcli("resample a.h5 b.h5 --to 5 -o out.h5")
+    assert result.code == 2
+    assert "b.h5:/position: trajectories of different joints" in result.err
+    assert "found:    b, a" in result.err

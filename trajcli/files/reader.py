@@ -84,8 +84,12 @@ def read_sources(
 
 
 def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
-    """The fault of trajectories whose joints are others, or in another order."""
-    stating = (one for one in sets if one.states_joints())
+    """The fault of trajectories whose joints are others, or in another order.
+
+    What is not said in a trajectory's own group holds for its file, and is read once of each.
+    """
+    firsts = {id(one.file): one for one in reversed(sets)}
+    stating = (one for one in sets if firsts[id(one.file)] is one or one.states_joints())
     named = ((one, names) for one in stating if (names := one.joint_names) is not None)
     first, expected = next(named, (None, []))
     for one, names in named:

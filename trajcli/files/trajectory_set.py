@@ -277,7 +277,8 @@ class TrajectorySet:
         columns = next(iter(self._stored.values())).attributes.get("joint_names")
         if isinstance(columns, list) or self._joints is not None:
             return True
-        return self.file.get(f"{self.groups[0]}joint_names") is not None
+        own = (self.groups[0] + name for name in ("joint_names", "dof"))
+        return any(self.file.get(path) is not None for path in own)
 
     def _stored_names(self) -> list[str] | None:
         named = next(iter(self._stored.values())).attributes.get("joint_names")
