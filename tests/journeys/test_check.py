@@ -404,6 +404,18 @@ def test_one_unit_in_the_last_place_is_rounding_and_twelve_are_not(samples, tmp_
     assert found["at"] == {"trajectory": 7, "row": 40, "dof": 2}
 
 
+@pytest.mark.parametrize("mode", ["acceleration", "jerk", "clique", "central"])
+@pytest.mark.parametrize("size", [1e-37, 1e-40, 1e-43])
+def test_rows_near_the_least_number_of_their_type_are_rounded_as_well(trajcli, folder, mode, size):
+    np.save("u.npy", np.random.default_rng(0).standard_normal((3, 50, 2)) * size)
+    line = f"integrate u.npy --mode {mode} --dt 0.01 --start {size},{-size} --dtype float32"
+    assert trajcli(f"{line} -o out.h5").code == 0
+    assert only(trajcli("check out.h5 --json"), "mode")["passed"] is True
+    with h5py.File("out.h5", "r+") as file:
+        file["acceleration"][2, 4, 1] += np.float32(1e6 * size)
+    assert only(trajcli("check out.h5 --json"), "mode")["passed"] is False
+
+
 def test_a_padded_output_is_held_against_its_mode_at_the_length_of_each(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         file["actions"] = np.random.default_rng(0).standard_normal((6, 20, 3))

@@ -126,8 +126,9 @@ class ModeCheck:
         numbers: Array,
     ) -> None:
         """Hold rows that are not equal to the bit against what rounding may do."""
-        coarsest = max(_half_unit(array) for array in values.values())
-        spread = _rounding(inputs, self.roundings * coarsest + 4 * _DOUBLE, list(exact))
+        share, least = (self.roundings * max(map(of, values.values()))
+                        for of in (_half_unit, _half_least))  # fmt: skip
+        spread = _rounding(inputs, share + 4 * _DOUBLE, least, list(exact))
         promised = max(_PROMISE, 1.2e-16 * inputs.horizon)
         ratios = {}  # by how many times what is allowed each value [b, T, D] is off
         for name, result in exact.items():
@@ -135,6 +136,7 @@ class ModeCheck:
             size = np.where(np.isfinite(result), np.abs(result), 0.0)
             with np.errstate(all="ignore"):
                 allowed = spread[name] + self.roundings * _half_unit(stored) * size
+                allowed += self.roundings * _half_least(stored)
                 allowed += promised * size[:, rows].max(1, keepdims=True)
                 ratio = np.abs(stored - result) / np.maximum(allowed, 1e-300)
             ratios[name] = np.zeros_like(ratio)  # NaN is another check's business
@@ -165,8 +167,11 @@ class ModeCheck:
         return Failure(trajectory, count, int(rows.argmax()), dof, excess, excess, suspect)
 
 
-def _rounding(inputs: Inputs, share: float, names: Sequence[str]) -> dict[str, Floats]:
-    """How far rows [b, T, D] may be off because every input is off by this share of itself.
+def _rounding(
+    inputs: Inputs, share: float, least: float, names: Sequence[str]
+) -> dict[str, Floats]:
+    """How far rows [b, T, D] may be off because every input is off by this share of itself, and by
+    ``least``, which tells where values are subnormal.
 
     Modes are linear, so the magnitudes of what single changes do add up. Sums have positive
     coefficients: all changes may be made at once. What is differenced sees WINDOW rows at most:
@@ -175,8 +180,9 @@ def _rounding(inputs: Inputs, share: float, names: Sequence[str]) -> dict[str, F
     steps = inputs.steps
     if inputs.times is not None and steps.size:
         share += 4 * float(np.spacing(np.abs(inputs.times).max()) / steps.min())
-    actions = share * np.abs(inputs.actions, dtype=np.float64)
-    start = {name: share * np.abs(part, dtype=np.float64) for name, part in inputs.start.items()}
+    actions = share * np.abs(inputs.actions, dtype=np.float64) + least
+    start = {name: share * np.abs(part, dtype=np.float64) + least
+             for name, part in inputs.start.items()}  # fmt: skip
     changes = [replace(inputs, actions=actions, start=start)]
     if any(QUANTITIES.index(name) > inputs.mode.derivatives_of for name in names):
         rows = np.arange(inputs.horizon)[:, None]
@@ -191,6 +197,11 @@ def _rounding(inputs: Inputs, share: float, names: Sequence[str]) -> dict[str, F
 def _half_unit(array: Array) -> float:
     """The share of a value by which rounding it moves it at most."""
     return float(np.finfo(array.dtype).eps) / 2
+
+
+def _half_least(array: Array) -> float:
+    """By how much rounding moves a subnormal value at most."""
+    return float(np.finfo(array.dtype).smallest_subnormal) / 2
 
 
 def _native(array: Array) -> Array:
