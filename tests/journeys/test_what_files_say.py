@@ -65,6 +65,17 @@ def test_steps_in_another_unit_are_converted(trajcli, folder, name, unit, per_se
         assert file.attrs["dt"] == 0.02
 
 
+@pytest.mark.parametrize("job", ["score", "resample --to 50 -o out.h5", "fit --knots 8 -o out.h5"])
+def test_every_command_says_that_a_unit_of_time_is_not_known(trajcli, folder, job):
+    with h5py.File("u.h5", "w") as file:
+        file["position"] = np.random.default_rng(0).standard_normal((2, 20, 3))
+        file["times"] = np.arange(20) * 0.02
+        file["times"].attrs["units"] = "ticks"
+    result = trajcli(f"{job} u.h5")
+    assert result.code == 0, result.err
+    assert "u.h5:/times is in 'ticks', which is not known" in result.out + result.err
+
+
 @pytest.mark.parametrize("name", ["dt", "times"])
 def test_steps_in_minutes_are_refused(trajcli, folder, name):
     written("u.h5", **{"dt": 0.02, name: (np.arange(1, 10), "minutes")})

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from trajcli.checks import describe, step_faults, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
+from trajcli.units import KNOWN_TIMES, parse_time_unit
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Lengths: TypeAlias = npt.NDArray[np.int64]
@@ -61,6 +62,13 @@ class Time:
     ) -> Time:
         """The same for trajectories [batch, count]."""
         return replace(self, batch=batch, count=count, actions=actions, lengths=lengths)
+
+    @property
+    def remark(self) -> str:
+        """What to say of a unit that is not known; "" of others."""
+        if not self.unit or parse_time_unit(self.unit) is not None:
+            return ""
+        return f"{self.where} is in {self.unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
 
     @property
     def fits(self) -> bool:

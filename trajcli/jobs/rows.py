@@ -76,6 +76,8 @@ class Rows:
             time = one.time if option is None else option.fitted(batch, count, one.of_actions)
             one.time = time = require_time(time, one.where, one)
             raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
+        if remark := _time(self.first).remark:
+            files.note(remark)
         self._trajectories = Trajectories(self.sets)
         self._chosen = np.sort(select(request.episodes, self._trajectories.count))
         self.lengths = self._trajectories.lengths[self._chosen]

@@ -14,15 +14,7 @@ from trajcli.files.conversion import stated_unit
 from trajcli.files.guesses import POSITIONS
 from trajcli.files.schema import QUANTITIES
 from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_mode
-from trajcli.units import (
-    KNOWN,
-    KNOWN_TIMES,
-    in_si,
-    of_order,
-    parse_time_unit,
-    parse_units,
-    unit_text,
-)
+from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
 
 if TYPE_CHECKING:
     from trajcli.files.trajectory_set import TrajectorySet
@@ -117,10 +109,7 @@ def input_warnings(resolved: Resolved) -> Iterator[str]:
         )
     for one in resolved.sets[:_FIRST]:
         yield from _units(one, resolved.longest)
-    times = {s.time.where: s.time.unit for s in resolved.segments[:_FIRST] if s.time.unit}
-    for where, unit in times.items():
-        if parse_time_unit(unit) is None:
-            yield f"{where} is in {unit!r}, which is not known ({KNOWN_TIMES}): taken as s"
+    yield from dict.fromkeys(s.time.remark for s in resolved.segments[:_FIRST] if s.time.remark)
     yield from _steps(resolved.longest)
 
 

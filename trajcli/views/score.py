@@ -137,7 +137,8 @@ def score_source(
     for one in batch.sets if time is not None else ():
         one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
     stored, units, notes = _quantities(batch)
-    notes = [*files.notes, *notes]
+    remark = batch.first.time.remark if batch.first.time is not None else ""
+    notes = [*files.notes, *([remark] if remark else []), *notes]
     others = [one.label(next(iter(one.first.arrays))) for one in found if one not in alike]
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []
     if ends := batch.one_sided:
