@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import h5py
@@ -85,3 +88,27 @@ def test_a_chunk_that_unpacks_to_more_than_the_memory_is_refused(trajcli, folder
     result = trajcli(line)
     assert result.code == 2
     assert "too large" in result.err
+
+
+def test_a_chunk_that_holds_more_than_it_declares_is_refused(trajcli, folder):
+    gzip = zarr.codecs.GzipCodec()
+    root = zarr.open_group("lie.zarr", mode="w")
+    root.create_array("actions", data=np.ones((4, 10, 3)), chunks=(2, 10, 3), compressors=gzip)
+    chunk = Path("lie.zarr/actions/c/1/0/0")
+    chunk.write_bytes(chunk.read_bytes() + bytes(5000))
+    result = trajcli("integrate lie.zarr --start zero --dt 0.1 -o out.h5")
+    assert result.code == 2
+    assert "lie.zarr:actions, chunk c/1/0/0: a chunk that holds more" in result.err
+    assert not Path("out.h5").exists()
+
+
+@pytest.mark.parametrize("name", ["actions/c/0/0/0", "actions/zarr.json", "zarr.json"])
+def test_a_pipe_in_a_store_is_not_waited_for(folder, name):
+    root = zarr.open_group("pipe.zarr", mode="w")
+    root.create_array("actions", data=np.ones((4, 10, 3)))
+    Path("pipe.zarr", name).unlink()
+    os.mkfifo(Path("pipe.zarr", name))
+    line = [sys.executable, "-m", "trajcli", "inspect", "pipe.zarr"]
+    result = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2, result.stdout
+    assert result.stderr.startswith("error: pipe.zarr"), result.stderr

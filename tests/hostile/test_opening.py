@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,34 @@ def one_chunk(path: str, shape: tuple[int, ...]) -> None:
         file["dt"] = 0.01
 
 
+def chunk_that_lies(path: str, shape: tuple[int, ...]) -> None:
+    """Of 480 bytes, it says; packed in it are as many megabytes as the others have."""
+    packer, zeros = zlib.compressobj(1), bytes(1 << 20)
+    size = 4 * int(np.prod(shape))
+    packed = b"".join([*(packer.compress(zeros) for _ in range(size >> 20)), packer.flush()])
+    with h5py.File(path, "w") as file:
+        stored = file.create_dataset(
+            "actions", (4, 10, 3), "f8", chunks=(2, 10, 3), compression="gzip"
+        )
+        stored[:] = 1.0
+        stored.id.write_direct_chunk((2, 0, 0), packed)
+        file["dt"] = 0.01
+
+
+def zarr_chunk_that_lies(path: str, shape: tuple[int, ...]) -> None:
+    zarr = pytest.importorskip("zarr")
+    gzip = zarr.codecs.GzipCodec(level=1)
+    root = zarr.open_group(f"{path}.zarr", mode="w")
+    root.create_array("actions", data=np.ones((4, 10, 3)), chunks=(2, 10, 3), compressors=gzip)
+    packer, zeros = zlib.compressobj(1, wbits=31), bytes(1 << 20)
+    size = 4 * int(np.prod(shape))
+    packed = b"".join([*(packer.compress(zeros) for _ in range(size >> 20)), packer.flush()])
+    chunk = Path(f"{path}.zarr/actions/c/1/0/0")
+    chunk.write_bytes(packed)
+    shutil.make_archive(f"{path}.zarr", "zip", f"{path}.zarr")
+    os.rename(f"{path}.zarr.zip", path)
+
+
 def many_chunks(path: str, shape: tuple[int, ...]) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("actions", data=np.zeros(shape, "f4"), chunks=(1 << 18, *shape[1:]),
@@ -108,6 +137,8 @@ BOMBS = {
     "long.npz": (packed_archive, (1 << 25, 4), (0,)),
     "chunk.h5": (one_chunk, (1 << 9, 1 << 16, 4), (2,)),
     "long_chunk.h5": (one_chunk, (1 << 25, 4), (2,)),
+    "lie.h5": (chunk_that_lies, (1 << 25, 4), (0,)),
+    "lie.zip": (zarr_chunk_that_lies, (1 << 25, 4), (0,)),
     "chunks.h5": (many_chunks, (1 << 25, 4), (0,)),
 }
 

@@ -127,6 +127,16 @@ def _is_safe(folder: str) -> bool:
     return file_system(folder) in _SAFE
 
 
+def require_packed(stored: int, unpacked: int, where: str) -> None:
+    """Raise InputError for a packed chunk that takes more bytes than what should be in it: it
+    would unpack to far more than it declares."""
+    most = unpacked + unpacked // 8 + 4096
+    if stored > most:
+        expected = f"at most {most} bytes, as it should unpack to {unpacked}"
+        what, hint = "a chunk that holds more than it declares", "get or write the file again"
+        raise InputError(Fault(what, where, expected, f"{stored} bytes", hint))
+
+
 class OpenFiles:
     """Files of which only so many are open at a time: one more closes the one opened first.
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
-import os
 import struct
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,8 +14,9 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles
+from trajcli.files.file_bytes import OpenFiles, require_packed
 from trajcli.files.source import natural_order
+from trajcli.files.zarr_store import ZarrStore
 
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
 """Codecs of version 2 that make objects."""
@@ -40,8 +39,8 @@ class ZarrFile(ArrayFile):
             raise InputError(Fault(what, str(path), hint="pip install 'trajcli[zarr]'")) from None
         self._arrays: dict[str, Dataset] = {}
 
-    def begin(self) -> _Store:
-        return _Store(self.path)
+    def begin(self) -> ZarrStore:
+        return ZarrStore(self.path)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -101,23 +100,27 @@ class ZarrFile(ArrayFile):
         return last[name][1][start - first : stop - first]
 
     def _read(self, name: str, rows: Any) -> Any:
-        """The same, read; raises ValueError for a chunk of Blosc's that was cut off, behind the
-        end of which it would read on."""
-        stored = self._array(name)
-        if stored.shape and "Blosc" in str(stored.compressors) and self.path.is_dir():
+        """The same, read; raises InputError for chunks that hold more than they declare, and
+        ValueError for one of Blosc's that was cut off, behind the end of which it would read on."""
+        stored, store = self._array(name), self.opened()
+        chunk = stored.shards or stored.chunks
+        along = [range(-(-n // max(m, 1))) for n, m in zip(stored.shape, chunk, strict=True)]
+        if stored.shape:
             first, last, _ = rows.indices(stored.shape[0])
-            along = range(first // stored.chunks[0], -(-last // stored.chunks[0]))
-            for index in itertools.product(along, *map(range, stored.cdata_shape[1:])):
-                path = self.path / name / stored.metadata.encode_chunk_key(index)
-                with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
-                    (size,) = struct.unpack("<12xI", file.read(16))
-                    if size != os.fstat(file.fileno()).st_size:
-                        raise ValueError(f"chunk {path.name} is not as long as it says")
+            along[0] = range(first // max(chunk[0], 1), -(-last // max(chunk[0], 1)))
+        texts, blosc = stored.dtype.hasobject, "Blosc" in str(stored.compressors)
+        unpacked = self.pool.memory if texts else math.prod(chunk) * stored.dtype.itemsize
+        for index in itertools.product(*along):
+            key = stored.metadata.encode_chunk_key(index)
+            size, begin = store.chunk(f"{name}/{key}".strip("/"), blosc and not stored.shards)
+            require_packed(size, unpacked, f"{self.path}:{name}, chunk {key}")
+            if begin and struct.unpack("<12xI", begin) != (size,):
+                raise ValueError(f"chunk {key} is not as long as it says")
         values = np.asarray(stored[rows])
         return np.array(values.tolist(), str) if values.dtype.hasobject else values
 
     def _array(self, name: str) -> Any:
-        store: _Store = self.opened()
+        store: ZarrStore = self.opened()
         if name not in store.items:
             store.items[name] = store.root[name] if name else store.root
         return store.items[name]
@@ -126,22 +129,3 @@ class ZarrFile(ArrayFile):
         group = group.strip("/")
         there = not group or self.has_group(group)
         return self.safely(group, lambda: dict(self._array(group).attrs)) if there else {}
-
-
-class _Store:
-    """An open store, its arrays and groups, and of each array the chunks read last."""
-
-    def __init__(self, path: Path) -> None:
-        import zarr
-
-        zipped = path.is_file()
-        self._store = zarr.storage.ZipStore(path, mode="r") if zipped else None
-        self.root: Any = zarr.open(self._store or path, mode="r")
-        self.items: dict[str, Any] = {}
-        self.last: dict[str, tuple[int, Any]] = {}
-
-    def close(self) -> None:
-        """Close it."""
-        self.last.clear()
-        if self._store is not None:
-            self._store.close()
