@@ -47,7 +47,7 @@ def make(place: str, what: str) -> None:
 
 def endings(jobs: list[Any], work: Callable[[Any], int], folder: Path) -> list[Ended]:
     warm()
-    return list(run_all(jobs, work, folder))
+    return sorted(run_all(jobs, work, folder), key=lambda end: jobs.index(end.job))
 
 
 def open_odd_place(job: tuple[str, str, str]) -> int:
