@@ -1,10 +1,11 @@
-"""A folder to work in and the command as a function."""
+"""A folder to work in and the command as a function, whose JSON is held against its schema."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,27 @@ class Result:
 Command = Callable[..., Result]
 
 
+@cache
+def validator(command: str) -> Any:
+    from jsonschema import Draft202012Validator
+
+    from trajcli.cli.schemas import schema
+
+    return Draft202012Validator(schema(command))
+
+
 @pytest.fixture
 def trajcli(capfd: pytest.CaptureFixture[str]) -> Command:
     """Run a command line in this process; spaces separate arguments."""
     from trajcli.cli import main
 
     def command(line: str, *more: object) -> Result:
+        words = [*line.split(), *map(str, more)]
         capfd.readouterr()
-        code = main([*line.split(), *map(str, more)])
+        code = main(words)
         captured = capfd.readouterr()
+        if "--json" in words and captured.out:
+            validator(words[0]).validate(json.loads(captured.out))
         return Result(code, captured.out, captured.err)
 
     return command

@@ -45,7 +45,14 @@ def imported(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["integrate", "--help"], ["inspect", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["integrate", "--help"],
+        ["inspect", "--help"],
+        ["integrate", "--json-schema"],
+    ],
 )
 def test_help_imports_neither_torch_nor_h5py_nor_numpy(arguments):
     names, run = imported(arguments)

@@ -30,6 +30,7 @@ def check(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Check that a file holds, and keeps limits; exit 1 if not.

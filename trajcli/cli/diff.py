@@ -30,6 +30,7 @@ def diff(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Compare two files or datasets; exit 1 where they differ by more than allowed.

@@ -40,6 +40,7 @@ def fit(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Fit recorded positions by B-splines: least squares, the same number of knots for all.

@@ -14,7 +14,11 @@ Example:
 """
 
 
-def info(json: options.Json = False, quiet: options.Quiet = False) -> None:
+def info(
+    json: options.Json = False,
+    json_schema: options.JsonSchema = False,
+    quiet: options.Quiet = False,
+) -> None:
     """Say what is installed here: versions, devices, backends and why one is absent."""
     console = Console(json, quiet)
     facts = _facts()

@@ -25,6 +25,7 @@ def inspect(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what is in a file: datasets, ranges, peaks, times, a plot.

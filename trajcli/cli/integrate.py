@@ -48,6 +48,7 @@ def integrate(
     dry_run: options.DryRun = False,
     skip_bad: options.SkipBad = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
     ends: options.Ends = None,
     window: options.Window = None,

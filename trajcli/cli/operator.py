@@ -33,6 +33,7 @@ def operator(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write a mode as matrices, for one dof: x = A·u + C·s (+ G·g).

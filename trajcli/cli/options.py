@@ -60,6 +60,14 @@ def _expanded(path: Path | None) -> Path | None:
     return None if path is None else Path(os.path.expanduser(path))
 
 
+def _print_schema(context: typer.Context, wanted: bool) -> None:
+    if wanted:
+        from trajcli.cli import schemas
+
+        schemas.show(context.info_name or "")
+        raise typer.Exit
+
+
 def _panel(title: str | None) -> Callable[..., Any]:
     """A maker of the options under one heading of the help.
 
@@ -116,6 +124,8 @@ Out = Annotated[Path, _out("-o --out OUT",
 Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
 Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz or .h5.")]
 Json = Annotated[bool, _general("--json", "One JSON document on stdout; text on stderr.")]
+JsonSchema = Annotated[bool, _general("--json-schema", "Print the JSON Schema of that document.",
+    is_eager=True, callback=_print_schema, allow_from_autoenv=False)]
 Quiet = Annotated[bool, _general("--quiet -q", "Only warnings and errors.")]
 
 Layout = Annotated[LayoutName | None, _read("--layout NAME",

@@ -32,6 +32,7 @@ def plot(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Draw position, velocity, acceleration and jerk over time, as .png, .svg or .pdf.

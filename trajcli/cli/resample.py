@@ -37,6 +37,7 @@ def resample(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write trajectories or actions at another rate or at given times: rows of one curve.

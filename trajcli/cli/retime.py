@@ -38,6 +38,7 @@ def retime(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Stretch time by the smallest factor that keeps velocity, acceleration and jerk in limits.

@@ -33,6 +33,7 @@ def score(
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
     json: options.Json = False,
+    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Score trajectories: how smooth, how long, how near their limits; exit 1 where --fail holds.
