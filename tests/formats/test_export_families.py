@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from formats.test_zarr import replay
@@ -63,3 +64,37 @@ def test_a_tidy_parquet_reads_back_bit_for_bit(trajcli, folder, dtype):
             for name in ("position", "velocity", "acceleration", "jerk"):
                 assert back[name].dtype == direct[name].dtype == np.dtype(dtype)
                 np.testing.assert_array_equal(back[name], direct[name])
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [("export", "-o out.csv"), ("plot", "-o out.png"), ("score", "--dt 0.1")],
+)
+def test_no_trajectory_is_left_out_without_a_word(trajcli, folder, command, more):
+    with h5py.File("in.hdf5", "w") as file:
+        for k, dofs in enumerate((3, 3, 4)):
+            file[f"data/demo_{k}/actions"] = np.zeros((9, dofs))
+    refused = trajcli(f"{command} in.hdf5 {more}")
+    assert refused.code == 2
+    assert "in.hdf5:/data/demo_2/actions: trajectories of different dofs" in refused.err
+    assert "D = 4" in refused.err
+    assert not [*folder.glob("out.*")]
+    assert "demo_2" in trajcli("inspect in.hdf5").err
+    assert trajcli(f"{command} in.hdf5 {more} --dofs 0:3").code == 0
+
+
+def test_groups_of_any_name_are_exported(trajcli, folder):
+    with h5py.File("in.hdf5", "w") as file:
+        for k, name in enumerate(("pick", "place")):
+            file[f"{name}/position"] = np.full((4, 2), float(k))
+            file[f"{name}/velocity"] = np.zeros((4, 2))
+        file["other/velocity"] = np.zeros((4, 2))
+    assert "not exported: other/velocity" in trajcli("export in.hdf5 -o out.npz").err
+    assert np.load("out.npz")["position"][:, 0, 0].tolist() == [0.0, 1.0]
+    with h5py.File("in.hdf5", "a") as file:
+        for name in ("pick_2/position", "pick_2/velocity", "pick_3/position"):
+            file[name] = np.zeros((4, 2))
+        file["pick_4/position"] = np.zeros((4, 2))
+    refused = trajcli("export in.hdf5 -o out.h5")
+    assert refused.code == 2
+    assert "pick_3/position: trajectories of different arrays" in refused.err

@@ -54,7 +54,9 @@ def export(
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size
-    console.warn(*files.notes)
+    left = ", ".join(chosen.others)
+    notes = [f"not exported: {left}; FILE:DATASET names one"] if left else []
+    console.warn(*files.notes, *notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch.first)))
     many = counted(count, "trajectory", "trajectories")

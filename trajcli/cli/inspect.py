@@ -50,6 +50,7 @@ def inspect(
         ):
             inspection = inspect_source(files, one, episodes, full, progress)
             files.sources.require_unchanged()
+        console.warn(*files.notes)
         reports.append(inspection.report)
         if not (json or quiet):
             from trajcli.views.inspect_report import report

@@ -83,6 +83,17 @@ def read_sources(
     return wanted
 
 
+def dof_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
+    """The fault of trajectories that have another number of dofs than the first."""
+    for one in sets:
+        if one.shape[2] != sets[0].shape[2]:
+            expected = f"D = {sets[0].shape[2]}, as in {sets[0].where}"
+            hint = "--dofs picks the same of each, or name them one at a time"
+            found = f"D = {one.shape[2]}"
+            yield Fault("trajectories of different dofs", one.where, expected, found, hint)
+            return
+
+
 def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
     """The fault of trajectories whose joints are others, or in another order.
 

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
 from trajcli.files.guesses import no_time
-from trajcli.files.reader import joint_faults
+from trajcli.files.reader import dof_faults, joint_faults
 from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
@@ -97,13 +97,7 @@ def require_alike(sets: Sequence[TrajectorySet]) -> None:
     """Raise InputError for sets of different dofs or joints, or of units that cannot be converted
     into each other."""
     require_same_kind([(one.as_stored.where, one.position_units) for one in sets])
-    first = sets[0]
-    for one in sets:
-        if one.shape[2] != first.shape[2]:
-            what = "trajectories of different dofs in one run"
-            expected = f"D = {first.shape[2]}, as in {first.where}"
-            hint = "--dofs picks the same of each, or run them one at a time"
-            raise InputError(Fault(what, one.where, expected, f"D = {one.shape[2]}", hint))
+    raise_if_any(dof_faults(sets))
     raise_if_any(joint_faults(sets))
 
 

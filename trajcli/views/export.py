@@ -22,7 +22,7 @@ from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal
 from trajcli.files.selection import select
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import Batch, batches, main_batch
+from trajcli.views.trajectories import Batch, batches, whole_batch
 
 _TABLE_ROWS = 1 << 16
 """Rows of a table that are put together and written at once."""
@@ -30,11 +30,12 @@ _TABLE_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Selection:
-    """The trajectories of a batch that are exported."""
+    """The trajectories of a batch that are exported; ``others``: arrays that are not."""
 
     batch: Batch
     numbers: Sequence[int]
     on_progress: Progress
+    others: Sequence[str] = ()
 
     def blocks(self) -> Iterator[Block]:
         """The trajectories, in their order."""
@@ -67,12 +68,12 @@ def selection(
     sets: Sequence[TrajectorySet], episodes: str | None, on_progress: Progress
 ) -> Selection:
     """What is exported of trajectories; raises where nothing is, or not what was named."""
-    batch = main_batch(batches(sets))
+    batch, others = whole_batch(batches(sets))
     if batch is None or not batch.count or not batch.first.shape[2]:
         found = "no trajectories" if batch is None else describe(batch.first.shape)
         where = str(sets[0].file.path) if sets else ""
         raise InputError(Fault("nothing to export", where, "trajectories with dofs", found))
-    return Selection(batch, select(episodes, batch.count), on_progress)
+    return Selection(batch, select(episodes, batch.count), on_progress, others)
 
 
 def require_kind(out: Path) -> None:

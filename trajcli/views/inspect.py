@@ -19,7 +19,7 @@ from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.views.datasets import Datasets
 from trajcli.views.terminal import Curves
-from trajcli.views.trajectories import Batch, batches, main_batch
+from trajcli.views.trajectories import Batch, batches, main_batch, whole_batch
 
 _MOST_TIMES = 64
 """Trajectories whose times are read."""
@@ -53,6 +53,10 @@ def inspect_source(
     names = [(one, name) for one in opened for name in _names(one, source)]
     every = _batches(files, text, source, bool(names))
     main = main_batch(every)
+    try:
+        whole_batch(every)
+    except InputError as error:  # which other commands refuse
+        files.note("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
     chosen = [] if main is None else select(episodes, main.count)
     if not names:  # an array within each trajectory of a layout
         names = [(one.file, path) for batch in every for one in batch.sets

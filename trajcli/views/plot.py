@@ -21,7 +21,7 @@ from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.statistics import array_bounds
 from trajcli.views.terminal import LARGEST
-from trajcli.views.trajectories import Batch, batches, expand_globs, main_batch
+from trajcli.views.trajectories import Batch, batches, expand_globs, main_batch, whole_batch
 
 _POINTS = 4000
 """Longer lines are drawn by the least and the largest value of each run of rows."""
@@ -107,6 +107,7 @@ def selections(
             shape = describe(groups[0].first.shape) if groups else "no trajectories"
             expected = "trajectories with rows and dofs"
             raise InputError(Fault("nothing to draw", str(origin), expected, shape))
+        whole_batch(groups)
         chosen.append(Selection(len(chosen), origin, groups, episodes, limits))
     return chosen
 

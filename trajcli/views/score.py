@@ -23,7 +23,7 @@ from trajcli.files.selection import select
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import Table, number, spreadsheet_text
-from trajcli.views.trajectories import Batch, batches, main_batch
+from trajcli.views.trajectories import Batch, batches, whole_batch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -126,20 +126,14 @@ def score_source(
 
     Raises InputError where there are no trajectories, or no time step.
     """
-    found = batches(read_sources(files, [source]))
-    main = main_batch(found)
-    if main is None or any(0 in one.shape for one in main.sets):
+    batch, others = whole_batch(batches(read_sources(files, [source])))
+    if batch is None or any(0 in one.shape for one in batch.sets):
         raise InputError(Fault("nothing to score", source, "rows and dofs", "an empty array"))
-    kind = [*main.first.arrays], main.first.shape[2]  # groups of any name
-    alike = [one for one in found if ([*one.first.arrays], one.first.shape[2]) == kind]
-    pattern = main.pattern if len(alike) == 1 else "*"
-    batch = Batch([one for batch in alike for one in batch.sets], pattern)
     for one in batch.sets if time is not None else ():
         one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
     stored, units, notes = _quantities(batch)
     remark = batch.first.time.remark if batch.first.time is not None else ""
     notes = [*files.notes, *([remark] if remark else []), *notes]
-    others = [one.label(next(iter(one.first.arrays))) for one in found if one not in alike]
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []
     if ends := batch.one_sided:
         text = "whose windows are one-sided"

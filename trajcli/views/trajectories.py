@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Trajectories, row_bytes
+from trajcli.files.reader import dof_faults
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
@@ -157,3 +159,29 @@ def _pattern(group: str) -> str:
 def main_batch(candidates: Sequence[Batch]) -> Batch | None:
     """The batch with the most arrays, the first of several; None where there is none."""
     return max(candidates, key=lambda batch: len(batch.first.arrays), default=None)
+
+
+def whole_batch(candidates: Sequence[Batch]) -> tuple[Batch | None, list[str]]:
+    """The trajectories with the most arrays, in groups of any names; and the arrays beside them.
+
+    Raises InputError where trajectories would be left out: those that have other dofs, or in groups
+    of the same names other arrays.
+    """
+    main = main_batch(candidates)
+    if main is None:
+        return None, []
+    arrays = list(main.first.arrays)
+    alike = [batch for batch in candidates if list(batch.first.arrays) == arrays]
+    others = [batch for batch in candidates if batch not in alike]
+    sets = [one for batch in alike for one in batch.sets]
+    raise_if_any(dof_faults([main.first, *sets]))
+    groups = {(one.file.path, one.group) for one in sets}
+    patterns = {_pattern(one.group) for one in sets}
+    for one in (one for batch in others for one in batch.sets):
+        if (one.file.path, one.group) not in groups and _pattern(one.group) in patterns:
+            what, expected = "trajectories of different arrays", ", ".join(arrays)
+            hint = "FILE:DATASET names an array that all have"
+            found = ", ".join(one.arrays)
+            raise InputError(Fault(what, one.where, expected, found, hint))
+    labels = [batch.label(next(iter(batch.first.arrays))) for batch in others]
+    return (main if len(alike) == 1 else Batch(sets, "*")), labels
