@@ -120,9 +120,14 @@ def test_rows_are_of_the_trajectory_that_a_column_names(trajcli, folder):
         ("", "an empty file"),
         ("# nothing\n", "without rows"),
         ("t,q0\n", "without rows"),
-        ("t,q0\n0,1\n1,\n", "could not convert"),
-        ("t,q0\n0,1\n1,2,3\n", "columns"),
-        ("t,q0\n0,1\n1,b\n", "could not convert"),
+        ("t,q0\n0,1\n1,\n", "log.csv, line 3, column q0: not a number"),
+        ("t,q0\n0,1\n1,2,3\n", "log.csv, line 3: a row of another length"),
+        ("t,q0\n0,1\n1,b\n", "found:    'b'"),
+        ("t,q0\n0,1\n1,\n", "dropna"),
+        ("t;q0\n0;1,5\n1;2,5\n", "decimal=','"),
+        ("t;q0\n0;1\n1;2,5\n", "decimal=','"),
+        ("t,name,q0\n0,a,1\n\n1,b,2,3\n", "log.csv, line 4: a row of another length"),
+        ("t,name,q0\n0,a,1\n1,b,2,3\n", "found:    4 cells"),
         ("q0,q0\n0,1\n1,2\n", "one name"),
         ("t,q0\n" + "9" * (2 << 20) + ",1\n", "characters"),
         ("episode,q0\na,1\nb,2\na,3\n", "do not follow each other"),
@@ -188,3 +193,47 @@ def test_columns_that_begin_with_a_slash_are_found_as_they_are_shown(trajcli, fo
         assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
         assert abs(file.attrs["dt"] - 0.02) < 1e-15
+
+
+def stamps(kind: str, since_1970: bool) -> list[str]:
+    """Cells of 40 stamps, 0.02 s apart, with a gap of 0.5 s behind the tenth."""
+    begin = 1_700_000_000_123_456_789 if since_1970 else 0
+    since = [begin + k * 20_000_000 + (k > 9) * 500_000_000 for k in range(40)]
+    if kind == "date":
+        days = [str(day).replace("T", " ") for day in np.array(since, "datetime64[ns]")]
+        return [f"{day}{'Z' if k < 20 else '-02:00'}" for k, day in enumerate(days)]
+    per = {"ns": 1, "us": 1000, "ms": 1_000_000}[kind]
+    return [str(one // per) for one in since]
+
+
+@pytest.mark.parametrize(
+    ("kind", "heading", "since_1970"),
+    [
+        ("ns", "timestamp", True), ("us", "timestamp", True), ("ms", "t", True),
+        ("ns", "%time", True), ("ns", "timestamp_ns", False), ("ms", "time_ms", False),
+        ("ns", "Time [ns]", True), ("us", "t (us)", False), ("date", "timestamp", True),
+        ("date", "created", True), ("date", "", True),
+    ],
+)  # fmt: skip
+def test_times_are_in_what_heading_or_size_say(trajcli, folder, kind, heading, since_1970):
+    _, positions = recording()
+    rows = [",".join(map(repr, row)) for row in positions.tolist()]
+    with open("log.csv", "w") as file:
+        file.write(f"{heading},q0,q1,q2\n")
+        for stamp, row in zip(stamps(kind, since_1970), rows, strict=True):
+            file.write(f"{stamp},{row}\n")
+    result = trajcli("integrate log.csv:q --mode central --ends recording --start first -o out.h5")
+    assert result.code == 0, result.err
+    expected = 0.02 * np.arange(40) + 0.5 * (np.arange(40) > 9)
+    if kind == "date":
+        expected += 7200 * (np.arange(40) > 19)
+    with h5py.File("out.h5") as file:
+        np.testing.assert_allclose(file["time"][:], expected, rtol=0, atol=3e-7)
+
+
+def test_columns_that_nobody_needs_may_have_blank_cells(trajcli, folder):
+    Path("log.csv").write_text("t,q0,q1,note\n0,1,2,\n1,2,3,late\n2,3,5,\n")
+    line = "integrate log.csv:q --mode clique --start first -o out.h5"
+    assert trajcli(line).code == 0
+    shown = trajcli("inspect log.csv").out
+    assert "log.csv, line 2, column note: not a number" in " ".join(shown.split())

@@ -334,12 +334,18 @@ def test_rows_of_single_numbers_are_told_as_such(trajcli, folder):
 
 
 def test_steps_that_no_robot_takes_are_told(trajcli, folder):
-    stamps = np.cumsum(np.full(30, 10_000_000)) + 1_700_000_000_000_000_000
+    stamps = np.cumsum(np.full(30, 10_000_000))
     np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps)
     line = "integrate log.npz --start first --mode clique -o out.h5 --overwrite"
     assert "log.npz:times: steps of 1e+07, taken as seconds" in trajcli(line).err
     np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps * 1e-9)
     assert "taken as seconds" not in trajcli(line).err
+    times = stamps + 1_700_000_000_000_000_000  # which are no seconds
+    np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=times)
+    clock = trajcli(line)
+    assert "log.npz:times, in ns since 1970 by their size" in clock.out
+    assert "taken as seconds" not in clock.err
+    assert h5py.File("out.h5").attrs["dt"] == 0.01
 
 
 @pytest.mark.parametrize("family", [*WRITERS, *WITHOUT_DT])

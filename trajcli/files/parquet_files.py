@@ -34,6 +34,7 @@ class ParquetFile(Table):
         self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
         self._types, self._edges = self.safely("", self._contents)
         self.columns = list(self._types)
+        self.dates = [name for name, kind in self._types.items() if arrow.types.is_timestamp(kind)]
 
     def begin(self) -> _Handle:
         return _Handle(self.path)
@@ -74,7 +75,9 @@ class ParquetFile(Table):
                 parts.append(values[max(start - low, 0) : stop - low])
             return np.concatenate(parts)
 
-        return Dataset(where, (rows, *inner), dtype, read_rows, storage="columns")
+        unit = getattr(self._types[name], "unit", "")  # of stamps and durations
+        about = {"units": unit} if unit else {}
+        return Dataset(where, (rows, *inner), dtype, read_rows, about, "columns")
 
     def _group(self, name: str, number: int, where: str) -> Any:
         """The values of a column in a row group, of which no more is unpacked than may be."""
@@ -132,6 +135,9 @@ def _values(column: Any, where: str) -> Any:
         return _values(flat, where).reshape(len(column), -1)
     if types.is_string(kind) or types.is_large_string(kind):
         return np.array(column.to_pylist(), np.str_)
+    if types.is_timestamp(kind) or types.is_duration(kind):
+        column = column.cast(arrow.int64())
+        kind = column.type
     if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
         raise InputError(Fault("not real numbers", where, "floats or integers", str(kind)))
     return column.to_numpy(zero_copy_only=False)

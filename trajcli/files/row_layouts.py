@@ -68,7 +68,9 @@ class Table(Layout):
         self.rows = len(labels)
         edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
         pairs = list(itertools.pairwise(edges)) if len(labels) else []
-        prefix = "episode_" * (labels.dtype.kind in "iu")
+        if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
+            labels = labels.astype(np.int64)  # tables of text have no integers
+        prefix = "episode_" * (labels.dtype.kind in "iu" and column != "trajectory")
         members = [Member(f"{prefix}{text_of(labels[a])}", "", a, b) for a, b in pairs]
         if len({one.name for one in members}) < len(members):
             what, where = "rows of a trajectory that do not follow each other", self.file.path

@@ -31,6 +31,8 @@ RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 _LARGEST_EXACT = 1 << 53
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
 """What is not converted: lower case, without a final s."""
+_CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
+"""What stamps are in that are at least so large: as seconds they are after the year 5000."""
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 """How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it."""
 
@@ -73,12 +75,22 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
         what = "a unit that is not converted"
         raise InputError(Fault(what, stored.where, KNOWN_TIMES, text, hint))
     stored.require_numeric()
+    by_size = "" if unit is not None or text or not stamps else _clock_unit(stored)
+    unit = parse_time_unit(by_size) or unit
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     if unit is None or unit.per_si == 1.0:
         return (stored if lazy else np.asarray(stored.read())), text, stored.where
     convert = partial(_in_seconds, unit=unit, stamps=stamps)
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
-    return values, text, f"{stored.where}, in {unit}"
+    said = f"{stored.where}, in {unit}" + (" since 1970 by their size" if by_size else "")
+    return values, text or by_size, said
+
+
+def _clock_unit(stored: Dataset) -> str:
+    """The unit of stamps without one that are too large for seconds since 1970; "" of others."""
+    first = np.ravel(stored.read_rows(0, 1)) if stored.shape[:1] > (0,) else np.zeros(0)
+    size = float(np.abs(first[:1], dtype=np.float64).sum())
+    return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
 
 
 def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:

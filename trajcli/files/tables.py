@@ -18,9 +18,10 @@ import numpy as np
 
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles
+from trajcli.units import parse_time_unit
 
-TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "__time")
-"""Columns of time stamps, the first that there is."""
+TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "__time", "%time")
+"""Columns of time stamps, the first that there is; else the first column of dates is it."""
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
 """Columns that are the same in all rows of a trajectory."""
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
@@ -29,9 +30,11 @@ _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
 
 
 class Table(ArrayFile):
-    """A file of columns. ``columns``: what it calls them, in their order."""
+    """A file of columns. ``columns``: what it calls them, in their order; ``dates``: those of
+    dates."""
 
     columns: Sequence[str]
+    dates: Sequence[str] = ()
 
     def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
         super().__init__(path, family, pool)
@@ -61,12 +64,12 @@ class Table(ArrayFile):
 
     def _is_alone(self, name: str) -> bool:
         """Whether a column is of times or of trajectories."""
-        return _plain(name).lower() in TIMES or name == self.trajectory_column
+        return _plain(name).lower() in TIMES or name in (self.time_column, self.trajectory_column)
 
     @cached_property
     def time_column(self) -> str | None:
         """The column of time stamps."""
-        return self._first(TIMES)
+        return self._first(TIMES) or next(iter(self.dates), None)
 
     @cached_property
     def trajectory_column(self) -> str | None:
@@ -97,7 +100,7 @@ class Table(ArrayFile):
             return None
         where, unit = f"{self.path}:{columns[0] if times else name}", _unit(columns[0])
         parts = [self.column(column) for column in columns]
-        about: dict[str, Any] = {"units": unit} if unit else {}
+        about = dict(parts[0].attributes) | ({"units": unit} if unit else {})
         alone = len(columns) == 1 and self._is_alone(columns[0])
         index = len(parts) == 1 and parts[0].dtype.kind != "f"  # of a frame, a task; or texts
         if alone or index or not self.scalar(columns[0]):
@@ -131,10 +134,17 @@ def _split(name: str) -> tuple[str, str]:
 
 def _plain(name: str) -> str:
     """The name of a column without its unit: t [s] → t."""
-    match = re.fullmatch(_UNIT, name)
-    return match[1] if match and match[1] and not match[2].isdecimal() else name
+    return _with_unit(name)[0]
 
 
 def _unit(name: str) -> str:
+    return _with_unit(name)[1]
+
+
+def _with_unit(name: str) -> tuple[str, str]:
+    """The name and the unit of a column: t [s] → t, s; of times timestamp_ns, too."""
     match = re.fullmatch(_UNIT, name)
-    return match[2] if match and match[1] and not match[2].isdecimal() else ""
+    if match and match[1] and not match[2].isdecimal():
+        return match[1], match[2]
+    stem, _, unit = name.rpartition("_")
+    return (stem, unit) if stem.lower() in TIMES and parse_time_unit(unit) else (name, "")
