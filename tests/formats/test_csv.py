@@ -64,6 +64,43 @@ def test_what_export_wrote_reads_back_bit_for_bit(trajcli, folder):
             Path(path).unlink()
 
 
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_export_wrote_is_integrated_without_options(trajcli, folder, form, count):
+    rng = np.random.default_rng(3)
+    positions = rng.normal(size=(count, 40, 2))
+    np.savez("in.npz", position=positions, dt=0.1)
+    assert trajcli(f"export in.npz -o log.{form}").code == 0
+    shown = json.loads(trajcli(f"inspect log.{form} --json").out)
+    assert shown["trajectories"]["count"] == count
+    for source in (f"log.{form}", f"log.{form}:position"):
+        line = f"integrate {source} --mode central --ends recording --start first -o out.h5"
+        result = trajcli(f"{line} --overwrite")
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            np.testing.assert_array_equal(file["position"], positions)
+            assert file.attrs["dt"] == 0.1
+    said = trajcli(f"integrate log.{form} --mode central --start first -o said.h5")
+    assert f"log.{form}:position" in said.err
+    np.savez("in.npz", actions=positions, dt=0.1)
+    assert trajcli(f"export in.npz -o log.{form} --overwrite").code == 0
+    line = f"integrate log.{form} --start zero --dt 0.1 -o out.h5 --overwrite"
+    assert trajcli(line).code == 0
+    assert trajcli("integrate in.npz --start zero -o same.h5 --overwrite").code == 0
+    assert trajcli("diff out.h5:position same.h5:position").code == 0
+
+
+def test_numbers_of_episodes_stay_whole(trajcli, folder):
+    Path("log.csv").write_text("episode_index,t,q0,q1\n7,0,1,2\n7,1,3,4\n12,0,5,6\n12,1,7,8\n")
+    for form in ("csv", "h5"):
+        assert trajcli(f"export log.csv:q -o out.{form}").code == 0
+    assert [row.split(",")[0] for row in Path("out.csv").read_text().splitlines()[1:]] == [
+        "episode_7", "episode_7", "episode_12", "episode_12",
+    ]  # fmt: skip
+    with h5py.File("out.h5") as file:
+        assert file["trajectory"].asstr()[:].tolist() == ["episode_7", "episode_12"]
+
+
 def test_without_a_heading_all_columns_are_one_array(trajcli, folder):
     _, positions = recording()
     write("log.csv", "", positions)

@@ -49,3 +49,19 @@ def test_without_an_episode_the_file_is_one_trajectory(trajcli, folder):
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["position"][0, 1:], rows)
         assert trajcli("inspect log.parquet").code == 0
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("name", ["timestamp", "__index_level_0__"])
+def test_dates_are_the_times_of_rows(trajcli, folder, unit, name):
+    since = 1_700_000_000_123_000_000 + 20_000_000 * np.arange(30) + 4_000_000 * (np.arange(30) > 5)
+    dates = arrow.array(since.astype("datetime64[ns]").astype(f"datetime64[{unit}]"))
+    rows = np.random.default_rng(1).normal(size=(30, 2))
+    columns = {name: dates.cast(arrow.timestamp(unit, "UTC")), "q0": rows[:, 0], "q1": rows[:, 1]}
+    parquet.write_table(arrow.table(columns), "log.parquet")
+    line = "integrate log.parquet:q --mode central --ends recording --start first -o out.h5"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        expected = (since - since[0]) * 1e-9
+        np.testing.assert_allclose(file["time"][:], expected, rtol=0, atol=3e-7)

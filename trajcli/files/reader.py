@@ -55,7 +55,7 @@ def read_sources(
             raise UsageError(Fault(what, "--stamp log", "a ROS bag", str(file.path), hint))
         family = files.layout(file, layout)
         if family is not None:
-            found = _laid_out(file, family, source, filter_key)
+            found = _laid_out(file, family, source, filter_key, inputs)
         elif filter_key is not None:
             what, where = "a filter key needs a layout", f"{file.path}: robomimic"
             raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
@@ -176,9 +176,10 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectorySet]:
 
 
 def _laid_out(
-    file: ArrayFile, layout: Layout, source: Source, filter_key: str | None
+    file: ArrayFile, layout: Layout, source: Source, filter_key: str | None, inputs: bool
 ) -> list[TrajectorySet]:
-    """A set for every trajectory of a layout; DATASET names an array in each, or in the file."""
+    """A set for every trajectory of a layout; DATASET names an array in each, or in the file. For
+    ``inputs`` positions stand in for actions."""
     members = layout.members() if filter_key is None else layout.chosen(filter_key)
     if not members:
         what = f"no trajectories of layout {layout.name}"
@@ -186,11 +187,14 @@ def _laid_out(
     name = (source.dataset or "").strip("/")
     below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
     if below:
-        known = ((member, *layout.arrays_of(member)) for member in below)
-        return [
-            TrajectorySet(file, path, arrays, layout, member, guessed=layout.guesses(path))
-            for member, path, arrays in known
-        ]
+        found = []
+        for member in below:
+            path, arrays = layout.arrays_of(member)
+            guessed = layout.guesses(path)
+            if inputs and "actions" not in arrays and "position" in arrays:
+                arrays, guessed = {"position": arrays["position"]}, True
+            found.append(TrajectorySet(file, path, arrays, layout, member, guessed=guessed))
+        return found
     return [
         TrajectorySet(file, path, {_called(path): stored}, layout, member, named=True)
         for member, path, stored in _named_arrays(file, layout, members, name)
