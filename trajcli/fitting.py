@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,13 +26,16 @@ from trajcli.checks import describe, nonfinite_fault, time_stamp_faults, time_st
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.mode import PARTS
-from trajcli.modes.stencils import blossoms
-from trajcli.trajectory import State
+from trajcli.sampling import sample
+from trajcli.trajectory import State, integrate
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
 Floats: TypeAlias = npt.NDArray[np.float64]
-_SINGULAR = 1e13
+_INTERVALS = 8
+"""How many are solved for at once."""
+_SINGULAR = 3e-7
+"""What is so much less than the largest on the diagonal of a triangle is zero, but for rounding."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,8 @@ def fit(
     f.knot[:, None] / steps, "bspline", degree=degree, steps=steps, ends="goal", goal=f.goal)``
     is the curve. Differentiable with respect to positions and states.
 
-    The normal equations, a band, are solved by blocks, and the solution is refined once; C. de
-    Boor, "A Practical Guide to Splines", ch. XIV. Raises InputError for arrays and times that are
+    The equations, a band, are solved by QR of some intervals at a time; C. Lawson and R. Hanson,
+    "Solving Least Squares Problems", ch. 27. Raises InputError for arrays and times that are
     wrong and intervals without rows, UsageError for a degree, knots or an error that cannot be.
     """
     rows = as_array(positions, "positions")
@@ -150,27 +154,34 @@ def _like(values: Array, like: Array) -> Array:
 def _fit(
     rows: Array, times: Floats, degree: int, held: Sequence[Mapping[str, Array]], intervals: int
 ) -> Fitted:
-    """The fit of rows [B, T, D] at times [1 or B, T] that holds parts of the start and the goal."""
+    """The fit of rows [B, T, D] at times [1 or B, T] that holds parts of the start and the goal.
+
+    The unknowns [B, N, D] are p, v, a and j of the start, the points between, and those of the
+    goal, per knot in place of per second.
+    """
     require_intervals(intervals, degree, rows.shape[1])
-    target, dtype, (batch, _, dofs) = float64(rows), output_dtype(rows), rows.shape
+    target, dtype, batch = float64(rows), output_dtype(rows), len(rows)
     knot = np.broadcast_to((times[:, -1] - times[:, 0]) / intervals, batch).copy()
+    places = np.minimum((times - times[:, :1]) / knot[: len(times), None], intervals)
+    if (np.abs(places - places[:1]) < 1e-12 * intervals).all():
+        places = places[:1]  # one matrix for all
     powers = _like(knot[:, None] ** np.arange(4.0), target)[..., None]
-    design = _Design(times, intervals, degree)
 
     zero = 0.0 * target[:, :1]
     first, last = (
         concatenate([parts.get(name, zero) for name in PARTS], 1) * powers for parts in held
     )
-    between = _like(np.zeros((batch, intervals - degree - 2, dofs)), target)
-    unknowns = concatenate([first, between, last], 1)
-    free = np.ones((unknowns.shape[1], 1))
-    free[:4, 0], free[-4:, 0] = ([name not in parts for name in PARTS] for parts in held)
-    block = degree + 3
-    ones = np.resize(np.eye(3 * block), (len(free), 3 * block))
-    band = free * design.normal_matrix(free * ones) + (1.0 - free) * ones
-    for _ in range(2):  # the second time for what the first one rounded
-        right = _like(free, target) * design.adjoint(target - design.positions(unknowns))
-        unknowns = unknowns + _solved(band, right, block)
+    unknowns = concatenate([first, zero[:, [0] * (intervals - degree - 2)], last], 1)
+    free = np.ones(unknowns.shape[1], bool)
+    free[:4], free[-4:] = ([name not in parts for name in PARTS] for parts in held)
+    if free.any():
+        off = target - _curve(unknowns, places, degree)
+        alone = [slice(None)] if len(places) == 1 else [slice(b, b + 1) for b in range(batch)]
+        changes = [
+            _least_squares(off[b], place, degree, free)
+            for b, place in zip(alone, places, strict=True)
+        ]
+        unknowns = unknowns + concatenate(changes, 0)
 
     states = []
     for parts, ends in zip(held, (unknowns[:, :4], unknowns[:, -4:]), strict=True):
@@ -178,119 +189,53 @@ def _fit(
         state = {name: parts.get(name, (ends / powers)[:, m : m + 1]) for name, m in values}
         states.append(State(**{name: cast(x[:, 0], dtype) for name, x in state.items()}))
     points = [cast(unknowns[:, 4:-4], dtype), states[1].position[:, None]]
-    off = target - design.positions(unknowns)
+    off = target - _curve(unknowns, places, degree)
     error = np.abs(to_numpy(off)).max((1, 2)) if readable(off) else np.full(batch, np.nan)
     return Fitted(concatenate(points, 1), states[0], states[1], knot, error)
 
 
-class _Design:
-    """The positions [B, T, D] as linear functions of the unknowns [B, N, D].
+def _curve(unknowns: Array, places: Floats, degree: int) -> Array:
+    """The positions [B, T, D] of unknowns at places [1 or B, T] in knots."""
+    start, goal = (
+        State(*(part[:, m] for m in range(4))) for part in (unknowns[:, :4], unknowns[:, -4:])
+    )
+    points = concatenate([unknowns[:, 4:-4], goal.position[:, None]], 1)
+    made = integrate(points, start, 1.0, "bspline", degree=degree, ends="goal", goal=goal)
+    return sample(made, places, write=["position"]).position
 
-    The unknowns are p, v·h, a·h² and j·h³ of the start, the points between, and those of the goal.
-    weights [1 or B, T, d + 1]: of the points from number ``segment`` [1 or B, T] on.
+
+def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
+    """The unknowns [B, N, D], 0 where not free, of the curve that is nearest to rows [B, T, D].
+
+    place [T]: of the rows, in knots. What is in no later row than those of some intervals is solved
+    for, and the triangle of the others goes on with the next rows.
     """
-
-    def __init__(self, times: Floats, intervals: int, degree: int) -> None:
-        place = intervals * (times - times[:, :1]) / (times[:, -1:] - times[:, :1])
-        if (np.abs(place - place[:1]) < 1e-12 * intervals).all():
-            place = place[:1]  # one matrix for all
-        self.intervals, self.width = intervals, degree + 1
-        self.segment = np.minimum(place.astype(np.int64), intervals - 1)
-        self.weights = _basis(place - self.segment, degree)
-        self.ends = [np.array(blossoms(degree, when), np.float64) for when in (0, 1)]
-
-    def positions(self, unknowns: Array) -> Array:
-        """The rows [B, T, D] on the curves."""
-        points = self._with_ends(unknowns, *self.ends)
-        segment, weights = self._terms(points, points.shape[1])
-        values = points.reshape(-1, points.shape[2])
-        return sum(weights[..., n, None] * values[segment + n] for n in range(self.width))
-
-    def adjoint(self, rows: Array) -> Array:
-        """The transpose: [B, N, D]."""
-        count = self.intervals + self.width - 1
-        segment, weights = self._terms(rows, count)
-        shape = len(rows), count, rows.shape[2]
-        terms = (weights[..., n, None] * rows for n in range(self.width))
-        points = sum(_sums(segment + n, term, shape) for n, term in enumerate(terms))
-        return self._with_ends(points, *(end.T for end in self.ends))
-
-    def normal_matrix(self, probes: Floats) -> Array:
-        """The adjoint of the positions of NumPy unknowns [N, n], [b, N, n]."""
-        width, shape = self.width, (*self.weights.shape[:1], self.intervals, self.width)
-        segment, weights = self._terms(self.weights, self.intervals)
-        points = self._with_ends(probes[None], *self.ends)
-        result = np.zeros((len(weights), *points.shape[1:]))
-        for n in range(width):
-            products = _sums(segment, weights[..., n, None] * weights, shape)
-            for k in range(width):
-                part = points[:, k : k + self.intervals]
-                result[:, n : n + self.intervals] += products[..., k, None] * part
-        return self._with_ends(result, *(end.T for end in self.ends))
-
-    def _terms(self, like: Array, count: int) -> tuple[Array, Array]:
-        """The segments of ``count`` for each trajectory, counted through all, and the weights."""
-        segment = self.segment + count * np.arange(len(like))[:, None]
-        return _like(segment, like), _like(self.weights, like)
-
-    @staticmethod
-    def _with_ends(values: Array, start: Floats, goal: Floats) -> Array:
-        """Values [B, n, D], of which matrices are applied to the first and the last."""
-        first, last = _like(start, values), _like(goal, values)
-        n = first.shape[1]
-        return concatenate([first @ values[:, :n], values[:, n:-n], last @ values[:, -n:]], 1)
-
-
-def _sums(places: Array, values: Array, shape: tuple[int, ...]) -> Array:
-    """Zeros of a shape [B, N, D], to which values [B, T, D] at increasing places are added."""
-    flat, places = values.reshape(-1, shape[2]), places.reshape(-1)
-    if is_torch(values):
-        zeros = values.new_zeros(shape).reshape(-1, shape[2])
-        return zeros.index_add(0, places, flat).reshape(shape)
-    begins = np.flatnonzero(np.diff(places, prepend=-1))
-    sums = np.zeros((shape[0] * shape[1], shape[2]))
-    sums[places[begins]] = np.add.reduceat(flat, begins)
-    return sums.reshape(shape)
-
-
-def _basis(local: Floats, degree: int) -> Floats:
-    """The uniform B-splines at local times 0..1 of an interval, [..., degree + 1].
-
-    C. de Boor, "A Practical Guide to Splines", ch. X.
-    """
-    values: list[Any] = [np.ones(local.shape)]
-    for j in range(1, degree + 1):
-        lower = [0.0, *values, 0.0]
-        values = [
-            ((local + j - r) * lower[r] + (r + 1 - local) * lower[r + 1]) / j for r in range(j + 1)
-        ]
-    return np.stack(values, -1)
-
-
-def _solved(band: Array, right: Array, n: int) -> Array:
-    """The solution [B, N, D] of a system in blocks of n rows, of which neighbours are coupled.
-
-    band [b, N, 3n]: column j holds those of the unknowns j, j + 3n, j + 6n and so on.
-    Raises InputError where it is singular.
-    """
-    inverses: list[Array] = []
-    below: list[Array] = []
-    solved: list[Array] = []
-    for begin in range(0, band.shape[1], n):
-        rows, i, before = band[:, begin : begin + n], begin % (3 * n), (begin - n) % (3 * n)
-        matrix, part = rows[..., i : i + rows.shape[1]], right[:, begin : begin + n]
-        if begin:
-            below.append(rows[..., before : before + n])
-            ratio = below[-1] @ inverses[-1]
-            matrix = matrix - ratio @ below[-1].swapaxes(1, 2)
-            part = part - _like(ratio, right) @ solved[-1]
-        if not (np.linalg.cond(matrix, 1) < _SINGULAR).all():
+    count = int(free.sum())
+    width = min(_INTERVALS + degree + 4, count)
+    number = np.where(free, np.cumsum(free) - 1, count)
+    probes = np.zeros((len(free), width))  # no row has weights of two unknowns of one column
+    probes[free, np.arange(count) % width] = 1.0
+    weights = _curve(probes[None], place[None], degree)[0]
+    segments = np.arange(0, len(free) + degree - 6, _INTERVALS)
+    begins = np.where(segments > degree, segments - degree - 1 + free[:4].sum(), 0)
+    begins = np.minimum(begins, count - width)  # the first unknown of each part of the rows
+    edges = [0, *np.searchsorted(place, segments[1:]).tolist(), len(place)]
+    upper, right, solved = np.zeros((0, width)), rows[:, :0], []
+    for k, (begin, after) in enumerate(pairwise([*begins.tolist(), count])):
+        part, columns = slice(edges[k], edges[k + 1]), np.arange(begin, begin + width) % width
+        turn, upper = np.linalg.qr(np.concatenate([upper, weights[part, columns]]))
+        right = _like(turn.T, rows) @ concatenate([right, rows[:, part]], 1)
+        done = after - begin
+        size = np.abs(np.diag(upper)[:done])
+        if len(size) < done or (size < _SINGULAR * size.max(initial=0.0)).any():
             hint = "fewer intervals, a larger error, or no gaps between the rows"
-            raise InputError(Fault("too few rows to fit", f"interval {begin}", hint=hint))
-        inverses.append(np.linalg.inv(matrix))
-        solved.append(part)
-    solved[-1] = _like(inverses[-1], right) @ solved[-1]
-    for i in reversed(range(len(below))):
-        coupled = _like(below[i].swapaxes(1, 2), right) @ solved[i + 1]
-        solved[i] = _like(inverses[i], right) @ (solved[i] - coupled)
-    return concatenate(solved, 1)
+            raise InputError(Fault("too few rows to fit", f"interval {segments[k]}", hint=hint))
+        solved.append((upper[:done], right[:, :done]))
+        upper, right = np.roll(upper, -done, 1)[done:], right[:, done:]
+    found = rows[:, :0]
+    for upper, right in reversed(solved):
+        done = len(upper)
+        known = _like(upper[:, done:], rows) @ found[:, : width - done]
+        inverse = _like(np.linalg.inv(upper[:, :done]), rows)
+        found = concatenate([inverse @ (right - known), found], 1)
+    return concatenate([found, 0.0 * found[:, :1]], 1)[:, number]

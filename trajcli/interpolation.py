@@ -13,7 +13,7 @@ import numpy as np
 
 from trajcli.arrays import concatenate, is_torch
 from trajcli.errors import Fault, UsageError
-from trajcli.sampling import derivatives, search, take
+from trajcli.sampling import derivative, search, take
 
 Array = Any
 """numpy.ndarray or torch.Tensor, float64."""
@@ -91,7 +91,7 @@ def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
         step = (take(knots, there) - take(knots, here))[..., None]
         time = abs(take(knots, here))[..., None]
         known += _higher(known, [take(rows, there) for rows in given], step, time)
-    return derivatives(known, tau)
+    return [derivative(known, tau, order) for order in range(4)]
 
 
 def _higher(here: Sequence[Array], there: Sequence[Array], step: Array, time: Array) -> list[Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise
-from trajcli.trajectory import Trajectory
+from trajcli.trajectory import Trajectory, wanted_outputs
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -27,13 +27,14 @@ _LEAST_SHARE = 1e-9
 """Of a step: what lies nearer to a row may be that row."""
 
 
-def sample(trajectory: Trajectory, times: Array) -> Trajectory:
+def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS) -> Trajectory:
     """The trajectory at any times between its first row and its last, exactly.
 
     times: seconds on the axis of ``trajectory.time``, in any order: [N] for all trajectories, or
-    [B, N]. Returns outputs [B, N, D] of the trajectory's library, device and dtype, computed in
-    float64 and rounded once; differentiable with respect to the rows and, for torch, the times.
-    A time that is a row's, up to the rounding of sums of steps, gives that row.
+    [B, N]. write: which of its outputs. Returns outputs [B, N, D] of the trajectory's library,
+    device and dtype, computed in float64 and rounded once; differentiable with respect to the rows
+    and, for torch, the times. A time that is a row's, up to the rounding of sums of steps, gives
+    that row.
 
     Defined for what is a known polynomial between two rows: jerk, acceleration and velocity (and
     positions by clique) under ``zoh`` or ``foh``, and ``bspline``. Under zoh the action is held
@@ -41,8 +42,8 @@ def sample(trajectory: Trajectory, times: Array) -> Trajectory:
     linear, and so the derivative above it constant.
 
     Raises UsageError for another mode or scheme, or outputs that were not written but are needed
-    (those from the wanted one up to the action's; of bspline all), InputError for times that are
-    NaN or outside the trajectory.
+    (those from the wanted one up to the action's; of bspline all) or unknown, InputError for times
+    that are NaN or outside the trajectory.
     """
     outputs = trajectory.outputs()
     order = polynomial_order(trajectory.mode, trajectory.options, "trajectory")
@@ -61,14 +62,15 @@ def sample(trajectory: Trajectory, times: Array) -> Trajectory:
     knots = knots[None] if knots.ndim == 1 else knots
     at = located(times, knots, like.shape[0])
     rows = [None if x is None else float64(x) for x in trajectory]
-    values = (
+    known, tau = (
         _spline(rows, knots, at, int(trajectory.options["degree"]))
         if trajectory.mode == "bspline"
         else _held(rows, knots, at, order, trajectory.options["scheme"])
     )
+    wanted = wanted_outputs(tuple(write))
     p, v, a, j = (
-        None if row is None else _rounded(value, row)
-        for value, row in zip(values, trajectory, strict=True)
+        None if row is None or name not in wanted else _rounded(derivative(known, tau, m), row)
+        for m, (name, row) in enumerate(zip(PARTS, trajectory, strict=True))
     )
     return Trajectory(p, v, a, j, times)
 
@@ -168,8 +170,11 @@ def _rounding(knots: Array, index: Array) -> Array:
     return of_step.minimum(of_sums) if is_torch(step) else np.minimum(of_step, of_sums)
 
 
-def _held(rows: list[Array], knots: Array, at: Array, order: int, scheme: str) -> list[Array]:
-    """Taylor polynomials around the row that ends the step, which hold in it alone.
+def _held(
+    rows: list[Array], knots: Array, at: Array, order: int, scheme: str
+) -> tuple[list[Array], Array]:
+    """Taylor polynomials around the row that ends the step, which hold in it alone, and the time
+    from there.
 
     The action is that row's, so that a time on it gives it as it is.
     """
@@ -178,11 +183,12 @@ def _held(rows: list[Array], knots: Array, at: Array, order: int, scheme: str) -
     known: list[Array] = [x if x is None else take(x, index) for x in rows[: order + 1]]
     if scheme == "foh":  # the first row has no step before it, and takes the one after
         known.append(_slope(rows[order], knots, index - 1 * (index > 0)))
-    return derivatives(known, tau)
+    return known, tau
 
 
-def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> list[Array]:
-    """Taylor polynomials around the row before, whose segment the step belongs to."""
+def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[list[Array], Array]:
+    """Taylor polynomials around the row before, whose segment the step belongs to, and the time
+    from there."""
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows]
@@ -194,7 +200,7 @@ def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> list[Arr
         mean = (_slope(rows[2], knots, index) - known[3]) / step
         crackle = 6.0 * (known[4] - 2.0 * mean) / step
         known = [*known[:4], known[4] - 0.5 * step * crackle, crackle]
-    return derivatives(known, tau)
+    return known, tau
 
 
 def _step(knots: Array, index: Array) -> Array:
@@ -209,18 +215,14 @@ def _slope(rows: Array, knots: Array, index: Array) -> Array:
     return (take(rows, after) - take(rows, index)) / _step(knots, index)
 
 
-def derivatives(known: list[Array], tau: Array) -> list[Array]:
-    """Orders 0 to 3 of Σ_m known_m·τᵐ/m!; known orders before the first wanted may be None."""
-    values: list[Array] = []
-    for m in range(4):
-        if m < len(known) and known[m] is None:
-            values.append(None)
-            continue
-        total: Any = known[-1] if m < len(known) else known[-1] * 0.0
-        for r in reversed(range(len(known) - m - 1)):  # Horner
-            total = known[m + r] + total * tau / (r + 1)
-        values.append(total)
-    return values
+def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:
+    """A derivative of Σ_m known_m·τᵐ/m!; known orders below it may be None."""
+    if order >= len(known):
+        return known[-1] * 0.0
+    total = known[-1]
+    for r in reversed(range(len(known) - order - 1)):  # Horner
+        total = known[order + r] + total * tau / (r + 1)
+    return total
 
 
 def search(knots: Array, at: Array, *, right: bool) -> Array:

@@ -181,11 +181,7 @@ def integrate(
     key = None
     cached = not isinstance(window, str)  # the rows within seconds depend on dt
     if cached and times is None and goal is None and start_index is None and goal_index is None:
-        types = (
-            degree.__class__,
-            steps.__class__,
-            window.__class__,
-        )  # True equals 1, and is refused
+        types = (type(degree), type(steps), type(window))  # True equals 1, and is refused
         about = (mode, *options.values(), *types, dtype, write, backend, allow_nonfinite)
         key = prepared.key_of(actions, start, dt, about)
         call = prepared.lookup(key)
@@ -193,7 +189,7 @@ def integrate(
         if outputs is not None:
             return Trajectory(*outputs)
     made = make_mode(mode, **options)
-    wanted = _wanted(write)
+    wanted = wanted_outputs(write)
     actions = as_array(actions)
     actions = actions[None] if actions.ndim == 2 else actions
     recorded = isinstance(start, str) and start == "first"
@@ -272,7 +268,8 @@ def load(path: str | Path) -> Trajectory:
     return Trajectory(p, v, a, j, time, mode, {k: about[k] for k in options if k in about})
 
 
-def _wanted(names: Sequence[str]) -> list[str]:
+def wanted_outputs(names: Sequence[str]) -> list[str]:
+    """The outputs of these names, by order; raises UsageError for none, and for other names."""
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         problem = repr(unknown or list(names))

@@ -32,6 +32,17 @@ def stamps_of(trajectory: Any, count: int = 40) -> np.ndarray:
     return time[:, :1] + share * (time[:, -1:] - time[:, :1])
 
 
+def test_only_the_wanted_outputs_are_computed() -> None:
+    trajectory = trajectory_of("jerk", "zoh")
+    times = stamps_of(trajectory)
+    whole = trajcli.sample(trajectory, times)
+    found = trajcli.sample(trajectory, times, write=["velocity"])
+    assert list(found.outputs()) == ["velocity"]
+    np.testing.assert_array_equal(found.velocity, whole.velocity)
+    with pytest.raises(UsageError, match="unknown output"):
+        trajcli.sample(trajectory, times, write=["speed"])
+
+
 @pytest.mark.parametrize("scheme", ["zoh", "foh"])
 @pytest.mark.parametrize("mode", CASCADES)
 def test_a_finer_run_of_the_same_motion_has_the_same_states(mode: str, scheme: str) -> None:
