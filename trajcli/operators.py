@@ -48,12 +48,12 @@ class Csr:
 
 
 Matrix = Any
-"""A dense NumPy array, or a :class:`Csr`."""
+"""A dense NumPy array, or a ``Csr``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """What :func:`operator` returns: x = A·u + C·s (+ G·g) for one dof.
+    """What ``operator`` returns: x = A·u + C·s (+ G·g) for one dof.
 
     x [4·T] is position, velocity, acceleration and jerk of all rows, one after the other; u [H]
     the actions; s and g [4] position, velocity, acceleration and jerk of the start and goal
@@ -102,11 +102,11 @@ def operator(
 
     dt: the step in seconds, a number or one per step [H]; or ``times``, the stamps of all rows
     [H + 1]. ``start="first"``: the actions are a recording (then [H − 1] and [H]). ``sparse``:
-    matrices as :class:`Csr`, which for central, bspline and teleport take memory in proportion
-    to H; dense ones, and those of cascades, to H². The options are :func:`trajcli.integrate`'s.
+    matrices as ``Csr``, which for central, bspline and teleport take memory in proportion
+    to H; dense ones, and those of cascades, to H². The options are ``trajcli.integrate``'s.
 
     Entries of central and bspline are right to 1e-15 of the largest in their row, those of sums
-    to 1e-16·H. Raises UsageError and InputError as :func:`trajcli.integrate` does, and for
+    to 1e-16·H. Raises UsageError and InputError as ``trajcli.integrate`` does, and for
     matrices that do not fit into memory.
     """
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}

@@ -40,7 +40,7 @@ def resample(
 ) -> Trajectory:
     """One curve through rows, and its own derivatives, at ``rate`` or at the times ``at``.
 
-    rows: a :class:`Trajectory`, or positions (or actions) [B, T, D] or [T, D] that lie ``dt``
+    rows: a ``Trajectory``, or positions (or actions) [B, T, D] or [T, D] that lie ``dt``
     seconds apart or at ``times`` [T] or [B, T]; NumPy or torch. All new times are seconds from the
     first row: ``at`` [N], or [B, N]; or k/``rate`` up to the last row. A row's own time gives that
     row, and the derivatives of the step that ends there. Returns outputs [B, N, D] in the rows'
@@ -48,7 +48,7 @@ def resample(
     times; None for a derivative that is not finite everywhere.
 
     The method None is exact for a trajectory that is a known polynomial between its rows, as in
-    :func:`sample`, and else ``linear``:
+    ``sample``, and else ``linear``:
 
     - ``hold``: each row until the next; no derivatives. ``times`` may have one entry more, the end
       of the last row: actions then act from their time to the next, and the new rows end before.

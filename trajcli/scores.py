@@ -40,7 +40,7 @@ _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
 def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> Scores:
     """Scores of trajectories by name, float64 [B]: duration, rms_jerk, sparc and so on.
 
-    trajectory: what :func:`integrate` or :func:`load` returns, NumPy or torch. limits: by
+    trajectory: what ``integrate`` or ``load`` returns, NumPy or torch. limits: by
     quantity, a pair (lower, upper) of numbers or [D], or the largest magnitude; with them there is
     ``limit_share``. Velocity, acceleration and jerk that are absent are central differences of
     the positions. A score that needs what is absent is left out; one that a trajectory does not
@@ -192,7 +192,7 @@ def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -
 
 def saturation(extremes: Floats) -> Floats:
     """The share of the values of trajectories [B] that are at a limit or, of a dof that reaches
-    none, at the extremes of all trajectories; from :func:`block_extremes` of them all, [4, B, D].
+    none, at the extremes of all trajectories; from ``block_extremes`` of them all, [4, B, D].
     """
     low, high, at_low, at_high = extremes
     least, largest = np.fmin.reduce(low, 0), np.fmax.reduce(high, 0)

@@ -48,7 +48,7 @@ class State:
 
 @dataclass(frozen=True, repr=False)
 class Trajectory:
-    """What :func:`integrate` returns: outputs [B, T, D] and the time of the rows.
+    """What ``integrate`` returns: outputs [B, T, D] and the time of the rows.
 
     ``p, v, a, j = trajectory`` unpacks the outputs; one that ``write`` does not name is None.
     ``time`` is float64 [T], or [B, T] if dt or time stamps differ between trajectories, in seconds
@@ -152,7 +152,7 @@ def integrate(
     """Integrate actions into position, velocity, acceleration and jerk.
 
     actions [B, H, D], or [H, D] for one trajectory (B = 1): NumPy or torch on any device with
-    float64. start: a :class:`State`, a position [B, D] or [D], ``"zero"``, or ``"first"`` where
+    float64. start: a ``State``, a position [B, D] or [D], ``"zero"``, or ``"first"`` where
     the actions are recorded positions. dt: the step in seconds, a number or an array that
     broadcasts to [B, H]; or ``times``, the time stamps of all rows [H + 1] or [B, H + 1] (a
     recording: [H] or [B, H]). With ``start_index`` [B], trajectory b starts at row
@@ -160,7 +160,7 @@ def integrate(
     options belong to the modes; None is the mode's default. ``window``: rows, or seconds like
     "0.3s", for which steps are read from their device. ``write``: which outputs to compute.
 
-    Returns a :class:`Trajectory` of the input's library, device and dtype (integers give
+    Returns a ``Trajectory`` of the input's library, device and dtype (integers give
     float64, half precision float32; ``dtype`` says otherwise). Everything is computed in
     float64 and rounded once. Row 0 is the start state.
 
@@ -255,7 +255,7 @@ def _compute(
 
 
 def load(path: str | Path) -> Trajectory:
-    """Read what :meth:`Trajectory.save` or ``trajcli integrate`` wrote, as NumPy arrays.
+    """Read what ``Trajectory.save`` or ``trajcli integrate`` wrote, as NumPy arrays.
 
     Raises InputError for a file without trajectories of one length.
     """

@@ -1,4 +1,4 @@
-"""The pictures of the README are those that their script makes."""
+"""The pictures of the README and of docs/ are those that their script makes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import pytest
 pytest.importorskip("matplotlib")
 
 ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "sample_data" / "pictures"
+PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 
 
 @pytest.fixture(scope="module")
@@ -32,22 +34,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "new", run.stdout
 
 
-@pytest.mark.parametrize("name", ["reach.png", "peaks.png"])
+@pytest.mark.parametrize("name", sorted(path.name for path in PICTURES.iterdir()))
 def test_a_picture_is_what_the_script_draws(made, name):
     from matplotlib.image import imread
 
-    here, anew = imread(ROOT / "sample_data" / "pictures" / name), imread(made[0] / name)
+    here, anew = imread(PICTURES / name), imread(made[0] / name)
     assert here.shape == anew.shape
     assert np.abs(here - anew).mean() < 0.02  # letters differ a little between versions
     assert here.std() > 0.05
-    assert (ROOT / "sample_data" / "pictures" / name).stat().st_size < 200_000
+    assert (PICTURES / name).stat().st_size < 200_000
 
 
-def test_every_picture_is_in_the_readme_and_every_one_there_is_in_it(made):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    names = sorted(path.name for path in (ROOT / "sample_data" / "pictures").iterdir())
+def test_every_picture_is_made_and_shown_on_a_page(made):
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    names = sorted(path.name for path in PICTURES.iterdir())
     assert names == sorted(path.name for path in made[0].iterdir())
-    assert all(f"(sample_data/pictures/{name})" in readme for name in names)
+    assert all(f"sample_data/pictures/{name})" in text for name in names)
 
 
 def test_the_script_prints_the_transcript(made):

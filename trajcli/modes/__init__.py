@@ -24,6 +24,7 @@ MODES: dict[str, type[Mode]] = {
     "bspline": BSpline,
     "teleport": Teleport,
 }
+"""The classes of the modes by their names; each has its formula, what it needs and its options."""
 ALIASES = {"position": "clique", "acc": "acceleration"}
 ENDS = ("plan", "recording", "goal")
 
