@@ -70,6 +70,10 @@ class OutputError(TrajcliError):
     exit_code = 2
 
 
+class BusyError(OutputError):
+    """An output that another process is writing."""
+
+
 class DataError(TrajcliError):
     """The data failed what was asked of it."""
 

@@ -13,7 +13,7 @@ from cluster.runs import demonstrations, lengths, many_files, one_array, run_sha
 from faults.campaign import contents, hidden
 from faults.together import together
 
-from trajcli.errors import InputError, Stopped, UsageError
+from trajcli.errors import InputError, OutputError, Stopped, UsageError
 from trajcli.files import zarr_output
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
@@ -47,14 +47,13 @@ def test_shards_give_the_bytes_of_a_run_in_one_piece(name, count):
     request = RUNS[name]()
     run(replace(request, out=WHOLE))
     run_shards(replace(request, out=OUT), count, reversed(range(count)))
-    written = {path: path.stat().st_ino for path in PARTS.rglob("c.*")}
-    report = merge(OUT)
-    assert report["parts"] == count
     assert contents(OUT) == contents(WHOLE)
-    assert not PARTS.exists()
-    for path, inode in written.items():  # not copied
-        assert (OUT / path.relative_to(PARTS / "store")).stat().st_ino == inode
+    assert not (PARTS / "store").exists()
     assert not hidden(Path())
+    assert not hidden(PARTS)
+    assert len(find_run(OUT, checked=True).done) == count
+    assert merge(OUT)["parts"] == count  # there is nothing left to do
+    assert contents(OUT) == contents(WHOLE)
 
 
 def test_sums_over_all_trajectories_are_added_when_the_store_is_closed():
@@ -78,23 +77,42 @@ def test_what_is_missing_or_damaged_is_found_and_done_again():
     assert list(find_run(OUT).missing) == [1]
     with pytest.raises(InputError, match="1 missing"):
         merge(OUT)
-    run_shards(request, 4, [1])
-    chunk = sorted(PARTS.glob("store/position/c.*"))[0]
+    damage(sorted(PARTS.glob("store/position/c.*"))[0])
+    notes = run(replace(request, shard=Shard(1, 4)))["notes"]
+    assert "damaged; run this shard again" in notes[-1]
+    assert not OUT.exists()
+    with pytest.raises(InputError, match="damaged"):
+        merge(OUT)
+    sorted(PARTS.glob("store/jerk/c.*"))[-1].unlink()
+    reports = [run(replace(request, shard=Shard(k, 4))) for k in range(4)]
+    assert sum("already_done" in report for report in reports) == 2
+    assert contents(OUT) == contents(WHOLE)
+
+
+def damage(chunk: Path) -> None:
     data = bytearray(chunk.read_bytes())
     data[5] ^= 1
     chunk.write_bytes(data)
-    with pytest.raises(InputError, match="damaged"):
-        merge(OUT)
-    assert not OUT.exists()
-    sorted(PARTS.glob("store/jerk/c.*"))[-1].unlink()
-    reports = [run(replace(request, shard=Shard(k, 4))) for k in range(4)]
-    done = ["already_done" in report for report in reports]
-    assert sum(done) == 2
-    assert not done[3]
-    merge(OUT)
-    assert contents(OUT) == contents(WHOLE)
+
+
+def test_shards_of_a_store_that_is_complete_are_done_and_it_is_never_mixed_with_others():
+    request = replace(one_array(), out=OUT)
     run_shards(request, 4)
-    merge(OUT, overwrite=True)
+    before = {path: path.stat().st_ino for path in OUT.rglob("*")}
+    assert all(run(replace(request, shard=Shard(k, 4)))["already_done"] for k in range(4))
+    assert {path: path.stat().st_ino for path in OUT.rglob("*")} == before
+    run(replace(request, out=WHOLE))
+    damage(sorted(OUT.glob("position/c.*"))[0])
+    damaged = contents(OUT)
+    with pytest.raises(OutputError, match="already exists"):
+        run_shards(request, 4, [0])
+    notes = run(replace(request, overwrite=True, shard=Shard(0, 4)))["notes"]
+    assert "in OUT alone" in notes[-1]
+    assert contents(OUT) == damaged
+    with pytest.raises(InputError, match="in OUT alone"):
+        merge(OUT, overwrite=True)
+    shutil.rmtree(PARTS)
+    run_shards(replace(request, overwrite=True), 4)
     assert contents(OUT) == contents(WHOLE)
 
 
@@ -114,7 +132,6 @@ def test_a_shard_that_was_stopped_goes_on(monkeypatch):
     assert not list(PARTS.glob("store/*"))
     assert run(one)["resumed_after"] > 3
     run_shards(request, 2)
-    merge(OUT)
     assert contents(OUT) == contents(WHOLE)
 
 
@@ -135,7 +152,6 @@ def test_a_shard_that_dies_as_it_moves_its_chunks_is_done_again(monkeypatch):
     assert list(PARTS.glob("store/*"))
     assert not list(PARTS.glob("*.h5"))
     run_shards(request, 2)
-    merge(OUT)
     assert contents(OUT) == contents(WHOLE)
 
 
@@ -144,12 +160,16 @@ def test_nothing_of_another_command_stays_in_the_store():
     run_shards(request, 3)
     other = replace(request, write=("velocity",), mode="jerk", overwrite=True)
     run(replace(other, out=WHOLE))
+    old = contents(OUT)
+    with pytest.raises(OutputError):
+        run_shards(replace(other, overwrite=False), 3)
     run_shards(other, 3, [0, 1])
+    assert contents(OUT) == old
     with pytest.raises(InputError):
-        merge(OUT)
+        merge(OUT, overwrite=True)
     run_shards(other, 3, [2])
-    merge(OUT)
     assert contents(OUT) == contents(WHOLE)
+    assert not (PARTS / "store").exists()
 
 
 def test_shards_twice_at_once_write_one_store():
@@ -160,8 +180,6 @@ def test_shards_twice_at_once_write_one_store():
     assert alone.code == 0
     ends = together(*[f"{line} {k % 3}/3" for k in range(6)])
     assert {end.code for end in ends} <= {0, 2}, ends
-    (merged,) = together("merge out.zarr")
-    assert merged.code == 0, merged.error
     assert contents(OUT) == contents(WHOLE)
 
 

@@ -85,6 +85,10 @@ def _scenarios() -> dict[str, Scenario]:
     part = "out.zarr.parts/00000-of-00002.h5"
     made["zarr, shard"] = Scenario(f"{zarr} --shard 0/2", part)
     old_store = (f"{_OLD} -o out.zarr",)
+    shards = [f"{zarr} --shard {k}/2" for k in range(2)]
+    made["zarr, last shard"] = Scenario(shards[1], "out.zarr", (shards[0],))
+    before = (*old_store, f"{shards[0]} --overwrite")
+    made["zarr, last shard, overwritten"] = Scenario(f"{shards[1]} --overwrite", "out.zarr", before)
     made["zarr, overwritten"] = Scenario(f"{zarr} --overwrite", "out.zarr", old_store)
     again = "integrate set:action --mode clique --start zero --write velocity -o out --as lerobot"
     made["lerobot"] = Scenario(again, "out")

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, OutputError
+from trajcli.errors import BusyError, Fault, OutputError
 from trajcli.files.refusals import os_fault, refuse_others, refuse_place
 from trajcli.system import allocate, exchange
 
@@ -40,7 +40,7 @@ _TICK = 0.02
 class HiddenFolder:
     """The folder in which one process writes OUT; see the top of this module.
 
-    Raises OutputError where OUT is refused, or another process writes it.
+    Raises OutputError where OUT is refused, BusyError where another process writes it.
     """
 
     def __init__(self, path: Path, overwrite: bool, folder: bool) -> None:
@@ -165,7 +165,7 @@ class HiddenFolder:
             except BlockingIOError:
                 os.close(descriptor)
                 what, there = "another run is writing this output", f"it holds {lock.name}"
-                raise OutputError(Fault(what, str(self._out), "one writer", there)) from None
+                raise BusyError(Fault(what, str(self._out), "one writer", there)) from None
             except OSError:
                 self._lock = descriptor
                 return False
@@ -199,9 +199,9 @@ class HiddenFolder:
 
 
 def remove_dead(path: Path) -> None:
-    """Remove what processes that were killed left beside a file, unless it is being written."""
+    """Remove what processes that were killed left beside OUT, unless it is being written."""
     with contextlib.suppress(OutputError):
-        HiddenFolder(path, overwrite=True, folder=False).close()
+        HiddenFolder(path, overwrite=True, folder=path.is_dir()).close()
 
 
 @contextlib.contextmanager

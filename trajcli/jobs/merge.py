@@ -47,12 +47,14 @@ def merge(
     """
     began = time.perf_counter()
     out = out.with_suffix("") if out.suffix == ".parts" else out
-    refuse_output(out, overwrite)
-    parts = find_run(out, checked=True).require_all(out)
     if output_family(out) == "zarr":
+        if virtual:
+            raise UsageError(Fault("cannot be virtual", "--virtual", "OUT.h5", out.name))
         from trajcli.jobs.zarr_parts import close_store
 
-        return close_store(out, [part.path for part in parts], overwrite, durable, virtual)
+        return close_store(out, overwrite, durable)
+    refuse_output(out, overwrite)
+    parts = find_run(out, checked=True).require_all(out)
     with Files() as files, signals() as stop:
         files.sources.add([str(part.path) for part in parts])
         contents = [PartContents(part.path, files.open(part.path)) for part in parts]

@@ -20,6 +20,7 @@ from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
+from trajcli.files.refusals import refuse_output
 from trajcli.jobs.block import Block
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan
@@ -73,8 +74,10 @@ def run(
 
         if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
             remove_dead(request.path)
-            done = {"already_done": True, "notes": [], "left_out": []}
+            done = {"already_done": True, "notes": _close_store(request), "left_out": []}
             return report | {"shard": str(shard), **done}
+        if request.shares_store:
+            refuse_output(request.out, request.overwrite)
     files = Files(request.allow_external, request.untrusted, memory=request.memory)
     with files, signals() as stop:
         files.sources.add(request.paths())
@@ -105,10 +108,20 @@ def run(
             execution.compute()
             files.sources.require_unchanged()
             output.finish()
+    output.notes += _close_store(request)
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
     notes = [*report["notes"], *execution.notes(), *output.notes]
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
+
+
+def _close_store(request: Request) -> list[str]:
+    """What there is to say of the Zarr store that this shard completes, if it does."""
+    if not request.shares_store:
+        return []
+    from trajcli.jobs.zarr_parts import close_when_done
+
+    return close_when_done(request)
 
 
 def _planned(request: Request, files: Files) -> tuple[Plan, Callable[..., Output] | None]:

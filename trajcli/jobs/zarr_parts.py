@@ -1,11 +1,11 @@
 """Shards of a run that writes Zarr: all write their own chunks into one store.
 
-    OUT.zarr.parts/store                the store, OUT once all shards are done
+    OUT.zarr.parts/store                the store, until all shards are done: then it is OUT
     OUT.zarr.parts/00003-of-00064.json  which chunks shard 3 of 64 wrote, with their CRC-32
     OUT.zarr.parts/00003-of-00064.h5    it is done; and what is not by trajectory
 
 No chunk has trajectories of two shards. A shard writes its chunks in a hidden folder, and then
-moves them into the store, each in one step.
+moves them into the store, each in one step. The last one to be done gives the store its name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import os
 import time
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import BusyError, Fault, InputError, UsageError
 from trajcli.files.arrays import json_object
-from trajcli.files.atomic_output import HiddenFolder
+from trajcli.files.atomic_output import HiddenFolder, remove_dead
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import Hdf5Output
 from trajcli.files.opening import Files
@@ -34,6 +34,7 @@ from trajcli.files.schema import Schema
 from trajcli.files.zarr_output import ZarrStore, chunk_name, trajectories_per_chunk
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
+from trajcli.jobs.shards import find_run, parts_folder
 
 STORE, _TABLE = "store", ".json"
 
@@ -122,12 +123,23 @@ class ZarrPart(Hdf5Output):
 
 
 def require_chunks(part: Path) -> None:
-    """Raise InputError where chunks of a part are not as it wrote them."""
-    for name, crc in _table_of(part)[1].items():
-        chunk = part.parent / STORE / name
+    """Raise InputError where chunks of a part, in the store or in OUT, are not as it wrote them."""
+    store, out = part.parent / STORE, part.parent.with_suffix("")
+    places = [place for place in (store, out) if place.is_dir()] or [store]
+    table = _table_of(part)[1]
+    faults = [fault for place in places if (fault := _fault_of(place, table))]
+    if len(faults) == len(places):
+        raise InputError(faults[0])
+
+
+def _fault_of(store: Path, table: Mapping[str, int]) -> Fault | None:
+    """The fault of the first file in a store that is not as it was written."""
+    for name, crc in table.items():
+        chunk = store / name
         if not chunk.is_file() or _checksum(chunk) != crc:
             found = "others" if chunk.is_file() else "no such file"
-            raise InputError(Fault("damaged", str(chunk), "the bytes written", found))
+            return Fault("damaged", str(chunk), "the bytes written", found)
+    return None
 
 
 def _table_of(part: Path) -> tuple[int, dict[str, int]]:
@@ -140,46 +152,77 @@ def _table_of(part: Path) -> tuple[int, dict[str, int]]:
     return count, table
 
 
-def close_store(
-    out: Path, parts: Sequence[Path], overwrite: bool, durable: bool, virtual: bool
-) -> dict[str, Any]:
-    """Complete a store whose parts are all there, and give it the name OUT; the parts are gone
-    then. Returns a report of plain values; raises UsageError for ``virtual``."""
-    if virtual:
-        raise UsageError(Fault("cannot be virtual", "--virtual", "OUT.h5", out.name))
-    began, folder = time.perf_counter(), parts[0].parent
-    tables = [_table_of(part) for part in parts]
-    total, written = sum(count for count, _ in tables), {n for _, table in tables for n in table}
+def close_when_done(request: Request) -> list[str]:
+    """Complete the store if all its shards are done and no other one is at it; what there is to
+    say of it. Raises OutputError where OUT cannot be written."""
+    out, folder = request.out, request.path.parent
+    assert request.shard is not None
+    if not (folder / STORE).is_dir():  # it is complete
+        remove_dead(out)
+        return []
+    done = len(list(folder.glob(f"*-of-{request.shard.count:05}.h5")))
+    if done < request.shard.count or find_run(out).faults:
+        return []
+    try:
+        report = close_store(out, request.overwrite, request.durable)
+    except BusyError:
+        return []
+    except InputError as error:
+        fault = error.faults[0]
+        return [f"not complete: {fault.where}: {fault.what}; {fault.hint}"]
+    whole = f"all shards are done: {out} has {report['trajectories']} trajectories"
+    return [whole, *report["notes"]]
+
+
+def close_store(out: Path, overwrite: bool, durable: bool) -> dict[str, Any]:
+    """Complete a store whose parts are all there, and give it the name OUT; the parts stay.
+
+    Returns a report of plain values. Raises InputError where a part is missing, damaged or of
+    another command, OutputError where OUT is there, BusyError where another process does the same.
+    """
+    began, folder = time.perf_counter(), parts_folder(out)
+    hidden = HiddenFolder(out, overwrite or not (folder / STORE).is_dir(), folder=True)
+    try:
+        parts = [part.path for part in find_run(out, checked=True).require_all(out)]
+        tables = [_table_of(part) for part in parts]
+        written = {name: crc for _, table in tables for name, crc in table.items()}
+        if _fault_of(out, written):
+            if fault := _fault_of(folder / STORE, written):
+                hint = f"rm -r {folder}, and run all shards again"
+                raise InputError(replace(fault, what="some chunks are in OUT alone", hint=hint))
+            with os_failures(out):
+                _complete(folder / STORE, parts, set(written))
+                hidden.data = folder / STORE
+                hidden.publish(durable)
+        notes = []
+        if (folder / STORE).is_dir():  # what was OUT
+            try:
+                os.rename(folder / STORE, hidden.path)
+            except OSError:
+                notes.append(f"{folder / STORE} could not be removed; nothing needs it")
+    finally:
+        hidden.close()
+    size, seconds = sum(path.stat().st_size for path in out.rglob("*")), time.perf_counter() - began
+    total = sum(count for count, _ in tables)
+    report = {"out": str(out), "virtual": False, "parts": len(parts), "trajectories": total}
+    rate = size / seconds / 1e9
+    return report | {"notes": notes, "bytes_written": size, "seconds": seconds, "gb_per_s": rate}
+
+
+def _complete(store: Path, parts: Sequence[Path], written: set[str]) -> None:
+    """Write what is not by trajectory, and remove what shards of another command have left."""
     values: dict[str, list[Any]] = {}
     for part in parts:
         with Hdf5File(part) as file:
             for name in file.names():
-                if (folder / STORE / name).is_dir() and file.require(name).numeric:
+                if (store / name).is_dir() and file.require(name).numeric:
                     values.setdefault(name, []).append(file.require(name).read())
-    hidden = HiddenFolder(out, overwrite, folder=True)
-    try:
-        with os_failures(out):
-            for name, found in values.items():
-                summed = name.startswith("grad/")
-                value = np.asarray(sum(found) if summed else max(found, key=np.size))
-                little = value.astype(value.dtype.newbyteorder("<"))
-                path = f"{name}/{chunk_name(value.ndim)}"
-                (folder / STORE / path).write_bytes(little.tobytes())
-                written.add(path)
-            _remove_others(folder / STORE, written)
-            hidden.data = folder / STORE
-            hidden.publish(durable)
-            os.rename(folder, hidden.path)
-    finally:
-        hidden.close()
-    size, seconds = sum(path.stat().st_size for path in out.rglob("*")), time.perf_counter() - began
-    report = {"out": str(out), "virtual": False, "parts": len(parts), "trajectories": total}
-    rate = size / seconds / 1e9
-    return report | {"notes": [], "bytes_written": size, "seconds": seconds, "gb_per_s": rate}
-
-
-def _remove_others(store: Path, written: Collection[str]) -> None:
-    """Remove what shards of another command have left in a store."""
+    for name, found in values.items():
+        summed = name.startswith("grad/")
+        value = np.asarray(sum(found) if summed else max(found, key=np.size))
+        chunk = f"{name}/{chunk_name(value.ndim)}"
+        (store / chunk).write_bytes(value.astype(value.dtype.newbyteorder("<")).tobytes())
+        written.add(chunk)
     for path in sorted(store.rglob("*"), reverse=True):
         if path.is_dir():
             with contextlib.suppress(OSError):  # those that are not empty
