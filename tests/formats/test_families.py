@@ -1,5 +1,6 @@
-"""Every row of the tables in docs/data.md: files made by the project's own library where it
-installs, else to its documented format; values, order, dt and joint names against NumPy."""
+"""Every row of the tables in docs/data.md and docs/robots.md: files made by the project's library
+where it installs, else to its documented format; values, order, dt and joint names against NumPy.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from layouts import writers
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "data.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 RATE = 50
 JOINTS = ["shoulder", "elbow", "wrist"]
 LENGTHS = (9, 6, 8, 7, 9, 6, 8, 7, 9, 6, 8)
@@ -224,7 +225,7 @@ FAMILIES: dict[str, dict[str, Callable[[], Made]]] = {
     "LeRobot 2.1 and 3": {"lerobot": lerobot},
     "replay buffers": {"replay": replay},
 }
-"""By the beginning of its row in docs/data.md."""
+"""By the beginning of its row in docs/data.md or docs/robots.md."""
 MAKERS = {name: make for row in FAMILIES.values() for name, make in row.items()}
 
 
@@ -256,7 +257,8 @@ def test_values_order_dt_and_joint_names_of_a_family(trajcli, folder, monkeypatc
 
 
 def test_every_row_of_the_documentation_is_a_family_that_is_tested():
-    rows = re.findall(r"^\| (.+?) \|", DOCS.read_text().split("## What is written")[0], re.M)
+    text = "".join((DOCS / name).read_text().split("\n## ")[0] for name in ("data.md", "robots.md"))
+    rows = re.findall(r"^\| (.+?) \|", text, re.M)
     rows = [row for row in rows if not row.startswith(("---", "file", "family"))]
     assert len(rows) == len(FAMILIES)
     for row, beginning in zip(rows, FAMILIES, strict=True):
