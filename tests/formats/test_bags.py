@@ -291,3 +291,73 @@ def test_of_large_messages_few_are_in_memory_at_a_time(trajcli, folder, kind):
         tracemalloc.stop()
     assert heights.ravel().tolist() == list(range(80))
     assert peak < 70 << 20  # twice a block, and the same joined
+
+
+def test_stamps_of_headers_are_not_replaced_where_they_are_asked_for(trajcli, folder):
+    make, layout = Maker("mcap"), None
+    layout = make("std_msgs/msg/MultiArrayLayout", [], 0)
+    kind, rows = "std_msgs/msg/Float64MultiArray", np.sin(np.arange(30.0))
+    path = make.write("mcap", [
+        ("/commands", kind, time, make(kind, layout, rows[k : k + 1]))
+        for k, time in enumerate(stamps(30))
+    ])  # fmt: skip
+    line = f"integrate {path}:/commands/data --mode central --start first -o out.h5 --overwrite"
+    assert trajcli(line).code == 0
+    assert trajcli(f"{line} --stamp log").code == 0
+    for command in (line, f"export {path}:/commands/data -o out.csv"):
+        refused = trajcli(f"{command} --stamp header")
+        assert refused.code == 2
+        assert "--stamp header" in refused.err
+        assert "/commands/data" in refused.err
+    assert not Path("out.csv").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_field_that_some_messages_do_not_fill_is_nan_there(trajcli, folder, kind):
+    make, rows = Maker(kind), np.random.default_rng(1).normal(size=(90, 2))
+    messages: Messages = [
+        ("/js", JOINTS, time, make.joints(time, ["a", "b"], q, *([2 * q] if k % 3 == 1 else [])))
+        for k, (time, q) in enumerate(zip(stamps(90), rows, strict=True))
+    ]
+    path = make.write(kind, messages)
+    assert trajcli(f"export {path}:/js -o out.npz").code == 0
+    with np.load("out.npz") as made:
+        np.testing.assert_array_equal(made["position"][0], rows)
+        filled = np.where(np.arange(90)[:, None] % 3 == 1, 2 * rows, np.nan)
+        np.testing.assert_array_equal(made["velocity"][0], filled)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_joints_are_read_by_their_names_in_whatever_order_they_come(trajcli, folder, kind):
+    make, rows = Maker(kind), np.random.default_rng(1).normal(size=(9000, 2))
+    messages: Messages = [
+        ("/js", JOINTS, time, make.joints(time, ["a", "b"], row)
+         if k < 8500 else make.joints(time, ["b", "a"], row[::-1].copy()))
+        for k, (time, row) in enumerate(zip(stamps(9000), rows, strict=True))
+    ]  # fmt: skip
+    path = make.write(kind, messages)
+    assert trajcli(f"export {path}:/js/position -o out.npz").code == 0
+    np.testing.assert_array_equal(np.load("out.npz")["position"][0], rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("late", [70, 8999])
+def test_joints_that_come_late_are_read_or_refused(trajcli, folder, kind, late):
+    make, rows = Maker(kind), np.random.default_rng(1).normal(size=(9000, 2))
+    messages: Messages = []
+    for k, (time, row) in enumerate(zip(stamps(9000), rows, strict=True)):
+        messages.append(("/js", JOINTS, time, make.joints(time, ["a", "b"], row)))
+        if k >= late:
+            messages.append(("/js", JOINTS, time, make.joints(time, ["hand"], row[:1] + k)))
+    path = make.write(kind, messages)
+    result = trajcli(f"export {path}:/js/position -o out.npz")
+    if late == 70:
+        assert result.code == 0, result.err
+        made = np.load("out.npz")["position"][0]
+        np.testing.assert_array_equal(made[:, :2], rows[71:])
+        np.testing.assert_array_equal(made[:, 2], rows[70:-1, 0] + np.arange(70, 8999))
+    else:
+        assert result.code == 2
+        assert "js, message 9000: messages of other joints" in result.err
+        assert "a, b" in result.err
+        assert "hand" in result.err

@@ -23,7 +23,7 @@ def check(
     dofs: options.Dofs = None,
     joints: options.Joints = None,
     columns: options.Columns = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     recompute: options.Recompute = False,
     velocity_of: options.VelocityOf = None,
     verbose: options.Verbose = False,

@@ -22,7 +22,7 @@ def diff(
     dofs: options.Dofs = None,
     joints: options.Joints = None,
     columns: options.Columns = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     rtol: options.Rtol = 0.0,
     atol: options.Atol = 0.0,
     ulp: options.Ulp = 0.0,

@@ -21,7 +21,7 @@ def export(
     dofs: options.Dofs = None,
     joints: options.Joints = None,
     columns: options.Columns = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,

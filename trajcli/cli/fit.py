@@ -34,7 +34,7 @@ def fit(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,

@@ -20,7 +20,7 @@ def inspect(
     dofs: options.Dofs = None,
     joints: options.Joints = None,
     columns: options.Columns = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     full: options.Full = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,

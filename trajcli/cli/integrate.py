@@ -28,7 +28,7 @@ def integrate(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     start: options.Start = None,
     start_index: options.StartIndex = None,
     dofs: options.Dofs = None,

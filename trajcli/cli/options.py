@@ -137,8 +137,9 @@ FilterKey = Annotated[str | None, _read("--filter-key NAME",
 Episodes = Annotated[str | None, _read("--episodes WHICH", f"{_WHICH} (default: all)")]
 Columns = Annotated[str | None, _read("--columns NAMES",
     "Of a table (CSV, TSV, Parquet) these columns: a,b,c. (as SOURCE:a,b,c)")]
-Stamp = Annotated[Literal["header", "log"], _read("--stamp WHICH",
-    "Of a ROS bag the times in headers, or those of recording: header | log.")]
+Stamp = Annotated[Literal["header", "log"] | None, _read("--stamp WHICH",
+    "Of a ROS bag the times in headers, or those of recording: header | log. (default: those in "
+    "headers where there are any)")]
 Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",

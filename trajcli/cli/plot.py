@@ -23,7 +23,7 @@ def plot(
     dofs: options.Dofs = None,
     joints: options.Joints = None,
     columns: options.Columns = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
     score: options.ScoreName = None,

@@ -30,7 +30,7 @@ def resample(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     pack: options.Pack = False,
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,

@@ -30,7 +30,7 @@ def retime(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     verbose: options.VerbosePaces = False,
     pack: options.Pack = False,
     overwrite: options.Overwrite = False,

@@ -21,7 +21,7 @@ def score(
     dofs: options.Dofs = None,
     joints: options.Joints = None,
     columns: options.Columns = None,
-    stamp: options.Stamp = "header",
+    stamp: options.Stamp = None,
     sort: options.Sort = None,
     fail: options.Fail = None,
     dt: options.Dt = None,

@@ -66,7 +66,7 @@ class Files:
         untrusted: bool = False,
         dofs: str | None = None,
         joints: str | None = None,
-        stamp: str = "header",
+        stamp: str | None = None,
         memory: int = DEFAULT_MEMORY,
     ) -> None:
         self._pool, self._untrusted = OpenFiles(memory, allow_external), untrusted
@@ -77,7 +77,7 @@ class Files:
         self.notes: list[str] = []
         self.dofs, self.joints, self.stamp = dofs, joints, stamp
 
-    def picking(self, dofs: str | None, joints: str | None, stamp: str = "header") -> Files:
+    def picking(self, dofs: str | None, joints: str | None, stamp: str | None = None) -> Files:
         """The same files, read by what --dofs, --joints and --stamp say of every SOURCE: which
         dofs are used, by number, range or name, what these are called, and which times are those
         of messages."""

@@ -16,7 +16,6 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.stored_time import STAMPS
 from trajcli.files.trajectory_set import TrajectorySet
 
 _ACTIONS = ("actions", "action")
@@ -50,9 +49,10 @@ def read_sources(
     sets: list[TrajectorySet] = []
     for source in (part for text in sources for part in expand_files(parse_source(text))):
         file = files.open(source.path)
-        if files.stamp == "log" and file.family != "ros":
-            what, hint = "no messages with times of recording", "--times FILE:DATASET names others"
-            raise UsageError(Fault(what, "--stamp log", "a ROS bag", str(file.path), hint))
+        if files.stamp is not None and file.family != "ros":
+            what, hint = "no messages with stamps", "--times FILE:DATASET names others"
+            option = f"--stamp {files.stamp}"
+            raise UsageError(Fault(what, option, "a ROS bag", str(file.path), hint))
         family = files.layout(file, layout)
         if family is not None:
             found = _laid_out(file, family, source, filter_key, inputs)
@@ -71,7 +71,17 @@ def read_sources(
     if sets and not wanted:
         raise InputError(_without_actions(sets))
     for one in wanted:
-        one.stamps = ("log_times",) if files.stamp == "log" else STAMPS
+        if files.stamp is not None:
+            one.stamps = (f"{files.stamp}_times",)
+            if one.companion(*one.stamps) is None:
+                what, hint = (
+                    "messages without such stamps",
+                    "without it all are read that there are",
+                )
+                expected = "stamps in the headers of messages, or when they were recorded"
+                raise UsageError(
+                    Fault(what, f"--stamp {files.stamp}, {one.where}", expected, hint=hint)
+                )
         if files.dofs is not None:
             one.keep_dofs(files.dofs, "--dofs")
         if files.joints is not None:

@@ -11,10 +11,13 @@ from typing import Any
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.file_bytes import open_regular
-from trajcli.files.ros_messages import Arrays, Recorded
+from trajcli.files.ros_fields import Arrays
+from trajcli.files.ros_messages import Recorded
 
 _APART = 1 << 10
 """Messages from one that can be gone back to, to the next."""
+_PLACES = 8
+"""Times of a bag from which messages are taken as samples."""
 _Mark = tuple[int, int | None]
 """The number of a message, and when it was recorded; None of the first."""
 
@@ -78,6 +81,17 @@ class Bag:
             hint = "a damaged bag; `mcap recover` or `rosbag reindex` counts anew"
             raise InputError(Fault(what, where, f"{self.counts[topic]} messages", found, hint))
         return messages
+
+    def later(self, topic: str, count: int) -> list[tuple[Any, int, bytes]]:
+        """About so many messages of a topic, spread over the time of the bag."""
+        begin, end = self._reader.start_time, self._reader.end_time
+        connections, few = self._topics[topic].connections, -(-count // _PLACES)
+        starts = (begin + (end - begin) * k // _PLACES for k in range(1, _PLACES))
+        return [
+            message
+            for start in starts
+            for message in islice(self._reader.messages(connections, start=start), few)
+        ]
 
     def _read(self, count: int) -> Recorded:
         """The next messages. One that was recorded later than all before it may become a mark."""

@@ -1,7 +1,7 @@
 """Reading ROS 1 and ROS 2 bags (.bag, .mcap, .db3): topics are groups, fields of messages arrays.
 
 ``times`` are those of the headers, where messages have them; ``log_times`` are when messages were
-recorded. Both are in nanoseconds.
+recorded, and ``header_times``, which is not listed, those of headers alone. In nanoseconds.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles
 from trajcli.files.ros_bag import Bag
-from trajcli.files.ros_messages import Arrays, Decoder
+from trajcli.files.ros_fields import Arrays, joints_of
+from trajcli.files.ros_messages import Decoder
 
 _FIRST = 64
 """Messages that show whether the joints of a topic come in turns."""
-_TIMES = ("times", "log_times")
+_TIMES = ("times", "log_times", "header_times")
 _BLOCK, _BLOCK_BYTES = 1 << 13, 1 << 24
 """Messages that are decoded at once, and their bytes."""
 
@@ -53,7 +54,8 @@ class RosFile(ArrayFile):
         return Bag(self.path)
 
     def names(self) -> list[str]:
-        return [f"{topic}/{name}" for topic in self._counts for name in self._like(topic, "")]
+        names = (f"{topic}/{name}" for topic in self._counts for name in self._like(topic, ""))
+        return [name for name in names if not name.endswith("/header_times")]
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
@@ -77,15 +79,17 @@ class RosFile(ArrayFile):
         bag: Bag = self.opened()
         ((_, _, raw),) = bag.messages(topic, 0, 1)
         some = max(1, min(_FIRST, _BLOCK_BYTES // max(len(raw), 1), self._counts[topic]))
-        first = bag.messages(topic, 0, some)
-        return Decoder(first, *bag.format(topic))
+        samples, form = [*bag.messages(topic, 0, some)], bag.format(topic)
+        if joints_of(form[0](raw)):
+            samples += bag.later(topic, _FIRST)
+        return Decoder(samples, *form)
 
     def _first(self, topic: str, path: str) -> Arrays:
-        """The arrays of the first message; of a topic that is decoded as a whole, all of it, as
-        arrays without their values."""
-        bag, decoder = self.opened(), self._decoder(topic)
+        """The arrays of one message; of a topic that is decoded as a whole, all of it, as arrays
+        without their values."""
+        decoder = self._decoder(topic)
         if not decoder.whole:
-            return decoder.decode(bag.messages(topic, 0, 1), path)
+            return decoder.like(path)
         arrays = self._all(topic, path)
         empty = {name: np.zeros((), values.dtype) for name, values in arrays.items()}
         return {name: np.broadcast_to(empty[name], arrays[name].shape) for name in arrays}
@@ -97,24 +101,31 @@ class RosFile(ArrayFile):
         if (topic, field) in bag.times:
             return bag.times[topic, field][start:stop]
         begin, stop, _ = slice(start, stop).indices(count)
-        fields = _TIMES if field in _TIMES and (begin, stop) == (0, count) else (field,)
-        like = {name: self._like(topic, path)[name] for name in fields}
+        decoder, like = self._decoder(topic), self._like(topic, path)
+        every = field in _TIMES and (begin, stop) == (0, count)
+        fields = [name for name in like if name in _TIMES] if every else [field]
         rows = {
-            name: np.empty((max(stop - begin, 0), *one.shape[1:]), one.dtype)
-            for name, one in like.items()
+            name: np.empty((max(stop - begin, 0), *like[name].shape[1:]), like[name].dtype)
+            for name in fields
         }
-        step = max(1, min(_BLOCK, _BLOCK_BYTES // max(1, self._decoder(topic).size)))
+        step = self._step(topic)
         for first in range(begin, stop, step):
             last = min(first + step, stop)
             key = topic, path, first, last
             if bag.last[0] != key:
-                messages = bag.messages(topic, first, last)
-                bag.last = key, self._decoder(topic).decode(messages, path)
+                messages, where = bag.messages(topic, first, last), f"{self.path}:/{topic}"
+                bag.last = key, decoder.rows(messages, like, path, where, first)
             for name in fields:
+                if name not in bag.last[1]:
+                    raise ValueError(f"messages with another number of values in {name}")
                 rows[name][first - begin : last - begin] = bag.last[1][name]
-        if len(fields) > 1:
+        if every:
             bag.times.update({(topic, name): rows[name] for name in fields})
         return rows[field]
+
+    def _step(self, topic: str) -> int:
+        """Messages that are decoded at once."""
+        return max(1, min(_BLOCK, _BLOCK_BYTES // max(1, self._decoder(topic).size)))
 
     def _whole(self, topic: str, path: str, field: str, start: int, stop: int) -> Any:
         if field == "joint_names" and not self._decoder(topic).whole:
@@ -127,8 +138,12 @@ class RosFile(ArrayFile):
         if (topic, path) not in bag.kept:
             size = self._counts[topic] * self._decoder(topic).size
             self.pool.refuse_larger(size, f"{self.path}:/{topic}", "a part of the bag")
-            messages = bag.messages(topic, 0, self._counts[topic])
-            arrays = self._decoder(topic).decode(messages, path)
+            step = self._step(topic)
+            blocks = (
+                bag.messages(topic, first, min(first + step, self._counts[topic]))
+                for first in range(0, self._counts[topic], step)
+            )
+            arrays = self._decoder(topic).all(blocks, path)
             self.pool.hold(self, sum(values.nbytes for values in arrays.values()))
             bag = self.opened()
             bag.kept[topic, path] = arrays

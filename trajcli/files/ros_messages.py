@@ -1,242 +1,144 @@
-"""What messages of a ROS topic hold: stamps, joints, the numbers of every field. No files."""
+"""The messages of a ROS topic as arrays: fields of numbers, joints by their names. No files."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Arrays = dict[str, npt.NDArray[Any]]
+from trajcli.errors import Fault, InputError
+from trajcli.files.ros_fields import Arrays, Template, fields_of, joints_of
+from trajcli.files.ros_turns import Alike, in_turns, planned
+
 Recorded = Sequence[tuple[Any, int, bytes]]
 """What rosbags gives of messages: the connection, when they were recorded in ns, their bytes."""
 
-_POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
-
-
-class Leaf(NamedTuple):
-    """Numbers within a message: where its bytes have them, and the type that arrays get."""
-
-    begin: int
-    end: int
-    stored: np.dtype[Any]
-    dtype: np.dtype[Any]
+_MOST_TEMPLATES = 32
 
 
 class Decoder:
-    """Makes arrays of the messages of a topic. Messages that differ from the first in numbers alone
-    are read by where it has these, others are deserialized one by one.
+    """Makes arrays of the messages of a topic. Those that differ from one before them in numbers
+    alone are read by where that has these, others are deserialized one by one.
 
     ``whole``: the joints come in turns, or messages are trajectories, so that only all messages
-    together are arrays.
+    together are arrays. ``size``: bytes of the first message.
     """
 
     def __init__(
         self,
-        first: Recorded,
+        samples: Recorded,
         deserialize: Callable[[bytes], Any],
         serialize: Callable[[Any], Any],
         types: Mapping[str, Any],
     ) -> None:
-        """first: the first messages of the topic. types: the fields of all types by name."""
-        messages = [deserialize(raw) for _, _, raw in first]
-        like, raw = messages[0], first[0][2]
-        self.size, self._deserialize = len(raw), deserialize
-        self._joints, self._fields = _joints(like), list(like.__dataclass_fields__)
-        self.whole = _is_plan(like) or len(set(map(_joints, messages))) > 1
-        self._leaves = {} if self.whole else dict(_leaves(like, types, lambda: serialize(like)))
-        varies = np.zeros(len(raw), bool)
-        for leaf in self._leaves.values():
-            varies[leaf.begin : leaf.end] = True
-        self._fixed = np.flatnonzero(~varies)
-        self._fixed_bytes = np.frombuffer(raw, np.uint8)[self._fixed]
-        self._alike = not self.whole and _same(
-            self._at_once(first[:1], ""), _decode([(first[0][1], like)], "")
-        )
+        """samples: the first messages of the topic, and others. types: the fields of all types."""
+        self._deserialize, self._serialize, self._types = deserialize, serialize, types
+        self._templates: list[Template] = []
+        self.size = len(samples[0][2])
+        first = deserialize(samples[0][2])
+        self._plans = hasattr(first, "points") and hasattr(first, "joint_names")
+        self._joints = joints_of(first)
+        sets = {frozenset(joints_of(deserialize(raw))) for _, _, raw in samples}
+        self.whole = self._plans or len(sets) > 1
+        few = [] if self.whole else [int(one.which[0]) for one in self._alike(samples, "")]
+        self._samples = [samples[k] for k in sorted(few)]
 
-    def decode(self, messages: Recorded, path: str = "") -> Arrays:
-        """Arrays [T, D] of all fields, or of the one at a path, with times and log_times [T].
-
-        Raises ValueError for messages that make no arrays together.
-        """
-        arrays = self._at_once(messages, path) if self._alike else None
-        if arrays is None:
-            arrays = _decode(((log, self._deserialize(raw)) for _, log, raw in messages), path)
-        if not self.whole and tuple(arrays.get("joint_names", ())) != self._joints:
-            raise ValueError("messages that differ in their joints")
-        return arrays
-
-    def _at_once(self, messages: Recorded, path: str) -> Arrays | None:
-        """The same of messages that are like the first; None of others."""
-        size = self.size
-        if any(len(raw) != size for _, _, raw in messages):
-            return None
-        table = np.frombuffer(b"".join(raw for _, _, raw in messages), np.uint8).reshape(-1, size)
-        if (table[:, self._fixed] != self._fixed_bytes).any():
-            return None
-        logs = np.array([log for _, log, _ in messages], np.int64)
-        arrays = {"times": logs, "log_times": logs}
-        stamp = [_numbers_at(table, self._leaves.get(f"header.stamp.{name}")) for name in _STAMP]
-        if stamp[0].size:
-            stamps = (stamp[0] * 10**9 + stamp[1])[:, 0]
-            arrays["times"] = np.where(stamps == 0, logs, stamps)
-        for field in [path] if path else self._fields:
-            parts = [
-                _numbers_at(table, leaf)
-                for name, leaf in self._leaves.items()
-                if f"{name}.".startswith(f"{field}.") and _counts(leaf.dtype)
-            ]
-            if parts and field != "header":
-                arrays[field] = np.concatenate(parts, axis=1)
+    def like(self, path: str = "") -> Arrays:
+        """Arrays of one row, of the types and sizes of all fields that a sample has."""
+        arrays: Arrays = {}
+        for one in self._alike(self._samples, path):
+            arrays |= {
+                name: values[:1] for name, values in one.arrays.items() if name not in arrays
+            }
         return arrays | ({"joint_names": np.array(self._joints)} if self._joints else {})
 
+    def rows(self, messages: Recorded, like: Arrays, path: str, where: str, number: int) -> Arrays:
+        """Arrays [n, D] as in ``like``, NaN in messages without the field, without those fields
+        that have another number of values in one.
 
-_STAMP = ("sec", "nanosec")
+        Raises InputError for messages of other joints; number: of the first, for messages.
+        """
+        rows = {
+            name: np.full(
+                (len(messages), *one.shape[1:]), np.nan if one.dtype.kind == "f" else 0, one.dtype
+            )
+            for name, one in like.items()
+            if name != "joint_names"
+        }
+        for which, joints, arrays in self._alike(messages, path):
+            if set(joints) != set(self._joints):
+                place = f"{where}, message {number + int(which[0])}"
+                what, expected = "messages of other joints", ", ".join(self._joints)
+                hint = "cut the bag there: the first and some later messages do not have them"
+                raise InputError(Fault(what, place, expected, ", ".join(joints) or "none", hint))
+            order = [joints.index(name) for name in self._joints]
+            for name in list(rows):
+                values = arrays.get(name)
+                if values is None and rows[name].dtype.kind == "f":
+                    continue
+                if values is None or values.shape[1:] != rows[name].shape[1:]:
+                    del rows[name]
+                    continue
+                of_joints = joints != self._joints and values.shape[1:] == (len(joints),)
+                rows[name][which] = values[:, order] if of_joints else values
+        return rows
 
+    def all(self, blocks: Iterable[Recorded], path: str) -> Arrays:
+        """Arrays of all messages of a topic that is read as a whole."""
+        if self._plans:
+            every = (self._deserialize(raw) for block in blocks for _, _, raw in block)
+            return {
+                f"{number}/{name}": part
+                for number, message in enumerate(every)
+                for name, part in planned(message).items()
+            }
+        parts, count = [], 0
+        for block in blocks:
+            alike = self._alike(block, path)
+            parts += [one._replace(which=one.which + count) for one in alike]
+            count += len(block)
+        return in_turns(parts, count)
 
-def _numbers_at(table: npt.NDArray[np.uint8], leaf: Leaf | None) -> npt.NDArray[Any]:
-    """The numbers [T, D] of a place in the bytes of messages [T, size]."""
-    if leaf is None:
-        return np.empty((len(table), 0))
-    place = np.ascontiguousarray(table[:, leaf.begin : leaf.end])
-    return place.view(leaf.stored).astype(leaf.dtype, copy=False)
+    def _alike(self, messages: Recorded, path: str) -> Iterator[Alike]:
+        """The messages by what they are alike in."""
+        sizes = np.array([len(raw) for _, _, raw in messages])
+        logs = np.array([log for _, log, _ in messages], np.int64)
+        rest, tried = np.arange(len(messages)), 0
+        while len(rest) and (tried < len(self._templates) or self._learn(messages[rest[0]])):
+            template, tried = self._templates[tried], tried + 1
+            same = rest[sizes[rest] == template.size]
+            raw = b"".join(messages[k][2] for k in same.tolist())
+            table = np.frombuffer(raw, np.uint8).reshape(-1, template.size)
+            fits = template.fits(table)
+            which = same[fits]
+            if len(which):
+                table = table if fits.all() else table[fits]
+                yield Alike(which, template.joints, template.arrays(table, logs[which], path))
+                rest = np.setdiff1d(rest, which, assume_unique=True)
+        others: dict[Any, list[tuple[int, Arrays]]] = {}
+        for k in rest.tolist():
+            message = self._deserialize(messages[k][2])
+            fields = fields_of(message, messages[k][1], path)
+            sizes_of = tuple((name, values.shape) for name, values in fields.items())
+            others.setdefault((joints_of(message), sizes_of), []).append((k, fields))
+        for (joints, sizes_of), few in others.items():
+            stacked = {name: np.stack([one[name] for _, one in few]) for name, _ in sizes_of}
+            yield Alike(np.array([k for k, _ in few]), joints, stacked)
 
-
-def _leaves(
-    message: Any, types: Mapping[str, Any], serialize: Callable[[], Any], prefix: str = ""
-) -> Iterator[tuple[str, Leaf]]:
-    """The numbers of a message by their paths. Where they lie shows in which bytes change with
-    them."""
-    kinds = dict(types[message.__msgtype__][1])
-    for name in message.__dataclass_fields__:
-        value, path = getattr(message, name), f"{prefix}{name}"
-        if hasattr(value, "__dataclass_fields__"):
-            yield from _leaves(value, types, serialize, f"{path}.")
-            continue
-        array = isinstance(value, np.ndarray) and value.dtype.kind in "fiub" and value.size > 0
-        kind = str(kinds[name][1][0]) if name in kinds else ""
-        if not array and (not isinstance(value, (int, float)) or kind not in _SCALARS):
-            continue
-        stored = value.dtype if array else np.dtype(kind)
-        size, written = stored.itemsize * np.size(value), []
-        for byte in (b"\0", b"\1"):
-            numbers = np.frombuffer(byte * size, stored)
-            setattr(message, name, numbers if array else numbers[0].item())
-            written.append(np.frombuffer(bytes(serialize()), np.uint8))
-        setattr(message, name, value)
-        begin = int(np.argmax(written[0] != written[1]))
-        yield path, Leaf(begin, begin + size, stored, stored if array else np.asarray(value).dtype)
-
-
-_SCALARS = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"),
-    *("float32", "float64"),
-)
-
-
-def _decode(messages: Iterable[tuple[int, Any]], path: str) -> Arrays:
-    """The numbers of messages, of all fields or of the one at a path."""
-    columns: dict[str, list[Any]] = {"times": [], "log_times": []}
-    arrays: Arrays = {}
-    joints: list[tuple[str, ...]] = []
-    for number, (log, message) in enumerate(messages):
-        if _is_plan(message):
-            arrays |= {f"{number}/{name}": part for name, part in _planned(message).items()}
-            continue
-        stamp = getattr(getattr(message, "header", None), "stamp", None)
-        columns["times"].append((stamp and _nanoseconds(stamp)) or log)
-        columns["log_times"].append(log)
-        joints.append(_joints(message))
-        for field in [path] if path else message.__dataclass_fields__:
-            values = _numbers(_at(message, field))
-            if values.size and field != "header":
-                columns.setdefault(field, []).append(values)
-    whole = {name: rows for name, rows in columns.items() if len(rows) == len(joints) > 0}
-    if len(set(joints)) > 1:
-        return _in_turns(joints, whole)
-    for name, rows in whole.items():
-        if len({np.size(row) for row in rows}) > 1:
-            raise ValueError(f"a different number of values in the messages of {name}")
-        arrays[name] = np.stack(rows)
-    return arrays | ({"joint_names": np.array(joints[0])} if joints and joints[0] else {})
-
-
-def _is_plan(message: Any) -> bool:
-    return hasattr(message, "points") and hasattr(message, "joint_names")
-
-
-def _same(one: Arrays | None, two: Arrays) -> bool:
-    """Whether arrays are equal, and have the same names, in the same order."""
-    return (
-        one is not None
-        and list(one) == list(two)
-        and all(
-            one[name].shape == values.shape
-            and one[name].tobytes() == values.astype(one[name].dtype).tobytes()
-            for name, values in two.items()
+    def _learn(self, recorded: tuple[Any, int, bytes]) -> bool:
+        """Whether messages like this one can be read by their bytes from now on."""
+        _, log, raw = recorded
+        if len(self._templates) == _MOST_TEMPLATES:
+            return False
+        message = self._deserialize(raw)
+        template = Template(message, raw, self._serialize, self._types)
+        table, one = np.frombuffer(raw, np.uint8)[None], fields_of(message, log)
+        arrays = template.arrays(table, np.array([log])) if template.fits(table).all() else {}
+        same = list(arrays) == list(one) and all(
+            arrays[name][0].tobytes() == values.astype(arrays[name].dtype).tobytes()
+            for name, values in one.items()
         )
-    )
-
-
-def _joints(message: Any) -> tuple[str, ...]:
-    """The names of the joints that a message is of."""
-    names = getattr(message, "name", ())
-    return tuple(names) if isinstance(names, list) else ()
-
-
-def _at(message: Any, path: str) -> Any:
-    for part in path.split("."):
-        message = getattr(message, part, "")
-    return message
-
-
-def _numbers(value: Any) -> npt.NDArray[Any]:
-    """The numbers of a field [D], of a message within it all; none of bytes and of texts."""
-    if hasattr(value, "__dataclass_fields__"):
-        parts = [_numbers(getattr(value, name)) for name in value.__dataclass_fields__]
-        return np.concatenate(parts) if parts else np.empty(0)
-    values = np.asarray(value if isinstance(value, (float, int, np.ndarray)) else ())
-    return values.reshape(-1) if _counts(values.dtype) else np.empty(0)
-
-
-def _counts(dtype: np.dtype[Any]) -> bool:
-    """Whether values are numbers, not bytes or flags."""
-    return dtype.kind in "fiu" and dtype.itemsize > 1
-
-
-def _nanoseconds(stamp: Any) -> int:
-    return int(stamp.sec) * 10**9 + int(stamp.nanosec)
-
-
-def _in_turns(joints: list[tuple[str, ...]], columns: dict[str, list[Any]]) -> Arrays:
-    """Arrays [T, joints] of messages that have some joints each; T are those of the joints that
-    come most often, from when all have come."""
-    names = list(dict.fromkeys(name for one in dict.fromkeys(joints) for name in one))
-    places = {one: [names.index(name) for name in one] for one in set(joints)}
-    most = Counter(map(frozenset, joints)).most_common(1)[0][0]
-    rows = np.array([frozenset(one) == most for one in joints])
-    come = np.logical_or.accumulate([[name in one for name in names] for one in joints]).all(1)
-    arrays: Arrays = {"joint_names": np.array(names)}
-    for field, values in columns.items():
-        if field.endswith("times"):
-            arrays[field] = np.array(values)[rows & come]
-            continue
-        now, table = np.zeros(len(names)), np.empty((len(joints), len(names)))
-        for row, (one, part) in enumerate(zip(joints, values, strict=True)):
-            now[places[one]] = part
-            table[row] = now
-        arrays[field] = table[rows & come]
-    return arrays
-
-
-def _planned(message: Any) -> Arrays:
-    """The arrays of a planned trajectory."""
-    arrays = {
-        name: np.stack([getattr(point, field) for point in message.points])
-        for field, name in _POINTS.items()
-        if message.points and len(getattr(message.points[0], field))
-    }
-    times = [_nanoseconds(point.time_from_start) for point in message.points]
-    return arrays | {"times": np.array(times), "joint_names": np.array(message.joint_names)}
+        if same:
+            self._templates.append(template)
+        return same

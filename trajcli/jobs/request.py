@@ -43,7 +43,7 @@ class SourceRequest:
     dt: str | None = None
     rate: float | None = None
     times: str | None = None
-    stamp: str = "header"
+    stamp: str | None = None
     episodes: str | None = None
     pack: bool = False
     overwrite: bool = False
