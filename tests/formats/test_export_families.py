@@ -89,7 +89,7 @@ def test_groups_of_any_name_are_exported(trajcli, folder):
             file[f"{name}/position"] = np.full((4, 2), float(k))
             file[f"{name}/velocity"] = np.zeros((4, 2))
         file["other/velocity"] = np.zeros((4, 2))
-    assert "not exported: other/velocity" in trajcli("export in.hdf5 -o out.npz").err
+    assert "not exported: other/velocity" in trajcli("export in.hdf5 -o out.npz").out
     assert np.load("out.npz")["position"][:, 0, 0].tolist() == [0.0, 1.0]
     with h5py.File("in.hdf5", "a") as file:
         for name in ("pick_2/position", "pick_2/velocity", "pick_3/position"):

@@ -54,12 +54,12 @@ def export(
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)
         size = out.stat().st_size
-    left = ", ".join(chosen.others)
-    notes = [f"not exported: {left}; FILE:DATASET names one"] if left else []
-    console.warn(*files.notes, *notes)
+    console.warn(*files.notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch.first)))
     many = counted(count, "trajectory", "trajectories")
     console.say(f"{out}: {many}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
+    if chosen.others:
+        console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
     report = {"trajectories": count, "quantities": list(chosen.arrays), "bytes": size}
     console.document({"out": str(out), **report})
