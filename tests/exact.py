@@ -12,18 +12,18 @@ as they are stored.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from functools import cache
 from itertools import accumulate, pairwise
 from math import factorial
 from typing import Any
 
 import numpy as np
+from gmpy2 import mpq
 
 PARTS = ("position", "velocity", "acceleration", "jerk")
 ORDERS = {"clique": 0, "velocity": 1, "acceleration": 2, "jerk": 3}
 
-Columns = list[list[Fraction]]
+Columns = list[list[mpq]]
 """Position, velocity, acceleration and jerk of one trajectory and dof, [4][T]."""
 
 
@@ -31,9 +31,9 @@ Columns = list[list[Fraction]]
 
 
 def cascade(
-    actions: Sequence[Fraction],
-    state: Sequence[Fraction],
-    steps: Sequence[Fraction],
+    actions: Sequence[mpq],
+    state: Sequence[mpq],
+    steps: Sequence[mpq],
     order: int,
     scheme: str = "euler",
 ) -> Columns:
@@ -41,7 +41,7 @@ def cascade(
     rows = [list(state)]
     for action, dt in zip(actions, steps, strict=True):
         before = rows[-1]
-        now = [Fraction(0)] * 4
+        now = [mpq(0)] * 4
         now[order] = action
         # what the action does over the step, as a polynomial of the time since its beginning
         course = [action] if scheme == "zoh" else [before[order], (action - before[order]) / dt]
@@ -57,22 +57,22 @@ def cascade(
     return _columns(rows)
 
 
-def recorded_cascade(positions: Sequence[Fraction], steps: Sequence[Fraction]) -> Columns:
+def recorded_cascade(positions: Sequence[mpq], steps: Sequence[mpq]) -> Columns:
     """Differences of a recording; rows before the data began take the first there is."""
     columns = [list(positions)]
     for m in (1, 2, 3):
         below = columns[-1]
         known = [(below[t] - below[t - 1]) / steps[t - 1] for t in range(m, len(below))]
-        first = known[0] if known else Fraction(0)
+        first = known[0] if known else mpq(0)
         columns.append([first] * min(m, len(below)) + known)
     return columns
 
 
 def central(
-    actions: Sequence[Fraction],
-    state: Sequence[Fraction],
-    steps: Sequence[Fraction],
-    goal: Fraction | None = None,
+    actions: Sequence[mpq],
+    state: Sequence[mpq],
+    steps: Sequence[mpq],
+    goal: mpq | None = None,
 ) -> Columns:
     """Rows 0..H of a plan that holds its last action, or the goal in its place."""
     rows = [list(state)]
@@ -83,16 +83,16 @@ def central(
     tau, last = steps[0], steps[-1]
     past = p - tau * v + tau**2 * a / 2 - tau**3 * j / 6
     points = [past, p, *used, used[-1], used[-1]]
-    times = [-tau, *accumulate(steps, initial=Fraction(0))]
+    times = [-tau, *accumulate(steps, initial=mpq(0))]
     times += [times[-1] + last, times[-1] + 2 * last]
     for t in range(1, len(used) + 1):
         rows.append(_stencil(times[t - 1 : t + 4], points[t - 1 : t + 4], times[t + 1]))
     return _columns(rows)
 
 
-def recorded_central(positions: Sequence[Fraction], steps: Sequence[Fraction]) -> Columns:
+def recorded_central(positions: Sequence[mpq], steps: Sequence[mpq]) -> Columns:
     """A recording: each row's window is the five nearest rows."""
-    times = list(accumulate(steps, initial=Fraction(0)))
+    times = list(accumulate(steps, initial=mpq(0)))
     rows = []
     for t in range(len(positions)):
         first = min(max(t - 2, 0), len(positions) - 5)
@@ -102,22 +102,22 @@ def recorded_central(positions: Sequence[Fraction], steps: Sequence[Fraction]) -
 
 
 def curobo_central(
-    actions: Sequence[Fraction],
-    state: Sequence[Fraction],
-    steps: Sequence[Fraction],
-    goal: Fraction | None = None,
+    actions: Sequence[mpq],
+    state: Sequence[mpq],
+    steps: Sequence[mpq],
+    goal: mpq | None = None,
 ) -> Columns:
     """Rows −1..H+2, every one by stencil, from cuRobo's own past points."""
     used = [*actions[:-1], actions[-1] if goal is None else goal]
     p, v, a, j = state
     tau, last = steps[0], steps[-1]
-    thirds = {1: Fraction(-7, 6), 2: Fraction(-4, 3), 3: Fraction(-3, 2)}
+    thirds = {1: mpq(-7, 6), 2: mpq(-4, 3), 3: mpq(-3, 2)}
     points = [
-        p - k * tau * v + (Fraction(k * k, 2) - 2 * k) * tau**2 * a + thirds[k] * tau**3 * j
+        p - k * tau * v + (mpq(k * k, 2) - 2 * k) * tau**2 * a + thirds[k] * tau**3 * j
         for k in (3, 2, 1)
     ]
     points += [p, *used, *[used[-1]] * 4]
-    times = [-3 * tau, -2 * tau, -tau, *accumulate(steps, initial=Fraction(0))]
+    times = [-3 * tau, -2 * tau, -tau, *accumulate(steps, initial=mpq(0))]
     times += [times[-1] + k * last for k in (1, 2, 3, 4)]
     return _columns(
         [
@@ -128,19 +128,19 @@ def curobo_central(
 
 
 def bspline(
-    actions: Sequence[Fraction],
-    state: Sequence[Fraction],
-    dt: Fraction,
+    actions: Sequence[mpq],
+    state: Sequence[mpq],
+    dt: mpq,
     degree: int,
     steps: int,
-    goal: Sequence[Fraction] | None = None,
+    goal: Sequence[mpq] | None = None,
     convention: str = "standard",
 ) -> Columns:
     """The spline of start points, actions and end points, ``steps`` rows per knot interval."""
     knot = dt * steps
     if convention == "curobo" and degree == 3:
-        state = [*state[:3], Fraction(0)]
-        goal = None if goal is None else [*goal[:3], Fraction(0)]
+        state = [*state[:3], mpq(0)]
+        goal = None if goal is None else [*goal[:3], mpq(0)]
     points = control_points(state, knot, degree, at=0)
     if goal is None:
         points += [*actions, *[actions[-1]] * degree]
@@ -148,8 +148,8 @@ def bspline(
         at = 1 if convention == "standard" else 0
         points += [*actions[:-1], *control_points(goal, knot, degree, at=at)]
     segments = len(points) - degree
-    places = [(t // steps, Fraction(t % steps, steps)) for t in range(segments * steps)]
-    places.append((segments - 1, Fraction(1)))
+    places = [(t // steps, mpq(t % steps, steps)) for t in range(segments * steps)]
+    places.append((segments - 1, mpq(1)))
     columns = []
     for order in range(4):
         remaining = degree - order
@@ -160,7 +160,7 @@ def bspline(
     return columns
 
 
-def de_boor(points: Sequence[Fraction], degree: int, local: Fraction) -> Fraction:
+def de_boor(points: Sequence[mpq], degree: int, local: mpq) -> mpq:
     """A uniform spline at ``local`` (0..1) in the segment of these degree + 1 points."""
     points = list(points)
     for level in range(1, degree + 1):
@@ -171,34 +171,32 @@ def de_boor(points: Sequence[Fraction], degree: int, local: Fraction) -> Fractio
     return points[degree]
 
 
-def control_points(
-    state: Sequence[Fraction], knot: Fraction, degree: int, at: int
-) -> list[Fraction]:
+def control_points(state: Sequence[mpq], knot: mpq, degree: int, at: int) -> list[mpq]:
     """The control points of the segment that has this state at local time ``at``, 0 or 1."""
-    local = [x * knot**m for m, x in enumerate(state)] + [Fraction(0)] * (degree - 3)
+    local = [x * knot**m for m, x in enumerate(state)] + [mpq(0)] * (degree - 3)
     inverse = _inverse_of_derivatives(degree, at)
-    return [sum((w * x for w, x in zip(row, local, strict=True)), Fraction(0)) for row in inverse]
+    return [sum((w * x for w, x in zip(row, local, strict=True)), mpq(0)) for row in inverse]
 
 
 @cache
-def _inverse_of_derivatives(degree: int, at: int) -> list[list[Fraction]]:
+def _inverse_of_derivatives(degree: int, at: int) -> list[list[mpq]]:
     """From a segment's derivatives 0..degree by local time to its control points."""
     matrix = []
     for order in range(degree + 1):
         row = []
         for i in range(degree + 1):
-            points = [Fraction(int(k == i)) for k in range(degree + 1)]
+            points = [mpq(int(k == i)) for k in range(degree + 1)]
             for _ in range(order):
                 points = [b - a for a, b in pairwise(points)]
-            row.append(de_boor(points, degree - order, Fraction(at)))
+            row.append(de_boor(points, degree - order, mpq(at)))
         matrix.append(row)
     return _inverse(matrix)
 
 
-def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
+def _inverse(matrix: list[list[mpq]]) -> list[list[mpq]]:
     """Gauss and Jordan's elimination."""
     n = len(matrix)
-    rows = [[*row, *(Fraction(int(i == k)) for k in range(n))] for i, row in enumerate(matrix)]
+    rows = [[*row, *(mpq(int(i == k)) for k in range(n))] for i, row in enumerate(matrix)]
     for column in range(n):
         pivot = next(i for i in range(column, n) if rows[i][column])
         rows[column], rows[pivot] = rows[pivot], rows[column]
@@ -210,7 +208,7 @@ def _inverse(matrix: list[list[Fraction]]) -> list[list[Fraction]]:
     return [row[n:] for row in rows]
 
 
-def _stencil(times: Sequence[Fraction], points: Sequence[Fraction], at: Fraction) -> list[Fraction]:
+def _stencil(times: Sequence[mpq], points: Sequence[mpq], at: mpq) -> list[mpq]:
     """Value and three derivatives, at one time, of the quartic through five points.
 
     Newton's divided differences, expanded around ``at``.
@@ -223,18 +221,18 @@ def _stencil(times: Sequence[Fraction], points: Sequence[Fraction], at: Fraction
     coefficients = [differences[4]]
     for i in (3, 2, 1, 0):  # coefficients · (time − times[i]) + differences[i]
         shift = at - times[i]
-        raised = [Fraction(0), *coefficients]
-        scaled = [shift * c for c in coefficients] + [Fraction(0)]
+        raised = [mpq(0), *coefficients]
+        scaled = [shift * c for c in coefficients] + [mpq(0)]
         coefficients = [a + b for a, b in zip(raised, scaled, strict=True)]
         coefficients[0] += differences[i]
     return [factorial(m) * coefficients[m] for m in range(4)]
 
 
-def _polynomial(coefficients: Sequence[Fraction], at: Fraction) -> Fraction:
-    return sum((c * at**i for i, c in enumerate(coefficients)), Fraction(0))
+def _polynomial(coefficients: Sequence[mpq], at: mpq) -> mpq:
+    return sum((c * at**i for i, c in enumerate(coefficients)), mpq(0))
 
 
-def _columns(rows: Sequence[Sequence[Fraction]]) -> Columns:
+def _columns(rows: Sequence[Sequence[mpq]]) -> Columns:
     return [[row[m] for row in rows] for m in range(4)]
 
 
@@ -291,7 +289,7 @@ def integrate(
                 kind = curobo_central if convention == "curobo" else central
                 columns = kind(u, s, used, g[0] if g and ends == "goal" else None)
             elif mode == "teleport":
-                rest = [[Fraction(0)] * len(u) for _ in range(3)]
+                rest = [[mpq(0)] * len(u) for _ in range(3)]
                 columns = [u, *rest] if recorded else _after(s, [u, *rest])
             elif recorded:
                 columns = recorded_cascade(u, step)
@@ -308,12 +306,12 @@ def integrate(
     return {**arrays, "time": _objects(clock, (batch, rows))}
 
 
-def number(value: Any) -> Fraction:
+def number(value: Any) -> mpq:
     """A stored number, exactly."""
-    return Fraction(int(value)) if isinstance(value, (int, np.integer)) else Fraction(float(value))
+    return mpq(int(value)) if isinstance(value, (int, np.integer)) else mpq(float(value))
 
 
-def _steps(dt: Any, times: Any, batch: int, horizon: int, recorded: bool) -> list[list[Fraction]]:
+def _steps(dt: Any, times: Any, batch: int, horizon: int, recorded: bool) -> list[list[mpq]]:
     """The steps between rows of each trajectory, in float64 as stored or as differences."""
     count = horizon - 1 if recorded else horizon
     if times is not None:
@@ -325,13 +323,13 @@ def _steps(dt: Any, times: Any, batch: int, horizon: int, recorded: bool) -> lis
     return [[number(x) for x in row] for row in np.broadcast_to(dt, (batch, count))]
 
 
-def _state(state: Any, index: Any, b: int, d: int) -> list[Fraction]:
+def _state(state: Any, index: Any, b: int, d: int) -> list[mpq]:
     parts = state if isinstance(state, Mapping) else {p: getattr(state, p) for p in PARTS}
     numbers = []
     for part in PARTS:
         values = parts.get(part)
         if values is None:
-            numbers.append(Fraction(0))
+            numbers.append(mpq(0))
             continue
         table = np.atleast_2d(np.asarray(values))
         row = 0 if len(table) == 1 else b if index is None else int(index[b])
@@ -339,16 +337,14 @@ def _state(state: Any, index: Any, b: int, d: int) -> list[Fraction]:
     return numbers
 
 
-def _after(state: Sequence[Fraction], columns: Columns) -> Columns:
+def _after(state: Sequence[mpq], columns: Columns) -> Columns:
     return [[first, *column] for first, column in zip(state, columns, strict=True)]
 
 
-def _times(
-    steps: list[Fraction], mode: str, convention: str, frames: str, rows: int
-) -> list[Fraction]:
+def _times(steps: list[mpq], mode: str, convention: str, frames: str, rows: int) -> list[mpq]:
     if mode == "bspline":
         return [t * steps[0] for t in range(rows)]
-    times = list(accumulate(steps, initial=Fraction(0)))
+    times = list(accumulate(steps, initial=mpq(0)))
     if mode == "central" and convention == "curobo":
         return [-steps[0], *times, times[-1] + steps[-1], times[-1] + 2 * steps[-1]]
     return times[1 : rows + 1] if frames == "actions" else times[:rows]
@@ -371,7 +367,7 @@ def assert_within(actual: Any, exact: Any, relative: float = 1e-12, nothing: flo
     """
     for place, value, target, largest in _pairs(actual, exact):
         error = abs(number(value) - target)
-        assert error <= max(Fraction(relative) * largest, Fraction(nothing)), (
+        assert error <= max(mpq(relative) * largest, mpq(nothing)), (
             f"{place}: found {value!r}, exactly {float(target)!r}, "
             f"off by {float(error / largest) if largest else float(error):.3g} of the largest"
         )
@@ -419,7 +415,7 @@ def _pairs(actual: Any, exact: Any) -> Any:
     assert actual.dtype.kind == "f"
     nearest = np.array([float(x) for x in exact.ravel()]).reshape(exact.shape)
     suspects = np.argwhere(actual != nearest.astype(actual.dtype))
-    largest: dict[tuple[int, ...], Fraction] = {}
+    largest: dict[tuple[int, ...], mpq] = {}
     for place in suspects:
         along = (place[0], *place[2:])
         if along not in largest:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+from gmpy2 import mpq
 from kernels import reference
 from kernels.cases import Case
 
@@ -179,7 +179,7 @@ def assert_within(result: Any, want: Any, size: Any, relative: float, what: str)
     """Within that part of the size, and half a unit in the last place."""
     assert result.shape == want.shape, what
     assert np.isfinite(result).all(), f"{what}: {result[~np.isfinite(result)][0]} in the results"
-    number = Fraction if want.dtype == object else np.longdouble
+    number = mpq if want.dtype == object else np.longdouble
     off = abs(reference.numbers(result, number) - want)
     ulp = np.spacing(np.abs(result)).astype(np.float64)
     wrong = off.astype(np.float64) > relative * size.astype(np.float64) + LAST_ROUNDING * ulp

@@ -2,7 +2,7 @@
 
 Slow on purpose and shared with no backend: one row after another, no tables, no windows slid
 along. ``number`` is what it computes in: float64, longdouble (ten more bits, for long
-trajectories) or Fraction (exact). Dofs are the lanes of an array, and nothing else is. The
+trajectories) or mpq (exact). Dofs are the lanes of an array, and nothing else is. The
 adjoint is the transpose of the matrix that the rows of unit vectors are.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from itertools import pairwise
 from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
+from gmpy2 import mpq
 
 from trajcli.kernels.program import Band, Cascade, Operands, Program
 
@@ -44,15 +44,15 @@ def forward(program: Program, operands: Operands, number: Any = np.longdouble) -
             span = None if spans is None else spans[b if len(spans) > 1 else 0]
             rows.append(band(program, actions, start, goal, dt, span))
     _, _, dofs = operands.actions.shape
-    result = np.array(rows, dtype=object if number is Fraction else number)
+    result = np.array(rows, dtype=object if number is mpq else number)
     result = result.reshape(len(rows), program.rows, 2, 4, dofs)
     return Expected(*([result[:, :, k, m] for m in range(4)] for k in range(2)))
 
 
 def numbers(values: Any, number: Any) -> Any:
     values = np.asarray(values).astype(np.float64)
-    if number is Fraction:
-        return np.vectorize(Fraction, otypes=[object])(values) if values.size else values
+    if number is mpq:
+        return np.vectorize(mpq, otypes=[object])(values) if values.size else values
     return values.astype(number)
 
 

@@ -14,7 +14,6 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -23,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 from exact import ORDERS, PARTS
+from gmpy2 import mpq
 
 from trajcli import State, integrate
 from trajcli.kernels import native
@@ -238,7 +238,7 @@ Key = tuple[str, tuple[tuple[str, Any], ...], bool, int]
 
 
 @cache
-def exact_weights(key: Key, steps: tuple[Fraction, ...]) -> Any:
+def exact_weights(key: Key, steps: tuple[mpq, ...]) -> Any:
     """Of every output on every input of one dof, [inputs, 4, T] of fractions: linear it all is.
 
     Inputs: the actions, the parts of the start, those of the goal.
@@ -249,7 +249,7 @@ def exact_weights(key: Key, steps: tuple[Fraction, ...]) -> Any:
     count = horizon + (0 if recorded else 4) + goals
     result = []
     for k in range(count):
-        unit = [Fraction(int(i == k)) for i in range(count)]
+        unit = [mpq(int(i == k)) for i in range(count)]
         actions, start, goal = unit[:horizon], unit[horizon : horizon + 4], unit[horizon + 4 :]
         if mode == "bspline":
             columns = exact.bspline(
@@ -273,14 +273,14 @@ def exact_weights(key: Key, steps: tuple[Fraction, ...]) -> Any:
 
 
 @cache
-def weights_of(key: Key, steps: tuple[Fraction, ...]) -> Any:
+def weights_of(key: Key, steps: tuple[mpq, ...]) -> Any:
     return exact_weights(key, steps).astype(np.float64)
 
 
 @cache
-def slopes_of(key: Key, steps: tuple[Fraction, ...], each: bool) -> list[Any]:
+def slopes_of(key: Key, steps: tuple[mpq, ...], each: bool) -> list[Any]:
     """How the weights change with each step, or with all of them together."""
-    tiny = Fraction(1, 2**100)
+    tiny = mpq(1, 2**100)
     here = exact_weights(key, steps)
     result = []
     for k in range(len(steps) if each else 1):
@@ -299,7 +299,7 @@ def expected(sample: Problem) -> dict[str, tuple[Any, Any]]:
     result: dict[str, list[Any]] = {}
     for b in range(batch):
         inputs = np.concatenate([sample.actions[b], states[:, b]])
-        row = tuple(map(Fraction, steps[b].tolist()))
+        row = tuple(map(mpq, steps[b].tolist()))
         weights = weights_of(key, row)
         upstream = sample.upstream(weights.shape[2])[:, b].astype(np.float64)
         slopes = np.array(slopes_of(key, row, of_each))

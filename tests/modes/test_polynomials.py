@@ -6,7 +6,6 @@ is the polynomial itself and not a rounding of it.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import accumulate
 from math import comb, factorial
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from exact import PARTS, assert_within, number
+from gmpy2 import mpq
 
 import trajcli
 from trajcli import State
@@ -25,21 +25,19 @@ STEPS = pytest.mark.parametrize("steps", [EVEN, UNEVEN], ids=["even", "uneven"])
 COEFFICIENTS = (3, -2, 5, -7, 4, -1)  # of 1, t, t², …
 
 
-def derivative(degree: int, order: int, time: Fraction) -> Fraction:
+def derivative(degree: int, order: int, time: mpq) -> mpq:
     """Of the polynomial of this degree."""
-    total = Fraction(0)
+    total = mpq(0)
     for i in range(order, degree + 1):
-        total += (
-            COEFFICIENTS[i] * Fraction(factorial(i), factorial(i - order)) * time ** (i - order)
-        )
+        total += COEFFICIENTS[i] * mpq(factorial(i), factorial(i - order)) * time ** (i - order)
     return total
 
 
-def times_of(steps: np.ndarray) -> list[Fraction]:
-    return list(accumulate((number(dt) for dt in steps), initial=Fraction(0)))
+def times_of(steps: np.ndarray) -> list[mpq]:
+    return list(accumulate((number(dt) for dt in steps), initial=mpq(0)))
 
 
-def course(degree: int, times: list[Fraction]) -> dict[str, np.ndarray]:
+def course(degree: int, times: list[mpq]) -> dict[str, np.ndarray]:
     """The polynomial and its derivatives at these times, [1, T, 1]."""
     result = {}
     for order, part in enumerate(PARTS):
@@ -48,7 +46,7 @@ def course(degree: int, times: list[Fraction]) -> dict[str, np.ndarray]:
     return result
 
 
-def state_at(degree: int, time: Fraction = Fraction(0)) -> State:
+def state_at(degree: int, time: mpq | int = 0) -> State:
     return State(*(np.array([float(derivative(degree, m, time))]) for m in range(4)))
 
 
@@ -157,7 +155,7 @@ def test_central_with_the_last_position_held_long_enough_comes_to_rest(ends: str
 
 # -- B-splines -------------------------------------------------------------------------------
 
-KNOT = Fraction(1, 2)
+KNOT = mpq(1, 2)
 DEGREES = pytest.mark.parametrize("degree", [3, 4, 5])
 
 
@@ -165,7 +163,7 @@ def polynomial_control_points(polynomial: int, degree: int, first_knots: range) 
     """Of the polynomial of that degree in a spline of this one, by polar forms [1, n, 1]."""
     points = []
     for first in first_knots:
-        symmetric = [Fraction(1)] + [Fraction(0)] * degree
+        symmetric = [mpq(1)] + [mpq(0)] * degree
         for k in range(degree):
             for m in range(degree, 0, -1):
                 symmetric[m] += KNOT * (first + k) * symmetric[m - 1]
