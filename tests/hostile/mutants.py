@@ -2,9 +2,10 @@
 
     PYTHONPATH=.:tests python -m hostile.mutants --count 100000 [--seed 1] [--kinds h5,toml]
 
-Every mutant is one command in a process of its own. It must end with exit code 0 and right values,
-1 (from check, diff and status, which judge data) or 2, without a traceback, within ten seconds and
-one GiB. One that kills the library that reads it, or that this one never ends with, is run again
+Every mutant is one command. It must end with exit code 0 and right values, 1 (from check, diff and
+status, which judge data) or 2, without a traceback, within ten seconds and one GiB. A few are run
+in one process; where anything is wrong with these, each is run again in a process of its own, which
+decides. One that kills the library that reads it, or that this one never ends with, is run again
 with --untrusted, which must refuse it. The first mutant of every kind is the file as it is.
 """
 
@@ -24,7 +25,9 @@ import sys
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,8 @@ from hostile.runner import Ended, run_all
 from trajcli import integrate
 
 PER_SEED = 1000
+TOGETHER = 8
+"""Mutants in one process: forking takes longer than a mutant."""
 JUDGES = ("check", "diff", "status")
 LARGEST_RESIDENT = 1 << 20
 """kB"""
@@ -353,6 +358,19 @@ def work(job: tuple[Any, ...]) -> int:
     return code
 
 
+def work_together(several: Sequence[tuple[Any, ...]]) -> int:
+    """Run some mutants, each in a folder of its own, and write their exit codes to codes."""
+    place = Path.cwd()
+    with (place / "codes").open("w") as codes:
+        for number, job in enumerate(several):
+            folder = place / str(number)
+            folder.mkdir()
+            os.chdir(folder)
+            codes.write(f"{work(job)}\n")
+            codes.flush()
+    return 0
+
+
 def check_values(name: str) -> None:
     """Every trajectory of OUT is what the library makes of the same actions, read by others."""
     if name.endswith((".npz", ".h5")):
@@ -397,6 +415,11 @@ def faulty(end: Ended) -> bool:
     return end.code not in allowed or end.hung or large or "Traceback" in end.text
 
 
+def wrong(end: Ended) -> bool:
+    """The same; and a file as it is must be read."""
+    return faulty(end) or bool(end.job[4] and end.code == 2)
+
+
 def run(
     count: int, seed: int, folder: Path, kinds: Sequence[str] = (), at_once: int = 2
 ) -> tuple[Counter[str], list[Ended]]:
@@ -404,15 +427,24 @@ def run(
     warm()
     ended: Counter[str] = Counter()
     bad: list[Ended] = []
+    suspects: list[tuple[Any, ...]] = []
     killers: list[tuple[Any, ...]] = []
-    for end in run_all(jobs(folder, count, seed, kinds), work, folder, at_once):
+    for end in run_all(_batched(jobs(folder, count, seed, kinds)), work_together, folder, at_once):
+        codes = [int(code) for code in (end.folder / "codes").read_text().split()]
+        shutil.rmtree(end.folder)
+        several = [replace(end, job=job, code=code) for job, code in zip(end.job, codes)]  # noqa: B905
+        if end.code or len(codes) < len(end.job) or any(map(wrong, several)):
+            suspects += end.job
+        else:
+            ended.update(f"exit {code}" for code in codes)
+    for end in run_all(suspects, work, folder, at_once):
         shutil.rmtree(end.folder)
         ended[f"exit {end.code}"] += 1
         reads = end.job[2].split()[0] not in ("status", "merge", "retime")
         killed = end.code < 0 and end.code != -signal.SIGVTALRM  # that is what ends endless reads
         if killed and reads and "--untrusted" not in end.job[2]:
             killers.append((*end.job[:2], f"{end.job[2]} --untrusted", *end.job[3:]))
-        elif faulty(end) or (end.job[4] and end.code == 2):
+        elif wrong(end):
             bad.append(end)
     for end in run_all(killers, work, folder, at_once):
         shutil.rmtree(end.folder)
@@ -421,6 +453,12 @@ def run(
         if (end.code != 2 and not shown) or faulty(end):
             bad.append(end)
     return ended, bad
+
+
+def _batched(several: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    remaining = iter(several)
+    while batch := list(islice(remaining, TOGETHER)):
+        yield batch
 
 
 def warm() -> None:
