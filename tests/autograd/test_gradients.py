@@ -87,6 +87,9 @@ CASES = [
     ("bspline", "scalar", False, {"steps": 3}),
 ]
 
+IN_TURNS = [one for k, one in enumerate(CASES) if (k + k // 4) % 2 == 0]
+"""Half of them: of every mode and scheme some shapes of dt, of its neighbour the others."""
+
 
 def undefined(mode: str, steps: str) -> bool:
     """Whether to leave out gradients of outputs in turns, which takes as long as all the rest: a
@@ -109,7 +112,7 @@ def test_first_derivatives_match_finite_differences_in_both_modes(mode, steps, r
     )
 
 
-@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES)
+@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), IN_TURNS)
 def test_second_derivatives_match_finite_differences(mode, steps, recorded, options):
     outputs, inputs = problem(mode, steps, recorded, **options)
     assert torch.autograd.gradgradcheck(

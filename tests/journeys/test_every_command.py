@@ -101,8 +101,7 @@ def test_a_file_without_trajectories_says_what_it_has(trajcli, folder, name):
     assert "temperature" in result.err
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("letters", ["utf-8", "ascii"])
+@pytest.mark.parametrize(("columns", "letters"), [(80, "utf-8"), (120, "ascii")])
 @pytest.mark.parametrize("name", ["inspect", "check", "score", "diff"])
 def test_a_real_terminal_is_not_overrun_and_a_pipe_gets_no_escape_codes(
     samples, name, columns, letters

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import h5py
@@ -214,22 +213,6 @@ def test_full_looks_at_everything_and_a_sample_says_that_it_is_one(trajcli, fold
     assert (dataset["nan"], dataset["max"]) == (1, 9.0)
     assert dataset["nonfinite_at"] == [{"trajectory": 250, "row": 50, "dof": 1}]
     assert "a sample" not in trajcli("inspect in.npy --full").out
-
-
-def test_a_small_file_is_looked_at_in_under_twice_the_imports_it_needs(samples):
-    """Least of several runs in turns: what else the machine does only ever adds."""
-    python = [sys.executable]
-    imports = [*python, "-c", "import typer, h5py, numpy"]
-    inspect = [*python, "-m", "trajcli", "inspect", str(samples / "recorded_faulty.h5")]
-    least = [float("inf"), float("inf")]
-    for rounds in range(20):
-        for i, command in enumerate((imports, inspect)):
-            began = time.perf_counter()
-            subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-            least[i] = min(least[i], time.perf_counter() - began)
-        if rounds > 3 and least[1] < 2 * least[0]:
-            break
-    assert least[1] < 2 * least[0]
 
 
 @pytest.mark.parametrize("command", ["inspect {f}", "check {f}", "diff {f} {f}",
