@@ -67,13 +67,11 @@ def _library() -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     """A section for each command: its help, and the fields of its document."""
-    from typer.main import get_command
-
-    from trajcli.cli.app import make_app
+    from trajcli.cli.app import command_line
     from trajcli.cli.schemas import schema
 
     yield "# Commands\n"
-    group: Any = get_command(make_app())
+    group: Any = command_line()
     for name, command in group.commands.items():
         yield f"## {name}\n\n{command.help}\n"
         panels: dict[str, list[str]] = {}

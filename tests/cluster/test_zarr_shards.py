@@ -41,8 +41,10 @@ def _small_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zarr_output, "_CHUNK_BYTES", 2500)  # a few trajectories
 
 
-@pytest.mark.parametrize("name", RUNS)
-@pytest.mark.parametrize("count", [1, 3, 40])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [*((name, 3) for name in RUNS), ("one array", 1), ("padded", 40), ("groups", 40)],
+)
 def test_shards_give_the_bytes_of_a_run_in_one_piece(name, count):
     request = RUNS[name]()
     run(replace(request, out=WHOLE))

@@ -10,10 +10,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from typer.main import get_command
 
 import trajcli
-from trajcli.cli.app import COMMANDS, make_app
+from trajcli.cli.app import COMMANDS, command_line
 
 for module in ("mkdocs", "material", "mkdocstrings"):
     pytest.importorskip(module)
@@ -48,7 +47,7 @@ def test_every_link_leads_to_a_file(site):
 
 def test_every_command_is_there_with_its_options_and_fields(site):
     shown = text(site / "commands.html")
-    commands = get_command(make_app()).commands  # type: ignore[attr-defined]
+    commands = command_line().commands
     flags = {max(one.opts, key=len) for each in commands.values() for one in each.params}
     assert all(flag in shown for flag in flags if flag.startswith("--"))
     assert "shape.trajectories" in shown

@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     from typer import Abort
 
-    from trajcli.cli.app import make_app
+    from trajcli.cli.app import command_line
     from trajcli.cli.console import Console
     from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
 
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         completion.prepare(os.environ)
     failure: TrajcliError
     try:
-        code = make_app(words)(words, prog_name="trajcli", standalone_mode=False)
+        command = command_line(*words[:1])
+        code = command(words, prog_name="trajcli", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except TrajcliError as error:
         if debug:
@@ -82,16 +83,13 @@ def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
     """The same with options named as in a shell: --window where Python says window."""
     from dataclasses import replace
 
-    from typer.main import get_command
+    from trajcli.cli.app import COMMANDS, command_line
 
-    from trajcli.cli.app import COMMANDS, make_app
-
-    if not any(fault.where.isidentifier() for fault in failure.faults) or not (
-        name := next((word for word in words[:1] if word in COMMANDS), "")
-    ):
+    name = words[0] if words and words[0] in COMMANDS else ""
+    if not name or not any(fault.where.isidentifier() for fault in failure.faults):
         return failure
-    group: Any = get_command(make_app([name]))
-    flags = {option.name: max(option.opts, key=len) for option in group.commands[name].params}
+    options = command_line(name).commands[name].params
+    flags = {option.name: max(option.opts, key=len) for option in options}
     flags.pop("actions", None)  # the array, where a fault names it
     return type(failure)(
         *(replace(fault, where=flags.get(fault.where, fault.where)) for fault in failure.faults)

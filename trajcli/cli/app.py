@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 COMMANDS = ("integrate", "status", "merge", "inspect", "plot", "check", "score", "diff",
             "export", "resample", "retime", "fit", "operator", "modes", "info")  # fmt: skip
 """In the order of the help. Each is a function of a module of its name, with an EXAMPLE."""
 
 
-def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command line that can run these arguments; without any, all commands."""
+@cache
+def command_line(first: str = "") -> Any:
+    """The command line of arguments that begin with this word; all commands if it is none."""
     app = typer.Typer(
         name="trajcli",
         no_args_is_help=True,
@@ -23,10 +25,10 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
     )
     app.callback()(_app)
     settings = {"auto_envvar_prefix": "TRAJCLI"}  # --dry-run is TRAJCLI_DRY_RUN
-    for name in [name for name in COMMANDS if name in arguments[:1]] or COMMANDS:
+    for name in [first] if first in COMMANDS else COMMANDS:
         module = import_module(f"trajcli.cli.{name}")
         app.command(name, epilog=module.EXAMPLE, context_settings=settings)(getattr(module, name))
-    return app
+    return get_command(app)
 
 
 def _print_version(wanted: bool) -> None:
