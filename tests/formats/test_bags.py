@@ -361,3 +361,16 @@ def test_joints_that_come_late_are_read_or_refused(trajcli, folder, kind, late):
         assert "js, message 9000: messages of other joints" in result.err
         assert "a, b" in result.err
         assert "hand" in result.err
+
+
+def test_a_topic_that_is_nearly_named_is_offered(trajcli, folder):
+    make = Maker("mcap")
+    path = make.write("mcap", [
+        ("/arm/joint_states", JOINTS, time, make.joints(time, ["a"], np.ones(1)))
+        for time in stamps(9)
+    ])  # fmt: skip
+    for near in ("/arm/joint_state", "arm/jointstates"):
+        refused = trajcli(f"inspect {path}:{near}")
+        assert refused.code == 2
+        assert f"{path}:/arm/joint_states, if it is meant" in refused.err
+        assert "arm/joint_states/position [9, 1]" in refused.err

@@ -60,3 +60,24 @@ def test_a_column_of_steps_is_one_for_each_trajectory(trajcli, folder):
         assert result.code == 0, result.err
     found, expected = np.load("mat.npz"), np.load("npz.npz")
     np.testing.assert_array_equal(found["position"], expected["position"])
+
+
+def test_cells_beside_the_trajectories_are_passed_over(trajcli, folder):
+    position = RANDOM.standard_normal((20, 3))
+    write(q=position)
+    with h5py.File("in.mat", "a") as file:
+        held = file.create_dataset("#refs#/a", data=position.T)
+        empty = file.create_dataset("#refs#/b", data=np.zeros(2, np.uint64))
+        empty.attrs["MATLAB_empty"] = np.uint8(1)
+        cells = file.create_dataset("names", (2, 1), h5py.ref_dtype)
+        cells[0, 0] = held.ref
+        for one, kind in ((held, "double"), (empty, "cell"), (cells, "cell")):
+            one.attrs["MATLAB_class"] = np.bytes_(kind)
+    result = trajcli("integrate in.mat --mode clique --start first --dt 0.1 -o out.h5")
+    assert result.code == 0, result.err
+    assert "in.mat:/q is taken" in result.err
+    with h5py.File("out.h5") as file:
+        np.testing.assert_array_equal(file["position"][0], position)
+    refused = trajcli("integrate in.mat:names --mode clique --start first --dt 0.1 -o no.h5")
+    assert refused.code == 2
+    assert "in.mat:/names: not real numbers" in refused.err

@@ -113,3 +113,19 @@ def test_what_no_array_can_hold_is_refused_and_the_rest_is_read(trajcli, folder)
     expected = integrated(trajcli, "in.npz", "--start zero")
     for one, other in zip(expected, integrated(trajcli, "odd.pt", "--start zero"), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_brain_floats_and_any_names_are_read(trajcli, folder):
+    library = pytest.importorskip("safetensors.torch")
+    values = torch.randn(2, 20, 3, generator=torch.Generator().manual_seed(1))
+    tensors = {"a.b": values, "a/b": 2 * values, "c/d.e": 3 * values, "half": values.bfloat16()}
+    library.save_file(tensors, "in.safetensors")
+    for name, written, expected in (
+        ("a.b", "a.b", values), ("a/b", "b", 2 * values), ("c/d.e", "d.e", 3 * values),
+        ("c/d/e", "e", 3 * values), ("half", "half", values.bfloat16().float()),
+    ):  # fmt: skip
+        result = trajcli(f"export in.safetensors:{name} -o out.npz --overwrite")
+        assert result.code == 0, (name, result.err)
+        np.testing.assert_array_equal(np.load("out.npz")[written], expected.numpy())
+    shown = trajcli("inspect in.safetensors --json").document["datasets"]
+    assert {one["name"] for one in shown} == {"a.b", "a/b", "c/d/e", "half"}

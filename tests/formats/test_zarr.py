@@ -112,3 +112,14 @@ def test_a_pipe_in_a_store_is_not_waited_for(folder, name):
     result = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 2, result.stdout
     assert result.stderr.startswith("error: pipe.zarr"), result.stderr
+
+
+@pytest.mark.parametrize("command", ["export", "plot", "check", "score", "inspect", "integrate"])
+def test_rows_of_no_episode_are_left_out_aloud(trajcli, folder, command):
+    replay("replay.zarr", 3)
+    zarr.open_group("replay.zarr")["meta/episode_ends"][:] = np.array([7, 19, 22])
+    more = {"export": "-o out.csv", "plot": "-o out.svg", "score": "--dt 0.1",
+            "integrate": "--mode clique --start zero --dt 0.1 -o out.h5"}  # fmt: skip
+    result = trajcli(f"{command} replay.zarr {more.get(command, '')}")
+    assert result.code == 0, result.err
+    assert "rows 22 to 23 of data/action are of no episode" in result.out + result.err

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.file_bytes import OpenFiles, read_regular, unreadable
+from trajcli.files.near_names import no_such_dataset
 from trajcli.files.source import natural_order
 
 T = TypeVar("T")
@@ -276,14 +277,7 @@ class ArrayFile(ABC):
 
     def missing(self, name: str) -> Fault:
         """The fault of a dataset that is not there."""
-        import difflib
-
-        names = self.names()
-        near = difflib.get_close_matches(name.strip("/"), names[:2000], 5, 0.4) or names[:8]
-        more = f" (of {len(names)} datasets)" if len(near) < len(names) else ""
-        found = ", ".join(near) + more if names else "a file without datasets"
-        hint = f"trajcli inspect {self.path} lists them; name one as FILE:DATASET"
-        return Fault("no such dataset", f"{self.path}:{name}", "a dataset in the file", found, hint)
+        return no_such_dataset(str(self.path), name, self.names(), self.get)
 
     def match(self, pattern: str) -> list[str]:
         """The datasets a pattern with * names, in natural order; raises if there is none."""

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.conversion import as_batch
+from trajcli.files.near_names import candidates
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.stored_time import STAMPS, read_time
 from trajcli.files.time import Time
@@ -32,33 +32,39 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
 
     Raises InputError with what there is instead, likely ones first.
     """
-    arrays = {path: file.get(path) for path in file.names() if path.startswith(prefix)}
+    # below #refs# MATLAB keeps what its cells hold
+    paths = [p for p in file.names() if p.startswith(prefix) and not p.startswith("#")]
     named: dict[str, list[str]] = {}
-    for path, stored in arrays.items():
+    unread: dict[str, InputError] = {}
+    for path in paths:
         group, _, last = path.rpartition("/")
         state = group.rpartition("/")[2] in STATES or last.startswith(("start_", "goal_"))
-        if stored and not state and stored.dtype.kind == "f":
+        try:
+            stored = None if state else file.get(path)
+        except InputError as error:  # as MATLAB's cells; what is not meant may be anything
+            unread.setdefault(last if last in POSITIONS else "", error)
+            continue
+        if stored and stored.dtype.kind == "f":
             if last in QUANTITIES:
                 as_batch(stored)  # raises why it is no trajectory
             if stored.ndim in (2, 3):
                 named.setdefault(last, []).append(path)
-    taken = next((name for name in POSITIONS if name in named), None)
+    taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
     if taken is None and len(named) == 1:
         (taken,) = named
+    if taken in unread:
+        raise unread[taken]
     if taken is not None:
         return named[taken]
+    if unread and not named:
+        raise next(iter(unread.values()))
     likely = [path for paths in named.values() for path in paths]
-    shapes = [
-        f"{path} {describe(stored.shape)}"
-        for path in dict.fromkeys((*likely, *arrays))
-        if (stored := arrays[path]) is not None
-    ]
     raise InputError(
         Fault(
             "no trajectories found",
             str(file.path),
             f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
-            ", ".join(shapes[:8]) or "no datasets",
+            candidates([*likely, *(path for path in paths if path not in likely)], file.get),
             f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
         )
     )

@@ -55,6 +55,7 @@ class Layout:
     first action. ``rates``: where the facts of a recording have its steps per second; ``dt_hint``
     says where to get dt where they do not. ``commands_positions``: the actions are positions to
     go to, in rad or m. ``rows``: of arrays that hold all trajectories one after the other, else 0.
+    ``remark``: what to say of the trajectories that there are.
     """
 
     name: ClassVar[str]
@@ -69,6 +70,7 @@ class Layout:
     dt_hint: ClassVar[str] = ""
     commands_positions: bool = False
     rows: int = 0
+    remark: str = ""
 
     def __init__(self, file: ArrayFile) -> None:
         self.file = file

@@ -61,6 +61,8 @@ def read_sources(
             raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
         else:
             found = _plain(file, source, inputs)
+        if family is not None and family.remark:
+            files.note(family.remark)
         if found[0].guessed:
             files.note(f"SOURCE names no dataset: {found[0].where} is taken")
         if source.dofs is not None:
@@ -124,10 +126,12 @@ def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
 
 def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:
     """The fault of trajectories without anything to integrate."""
-    path, names = sets[0].file.path, [f"{sets[0].group}/{n}".strip("/") for n in sets[0].arrays]
+    path, arrays = sets[0].file.path, sets[0].arrays.items()
+    shapes = {f"{sets[0].group}/{name}".strip("/"): describe(one.shape) for name, one in arrays}
     expected = "a dataset called actions, or one that is named"
-    hint = f"{path}:{names[0]} integrates it as actions"
-    return Fault("no actions", str(path), expected, ", ".join(names), hint)
+    hint = f"{path}:{next(iter(shapes))} integrates it as actions"
+    found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    return Fault("no actions", str(path), expected, found, hint)
 
 
 def _plain(file: ArrayFile, source: Source, inputs: bool) -> list[TrajectorySet]:

@@ -110,6 +110,9 @@ class Replay(Layout):
         if any(a >= b for a, b in pairs) or ends[-1] > self.rows:
             expected = f"increasing numbers of rows, at most {self.rows}"
             raise InputError(Fault("not the ends of episodes", stored.where, expected))
+        if ends[-1] < self.rows:
+            rest = f"rows {int(ends[-1])} to {self.rows - 1} of {self.actions[0]}"
+            self.remark = f"{stored.where}: {rest} are of no episode, and are left out"
         return [Member(f"episode_{i}", "", int(a), int(b)) for i, (a, b) in enumerate(pairs)]
 
 

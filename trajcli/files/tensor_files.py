@@ -6,7 +6,9 @@ import json
 import math
 import pickle
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ _LONGEST_HEADER = 100_000_000
 """Bytes; longer ones safetensors itself refuses."""
 _TYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "I64": "<i8", "I32": "<i4", "I16": "<i2",
-    "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?",
+    "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1", "BOOL": "?", "BF16": "<u2",
 }  # fmt: skip
 
 
@@ -56,15 +58,20 @@ class SafetensorsFile(ArrayFile):
         header.pop("__metadata__", None)
         return header, 8 + length
 
+    @cached_property
+    def _keys(self) -> dict[str, str]:
+        """What tensors are called in the file by their names: policy.head is policy/head."""
+        paths = {key: key.replace(".", "/").strip("/") for key in self._header}
+        count = Counter(paths.values())
+        return {path if count[path] == 1 else key: key for key, path in paths.items()}
+
     def names(self) -> list[str]:
-        return natural_order(name.replace(".", "/") for name in self._header)
+        return natural_order(self._keys)
 
     def get(self, name: str) -> Dataset | None:
         path = name.strip("/")
-        key = path if path in self._header else path.replace("/", ".")
-        return (
-            self.safely(path, lambda: self._described(path, key)) if key in self._header else None
-        )
+        key = self._keys.get(path, name if name in self._header else None)
+        return None if key is None else self.safely(path, lambda: self._described(path, key))
 
     def _described(self, name: str, key: str) -> Dataset:
         about, where = self._header[key], f"{self.path}:{name}"
@@ -77,11 +84,15 @@ class SafetensorsFile(ArrayFile):
         if min(shape, default=0) < 0 or not 0 <= first <= last <= whole or last - first != size:
             raise ValueError(f"a tensor of {list(shape)} in bytes {first} to {last} of {whole}")
 
+        short = about["dtype"] == "BF16"  # the upper halves of float32
+
         def read_rows(start: int, stop: int) -> Any:
             with self.lock:
-                return self.opened().rows(dtype, shape, self._begin + first, start, stop)
+                rows = self.opened().rows(dtype, shape, self._begin + first, start, stop)
+            return (rows.astype("<u4") << 16).view("<f4") if short else rows
 
-        return Dataset(where, shape, dtype, read_rows, storage="contiguous")
+        stored = np.dtype("<f4") if short else dtype
+        return Dataset(where, shape, stored, read_rows, storage="contiguous")
 
 
 class TorchFile(ArrayFile):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
+from trajcli.files.near_names import candidates
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import open_output
 from trajcli.files.schema import QUANTITIES, packed_schema
@@ -53,7 +54,7 @@ def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
                     "not one array of trajectories for each output",
                     str(path),
                     f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
-                    ", ".join(file.names()[:8]) or "a file without datasets",
+                    candidates(file.names()[:200], file.get),
                     "h5py reads groups of trajectories one by one",
                 )
             )

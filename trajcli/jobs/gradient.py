@@ -17,6 +17,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset
+from trajcli.files.near_names import candidates
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
@@ -241,7 +242,7 @@ def _upstream(files: Files, text: str) -> dict[str, Dataset]:
     stored = {name: values.require_numeric() for name, values in datasets.items() if values}
     if stored:
         return stored
-    names = ", ".join(file.names()[:8]) or "a file without datasets"
+    names = candidates(file.names()[:200], file.get)
     expected = f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}"
     raise InputError(Fault("no upstream gradients", text, expected, names))
 
