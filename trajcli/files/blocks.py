@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -45,23 +45,32 @@ class Block:
         ]
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
 
+    @property
+    def step(self) -> float | None:
+        """The step, where all steps of all trajectories are equal."""
+        return common_step(one for one, *_ in self.parts)
+
     def times(self) -> Floats | None:
         """Times of the rows [b, T] in seconds, as stored; None where the file has none.
 
         Raises InputError for a file that contradicts itself.
         """
-        lines, last = [], self.first + self.rows
-        for one, begin, end in self.parts:
-            time = one.time
-            if time is None:
-                return None
-            raise_if_any(time.shape_faults())
-            if time.uniform is not None:  # a very long trajectory is not laid out as a whole
-                rows = np.arange(self.first, last, dtype=np.float64)
-                line = time.uniform * (rows + time.actions)[None]
-            else:
-                which = [begin] if shared(time) else range(begin, end)
-                line = np.stack([time.rows(k, self.first, last) for k in which])
+        clocks, first, last = (
+            [one.time for one, *_ in self.parts],
+            self.first,
+            self.first + self.rows,
+        )
+        known = [clock for clock in clocks if clock is not None]
+        if len(known) < len(clocks):
+            return None
+        raise_if_any(fault for clock in known for fault in clock.shape_faults())
+        step, actions = self.step, {clock.actions for clock in known}
+        if step is not None and len(actions) == 1:  # a long trajectory is not laid out as a whole
+            line = step * (np.arange(first, last, dtype=np.float64) + actions.pop())
+            return np.broadcast_to(line, (len(self.numbers), self.rows))
+        lines = []
+        for clock, (_, begin, end) in zip(known, self.parts, strict=True):
+            line = clock.rows(begin, begin + 1 if shared(clock) else end, first, last)
             lines.append(np.broadcast_to(line, (end - begin, self.rows)))
         return lines[0] if len(lines) == 1 else np.concatenate(lines)
 
@@ -163,6 +172,12 @@ def _joined(blocks: Sequence[Block]) -> Block:
         return blocks[0]
     numbers = np.concatenate([block.numbers for block in blocks])
     return Block(numbers, [part for block in blocks for part in block.parts], blocks[0].rows)
+
+
+def common_step(sets: Iterable[TrajectorySet]) -> float | None:
+    """The step, where all steps of all trajectories are equal."""
+    steps = {None if one.time is None else one.time.uniform for one in sets}
+    return steps.pop() if len(steps) == 1 else None
 
 
 def shared(time: Time) -> bool:

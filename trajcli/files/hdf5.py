@@ -191,8 +191,14 @@ class Hdf5File(ArrayFile):
     def _attribute(self, path: str, name: str) -> Any:
         return attribute(self._open(path), _raw(name))
 
+    def get(self, name: str) -> Dataset | None:
+        above, _, last = name.strip("/").rpartition("/")
+        group = self._groups.get(above)
+        absent = group is not None and last not in group.links  # as a rule, and a tenth of the time
+        return None if absent else self._get(name)
+
     @_reading
-    def get(self, path: str) -> Dataset | None:
+    def _get(self, path: str) -> Dataset | None:
         item = self._open(path)
         if not isinstance(item, h5py.h5d.DatasetID):
             return None

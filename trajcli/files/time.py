@@ -147,13 +147,14 @@ class Time:
         elapsed: Floats = found - found[:, :1]
         return elapsed
 
-    def rows(self, trajectory: int, begin: int, end: int) -> Floats:
-        """Times of rows begin..end of a trajectory as the file has them, whatever their values.
+    def rows(self, begin: int, end: int, first: int, last: int) -> Floats:
+        """Times [b or 1, n] of rows first..last of trajectories begin..end as the file has them,
+        whatever their values.
 
         Raises InputError where there are too many or too few.
         """
         raise_if_any(self.shape_faults())
-        found: Floats = self._row_times(trajectory, trajectory + 1)[0, begin:end]
+        found: Floats = self._row_times(begin, end)[:, first:last]
         return found
 
     def _row_times(self, begin: int, end: int) -> npt.NDArray[Any]:

@@ -143,9 +143,7 @@ def row_times(block: Block, acting: bool = False) -> tuple[Floats, float]:
         one.of_actions and time.fitted(one.shape[0], one.shape[1] + 1).fits
         for one, time, *_ in parts
     )
-    steps = {time.uniform for _, time, *_ in parts}
-    step = steps.pop() if len(steps) == 1 else None
-    if step is not None:
+    if (step := block.step) is not None:
         return step * np.arange(float(block.rows + acting))[None], 0.0
     lines, rounding = [], 0.0
     for _, time, begin, end in parts:

@@ -252,7 +252,10 @@ def _compare_by_time(
     rows = [stored.shape[1] for stored in pair]
     coarse, fine = (0, 1) if rows[0] < rows[1] else (1, 0)
     for number in range(pair[0].shape[0]):
-        clocks = [time.rows(number, 0, count) for time, count in zip(times, rows, strict=True)]
+        clocks = [
+            time.rows(number, number + 1, 0, count)[0]
+            for time, count in zip(times, rows, strict=True)
+        ]
         at, stamps = clocks[coarse], clocks[fine]
         step = float(np.diff(at if len(at) > 1 else stamps).max())
         if max(abs(at[0] - stamps[0]), abs(at[-1] - stamps[-1])) > step * (1 + _SAME_TIME):

@@ -15,7 +15,7 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.atomic_output import new_file
-from trajcli.files.blocks import Array, Block, Progress
+from trajcli.files.blocks import Array, Block, Progress, common_step
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.outputs import open_output
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
@@ -217,8 +217,7 @@ def _schema(chosen: Selection, pack: bool) -> Schema:
     batch, first, count = chosen.batch, chosen.batch.first, len(chosen.numbers)
     lengths = batch.lengths[chosen.numbers]
     rows = np.unique(lengths).tolist()
-    steps = {None if one.time is None else one.time.uniform for one in batch.sets}
-    step = steps.pop() if len(steps) == 1 else None
+    step = common_step(batch.sets)
     along = "time" if chosen.timed and (step or count == 1) else "row"
     shape, dims = (count, rows[-1], len(batch.dofs)), ("trajectory", along, "dof")
     units = {name: {"units": unit} for name in chosen.arrays if (unit := first.unit(name))}

@@ -214,13 +214,11 @@ def _native(array: Array) -> Array:
 def _steps(block: Block) -> tuple[Floats | None, Floats | None]:
     """dt [1, 1] or the times [b, T] of a block; neither where they are not known."""
     try:
-        clocks = [one.time for one, *_ in block.parts]
-        steps = {None if clock is None else clock.uniform for clock in clocks}
-        times = block.times()
+        step, times = block.step, block.times()
     except InputError:  # which the check of the times reports
         return None, None
-    if len(steps) == 1 and None not in steps:
-        return np.array([[*steps]], np.float64), None
+    if step is not None:
+        return np.array([[step]]), None
     return None, times if times is not None and (np.diff(times) > 0).all() else None
 
 

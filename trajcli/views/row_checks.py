@@ -100,7 +100,7 @@ class TimeCheck:
         if stated and not time.faults(min(trajectories), max(trajectories) + 1):
             return
         for k, number in trajectories.items():
-            stamps = time.rows(k, 0, rows)
+            stamps = time.rows(k, k + 1, 0, rows)[0]
             gaps = np.diff(stamps)
             wrong, text = ~(gaps > 0), "not increasing"
             if step is not None and not wrong.any():

@@ -22,6 +22,7 @@ from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.selection import select
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
+from trajcli.units import parse_units
 from trajcli.views.terminal import Table, number, spreadsheet_text
 from trajcli.views.trajectories import Batch, batches, whole_batch
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
 _LISTED = 10  # trajectories that a sorted table shows
+_COLUMNS = {"least": "> least", "median": "> median", "largest": "> largest",
+            "least_at": "least in", "largest_at": "largest in"}  # fmt: skip
 Condition: TypeAlias = re.Match[str]
 """What makes a trajectory fail, p95_jerk > 50: the score, the sign and the number."""
 
@@ -96,20 +99,16 @@ class ScoreTable:
 
 def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
     """--fail as typed; raises UsageError for what is no condition, and for --sort by no score."""
-    conditions, faults, scores = [], [], f"scores are {', '.join(UNITS)}"
+    conditions, faults, scores = [], [], ", ".join(UNITS)
     for text in texts:
-        match, expected = (
-            _CONDITION.fullmatch(text.strip()),
-            f"SCORE>NUMBER (or <, >=, <=); {scores}",
-        )
-        if match is None or match[1] not in UNITS:
-            faults.append(Fault("not a condition", "--fail", expected, text))
-        else:
+        match = _CONDITION.fullmatch(text.strip())
+        if match is not None and match[1] in UNITS:
             conditions.append(match)
+        else:
+            expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
+            faults.append(Fault("not a condition", "--fail", expected, text))
     if sort is not None and sort.removeprefix("-") not in UNITS:
-        faults.append(
-            Fault("no such score", "--sort", f"{', '.join(UNITS)}; -SCORE: least first", sort)
-        )
+        faults.append(Fault("no such score", "--sort", f"{scores}; -SCORE: least first", sort))
     raise_if_any(faults, UsageError)
     return conditions
 
@@ -132,60 +131,66 @@ def score_source(
     for one in batch.sets if time is not None else ():
         one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
     stored, units, notes = _quantities(batch)
-    remark = batch.first.time.remark if batch.first.time is not None else ""
-    notes = [*files.notes, *([remark] if remark else []), *notes]
-    notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] if others else []
+    notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
     if ends := batch.one_sided:
         text = "whose windows are one-sided"
         notes.append(f"jerk and limit_share without the first and the last {ends} rows, {text}")
-    bounds, picked = {}, batch.first.dofs
-    tables = {} if limits is None else limits.bounds(batch.dofs, units=units, picked=picked)
-    for name, table in tables.items():
-        bounds[name] = table.lower, table.upper
-        if limits is not None and name in stored:
-            said = limits.remarks(name, batch.dofs, batch.first.units.get(stored[name]), picked)
-            notes += [f"{name} limits: {text}" for text in said]
-    numbers, first = np.asarray(select(episodes, batch.count)), next(iter(stored))
-    by_length = np.argsort(batch.lengths[numbers], kind="stable")  # for few, large blocks
-    scores, extremes = [], []
-    for block in batch.blocks(numbers[by_length].tolist(), on_progress):
+    bounds, dofs, picked = {}, batch.dofs, batch.first.dofs
+    if limits is not None:
+        tables = limits.bounds(dofs, units=units, picked=picked)
+        bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
+        for name in (name for name in tables if name in stored):
+            remarks = limits.remarks(name, dofs, batch.first.units.get(stored[name]), picked)
+            notes += [f"{name} limits: {text}" for text in remarks]
+    numbers = np.asarray(select(episodes, batch.count))
+    lengths = batch.lengths[numbers]
+    by_length = np.argsort(lengths, kind="stable")  # for few, large blocks
+    scores = _scores(batch, numbers[by_length].tolist(), stored, bounds, on_progress)
+    if absent := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
+        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
+        notes.append(f"without a speed: {absent} of {len(numbers)}; {why}")
+    back = np.argsort(by_length)
+    return ScoreTable(
+        batch.label(next(iter(stored.values()))),
+        [batch.name(n) for n in numbers.tolist()],
+        {name: scores[name][back] for name in UNITS if name in scores},
+        {n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
+        (int(lengths.min()), int(lengths.max())),
+        [*files.notes, *notes],
+    )
+
+
+def _scores(
+    batch: Batch,
+    numbers: Sequence[int],
+    stored: Mapping[str, str],
+    bounds: Mapping[str, tuple[Any, Any]],
+    on_progress: Progress,
+) -> Scores:
+    """All scores of some trajectories, read and computed block by block."""
+    first, blocks, extremes = next(iter(stored)), [], []
+    for block in batch.blocks(numbers, on_progress):
         if (times := block.times()) is None:
             raise InputError(no_time(batch.first, batch.path))
         parts = {name: block.read(array) for name, array in stored.items()}
-        steps = {None if one.time is None else one.time.uniform for one, *_ in block.parts}
-        step = steps.pop() if len(steps) == 1 else None
-        scores.append(block_scores(parts, times, step, bounds, ends))
+        blocks.append(block_scores(parts, times, block.step, bounds, batch.one_sided))
         extremes.append(block_extremes(parts[first], bounds.get(first)))
-    by_name = {name: np.concatenate([one[name] for one in scores]) for name in scores[0]}
-    by_name["saturation"] = saturation(np.concatenate(extremes, axis=1))
-    if absent := int(np.isnan(by_name.get("still", np.zeros(1))).sum()):
-        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
-        notes.append(f"without a speed: {absent} of {len(numbers)}; {why}")
-    back, lengths = np.argsort(by_length), batch.lengths[numbers]
-    return ScoreTable(
-        batch.label(stored[first]),
-        [batch.name(n) for n in numbers.tolist()],
-        {name: by_name[name][back] for name in UNITS if name in by_name},
-        {n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
-        (int(lengths.min()), int(lengths.max())),
-        notes,
-    )  # fmt: skip
+    scores = {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}
+    return {**scores, "saturation": saturation(np.concatenate(extremes, axis=1))}
 
 
 def _quantities(batch: Batch) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """The arrays by what they hold, as far as that is known, the unit of each quantity, "" of one
     that is not known, and notes."""
-    one, notes = batch.first, []
-    first = next(iter(one.arrays))
+    one, first = batch.first, next(iter(batch.first.arrays))
+    notes = [] if one.time is None or not one.time.remark else [one.time.remark]
     known = {batch.quantity(name): name for name in one.arrays}
     stored = {name: known[name] for name in QUANTITIES if name in known}
-    unit = one.unit(first) or ""
-    bases = {"rad", "deg", "m", "mm"} & {unit.partition("/")[0]}
-    by_unit = [name for base in bases for name in QUANTITIES if unit == unit_of(name, base)]
-    if not stored and (by_unit or one.named or one.file.family == "npy"):
-        quantity = by_unit[0] if by_unit else "position"
+    of_unit = parse_units(one.unit(first))
+    if not stored and (of_unit or one.named or one.file.family == "npy"):
+        quantity = QUANTITIES[of_unit[0].order] if of_unit else "position"
         stored = {quantity: first}
-        notes.append(f"{first} read as {quantity}" + ", by its unit" * bool(by_unit))
+        notes.append(f"{first} read as {quantity}" + ", by its unit" * bool(of_unit))
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
@@ -221,14 +226,12 @@ def report(
     rows = f"{least}" if least == most else f"{least} to {most}"
     yield Text(f"{table.label}: {count} trajector{'y' if count == 1 else 'ies'} × {rows} rows")
     yield from map(Text, table.notes)
-    columns = ["least", "median", "largest", "least_at", "largest_at"] if count > 1 else ["median"]
+    columns = _COLUMNS if count > 1 else {"median": "> value"}
     lines = []
     for name, line in table.summary().items():
-        cells = [line.get(column) for column in columns]
-        texts = [x if isinstance(x, str) else number(x) for x in cells]
-        lines.append([table.heading(name), *texts])
-    heads = ["> least", "> median", "> largest", "least in", "largest in"]
-    yield Table(["score", *(heads if count > 1 else ["> value"])], lines)
+        cells = (x if isinstance(x, str) else number(x) for x in map(line.get, columns))
+        lines.append([table.heading(name), *cells])
+    yield Table(["score", *columns.values()], lines)
     if (sort or verbose) and count > 1:
         order = table.order(sort).tolist()[: None if verbose else _LISTED]
         names = sorted(table.scores, key=lambda name: name != (sort or "").removeprefix("-"))
