@@ -204,6 +204,8 @@ def test_a_motion_at_its_limit_to_rounding_keeps_it(trajcli, folder):
     assert trajcli("check in.h5 --limits limits.toml").code == 0
     Path("limits.toml").write_text("[velocity]\nupper = [1.999]")
     assert trajcli("check in.h5 --limits limits.toml").code == 1
+    Path("limits.toml").write_text("[jerk]\nupper = [1]")
+    assert "not checked: no jerk in the file" in trajcli("check in.h5 --limits limits.toml").out
 
 
 def test_limits_of_other_joints_are_exit_2(trajcli, out):

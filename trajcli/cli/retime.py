@@ -54,10 +54,10 @@ def retime(
     report = run_retime(options.request(RetimeRequest, typed))
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
-    low, high = report["factor"]["least"], report["factor"]["most"]
+    paces = dict.fromkeys(f"{report['factor'][end]:.6g}" for end in ("least", "most"))
     console.say(
         f"{report['source']}: {trajectories}, steps from "
-        f"{report['dt_source']} · time × {low:.6g} to {high:.6g} · limited by {reasons}",
+        f"{report['dt_source']} · time × {' to '.join(paces)} · limited by {reasons}",
         *units_lines(report["units"]),
         *(_lines(report) if verbose or report["trajectories"] == 1 else ()),
     )

@@ -95,6 +95,11 @@ def _check_batch(
         yield Finding(f"mode {attributes['mode']}", batch.label(), None, text, count)
     if mode:
         yield start.finding(batch)
+    if limits is not None:
+        here = {batch.quantity(name) for name in first.arrays}
+        for quantity in (name for name in limits.tables if name not in here):
+            text = f"not checked: no {quantity} in the file"
+            yield Finding(f"{quantity} limits", batch.label(), None, text, count)
     for name, limit in bounds.items():
         finding = _limit(batch, name, arrays[name], limit, count)
         if limits is not None:
