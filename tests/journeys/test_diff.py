@@ -283,3 +283,33 @@ def test_recorded_commands_of_any_kind_are_compared(trajcli, folder):
         assert result.code == 0, result.err
         assert text in result.out
     assert "attribute request:" not in result.out  # but by its entries
+
+
+def test_trajectories_are_compared_one_by_one_whatever_holds_them(trajcli, folder):
+    position = np.random.default_rng(3).standard_normal((3, 20, 2)).cumsum(1)
+    with h5py.File("packed.h5", "w") as file:
+        file["position"], file.attrs["dt"] = position, 0.02
+    assert trajcli("export packed.h5 -o table.csv").code == 0
+    pair = "table.csv:position packed.h5:position"
+    assert trajcli(f"diff {pair}").code == 1  # [60, 2] and [3, 20, 2]
+    result = trajcli(f"diff {pair} --episodes all --json")
+    assert (result.code, len(result.document["datasets"])) == (0, 3)
+    with h5py.File("packed.h5", "a") as file:
+        file["position"][2, 5, 1] += 1.0
+    assert trajcli(f"diff {pair} --episodes 0:2").code == 0
+    result = trajcli(f"diff {pair} --episodes -1,0 --json")
+    assert result.code == 1
+    (wrong,) = (one for one in result.document["datasets"] if not one["passed"])
+    assert (wrong["dataset"], wrong["at"]) == ("trajectory 0", [0, 5, 1])
+    assert trajcli(f"diff {pair} --episodes 3").code == 2
+
+
+def test_trajectories_one_by_one_are_aligned_by_their_times(trajcli, folder):
+    lines = np.linspace(0.0, 1.0, 11)[None, :, None] * np.arange(1.0, 3.0)[:, None, None]
+    with h5py.File("fine.h5", "w") as file:
+        file["position"], file.attrs["dt"] = lines, 0.1
+    with h5py.File("coarse.h5", "w") as file:
+        file["position"], file["times"] = lines[:, ::5], np.array([[0.0, 0.5, 1.0]] * 2)
+    result = trajcli("diff fine.h5 coarse.h5 --episodes 1 --atol 1e-12")
+    assert result.code == 0, result.out
+    assert "aligned by time" in result.out

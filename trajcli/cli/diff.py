@@ -22,6 +22,7 @@ def diff(
     dofs: options.Dofs = None,
     joints: options.Joints = None,
     columns: options.Columns = None,
+    episodes: options.Episodes = None,
     stamp: options.Stamp = None,
     rtol: options.Rtol = 0.0,
     atol: options.Atol = 0.0,
@@ -37,12 +38,14 @@ def diff(
 
     For every dataset the largest absolute and relative difference, the largest in units of the
     last place (ulp), their root mean square (RMS), and where the worst is. Trajectories with
-    different numbers of rows are aligned by their times. Without tolerances nothing may differ.
+    different numbers of rows are aligned by their times. With --episodes, also all, trajectories
+    are compared one by one, whatever holds them. Without tolerances nothing may differ.
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.opening import Files
     from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets
+    from trajcli.views.diff import Tolerance, attributes_apart, compare
+    from trajcli.views.diff_sources import datasets
 
     faults = [
         Fault("not a tolerance", option, "a finite number >= 0", f"{value:g}")
@@ -58,9 +61,9 @@ def diff(
         Files(allow_external, untrusted, dofs, joints, stamp) as files,
         Progress(not quiet, "datasets") as progress,
     ):
-        pair = datasets(files, first), datasets(files, second)
+        pair = datasets(files, first, episodes), datasets(files, second, episodes)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
-        whole = all(
+        whole = episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )
         paths = (source.path for source in sources)

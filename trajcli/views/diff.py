@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
 from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.conversion import in_one_unit
-from trajcli.files.dofs import pick_dofs
-from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
-from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.views.trajectories import array_path
+from trajcli.views.diff_sources import Compared
 
 _BLOCK_BYTES = 8 << 20
 _SAME_TIME = 1e-9
 """Rows are at the same time where their stamps differ by less than this share of a step."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A dataset to compare; ``time`` is called, and may be None, where another has other rows."""
-
-    dataset: Dataset
-    time: Callable[[], Time | None]
 
 
 @dataclass(frozen=True)
@@ -125,63 +110,6 @@ def last_places(a: Array, b: Array) -> Floats:
         unit = np.spacing(np.maximum(np.abs(x), np.abs(y)))
         places = np.abs(x.astype(np.float64) - y) / unit
     return np.where(x == y, 0.0, np.where(np.isnan(places), np.inf, places))
-
-
-def datasets(files: Files, text: str) -> dict[str, Compared]:
-    """The datasets that a source names; of several files, by their places in the folder, too.
-
-    A single dataset that is named is called "": it is compared whatever the other is called.
-    """
-    source = parse_source(text)
-    several = expand_files(source)
-    if several == [source]:
-        return _in_file(files, source, False)
-    folder = source.path if source.path.is_dir() else source.path.parent
-    return {
-        f"{os.path.relpath(one.path, folder)}/{name}".rstrip("/"): compared
-        for one in several
-        for name, compared in _in_file(files, one, len(several) > 1).items()
-    }
-
-
-def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:
-    """Of a layout's array in several files, those of each trajectory; with --dofs or --joints the
-    trajectories alone."""
-    file, text = files.open(source.path), str(source)
-    as_named = files.dofs is None and files.joints is None
-    of_group = source.dataset is None or file.has_group(source.dataset)
-    prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
-    if as_named and of_group:
-        names = [name for name in file.names() if name.startswith(prefix)]
-        by_name = {name.removeprefix(prefix): file.require(name) for name in names}
-    elif (
-        as_named
-        and (named := file.get(str(source.dataset))) is not None
-        and not (several and files.layout(file))
-    ):
-        by_name = {"": pick_dofs(named, source.dofs)}
-    else:
-        by_name = {
-            array_path(group, one, name).removeprefix(prefix): stored
-            for one in read_sources(files, [text], as_stored=True)
-            for group in [one.group if one.member is None else one.name]
-            for name, stored in one.arrays.items()
-        }
-    return {
-        name: Compared(stored, partial(_time_of, files, text, stored.where))
-        for name, stored in by_name.items()
-        if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb"
-    }
-
-
-def _time_of(files: Files, text: str, where: str) -> Time | None:
-    """The times of the rows of a dataset; None where it is no trajectory or has no times."""
-    try:
-        sets = read_sources(files, [text])
-    except InputError:
-        return None
-    holds = (one for one in sets if any(stored.where == where for stored in one.arrays.values()))
-    return next((one.time for one in holds), None)
 
 
 def compare(
