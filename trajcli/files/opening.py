@@ -22,7 +22,7 @@ from trajcli.files.file_bytes import (
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
 from trajcli.files.refusals import PROVENANCE
-from trajcli.files.source import ONE_SOURCE, parse_source
+from trajcli.files.source import ONE_SOURCE, natural_order, parse_source
 from trajcli.kernels import native
 
 READERS = {
@@ -167,7 +167,9 @@ def recognise(path: Path) -> str:
         if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
             raise InputError(_rlds(path))
         expected = f"{_READ}, or the folder of a data set"
-        raise InputError(Fault("a folder without data that are read", str(path), expected))
+        inside = natural_order(os.listdir(path))
+        found = ", ".join(inside[:8]) + ", …" * (len(inside) > 8) or "nothing"
+        raise InputError(Fault("a folder without data that are read", str(path), expected, found))
     try:
         with open(open_regular(path), "rb") as file:
             head = signature = file.read(8)

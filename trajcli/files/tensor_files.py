@@ -6,6 +6,7 @@ import json
 import math
 import pickle
 import struct
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -136,7 +137,9 @@ class _Tensors:
         with open(open_regular(path), "rb") as file:
             mapped = torch.serialization._is_zipfile(file)  # older files cannot be mapped
         try:
-            saved = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a pickle that torch did not write
+                saved = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
         except pickle.UnpicklingError:  # torch's text is long, and advises to trust the file
             line = "where it was made: torch.save({'actions': tensor}, 'actions.pt')"
             what, expected = "holds other objects than tensors", "dictionaries and lists of tensors"
