@@ -62,7 +62,7 @@ def _place(path: str) -> str:
 
 def _library() -> Iterator[str]:
     yield "# Library\n"
-    yield from (f"::: trajcli.{name}\n" for name in trajcli.__all__)
+    yield from (f"::: trajcli.{name}\n" for name in (*trajcli.__all__, "matrices"))
 
 
 def _commands() -> Iterator[str]:
