@@ -374,3 +374,34 @@ def test_a_topic_that_is_nearly_named_is_offered(trajcli, folder):
         assert refused.code == 2
         assert f"{path}:/arm/joint_states, if it is meant" in refused.err
         assert "arm/joint_states/position [9, 1]" in refused.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_several_topics_one_is_to_be_named(trajcli, folder, kind):
+    make = Maker(kind)
+    path = make.write(kind, [
+        (topic, JOINTS, time, make.joints(time, ["a", "b"], np.ones(2)))
+        for time in stamps(9) for topic in ("/command", "/joint_states")
+    ])  # fmt: skip
+    for line in (f"export {path} -o out.npz", f"check {path}",
+                 f"integrate {path} --mode central --start first -o out.h5"):  # fmt: skip
+        refused = trajcli(line)
+        assert refused.code == 2
+        assert "/command/position [9, 2], /joint_states/position [9, 2]" in refused.err
+        assert f"name one: {path}:/command or {path}:/joint_states" in refused.err
+        assert trajcli(line.replace(str(path), f"{path}:/command")).code == 0
+
+
+@pytest.mark.parametrize("command", ["inspect", "check", "export -o out.npz"])
+def test_messages_without_headers_have_no_such_stamps(trajcli, folder, command):
+    make, kind = Maker("mcap"), "std_msgs/msg/Float64MultiArray"
+    messages: Messages = [
+        ("/goal", kind, time, make(kind, make("std_msgs/msg/MultiArrayLayout", [], 0), np.ones(2)))
+        for time in stamps(9)
+    ]
+    path = make.write("mcap", messages)
+    refused = trajcli(f"{command} {path}:/goal/data --stamp header")
+    assert refused.code == 2
+    assert f"{path}:/goal/data: messages without a header stamp" in refused.err
+    assert "--stamp log" in refused.err
+    assert trajcli(f"{command} {path}:/goal/data --stamp log").code == 0

@@ -38,7 +38,7 @@ def trajectories(source: str) -> list[np.ndarray]:
     return found
 
 
-@pytest.mark.parametrize("form", ["csv", "parquet", "h5", "npz"])
+@pytest.mark.parametrize("form", ["csv", "parquet", "h5", "npz", "zarr"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_form_holds_the_trajectories_of_every_family(trajcli, folder, family, form):
     name, write = FAMILIES[family]
@@ -64,6 +64,22 @@ def test_a_tidy_parquet_reads_back_bit_for_bit(trajcli, folder, dtype):
             for name in ("position", "velocity", "acceleration", "jerk"):
                 assert back[name].dtype == direct[name].dtype == np.dtype(dtype)
                 np.testing.assert_array_equal(back[name], direct[name])
+
+
+def test_a_store_that_was_exported_is_replaced_by_one(trajcli, folder):
+    line = "export actions.npy --overwrite -o out.zarr"
+    for dofs in ("", " --dofs 0:2"):
+        assert trajcli(line + dofs).code == 0
+    np.testing.assert_array_equal(trajectories("out.zarr"), np.load("actions.npy")[:, :, :2])
+    Path("out.zarr/notes.txt").write_text("mine")
+    assert "notes.txt" in trajcli(line).err
+    assert Path("out.zarr/notes.txt").read_text() == "mine"
+
+
+def test_tables_of_one_export_are_equal(trajcli, folder):
+    for form in ("csv", "parquet"):
+        assert trajcli(f"export actions.npy -o out.{form}").code == 0
+    assert trajcli("diff out.csv out.parquet").code == 0
 
 
 @pytest.mark.parametrize(

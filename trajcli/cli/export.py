@@ -30,7 +30,7 @@ def export(
     quiet: options.Quiet = False,
 ) -> None:
     """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz),
-    or as HDF5 (.h5).
+    or as HDF5 (.h5) or Zarr (.zarr).
 
     A table has a column t and one for each quantity and joint, as position/joint1; of several
     trajectories a column trajectory before them. An .rrd has these as scalars on the time line
@@ -45,7 +45,7 @@ def export(
     (source,) = options.with_columns([source], columns)
     console = Console(json, quiet)
     require_kind(out)
-    refuse_place(out, overwrite, folder=False)
+    refuse_place(out, overwrite, folder=out.suffix.lower() == ".zarr")
     with (
         Files(allow_external, untrusted, dofs, joints, stamp) as files,
         Progress(not quiet) as progress,
@@ -53,7 +53,8 @@ def export(
         chosen = selection(read_sources(files, [source]), episodes, progress)
         refuse_input(out, files.paths())
         write(chosen, out, overwrite, files.sources)
-        size = out.stat().st_size
+        parts = out.rglob("*") if out.is_dir() else [out]
+        size = sum(part.stat().st_size for part in parts if part.is_file())
     console.warn(*files.notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch.first)))

@@ -122,7 +122,7 @@ Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
 Out = Annotated[Path, _out("-o --out OUT",
     "OUT.h5, OUT.npz, OUT.zarr, or OUT without ending: a folder of .npy files.")]
 Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
-Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz or .h5.")]
+Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz, .h5 or .zarr.")]
 Json = Annotated[bool, _general("--json", "One JSON document on stdout; text on stderr.")]
 JsonSchema = Annotated[bool, _general("--json-schema", "Print the JSON Schema of that document.",
     is_eager=True, callback=_print_schema, allow_from_autoenv=False)]

@@ -36,7 +36,8 @@ class Dataset:
     """An array that lies in a file: its shape and type are known, its values are read on demand.
 
     ``where`` names it for messages ("file.h5:/actions"). ``reader(start, stop)`` is what
-    :meth:`read_rows` calls. ``storage`` says how the values lie there.
+    :meth:`read_rows` calls. ``storage`` says how the values lie there, ``remark`` what is to be
+    said of them before they are used.
     """
 
     where: str
@@ -45,6 +46,7 @@ class Dataset:
     reader: Callable[[int, int], Any]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
+    remark: str = ""
 
     @property
     def ndim(self) -> int:

@@ -4,7 +4,9 @@ and the files of a command."""
 from __future__ import annotations
 
 import difflib
+import json
 import os
+import shlex
 from copy import copy
 from importlib import import_module
 from pathlib import Path
@@ -196,24 +198,37 @@ def _not_read(path: Path, head: bytes) -> Fault:
     """The fault of a file that is of no family, and how to bring what it holds here."""
     if ".tfrecord" in path.name or path.suffix == ".array_record":
         return _rlds(path)
-    stem, found, hint = path.stem, f"a file that begins with {head!r}", ""
+    name, stem = str(path), path.with_suffix("")
+    npz, table = f"{stem}.npz", f"{stem}.csv"
+    found, hint = f"a file that begins with {head!r}", ""
     if not head:
         found = "an empty file"
     elif head.startswith(b"MATLAB 5"):
         found = "a MATLAB 5 file"
-        hint = (
-            f"m = scipy.io.loadmat('{path.name}'); numpy.savez('{stem}.npz', "
-            "**{k: v for k, v in m.items() if k[0] != '_'}); or save -v7.3, which is HDF5"
+        line = _python(
+            f"import numpy, scipy.io; m = scipy.io.loadmat({_text(name)}); "
+            f'numpy.savez({_text(npz)}, **{{k: v for k, v in m.items() if k[0] != "_"}})'
         )
+        hint = f"{line}; or save -v7.3, which is HDF5"
     elif head[:1] == b"\x80":
         found = "a pickle, which may run any program when it is read"
-        hint = f"in the program that wrote it: numpy.savez('{stem}.npz', actions=...)"
+        hint = f"in the program that wrote it: numpy.savez({npz!r}, actions=...)"
     elif head.startswith((b"PK\3\4", b"\xd0\xcf\x11\xe0")):
         found = "a workbook"
-        hint = f"pandas.read_excel('{path.name}').to_csv('{stem}.csv', index=False)"
+        line = f"pandas.read_excel({_text(name)}).to_csv({_text(table)}, index=False)"
+        hint = _python(f"import pandas; {line}")
     elif head.startswith(b"\x1f\x8b"):
-        found, hint = "a file packed by gzip", f"gunzip -k {path}"
+        found, hint = "a file packed by gzip", f"gunzip -k {shlex.quote(name)}"
     return Fault("not a file of arrays", str(path), _READ, found, hint)
+
+
+def _python(code: str) -> str:
+    """A line of the shell that runs this, whatever names of files it holds."""
+    return f"python -c {shlex.quote(code)}"
+
+
+def _text(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _rlds(path: Path) -> Fault:

@@ -6,6 +6,7 @@ called, how long, at which times, and what lies beside them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from trajcli.checks import describe
@@ -61,10 +62,17 @@ def read_sources(
             raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
         else:
             found = _plain(file, source, inputs)
+        if file.family == "ros" and (inputs or not as_stored):
+            _require_one_topic(found)
         if family is not None and family.remark:
             files.note(family.remark)
         if found[0].guessed:
-            files.note(f"SOURCE names no dataset: {found[0].where} is taken")
+            paths = list(dict.fromkeys(map(_path, found)))
+            more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
+            files.note(f"SOURCE names no dataset: {file.path}:{file.slash}{paths[0]}{more} taken")
+        for remark in dict.fromkeys(part.remark for one in found for part in one.arrays.values()):
+            if remark:
+                files.note(remark)
         if source.dofs is not None:
             for one in found:
                 one.keep_dofs(source.dofs, f"{one.where}[{source.dofs}]")
@@ -76,14 +84,10 @@ def read_sources(
         if files.stamp is not None:
             one.stamps = (f"{files.stamp}_times",)
             if one.companion(*one.stamps) is None:
-                what, hint = (
-                    "messages without such stamps",
-                    "without it all are read that there are",
-                )
-                expected = "stamps in the headers of messages, or when they were recorded"
-                raise UsageError(
-                    Fault(what, f"--stamp {files.stamp}, {one.where}", expected, hint=hint)
-                )
+                what, where = f"messages without a {files.stamp} stamp", one.where
+                hint = "--stamp log takes the times at which they were recorded"
+                expected = f"a header with a stamp, as --stamp {files.stamp} reads"
+                raise UsageError(Fault(what, where, expected, "none", hint))
         if files.dofs is not None:
             one.keep_dofs(files.dofs, "--dofs")
         if files.joints is not None:
@@ -122,6 +126,19 @@ def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
             text = f"{', '.join(expected)}, {as_in}"
             yield Fault(what, one.where, text, ", ".join(names), hint)
             return
+
+
+def _require_one_topic(sets: Sequence[TrajectorySet]) -> None:
+    """Raise InputError for trajectories of several topics, which nobody asked for together."""
+    topics: dict[str, TrajectorySet] = {}
+    for one in sets:
+        topics.setdefault(re.sub(r"/\d+$", "", one.group), one)
+    if len(topics) > 1 and not all(one.named and not one.guessed for one in sets):
+        path = sets[0].file.path
+        names = [f"{path}:/{topic}" for topic in topics]
+        listed = (f"/{_path(one)} {describe(one.shape[1:])}" for one in topics.values())
+        what, hint = "several topics with trajectories", f"name one: {' or '.join(names)}"
+        raise InputError(Fault(what, str(path), "one of them", ", ".join(listed), hint))
 
 
 def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:
@@ -245,6 +262,11 @@ def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
         if path in groups:
             return groups[path]
     return None
+
+
+def _path(one: TrajectorySet) -> str:
+    """The path of the first array within its file."""
+    return f"{one.group}/{one.array_name}".strip("/")
 
 
 def _called(path: str) -> str:

@@ -48,7 +48,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
         raise UsageError(Fault("standard input is not read", "SOURCE -", "a file", hint=hint))
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
         lines = {"s3": f"aws s3 cp {text} .", "gs": f"gcloud storage cp {text} .",
-                 "hf": "hf download --repo-type dataset OWNER/NAME"}  # fmt: skip
+                 "hf": f"hf download --repo-type dataset {_hub_name(text)}"}  # fmt: skip
         line = lines.get(text.split(":")[0].lower(), f"curl -LO {text}")
         hint = f"{line} downloads it; trajcli opens no network connections"
         raise UsageError(Fault("a URL, not a file", text, "a file on a disk", hint=hint))
@@ -69,6 +69,11 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     if attributes and "@" in rest:
         rest, _, attribute = rest.rpartition("@")
     return Source(Path(path), rest or None, attribute or None, dofs)
+
+
+def _hub_name(url: str) -> str:
+    """OWNER/NAME of hf://datasets/OWNER/NAME/PATH."""
+    return "/".join(re.sub("(?i)^hf://(datasets/)?", "", url).split("/")[:2])
 
 
 def expand_files(source: Source) -> list[Source]:

@@ -22,6 +22,8 @@ _RUNS_CODE = ("pickle", "json2", "msgpack2")
 """Codecs of version 2 that make objects."""
 _KEPT = 8 << 20
 """Bytes of an array that are kept."""
+_MOST_CHUNKS = 1 << 16
+"""Of arrays of more, nobody looks whether all are there."""
 
 
 class ZarrFile(ArrayFile):
@@ -84,7 +86,22 @@ class ZarrFile(ArrayFile):
 
         kind = f"chunks {list(chunk)}"
         dtype = np.dtype(str) if texts else stored.dtype
-        return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind)
+        remark = self._missing(name) if stored.dtype.kind == "f" and stored.ndim < 4 else ""
+        return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind, remark)
+
+    def _missing(self, name: str) -> str:
+        """What to say of chunks that are not there, as of a store that was not copied as a whole,
+        or where all values are the fill value."""
+        stored, store = self._array(name), self.opened()
+        sizes = stored.shards or stored.chunks
+        along = [range(-(-n // max(m, 1))) for n, m in zip(stored.shape, sizes, strict=True)]
+        count = math.prod(map(len, along))
+        if count > _MOST_CHUNKS:
+            return ""
+        keys = map(stored.metadata.encode_chunk_key, itertools.product(*along))
+        gone = sum(not store.holds(f"{name}/{key}".strip("/")) for key in keys)
+        text = f"{self.path}:{name}: {gone} of {count} chunks are not in the store"
+        return f"{text}; their values are the fill value, {stored.fill_value}" if gone else ""
 
     def _rows(self, name: str, start: int, stop: int, _: int) -> Any:
         """Rows of an array. Of few, as an episode of a replay buffer has, the whole chunks are

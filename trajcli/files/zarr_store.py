@@ -41,6 +41,11 @@ class ZarrStore:
                 return size, file.read(16)
         return 0, b""
 
+    def holds(self, key: str) -> bool:
+        """Whether anything lies under this key."""
+        there = self._members
+        return os.path.exists(self._folder / key) if there is None else key in there
+
     def close(self) -> None:
         """Close it."""
         self.last.clear()

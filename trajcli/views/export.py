@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli import __version__
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.atomic_output import new_file
@@ -156,9 +157,13 @@ def _cells(column: Array) -> list[Any]:
 def _write_parquet(chosen: Selection, path: Path, _: str) -> None:
     """The columns of the CSV, with their types; a row group is some trajectories."""
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    names = [chosen.batch.name(number) for number in chosen.numbers] if chosen.numbers[1:] else []
+    numbered = bool(names) and all(map(str.isdecimal, names))
     writer = None
     try:
         for columns in _tables(chosen):
+            if numbered:
+                columns[0] = columns[0].astype(np.int64)
             table = arrow.table(columns, names=_headings(chosen))
             writer = writer or parquet.ParquetWriter(path, table.schema)
             writer.write_table(table)
@@ -227,7 +232,8 @@ def _schema(chosen: Selection, pack: bool) -> Schema:
     ]
     if chosen.timed:
         variables.append(time_variable(shape[1:2] if along == "time" else shape[:2]))
-    attributes = {"source": Path(batch.path).name} | ({"dt": step} if step else {})
+    attributes: dict[str, Any] = {"source": Path(batch.path).name, "trajcli_version": __version__}
+    attributes |= {"dt": step} if step else {}
     sizes, joints = dict(zip(dims, shape, strict=True)), first.joint_names
     schema = Schema(sizes, variables, attributes, joints)
     names = [batch.name(number) for number in chosen.numbers]
@@ -245,6 +251,6 @@ _WRITERS: dict[str, Callable[[Selection, Path, str], None]] = {
     ".parquet": _write_parquet,
     ".rrd": _write_rrd,
 }
-_ARRAYS = (".npz", ".h5", ".hdf5")
+_ARRAYS = (".npz", ".h5", ".hdf5", ".zarr")
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
 """What a form needs, and the package that has it."""
