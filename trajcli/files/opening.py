@@ -36,8 +36,8 @@ READERS = {
     "csv": "csv_files.CsvFile",
     "ros": "ros_files.RosFile",
     "zarr": "zarr_files.ZarrFile",
-    "safetensors": "tensor_files.SafetensorsFile",
-    "pt": "tensor_files.TorchFile",
+    "safetensors": "safetensors_files.SafetensorsFile",
+    "pt": "torch_files.TorchFile",
 }
 """The class of each family, imported when a file of it is opened; see :class:`ArrayFile`."""
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"

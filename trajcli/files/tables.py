@@ -24,6 +24,8 @@ TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "__time", "%t
 """Columns of time stamps, the first that there is; else the first column of dates is it."""
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
 """Columns that are the same in all rows of a trajectory."""
+_NUMBERS = ("row", "index", "frame_index")
+"""Columns that count rows."""
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Arrays that one column is, too."""
 _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
@@ -63,8 +65,9 @@ class Table(ArrayFile):
         return groups
 
     def _is_alone(self, name: str) -> bool:
-        """Whether a column is of times or of trajectories."""
-        return _plain(name).lower() in TIMES or name in (self.time_column, self.trajectory_column)
+        """Whether a column is of times or of trajectories, or counts rows."""
+        known = _plain(name).lower() in (*TIMES, *_NUMBERS)
+        return known or name in (self.time_column, self.trajectory_column)
 
     @cached_property
     def time_column(self) -> str | None:
@@ -98,7 +101,7 @@ class Table(ArrayFile):
         columns = [self.time_column or ""] if times else self.groups.get(name) or name.split(",")
         if not set(columns) <= set(self.columns):
             return None
-        where, unit = f"{self.path}:{columns[0] if times else name}", _unit(columns[0])
+        where, unit = f"{self.path}:{columns[0] if times else name}", _with_unit(columns[0])[1]
         parts = [self.column(column) for column in columns]
         about = dict(parts[0].attributes) | ({"units": unit} if unit else {})
         alone = len(columns) == 1 and self._is_alone(columns[0])
@@ -135,10 +138,6 @@ def _split(name: str) -> tuple[str, str]:
 def _plain(name: str) -> str:
     """The name of a column without its unit: t [s] → t."""
     return _with_unit(name)[0]
-
-
-def _unit(name: str) -> str:
-    return _with_unit(name)[1]
 
 
 def _with_unit(name: str) -> tuple[str, str]:
