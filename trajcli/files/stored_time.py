@@ -33,6 +33,8 @@ _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
 """What is not converted: lower case, without a final s."""
 _CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
 """What stamps are in that are at least so large: as seconds they are after the year 5000."""
+_FEW = 1 << 16
+"""Stamps of a trajectory that are looked at together."""
 _SAME_STEP, _NOMINAL_STEP = 1e-3, 1e-2
 """How far steps may be from a stored dt, and their mean from an attribute dt, as a share of it."""
 
@@ -115,21 +117,24 @@ def equal_step(
     """
     if stamps.ndim not in (1, 2) or stamps.shape[-1] < 2 or not stamps.size:
         return None
-    wide = np.atleast_2d(stamps).astype(np.float64)
-    padding = np.zeros(wide.shape, bool)
-    if lengths is not None and len(lengths) == len(wide):
-        padding = np.arange(wide.shape[1]) >= lengths[:, None]
-    last = int(np.argmin(padding[0][::-1])) if padding[0].any() else 0
-    rows = np.arange(wide.shape[1])
+    wide = np.atleast_2d(stamps).astype(np.float64, copy=False)
+    batch, count = wide.shape
+    counts = lengths if lengths is not None and len(lengths) == batch else np.full(batch, count)
+    last = min(max(int(counts[0]), 1), count) - 1
     with np.errstate(invalid="ignore", over="ignore"):
-        elapsed = wide - wide[:, :1]
-        mean = float(elapsed[0, -1 - last]) / max(len(rows) - 1 - last, 1)
+        mean = float(wide[0, last] - wide[0, 0]) / max(last, 1)
         if not (math.isfinite(mean) and mean > 0):
             return None
         rounding = 4 * float(_spacing(stamps))
 
         def fits(step: float) -> bool:
-            return bool((padding | (np.abs(elapsed - step * rows) <= rounding)).all())
+            for begin in range(0, count, _FEW):  # of many, as of a bag, no copy is made
+                part = wide[:, begin : begin + _FEW]
+                rows = np.arange(begin, begin + part.shape[1])
+                near = np.abs(part - wide[:, :1] - step * rows) <= rounding
+                if not (near | (rows >= counts[:, None])).all():
+                    return False
+            return True
 
         if not fits(mean):
             return None
@@ -142,7 +147,8 @@ def equal_step(
 
 def _spacing(stamps: npt.NDArray[Any]) -> Any:
     """The rounding of the largest stamp; integers above 2^53 are rounded when they are read."""
-    largest = np.nanmax(np.abs(stamps.astype(np.float64)))
+    ends = [float(np.nanmin(stamps)), float(np.nanmax(stamps))]
+    largest = max(map(abs, ends))
     kind = stamps.dtype if stamps.dtype.kind == "f" and stamps.dtype.itemsize < 8 else np.float64
     return np.spacing(np.asarray(largest, kind))
 
