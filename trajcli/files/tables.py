@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.errors import Fault
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles
+from trajcli.files.near_names import no_such_dataset
 from trajcli.units import parse_time_unit
 
 TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "__time", "%time")
@@ -88,12 +90,13 @@ class Table(ArrayFile):
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
-        if name not in self._arrays:
-            stored = self._described(name)
-            if stored is None:
-                return None
+        if name not in self._arrays and (stored := self._described(name)) is not None:
             self._arrays[name] = stored
-        return self._arrays[name]
+        return self._arrays.get(name)
+
+    def missing(self, name: str) -> Fault:
+        names = list(dict.fromkeys([*self.groups, *self.columns]))
+        return no_such_dataset(str(self.path), name, names, self.get)
 
     def _described(self, name: str) -> Dataset | None:
         """An array by its name; also a column, or several: a,b,c."""
