@@ -344,3 +344,22 @@ def test_characters_of_matlab_are_texts_and_its_empty_arrays_are_refused(tmp_pat
         assert names.texts() == ["hip", "kneeé"]
         with pytest.raises(InputError, match="an empty dataset"):
             file.get("none")
+
+
+@pytest.mark.parametrize("chunks", [None, (4, 3)])
+def test_numbers_of_unusual_types_are_converted(tmp_path, chunks):
+    kind = h5py.h5t.IEEE_F32LE.copy()
+    kind.set_ebias(111)
+    values = RANDOM.standard_normal((20, 3))
+    with h5py.File(tmp_path / "in.h5", "w") as file:
+        form = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        if chunks:
+            form.set_chunk(chunks)
+            form.set_deflate(4)
+        space = h5py.h5s.create_simple(values.shape)
+        made = h5py.h5d.create(file.id, b"actions", kind, space, form)
+        made.write(h5py.h5s.ALL, h5py.h5s.ALL, values)
+        expected = file["actions"][:]
+    np.testing.assert_allclose(expected, values, rtol=1e-6)
+    with Hdf5File(tmp_path / "in.h5") as file:
+        np.testing.assert_array_equal(file.require("actions").read(), expected)

@@ -210,6 +210,7 @@ class Hdf5File(ArrayFile):
         # of what lies in another file, or behind a user block, only HDF5 knows the place
         plain = plain and not handle.user_block and not self.outside
         plain = plain and not attributes.get("MATLAB_class")
+        plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # else HDF5 converts
         if plain and 0 < size <= handle.bytes.size - offset:
 
             def read_rows(start: int, stop: int) -> Any:

@@ -88,7 +88,8 @@ def unpacked_bytes(dataset: Any, where: str) -> int:
 
     Raises InputError where far less is stored than is declared.
     """
-    size, held = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
+    each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # before HDF5 converts
+    size, held = dataset.size * each, dataset.id.get_storage_size()
     packed = dataset.chunks and dataset.id.get_create_plist().get_nfilters()
     # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
     expansion = _EXPANSION_LIMIT if packed else 1
