@@ -134,8 +134,6 @@ def one_row_group(path: str, shape: tuple[int, ...]) -> None:
 BOMBS = {
     "group.parquet": (one_row_group, (1 << 25, 4), (2,)),
     "batch.npz": (packed_archive, (1 << 9, 1 << 16, 4), (0,)),
-    "long.npz": (packed_archive, (1 << 25, 4), (0,)),
-    "chunk.h5": (one_chunk, (1 << 9, 1 << 16, 4), (2,)),
     "long_chunk.h5": (one_chunk, (1 << 25, 4), (2,)),
     "lie.h5": (chunk_that_lies, (1 << 25, 4), (0,)),
     "lie.zip": (zarr_chunk_that_lies, (1 << 25, 4), (0,)),
