@@ -163,12 +163,13 @@ def test_modes_lists_every_mode_with_formula_needs_rows_and_options(trajcli):
 def test_info_names_versions_devices_and_why_a_backend_is_absent(trajcli):
     import torch
 
+    release = torch.__version__.partition("+")[0]  # which not every wheel's metadata goes beyond
     facts = trajcli("info --json").document
-    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["versions"]["torch"] in (release, torch.__version__)
     assert facts["devices"][0]["name"] == "cpu"
     for backend in facts["backends"]:
         assert backend["present"] or backend["why"]
-    assert torch.__version__ in trajcli("info").out
+    assert release in trajcli("info").out
 
 
 @pytest.mark.parametrize("columns", ["60", "120"])

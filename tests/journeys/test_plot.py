@@ -209,6 +209,7 @@ def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_name
         (" --episodes ::9", "out.h5, trajectories 0, 9, 18, 27, 36, 45 and 2 more"),
         (" --histogram", "out.h5"),
         (" --title mine", "mine"),
+        (" --title 軌道", "軌道"),  # of which Matplotlib's own font has no letter
         (" --title=", ""),
     ],
 )

@@ -66,6 +66,8 @@ def read_regular(path: Path, largest: int, expected: str) -> bytes:
 def unreadable(where: object, expected: str, error: Exception) -> Fault:
     """The fault of a file that a library could not read."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(error, MemoryError):
+        reason = f"too large for the memory there is ({reason})"
     return Fault("cannot be read", str(where), expected, reason)
 
 

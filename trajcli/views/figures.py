@@ -10,6 +10,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,9 @@ def settings(matplotlib: Any) -> Any:
 def save(figure: Any, path: Path, suffix: str) -> None:
     """Write a figure in the format of a suffix, whatever the file is called."""
     kind = suffix.lower()
-    figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of letters that no font here has: the figure shows them
+        figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
 
 
 def draw_lines(lines: Sequence[Line], selections: Sequence[Selection], title: str | None) -> Any:
