@@ -45,6 +45,16 @@ def test_every_episode_of_a_replay_buffer_is_a_trajectory(trajcli, folder, versi
                 np.testing.assert_array_equal(rows, factor * actions[begin:end])
 
 
+def test_other_files_in_a_store_are_left_alone(trajcli, folder):
+    replay("replay.zarr", 3)
+    shown = trajcli("inspect replay.zarr")
+    for name in (".DS_Store", "data/.DS_Store", "notes/read.me"):
+        (Path("replay.zarr") / name).parent.mkdir(exist_ok=True)
+        Path("replay.zarr", name).write_text("x")
+    again = trajcli("inspect replay.zarr")
+    assert (again.code, again.out, again.err) == (0, shown.out, shown.err)
+
+
 def test_a_plain_array_and_a_plain_group_are_read_as_those_of_hdf5(trajcli, folder):
     values = np.random.default_rng(2).normal(size=(4, 9, 3))
     zarr.create_array("one.zarr", data=values, chunks=(1, 9, 3))

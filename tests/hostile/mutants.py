@@ -63,10 +63,12 @@ LIMITED = ("check motion.npz --limits {0}", "retime motion.npz --limits {0} -o o
 PARTS = ("merge out.h5", "status out.h5", "integrate in.h5 -o out.h5 --shard 0/2")
 
 
-def bases(folder: Path) -> dict[str, tuple[Files, Sequence[str]]]:
+def bases(folder: Path, tensors: bool = False) -> dict[str, tuple[Files, Sequence[str]]]:
     """The files that are changed, by kind, and the commands that read them."""
     random = np.random.default_rng(1)
     actions = random.standard_normal((6, 20, 3)).astype("f4")
+    if tensors:
+        return _tensors(actions)
     steps = {"actions": actions, "start_position": np.zeros((6, 3)), "dt": np.float64(0.02)}
     found: dict[str, tuple[Files, Sequence[str]]] = {}
     for version in ("earliest", "latest"):
@@ -115,16 +117,31 @@ def _formats(folder: Path, actions: Any) -> dict[str, tuple[Files, Sequence[str]
     with contextlib.suppress(ImportError):
         import zarr
 
-        store = zarr.storage.ZipStore(folder / "set.zip", mode="w")
-        group = zarr.open_group(store, mode="w", zarr_format=2)
-        group.create_array("data/action", data=actions.reshape(-1, 3), chunks=(50, 3))
-        group.create_array("meta/episode_ends", data=np.array([20, 50, 120]))
-        store.close()
-        found["zarr"] = ({"set.zip": (folder / "set.zip").read_bytes()}, READS)
+        for version in (2, 3):
+            store = zarr.storage.ZipStore(folder / f"set{version}.zip", mode="w")
+            group = zarr.open_group(store, mode="w", zarr_format=version)
+            group.create_array("data/action", data=actions.reshape(-1, 3), chunks=(50, 3))
+            group.create_array("meta/episode_ends", data=np.array([20, 50, 120]))
+            store.close()
+            found[f"zarr {version}"] = ({"set.zip": Path(store.path).read_bytes()}, READS)
     with contextlib.suppress(ImportError):
         for kind in ("mcap", "db3", "bag"):
             name, lines = f"log.{kind}", [line.replace("{0}", "{0}:/js/position") for line in READS]
             found[kind] = ({name: _bag(folder / kind, kind, actions[0].astype("f8"))}, lines)
+    return found
+
+
+def _tensors(actions: Any) -> dict[str, tuple[Files, Sequence[str]]]:
+    """What torch.save writes and what it wrote once: of kinds that are asked for by name, as torch
+    makes every fork slower."""
+    import torch
+
+    found: dict[str, tuple[Files, Sequence[str]]] = {}
+    for name, archive in (("pt", True), ("pt old", False)):
+        buffer = io.BytesIO()
+        saved = {"actions": torch.tensor(actions), "dt": 0.02, "more": [torch.arange(6)]}
+        torch.save(saved, buffer, _use_new_zipfile_serialization=archive)
+        found[name] = ({"set.pt": buffer.getvalue()}, READS)
     return found
 
 
@@ -158,7 +175,7 @@ def mutant(files: Files, random: Random) -> Files:
         change = changed_text
     elif kind == "h5" and random.random() < 0.4:
         change = changed_objects
-    elif kind == "npz" and random.random() < 0.5:
+    elif kind in ("npz", "zip", "pt") and whole.startswith(b"PK") and random.random() < 0.5:
         change = changed_members
     else:
         change = changed_bytes
@@ -324,7 +341,8 @@ def jobs(
     folder: Path, count: int, seed: int, kinds: Sequence[str] = ()
 ) -> Iterator[tuple[Any, ...]]:
     """So many mutants: kind, number, command, files, and whether they are as they were."""
-    found = {k: v for k, v in bases(folder).items() if not kinds or k.split()[0] in kinds}
+    several = bases(folder, "pt" in kinds)
+    found = {k: v for k, v in several.items() if not kinds or k.split()[0] in kinds}
     names = list(found)
     for number in range(count):
         random = np.random.default_rng([seed, number])

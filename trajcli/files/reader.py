@@ -270,6 +270,7 @@ def _path(one: TrajectorySet) -> str:
 
 
 def _called(path: str) -> str:
-    """What a named array is called: the last part of its name; actions stay actions."""
+    """What a named array is called, also where it is written: the last part of its name, where
+    files can have such a one; actions stay actions."""
     last = path.strip("/").rpartition("/")[2]
-    return "actions" if last in ("", *_ACTIONS) else last
+    return "actions" if last in ("", ".", "..", *_ACTIONS) or "\0" in last else last

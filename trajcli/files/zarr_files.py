@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import struct
+import warnings
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -54,7 +55,9 @@ class ZarrFile(ArrayFile):
         root = self.opened().root
         if isinstance(root, zarr.Array):
             return [""]
-        members = root.members(max_depth=None)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other files in its folders, such as .DS_Store
+            members = root.members(max_depth=None)
         return natural_order(name for name, one in members if isinstance(one, zarr.Array))
 
     def names(self) -> list[str]:
