@@ -282,3 +282,14 @@ def test_a_column_that_is_nearly_named_is_offered(trajcli, folder):
         refused = trajcli(line)
         assert refused.code == 2
         assert "wrist_deg [3, 1]" in refused.err, refused.err
+
+
+@pytest.mark.parametrize("heading", ["t,a,b,trajectory0,trajectory1", "t,a,trajectory0,trajectory"])
+def test_columns_of_an_array_are_not_the_one_of_trajectories(trajcli, folder, heading):
+    width = heading.count(",")
+    rows = np.column_stack([0.02 * np.arange(20), *np.arange(20.0) // 10 + np.zeros((width, 1))])
+    np.savetxt("log.csv", rows, header=heading, comments="", delimiter=",")
+    shapes = {
+        one["name"]: one["shape"] for one in trajcli("inspect log.csv --json").document["datasets"]
+    }
+    assert shapes.get("trajectory") == ([20, 2] if width == 4 else [20])

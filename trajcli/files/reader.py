@@ -17,9 +17,8 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.trajectory_set import ACTIONS, TrajectorySet
 
-_ACTIONS = ("actions", "action")
 _LONE = ("npy", "zarr", "pt")
 """Families of which a file may be one array without a name."""
 
@@ -159,7 +158,7 @@ def _plain(file: ArrayFile, source: Source, inputs: bool) -> list[TrajectorySet]
         return [TrajectorySet(file, "", {"actions": file.require("")})]
     if name is not None and not file.has_group(name):
         return [
-            TrajectorySet(file, path, {_called(path): file.require(path)}, named=True)
+            TrajectorySet(file, path, {path: file.require(path)}, named=True)
             for path in _paths(file, name)
         ]
     prefix = f"{name.strip('/')}/" if name else ""
@@ -167,7 +166,7 @@ def _plain(file: ArrayFile, source: Source, inputs: bool) -> list[TrajectorySet]
     if inputs and "request" not in file.attributes():
         found = [one for one in found if "actions" in one.arrays]
     return found or [
-        TrajectorySet(file, path, {_called(path): file.require(path)}, guessed=True)
+        TrajectorySet(file, path, {path: file.require(path)}, guessed=True)
         for path in likely_arrays(file, prefix)
     ]
 
@@ -192,18 +191,17 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectorySet]:
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
     for path in dict.fromkeys((*direct, *file.names())):
         group, _, last = path.rpartition("/")
-        known = last in QUANTITIES or last in _ACTIONS
+        known = last in QUANTITIES or last in ACTIONS
         if known and path.startswith(prefix) and group.rpartition("/")[2] not in STATES:
             groups.setdefault(group, {})[last] = path
     for paths in groups.values():
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
-        for path in (paths[last] for last in (*_ACTIONS, *QUANTITIES) if last in paths):
+        for path in (paths[last] for last in (*ACTIONS, *QUANTITIES) if last in paths):
             stored = file.get(path)
             if stored is not None and stored.numeric and stored.ndim in (2, 3):
                 by_shape.setdefault(stored.shape, {})[path] = stored
         for datasets in by_shape.values():
-            named = {_called(path): stored for path, stored in datasets.items()}
-            yield TrajectorySet(file, next(iter(datasets)), named)
+            yield TrajectorySet(file, next(iter(datasets)), datasets)
 
 
 def _laid_out(
@@ -227,7 +225,7 @@ def _laid_out(
             found.append(TrajectorySet(file, path, arrays, layout, member, guessed=guessed))
         return found
     return [
-        TrajectorySet(file, path, {_called(path): stored}, layout, member, named=True)
+        TrajectorySet(file, path, {path: stored}, layout, member, named=True)
         for member, path, stored in _named_arrays(file, layout, members, name)
     ]
 
@@ -267,10 +265,3 @@ def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
 def _path(one: TrajectorySet) -> str:
     """The path of the first array within its file."""
     return f"{one.group}/{one.array_name}".strip("/")
-
-
-def _called(path: str) -> str:
-    """What a named array is called, also where it is written: the last part of its name, where
-    files can have such a one; actions stay actions."""
-    last = path.strip("/").rpartition("/")[2]
-    return "actions" if last in ("", ".", "..", *_ACTIONS) or "\0" in last else last

@@ -12,7 +12,7 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, text_of
 from trajcli.files.guesses import likely_arrays
-from trajcli.files.layout import Layout, Member, entry
+from trajcli.files.layout import Layout, Member, Names, entry
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import natural_key
 from trajcli.files.tables import TRAJECTORIES
@@ -55,16 +55,23 @@ class Table(Layout):
 
     name = "table"
     of = "a table"
-    column = ""
+    columns: Names = TRAJECTORIES
+
+    @classmethod
+    def _label(cls, file: ArrayFile) -> Dataset | None:
+        """The column, one number or text in each row."""
+        there = set(file.children())
+        stored = (file.require(name) for name in cls.columns if name in there)
+        return next((one for one in stored if one.ndim == 1), None)
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
-        return file.family in ("csv", "parquet") and bool(set(TRAJECTORIES) & set(file.children()))
+        return file.family in ("csv", "parquet") and cls._label(file) is not None
 
     def members(self) -> list[Member]:
-        there = self.file.children()
-        column = self.column or next(name for name in TRAJECTORIES if name in there)
-        labels = self.file.require(column).read()
+        stored = self._label(self.file)
+        assert stored is not None, "a table whose column is gone"
+        column, labels = stored.where.rpartition(":")[2], stored.read()
         self.rows = len(labels)
         edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
         pairs = list(itertools.pairwise(edges)) if len(labels) else []
@@ -122,7 +129,7 @@ class LeRobot(Table):
     name = "lerobot"
     of = "LeRobot"
     holds = ("action", "episode_index")
-    column = "episode_index"
+    columns = ("episode_index",)
     actions = ("action",)
     positions = ("observation.state",)
     start = (("observation.state", "observation.velocity"),)
@@ -132,7 +139,7 @@ class LeRobot(Table):
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
-        return file.family == "parquet" and set(cls.holds) <= set(file.children())
+        return set(cls.holds) <= set(file.children()) and super().fits(file)
 
     def members(self) -> list[Member]:
         members = sorted(super().members(), key=lambda one: natural_key(one.name))

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
+         "joint_names")  # fmt: skip
+"""What outputs call their dimensions and what lies beside the arrays of trajectories."""
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 _PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}
 RECORDED_START = "the recording's first row"

@@ -56,9 +56,12 @@ class Table(ArrayFile):
     def groups(self) -> dict[str, list[str]]:
         """The arrays by name, and their columns."""
         found: dict[str, list[str]] = {}
+        lone = {name for name in self.columns if self._is_alone(name) or not self.scalar(name)}
+        taken = set(map(_plain, lone))
         for name in self.columns:
-            alone = self._is_alone(name) or not self.scalar(name)
-            array = _plain(name) if alone else _split(name)[0]
+            array = _split(name)[0]
+            if name in lone or array in taken:
+                array = _plain(name)
             found.setdefault(array.lstrip("/"), []).append(name)
         groups: dict[str, list[str]] = {}
         for array, columns in found.items():

@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import ArrayFile, Dataset, text_of
 from trajcli.files.conversion import (
     as_batch,
     dataset_in_si,
@@ -22,17 +22,20 @@ from trajcli.files.conversion import (
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.guesses import likely_time
 from trajcli.files.layout import Layout, Member
-from trajcli.files.schema import QUANTITIES, unit_of
+from trajcli.files.schema import QUANTITIES, TAKEN, unit_of
 from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
 from trajcli.files.time import Lengths, Time, positive
 from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, require_same_kind
+
+ACTIONS = ("actions", "action")
 
 
 class TrajectorySet:
     """Trajectories that lie in one group of a file, as arrays of one shape [B, T, D].
 
     ``arrays`` are called "actions" (what a mode integrates), "position" … "jerk", or, where
-    SOURCE names a dataset, as the last part of that name. ``single``: they lie there as [T, D],
+    SOURCE names a dataset, as the last part of that name: here and where they are written. Those
+    of names that no output can give them are called actions. ``single``: they lie there as [T, D],
     and are seen as [1, T, D]. ``dofs``: which of those of the file.
     ``commands``: they are what a robot was told to do, not what it did. ``named``: SOURCE names
     the array, or else it is ``guessed``. ``array_name``: of the first array within its
@@ -51,7 +54,7 @@ class TrajectorySet:
         named: bool = False,
         guessed: bool = False,
     ) -> None:
-        """path: of the first dataset, within the file."""
+        """path: of the first dataset, within the file; datasets: by path or name."""
         group = path.rpartition("/")[0]
         self.file, self.layout, self.member = file, layout, member
         self.named, self.guessed = named or guessed, guessed
@@ -61,7 +64,7 @@ class TrajectorySet:
         upward = ("/".join(parts[:n]) + "/" for n in range(len(parts), 0, -1))
         self.groups = (*upward, "")  # "data/demo_3/", "data/", ""
         self.single = next(iter(datasets.values())).ndim == 2
-        self._stored = {name: as_batch(stored) for name, stored in datasets.items()}
+        self._stored = {_called(one): as_batch(stored) for one, stored in datasets.items()}
         self.arrays: Mapping[str, Dataset] = self._stored
         self.dofs = Dofs(self.shape[2], range(self.shape[2]))
         self._picks: list[Dofs] = []  # one after the other
@@ -264,7 +267,7 @@ class TrajectorySet:
         names = self._stored_names()
         if names is None and self.layout is not None:
             names = self.layout.dof_names(self.array_name)
-        picked: list[str] = self.pick(names or [])
+        picked: list[str] = self.pick([text_of(name) for name in names or []])
         return picked if len(picked) == self.shape[2] else None
 
     @property
@@ -298,3 +301,8 @@ class TrajectorySet:
             if unit:
                 return unit if array == name else unit_of(name, unit)
         return None
+
+
+def _called(path: str) -> str:
+    last = text_of(path).strip("/").rpartition("/")[2]
+    return "actions" if last in ("", ".", "..", *ACTIONS) or last in TAKEN else last

@@ -1,0 +1,78 @@
+"""Arrays and columns with names that mean something else: to outputs, to files, to tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+
+import h5py
+import numpy as np
+import pytest
+
+NAMES = (
+    "..", ".", "/", "a\0b", "a/b", "\x1b[31m", "\ud800", "x" * 300, " ", "*", "a:b", "a@b", "a\nb",
+    "-x", "~", "[0]", "dt", "time", "times", "timestamp", "t", "dof", "row", "step", "point",
+    "trajectory", "episode_index", "index", "lengths", "mask", "joint_names", "start_position",
+    "position", "fps", "NAME", "request", "trajcli.json", "zarr.json", "c.0.0.0", "__x", "dt.npy",
+)  # fmt: skip
+ROWS = np.random.default_rng(0).normal(size=(6, 20, 3)).astype("f4")
+OUTS = ("out.h5", "out", "out.npz", "out.zarr")
+
+
+def hdf5(name: str) -> str:
+    with h5py.File("in.h5", "w") as file:
+        file.create_dataset(name, data=ROWS)
+    return "in.h5"
+
+
+def npz(name: str) -> str:
+    np.savez("in.npz", **{name: ROWS})
+    return "in.npz"
+
+
+def safetensors(name: str) -> str:
+    about = {"dtype": "F32", "shape": ROWS.shape, "data_offsets": [0, ROWS.nbytes]}
+    header = json.dumps({name: about}).encode()
+    with open("in.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header + ROWS.tobytes())
+    return "in.safetensors"
+
+
+def csv(name: str) -> str:
+    quoted = '"' + name.replace('"', '""') + '{}"'
+    heading = ",".join(["t", *map(quoted.format, (0, 1, ""))])
+    text = "".join(f"{k * 0.02},{a},{b},{c}\n" for k, (a, b, c) in enumerate(ROWS[0]))
+    with open("in.csv", "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(f"{heading}\n{text}")
+    return "in.csv"
+
+
+def parquet(name: str) -> str:
+    arrow, writer = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    columns = {f"{name}_0": ROWS[0, :, 0], f"{name}_1": ROWS[0, :, 1], "b": list(ROWS[0])}
+    writer.write_table(arrow.table({**columns, "episode": [name] * 20}), "in.parquet")
+    return "in.parquet"
+
+
+KINDS = (hdf5, npz, safetensors, csv, parquet)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_is_a_bug_or_makes_a_file_that_is_not_read_again(trajcli, folder, name):
+    outs = itertools.cycle(OUTS[NAMES.index(name) % len(OUTS) :] + OUTS)
+    for make in KINDS:
+        try:
+            path = make(name)
+        except (OSError, ValueError, TypeError, UnicodeError):  # a writer that refuses it
+            continue
+        for line in (
+            f"inspect {path}",
+            f"export {path} -o {next(outs)}",
+            f"resample {path} --dt 0.02 --to 100 -o {next(outs)}",
+            f"integrate {path} --mode clique --start zero --dt 1 -o {next(outs)}",
+        ):
+            command, out = line.split()[0], line.split()[-1]
+            result = trajcli(f"{line}{' --overwrite' * (command != 'inspect')}")
+            assert result.code in (0, 2), (line, result.err)
+            assert result.code or trajcli(f"inspect {out}").code == 0, line
