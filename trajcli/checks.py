@@ -32,7 +32,7 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
     if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
         return []
     expected = f"one per row: [{rows}] or [{batch}, {rows}]"
-    hint = "the stamps of the start and of every action; of every row in a recording"
+    hint = "one of the start and of every action (of every row in a recording), or one dt for all"
     return [Fault("wrong number of time stamps", where, expected, describe(shape), hint)]
 
 

@@ -115,3 +115,27 @@ def test_columns_of_a_table_are_what_a_dataset_of_columns_is(trajcli, folder, co
     refused = trajcli(f"{command} log.csv:a{other} {more} --columns y,x")
     assert refused.code == 2
     assert "--columns" in refused.err
+
+
+@pytest.mark.parametrize("command", ["integrate", "resample", "export"])
+def test_a_fault_of_an_episode_that_is_not_chosen_is_none(trajcli, folder, command):
+    good = [f"{0.02 * k},0,{k},{k}\n" for k in range(9)]
+    bad = [f"{time},1,0,0\n" for time in (0.0, 0.02, 0.01)]
+    Path("log.csv").write_text("t,episode,q0,q1\n" + "".join(good + bad))
+    line = f"{command} log.csv {READS[command].replace('--rate 50', '')} --overwrite"
+    line = line.replace("--start zero", "--start first")
+    result = trajcli(f"{line} --episodes 0")
+    assert result.code == 0, result.err
+    if command != "export":
+        assert result.out.startswith("log.csv:q"), result.out
+        assert "more" not in result.out.split(":")[1]
+        result = trajcli(f"{line} --episodes 1")
+        assert result.code == 2
+        assert "go back" in result.err or "goes back" in result.err
+
+
+def test_a_column_of_texts_is_named_with_one_of_them(trajcli, folder):
+    Path("log.csv").write_text("t,q0,q1\n0,a,1\n0.1,b,2\n")
+    result = trajcli("integrate log.csv --start zero -o out.h5")
+    assert result.code == 2
+    assert "strings (<U1), 'a' and so on" in result.err

@@ -313,3 +313,13 @@ def test_trajectories_one_by_one_are_aligned_by_their_times(trajcli, folder):
     result = trajcli("diff fine.h5 coarse.h5 --episodes 1 --atol 1e-12")
     assert result.code == 0, result.out
     assert "aligned by time" in result.out
+
+
+def test_two_files_without_a_dataset_of_one_name_are_told_how_to_be_compared(trajcli, folder):
+    rows = np.arange(12.0).reshape(2, 6, 1)
+    np.savez("a.npz", position=rows, mask=1)
+    np.savez("b.npz", velocity=rows, flags=1)
+    result = trajcli("diff a.npz b.npz")
+    assert result.code == 1
+    assert "--episodes all" in result.out
+    assert trajcli("diff a.npz:position b.npz:velocity --episodes all").code == 0

@@ -252,3 +252,15 @@ def test_the_same_file_gives_the_same_archive(trajcli, samples, folder):
     for name in ("a.npz", "b.npz"):
         assert trajcli(f"export {samples}/reach.h5:reference -o {name}").code == 0
     assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["e.csv", "e.parquet", "e.zarr", "e.npz", "e.h5"])
+def test_numbers_wider_than_float64_are_exported_as_float64(trajcli, folder, name):
+    wide = np.random.default_rng(1).normal(size=(2, 5, 3)).astype(np.longdouble) / 3
+    with h5py.File("wide.h5", "w") as file:
+        file["actions"], file["dt"] = wide, 0.1
+    assert trajcli(f"export wide.h5 -o {name}").code == 0
+    assert trajcli(f"export {name}:actions -o again.npz").code == 0
+    again = np.load("again.npz")["actions"]
+    np.testing.assert_array_equal(again.reshape(wide.shape), wide.astype("f8"))
+    assert again.dtype == np.float64

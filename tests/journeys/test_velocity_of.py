@@ -117,3 +117,11 @@ def test_a_joint_that_does_not_move_and_another_unit_are_no_rate(trajcli, folder
 def test_trajectories_of_two_rows_have_no_fit_but_no_fault(trajcli, folder):
     np.savez("in.npz", qpos=np.zeros((3, 2, 2)), qvel=np.zeros((3, 2, 2)), dt=0.1)
     assert trajcli("check in.npz:qvel --velocity-of qpos").code == 0
+
+
+@pytest.mark.parametrize("shape", [(0, 20, 3), (2, 0, 3), (2, 20, 0)])
+def test_nothing_to_compare_is_refused(trajcli, folder, shape):
+    np.savez("empty.npz", position=np.zeros(shape), velocity=np.zeros(shape), dt=0.1)
+    result = trajcli("check empty.npz --velocity-of position=velocity")
+    assert result.code == 2
+    assert "nothing to compare" in result.err

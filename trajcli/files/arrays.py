@@ -109,6 +109,8 @@ class Dataset:
         if self.numeric:
             return self
         found = f"{_TYPES.get(self.dtype.kind, 'other values')} ({self.dtype})"
+        if self.dtype.kind == "U" and 0 not in self.shape:  # such as a column of a table
+            found += f", {str(np.ravel(self.read_rows(0, 1))[0])!r:.40} and so on"
         raise InputError(Fault("not real numbers", self.where, "floats or integers", found))
 
 

@@ -85,6 +85,12 @@ class TrajectorySet:
         """The place of the first array, for messages."""
         return next(iter(self.arrays.values())).where
 
+    @property
+    def source(self) -> str:
+        """Where the first array is read from; of rows of one array, that array."""
+        rows = self.member is not None and not self.member.group
+        return f"{self.file.path}:{self.array_name}" if rows else self.where
+
     def keep_dofs(self, which: str, where: str) -> None:
         """Be of these dofs alone; where: what says so. Raises UsageError for others than there
         are."""

@@ -15,7 +15,6 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
-from trajcli.files.selection import select
 from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolve import resolve
@@ -82,7 +81,7 @@ class Plan:
         rows = [part.output_rows for part in resolved.by_length]
         return {
             "source": resolved.source_names[0],
-            "sources": len(resolved.sets),
+            "sources": len(resolved.source_names),
             "layout": None if layout is None else layout.name,
             "mode": resolved.mode.name,
             "mode_source": resolved.mode_source,
@@ -142,11 +141,10 @@ def make_plan(request: Request, files: Files) -> Plan:
     )
     check.raise_if_any()
     times_differ = resolved.times_differ
-    chosen = np.sort(select(request.episodes, resolved.count))
     if shard is not None and files_of_shard is None:
-        chosen = chosen[slice(*shard.share(len(chosen)))]
-    if len(chosen) < resolved.count:
-        resolved = resolved.take(lambda numbers: np.isin(numbers, chosen))
+        first, end = shard.share(resolved.count)
+        numbers = np.sort(np.concatenate([one.numbers for one in resolved.segments]))[first:end]
+        resolved = resolved.take(lambda wanted: np.isin(wanted, numbers))
     if request.skip_bad:
         resolved = resolved.without_bad_values()
     if output_times is not None:

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from trajcli.checks import describe
 from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
+from trajcli.files.selection import select
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
@@ -133,6 +136,9 @@ def _resolved(
         notes=notes,
         left_out=left_out,
     )
+    if request.episodes is not None:
+        chosen = select(request.episodes, resolved.count)
+        resolved = resolved.take(lambda numbers: np.isin(numbers, chosen))
     resolved.require_shapes()
     return resolved
 

@@ -141,7 +141,7 @@ class Resolved:
     @cached_property
     def source_names(self) -> list[str]:
         """Every dataset that actions are read from."""
-        return list(dict.fromkeys(one.input.where for one in self.sets))
+        return list(dict.fromkeys(segment.source.source for segment in self.segments))
 
     @cached_property
     def dt_source(self) -> str:

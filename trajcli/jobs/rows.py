@@ -81,7 +81,7 @@ class Rows:
         self._trajectories = Trajectories(self.sets)
         self._chosen = np.sort(select(request.episodes, self._trajectories.count))
         self.lengths = self._trajectories.lengths[self._chosen]
-        self.source = first_and_more(one.where for one in self.sets)
+        self.source = first_and_more(one.source for one in self.sets)
         self.dt_source = first_and_more(_time(one).source for one in self.sets)
 
     def trajectory_names(self) -> list[str]:

@@ -45,6 +45,8 @@ def report(
             yield Text(f"{name}: {first.why or first.note}{which}")
     for name, a, b in attributes:
         yield Text(f"attribute {name}: {_short(a)} and {_short(b)}")
+    if differences and not compared:
+        yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
     failed = sum(not one.passed for one in differences)
     yield Text(f"\n{_verdict(differences, failed)}", "bold red" if failed else "")
 

@@ -44,9 +44,11 @@ class Selection:
 
     @cached_property
     def arrays(self) -> dict[str, np.dtype[Any]]:
-        """The types of the arrays in native byte order, by name."""
+        """The types of the arrays in native byte order, by name; float64 for wider ones, which
+        few programs read."""
         stored = self.batch.first.arrays.items()
-        return {name: array.dtype.newbyteorder("=") for name, array in stored}
+        types = {name: array.dtype.newbyteorder("=") for name, array in stored}
+        return {n: np.dtype("f8") if kind == np.longdouble else kind for n, kind in types.items()}
 
     @property
     def timed(self) -> bool:

@@ -148,6 +148,9 @@ def velocities_finding(
         expected += f" in {len(batch.sets)} groups, as the velocities"
         what = "positions and velocities of different shapes"
         raise InputError(Fault(what, name, expected, f"{actual} in {len(others)}"))
+    if any(0 in one.shape for one in batch.sets):
+        fault = Fault("nothing to compare", batch.path, "rows and dofs", "an empty array")
+        raise InputError(fault)
     other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
     fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
     for velocities in batch.blocks(numbers):
