@@ -139,3 +139,9 @@ def test_a_column_of_texts_is_named_with_one_of_them(trajcli, folder):
     result = trajcli("integrate log.csv --start zero -o out.h5")
     assert result.code == 2
     assert "strings (<U1), 'a' and so on" in result.err
+
+
+def test_a_table_needs_a_column_of_trajectories(trajcli, demos):
+    result = trajcli("integrate stacked.h5 --layout table --start zero -o out.h5")
+    assert result.code == 2
+    assert "no column says of which trajectory a row is" in result.err

@@ -128,3 +128,11 @@ def test_it_needs_no_zarr(trajcli, folder, monkeypatch):
     result = trajcli("inspect out.zarr")
     assert result.code == 2
     assert "pip install 'trajcli[zarr]'" in result.err
+
+
+def test_a_store_with_joint_names_is_read_by_a_child_process_as_well(trajcli, folder):
+    np.savez("in.npz", actions=np.ones((2, 9, 2)), dt=0.1)
+    assert trajcli("integrate in.npz --start zero --joints a,b -o out.zarr").code == 0
+    shown = trajcli("score out.zarr").out
+    result = trajcli("score out.zarr --untrusted")
+    assert (result.code, result.out) == (0, shown), result.err

@@ -10,7 +10,7 @@ from scipy import sparse
 import trajcli as library
 
 
-@pytest.mark.parametrize("out", ["op.h5", "op.npz", "op"])
+@pytest.mark.parametrize("out", ["op.h5", "op.npz", "op", "op.zarr"])
 @pytest.mark.parametrize("thin", ["", "--sparse"])
 def test_the_matrices_of_a_mode_lie_in_a_file(trajcli, folder, out, thin):
     line = f"operator --mode bspline --ends goal --horizon 6 --dt 0.1 -o {out} {thin} --json"
@@ -28,6 +28,9 @@ def test_the_matrices_of_a_mode_lie_in_a_file(trajcli, folder, out, thin):
     elif out.endswith("npz"):
         with np.load(out) as file:
             stored = {name: file[name] for name in file if not name.endswith(".json")}
+    elif out.endswith("zarr"):
+        group = pytest.importorskip("zarr").open(out, mode="r")
+        stored = {name: array[...] for name, array in group.arrays()}
     else:
         stored = {path.stem: np.load(path) for path in (folder / out).glob("*.npy")}
     np.testing.assert_array_equal(stored["time"], want.time)

@@ -70,7 +70,10 @@ class Table(Layout):
 
     def members(self) -> list[Member]:
         stored = self._label(self.file)
-        assert stored is not None, "a table whose column is gone"
+        if stored is None:
+            expected = f"one of {', '.join(self.columns)}"
+            what = "no column says of which trajectory a row is"
+            raise InputError(Fault(what, str(self.file.path), expected))
         column, labels = stored.where.rpartition(":")[2], stored.read()
         self.rows = len(labels)
         edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]

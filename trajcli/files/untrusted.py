@@ -178,7 +178,7 @@ def _serve(folder: str, path: str, family: str, memory: str, allow_external: str
 def _plain(value: Any) -> Any:
     """What a method gives, as JSON has it; it has no long double."""
     if isinstance(value, Dataset):
-        if value.dtype.names or value.dtype.hasobject:
+        if value.dtype.names or value.dtype.hasobject or not value.dtype.itemsize:  # of any length
             value.require_numeric()
         names = ("where", "shape", "storage", "attributes")
         return {"dtype": value.dtype.str, **{name: _plain(getattr(value, name)) for name in names}}

@@ -35,7 +35,7 @@ class ZarrStore:
         self._variables = {variable.name: variable for variable in schema.variables}
         self._grouped, self._together = schema.kind == "groups", trajectories_per_chunk(schema)
         every = [group.numbers for group in schema.groups]
-        self._numbers = list(numbers) or every or [np.arange(schema.dims["trajectory"])]
+        self._numbers = list(numbers) or every or [np.arange(schema.dims.get("trajectory", 1))]
         pairs = (zip(g.numbers.tolist(), g.names, strict=True) for g in schema.groups)
         self._names = {number: name for group in pairs for number, name in group}
 
@@ -136,7 +136,7 @@ def trajectories_per_chunk(schema: Schema) -> int:
     sizes = [v.row_bytes for v in schema.variables if v.by_trajectory]
     if schema.kind == "groups" or not sizes:
         return 1
-    return max(1, min(schema.dims["trajectory"], _CHUNK_BYTES // max(1, *sizes)))
+    return max(1, min(schema.dims.get("trajectory", 1), _CHUNK_BYTES // max(1, *sizes)))
 
 
 def chunk_name(ndim: int, number: int = 0) -> str:
