@@ -218,3 +218,21 @@ def test_a_damaged_folder_of_arrays_is_read_as_far_as_it_goes(trajcli, folder, t
     Path("out/time.npy").write_bytes(b"")
     for line in ("inspect out", "check out", "integrate out:position --start first -o x.h5"):
         assert trajcli(line).code in (0, 1, 2)
+
+
+def test_names_of_joints_are_read_from_an_untrusted_file(trajcli, folder):
+    rows = np.random.default_rng(1).normal(size=(2, 9, 3))
+    with h5py.File("in.h5", "w") as file:
+        file["actions"], file["dt"], file["joint_names"] = rows, 0.1, ["hip", "knee", "ankle"]
+    line = "integrate in.h5 --start zero --dofs knee,hip --overwrite"
+    for option in ("", " --untrusted"):
+        assert trajcli(f"{line} -o out.h5{option}").code == 0
+        with h5py.File("out.h5") as file:
+            assert [name.decode() for name in file["dof"]] == ["knee", "hip"]
+            knee_first = file["position"][()]
+    assert not np.array_equal(knee_first[..., 0], knee_first[..., 1])
+    with h5py.File("in.h5", "a") as file:
+        del file["joint_names"]
+        file["joint_names"] = ["x" * 400_000] * 3
+    assert trajcli("export in.h5 -o out.csv --untrusted").code == 0
+    assert Path("out.csv").read_text(encoding="utf-8").count("x") == 0

@@ -30,6 +30,8 @@ MEMORY_LIMIT = 4 << 30
 SECONDS = 8.0
 """Time for an answer, plus a second for every ``BYTES_PER_SECOND`` asked for."""
 BYTES_PER_SECOND = 5_000_000
+_MOST_TEXTS, _LONGEST_TEXTS = 10_000, 1 << 20
+"""How many texts of any length, such as names of joints, are handed over, and their characters."""
 
 
 class UntrustedFile(ArrayFile):
@@ -57,6 +59,11 @@ class UntrustedFile(ArrayFile):
         if about is None:
             return None
         dtype, shape = np.dtype(about.pop("dtype")), tuple(about.pop("shape"))
+        if (texts := about.pop("texts", None)) is not None:
+            values = np.array(texts, str)
+            return Dataset(
+                shape=shape, dtype=values.dtype, reader=lambda a, b: values[a:b], **about
+            )
 
         def read_rows(start: int, stop: int) -> Any:
             part = shape
@@ -178,10 +185,18 @@ def _serve(folder: str, path: str, family: str, memory: str, allow_external: str
 def _plain(value: Any) -> Any:
     """What a method gives, as JSON has it; it has no long double."""
     if isinstance(value, Dataset):
-        if value.dtype.names or value.dtype.hasobject or not value.dtype.itemsize:  # of any length
+        if value.dtype.names:
             value.require_numeric()
         names = ("where", "shape", "storage", "attributes")
-        return {"dtype": value.dtype.str, **{name: _plain(getattr(value, name)) for name in names}}
+        about = {"dtype": value.dtype.str, **{name: _plain(getattr(value, name)) for name in names}}
+        if value.dtype.hasobject or not value.dtype.itemsize:  # of any length, such as names
+            if value.ndim != 1 or value.shape[0] > _MOST_TEXTS:
+                value.require_numeric()
+            texts = value.texts()
+            if sum(map(len, texts)) > _LONGEST_TEXTS:
+                value.require_numeric()
+            about |= {"dtype": "U", "texts": texts}
+        return about
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
         return value if isinstance(value, (str, int, float, list)) else None
