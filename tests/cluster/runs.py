@@ -52,6 +52,7 @@ def many_files(steps: float = 0.0, rows: int = 0, **more: Any) -> Request:
     for k in range(9):
         with h5py.File(f"in_{k}.h5", "w") as file:
             file["actions"] = random.standard_normal((7, 20 + rows * (k // 3), 2))
+            file["more"] = 2 * file["actions"][()]
             file["start/position"] = random.standard_normal(2)
             file["dt"] = 0.1 + steps * k
     return replace(Request(sources=["in_*.h5"], out=OUT, mode="jerk"), **more)

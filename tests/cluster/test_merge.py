@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -14,6 +16,7 @@ from cluster.runs import BATCH, OUT, PARTS, demonstrations, many_files, run_shar
 from trajcli.errors import InputError, OutputError, UsageError
 from trajcli.files.outputs import Output
 from trajcli.jobs.merge import merge
+from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 
 
@@ -107,6 +110,25 @@ def test_files_of_other_dofs_in_another_shard_are_an_input_error():
         merge(OUT)
     assert os.path.exists(PARTS)
     assert not OUT.exists()
+
+
+def test_parts_of_other_types_are_pointed_out():
+    request = many_files()
+    assert not merge_of(request)["notes"]
+    with h5py.File("in_8.h5", "r+") as file:
+        values = file["actions"][()].astype("f4")
+        del file["actions"]
+        file["actions"] = values
+    (note,) = merge_of(request)["notes"]
+    assert "parts of float32 and float64" in note
+    assert not merge_of(replace(request, dtype="float64"))["notes"]
+
+
+def merge_of(request: Request) -> dict[str, Any]:
+    """The report of a merge of nine shards, written anew."""
+    shutil.rmtree(PARTS, ignore_errors=True)
+    run_shards(replace(request, overwrite=True), 9)
+    return merge(OUT, overwrite=True)
 
 
 def test_any_byte_that_is_not_the_one_written_is_found():

@@ -46,6 +46,10 @@ RUNS: dict[str, Callable[[], Request]] = {
     "gradients": lambda: one_array(cost="jerk+velocity", wrt=("actions",), factor=2.0),
     "gradients of shared dt and states": lambda: one_array(cost="jerk"),
     "gradients of one start": lambda: one_array(cost="jerk", start="zero"),
+    "a file named twice": lambda: many_files(sources=["in_*.h5", "in_0.h5"]),
+    "two arrays of a file": lambda: many_files(
+        sources=["in_0.h5:actions", "in_0.h5:more", "in_1.h5"]
+    ),
     "gradients of files": lambda: many_files(cost="jerk", start="zero"),
 }
 

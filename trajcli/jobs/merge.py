@@ -80,12 +80,15 @@ def merge(
             files.sources.require_unchanged()
             output.finish()
     seconds = time.perf_counter() - began
+    variables = (part.variables.items() for part in contents)
+    kinds = {v.dtype.name for each in variables for name, v in each if name in QUANTITIES}
+    notes = [f"parts of {' and '.join(sorted(kinds))}, as their files are; --dtype makes them one"]
     return {
         "out": str(out),
         "virtual": virtual,
         "parts": len(parts),
         "trajectories": total,
-        "notes": output.notes,
+        "notes": [*output.notes, *notes * (len(kinds) > 1)],
         "bytes_written": schema.nbytes,
         "seconds": seconds,
         "gb_per_s": 2 * schema.nbytes / seconds / 1e9,
@@ -292,7 +295,7 @@ def _merged_attributes(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         values = list({str(part[name]): part[name] for part in parts if name in part}.values())
         merged[name] = values[0] if len(values) == 1 else "varies"
         if len(values) > 1 and all(isinstance(value, str) for value in values):
-            text = "\n".join(values)
+            text = "\n".join(dict.fromkeys(line for value in values for line in value.split("\n")))
             short = f"{values[0]}\nand those of {len(values) - 1} more parts"
             merged[name] = text if len(text) < _LONGEST_TEXT else short
     return merged

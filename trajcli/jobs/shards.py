@@ -60,13 +60,13 @@ class Shard:
         return parts_folder(out) / f"{self.index:05}-of-{self.count:05}.h5"
 
     def sources(self, files: Sequence[Source]) -> list[str] | None:
-        """The files that it reads of these; None where there are fewer than shards, which then
-        divide the trajectories."""
+        """The files that it reads of these; None where there are fewer than shards, or one is named
+        twice: the trajectories are then divided."""
         try:
             sizes = [os.stat(file.path).st_size for file in files]
         except OSError:
             return None  # what cannot be read is said when it is opened
-        few = len(files) < self.count
+        few = len({file.path for file in files}) < max(self.count, len(files))
         return None if few else [str(files[k]) for k in shard_files(sizes, self)]
 
     def attributes(self) -> dict[str, Any]:
