@@ -454,3 +454,19 @@ def test_too_few_rows_are_a_fault_of_the_array_not_of_an_option(trajcli, folder)
     np.save("short.npy", np.zeros((3, 2)))
     line = "integrate short.npy --start first --mode central --dt 1 -o out.h5"
     assert trajcli(line).err.startswith("error: actions: too few rows")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"dt": np.linspace(0.1, 0.2, 13)}, "b.npz:dt: wrong shape"),
+        ({"times": np.arange(10.0)}, "b.npz:times: wrong number of time stamps"),
+    ],
+)
+@pytest.mark.parametrize("dt", [np.linspace(0.1, 0.2, 10), 1.0])
+def test_of_several_inputs_the_one_with_other_steps_is_named(trajcli, folder, dt, bad, message):
+    good = {"actions": np.load("actions.npy"), "start_position": np.zeros(3)}
+    np.savez("a.npz", **good, dt=dt)
+    np.savez("b.npz", **good, **bad)
+    err = refused(trajcli, "a.npz b.npz -o out.h5", message)
+    assert "a.npz" not in err

@@ -221,7 +221,11 @@ class Resolved:
         intervals = len(rows) - recorded
         arrays = [segment.array(segment.source.input) for segment in segments]
         actions = stacked([unwrapped(array, wrapped) if wrapped else array for array in arrays])
-        dt, stamps, where = join_times(segments, (intervals, intervals + recorded))
+        counts = (intervals, intervals + recorded)
+        misfits = [one for one in segments if segments[1:] and not _fits(one, counts)]
+        alone = (self._inputs(EqualLength([one])).inputs for one in misfits)
+        raise_if_any(fault for one in alone for fault in shape_faults(one, False))
+        dt, stamps, where = join_times(segments, counts)
         start, goal = self.start.of(numbers), self.goal.of(numbers)
         named = {"actions": actions.where, "dt": where, "times": where}
         inputs = Inputs(
@@ -274,11 +278,17 @@ def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Valu
 
 def _one_step(segment: Segment, step: float, counts: Sequence[int]) -> tuple[Values, Values]:
     """dt and no stamps; where it stands for steps or stamps that are too many or too few, these."""
-    shape, stamped = segment.selected_time.shape, segment.time.stamped
-    if not shape or shape[-1] == 1 or shape[-1] - stamped in counts:
+    if _fits(segment, counts):
         return np.asarray(step), None
-    steps = np.full(shape, step)
-    return (None, np.cumsum(steps, -1)) if stamped else (steps, None)
+    steps = np.full(segment.selected_time.shape, step)
+    return (None, np.cumsum(steps, -1)) if segment.time.stamped else (steps, None)
+
+
+def _fits(segment: Segment, counts: Sequence[int]) -> bool:
+    """Whether the steps or stamps of a file are so many as its trajectories need."""
+    shape, stamped = segment.selected_time.shape, segment.time.stamped
+    whole = segment.stamps is None and shape and shape[-1] != 1
+    return not whole or shape[-1] - stamped in counts
 
 
 def _steps_or_stamps(segment: Segment) -> tuple[Values, bool]:
