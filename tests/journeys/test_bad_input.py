@@ -470,3 +470,11 @@ def test_of_several_inputs_the_one_with_other_steps_is_named(trajcli, folder, dt
     np.savez("b.npz", **good, **bad)
     err = refused(trajcli, "a.npz b.npz -o out.h5", message)
     assert "a.npz" not in err
+
+
+@pytest.mark.parametrize("times", [np.arange(11.0), np.arange(11.0) ** 1.1])
+def test_a_recording_has_one_time_stamp_per_row_whether_they_are_equally_far_apart_or_not(
+    trajcli, folder, times
+):
+    np.savez("a.npz", actions=np.load("actions.npy"), times=times)
+    refused(trajcli, "a.npz --start first --mode clique -o out.h5", "wrong number of time stamps")

@@ -247,7 +247,7 @@ class Resolved:
 def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Values, Values, str]:
     """dt [], [h], [n, 1] or [n, h] or else stamps [T] or [n, T] of these segments, and their name.
 
-    counts: how many steps there may be.
+    counts: how many steps there may be, the first of them between the rows.
     """
     first, step, where = segments[0], segments[0].time.uniform, segments[0].time.where
     same = all(s.time is first.time or s.time.uniform == step for s in segments)
@@ -288,7 +288,7 @@ def _fits(segment: Segment, counts: Sequence[int]) -> bool:
     """Whether the steps or stamps of a file are so many as its trajectories need."""
     shape, stamped = segment.selected_time.shape, segment.time.stamped
     whole = segment.stamps is None and shape and shape[-1] != 1
-    return not whole or shape[-1] - stamped in counts
+    return not whole or (shape[-1] - 1 == counts[0] if stamped else shape[-1] in counts)
 
 
 def _steps_or_stamps(segment: Segment) -> tuple[Values, bool]:
