@@ -96,10 +96,10 @@ class Block:
         """What they are computed from, read when it is first needed."""
         return self.part.read(self.begin, self.end)
 
-    def check(self, allow_nonfinite: bool | None = None) -> None:
-        """Raise InputError for values that are wrong."""
-        if allow_nonfinite is None:
-            allow_nonfinite = self.plan.resolved.request.allow_nonfinite
+    def check(self, finite: bool = True) -> None:
+        """Raise InputError for values that are wrong; finite: also for those that are not finite,
+        unless they are allowed."""
+        allow_nonfinite = not finite or self.plan.resolved.request.allow_nonfinite
         raise_if_any(self.part.value_faults(self.begin, self.inputs, allow_nonfinite))
 
     def run(self) -> int:
@@ -118,7 +118,7 @@ class Block:
         from trajcli.kernels.native import Forward, InFile
 
         plan, inputs = self.plan, self.inputs
-        self.check(allow_nonfinite=True)
+        self.check(finite=False)
         shape = (len(inputs.actions), inputs.rows, inputs.actions.shape[2])
         out: list[Any] = [None] * len(PARTS)
         arrays: dict[str, Any] = {}
@@ -135,7 +135,7 @@ class Block:
         except OSError as error:
             raise OutputError(os_fault(self.output.path, error)) from None
         if not finite:
-            self.check(allow_nonfinite=False)
+            self.check()
             raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
         return kernel.faults + self.write(arrays.items())
 
