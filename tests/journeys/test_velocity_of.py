@@ -125,3 +125,30 @@ def test_nothing_to_compare_is_refused(trajcli, folder, shape):
     result = trajcli("check empty.npz --velocity-of position=velocity")
     assert result.code == 2
     assert "nothing to compare" in result.err
+
+
+def test_of_all_arrays_of_a_group_the_velocities_and_positions_are_compared(trajcli, folder):
+    times = np.arange(150) / 100.0
+    p, v = motion(times)
+    np.savez("in.npz", actions=v, position=p, velocity=v, dt=0.01)
+    np.savez("turned.npz", actions=p, position=p, velocity=-v, dt=0.01)
+    for positions in ("position", "in.npz", "turned.npz"):
+        result = trajcli(f"check in.npz --velocity-of {positions}")
+        assert result.code == 0, result.out
+    assert trajcli("check turned.npz --velocity-of in.npz").code == 1
+
+
+def test_positions_of_another_shape_are_refused_with_both_shapes(trajcli, folder):
+    write("a.h5", demos=2)
+    write("b.h5", demos=3)
+    result = trajcli("check a.h5:obs/qvel --velocity-of b.h5:obs/qpos")
+    assert result.code == 2
+    assert "2 × [1, 150, 3], [1, 160, 3], as the velocities" in result.err
+    assert "3 × [1, 150, 3], [1, 160, 3], [1, 170, 3]" in result.err
+
+
+def test_velocities_without_times_are_refused(trajcli, folder):
+    np.savez("in.npz", position=np.zeros((2, 20, 3)), velocity=np.zeros((2, 20, 3)))
+    result = trajcli("check in.npz --velocity-of position")
+    assert result.code == 2
+    assert "in.npz: no time step" in result.err

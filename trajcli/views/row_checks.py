@@ -141,13 +141,17 @@ def velocities_finding(
     best. Raises InputError where there are no such positions, or no time step.
     """
     name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
-    first, others = next(iter(batch.first.arrays)), read_sources(files, [name])
+    others = read_sources(files, [name])
+    velocity, position = (
+        name if name in one.arrays else next(iter(one.arrays))
+        for name, one in (("velocity", batch.first), ("position", others[0]))
+    )
     shapes = [[describe(one.shape) for one in sets] for sets in (batch.sets, others)]
     if shapes[0] != shapes[1]:
-        expected, actual = (", ".join(dict.fromkeys(listed)) for listed in shapes)
-        expected += f" in {len(batch.sets)} groups, as the velocities"
+        listed = (f"{len(of)} × {', '.join(dict.fromkeys(of))}" for of in shapes)
+        expected, actual = (text.removeprefix("1 × ") for text in listed)
         what = "positions and velocities of different shapes"
-        raise InputError(Fault(what, name, expected, f"{actual} in {len(others)}"))
+        raise InputError(Fault(what, name, f"{expected}, as the velocities", actual))
     if any(0 in one.shape for one in batch.sets):
         fault = Fault("nothing to compare", batch.path, "rows and dofs", "an empty array")
         raise InputError(fault)
@@ -162,9 +166,9 @@ def velocities_finding(
             raise InputError(Fault("no time step", batch.path, "dt or time stamps", hint=hint))
         if velocities.rows < 2:
             continue
-        v = velocities.read(first).astype(np.float64)
+        v = velocities.read(velocity).astype(np.float64)
         d: Any = integrate(
-            places.read(next(iter(others[0].arrays))),
+            places.read(position),
             "first",
             times=times,
             mode="central" if velocities.rows >= WINDOW else "clique",
@@ -178,7 +182,7 @@ def velocities_finding(
     passed = bool(errors[worst] <= TOLERANCE)
     text = f"{100 * errors[worst]:.3g} % (RMS) off the derivative of {positions}"
     text += "" if passed else f"; {fit.text(worst)}"
-    label, facts = batch.label(first), {"per_dof": errors.tolist(), **fit.facts()}
+    label, facts = batch.label(velocity), {"per_dof": errors.tolist(), **fit.facts()}
     return Finding(
         "velocity",
         label,
