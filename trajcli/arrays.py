@@ -173,7 +173,12 @@ def to_torch(values: Array, device: str) -> Any:
     return sent
 
 
-def output_dtype(actions: Array) -> str:
-    """float32 for float32 and half precision, float64 for float64 and integers."""
-    name = str(actions.dtype).removeprefix("torch.")
-    return "float32" if name in ("float32", "float16", "bfloat16") else "float64"
+def matched(values: Array, like: Array) -> Array:
+    """The values in the library, and on the device, of others."""
+    return to_torch(values, str(like.device)) if is_torch(like) else to_numpy(values)
+
+
+def output_dtype(kind: Any) -> str:
+    """float32 for float32 and half precision, else float64; a dtype of either library."""
+    floats = kind.kind == "f" if isinstance(kind, np.dtype) else kind.is_floating_point
+    return "float32" if floats and kind.itemsize <= 4 else "float64"

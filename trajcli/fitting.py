@@ -16,11 +16,10 @@ from trajcli.arrays import (
     cast,
     concatenate,
     float64,
-    is_torch,
+    matched,
     output_dtype,
     readable,
     to_numpy,
-    to_torch,
 )
 from trajcli.checks import describe, nonfinite_fault, time_stamp_faults, time_stamp_shape_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
@@ -142,13 +141,8 @@ def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
             raise InputError(Fault("wrong shape", where, expected, describe(part.shape)))
         bad = nonfinite_fault(part, where, ("trajectory", "dof"))
         raise_if_any([] if bad is None else [bad])
-        parts[name] = float64(_like(part, rows))[:, None] + 0.0 * float64(rows[:, :1])
+        parts[name] = float64(matched(part, rows))[:, None] + 0.0 * float64(rows[:, :1])
     return parts
-
-
-def _like(values: Array, like: Array) -> Array:
-    """The values in the library, and on the device, of others."""
-    return to_torch(values, str(like.device)) if is_torch(like) else to_numpy(values)
 
 
 def _fit(
@@ -160,12 +154,12 @@ def _fit(
     goal, per knot in place of per second.
     """
     require_intervals(intervals, degree, rows.shape[1])
-    target, dtype, batch = float64(rows), output_dtype(rows), len(rows)
+    target, dtype, batch = float64(rows), output_dtype(rows.dtype), len(rows)
     knot = np.broadcast_to((times[:, -1] - times[:, 0]) / intervals, batch).copy()
     places = np.minimum((times - times[:, :1]) / knot[: len(times), None], intervals)
     if (np.abs(places - places[:1]) < 1e-12 * intervals).all():
         places = places[:1]  # one matrix for all
-    powers = _like(knot[:, None] ** np.arange(4.0), target)[..., None]
+    powers = matched(knot[:, None] ** np.arange(4.0), target)[..., None]
 
     zero = 0.0 * target[:, :1]
     first, last = (
@@ -224,7 +218,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
     for k, (begin, after) in enumerate(pairwise([*begins.tolist(), count])):
         part, columns = slice(edges[k], edges[k + 1]), np.arange(begin, begin + width) % width
         turn, upper = np.linalg.qr(np.concatenate([upper, weights[part, columns]]))
-        right = _like(turn.T, rows) @ concatenate([right, rows[:, part]], 1)
+        right = matched(turn.T, rows) @ concatenate([right, rows[:, part]], 1)
         done = after - begin
         size = np.abs(np.diag(upper)[:done])
         if len(size) < done or (size < _SINGULAR * size.max(initial=0.0)).any():
@@ -235,7 +229,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
     found = rows[:, :0]
     for upper, right in reversed(solved):
         done = len(upper)
-        known = _like(upper[:, done:], rows) @ found[:, : width - done]
-        inverse = _like(np.linalg.inv(upper[:, :done]), rows)
+        known = matched(upper[:, done:], rows) @ found[:, : width - done]
+        inverse = matched(np.linalg.inv(upper[:, :done]), rows)
         found = concatenate([inverse @ (right - known), found], 1)
     return concatenate([found, 0.0 * found[:, :1]], 1)[:, number]

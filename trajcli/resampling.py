@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from itertools import takewhile
 from typing import Any, TypeAlias
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, float64, is_torch, output_dtype, readable, to_numpy, to_torch
+from trajcli.arrays import as_array, cast, float64, matched, output_dtype, readable, to_numpy
 from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.interpolation import METHODS, curve_through, finite_orders
@@ -84,8 +83,7 @@ def resample(
         within = np.minimum(new, to_numpy(knots[:, -1:]))  # the last, but for rounding
     else:
         new = within = as_array(at, "at")
-    if is_torch(first):
-        new, within = (to_torch(x, str(first.device)) for x in (new, within))
+    new, within = (matched(x, first) for x in (new, within))
     outputs = curve(located(within, knots, first.shape[0], rounding))
     p, v, a, j = (outputs.get(name) for name in PARTS)
     return Trajectory(p, v, a, j, float64(new))
@@ -125,11 +123,11 @@ def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) ->
     """
     given = _consecutive(parts)
     evaluate = curve_through(method, [float64(parts[name]) for name in given], knots, hold)
-    names, like = finite_parts(method, parts), parts[given[0]]
+    names, dtype = finite_parts(method, parts), output_dtype(parts[given[0]].dtype)
 
     def curve(at: Array) -> Parts:
         values = zip(names, evaluate(at), strict=False)  # what is above jerk has no name
-        return {name: _rounded(x, like) for name, x in values}
+        return {name: cast(x, dtype) for name, x in values}
 
     return curve
 
@@ -185,9 +183,8 @@ def _knots(
             what = "a step that is not positive and finite"
             raise InputError(Fault(what, "dt", "dt > 0, in seconds", repr(dt)))
         even = np.arange(float(shape[1]))[None] * dt
-        return to_torch(even, str(rows.device)) if is_torch(rows) else even, 0.0
-    stamps = as_array(times, "times")
-    stamps = to_torch(stamps, str(rows.device)) if is_torch(rows) else to_numpy(stamps)
+        return matched(even, rows), 0.0
+    stamps = matched(as_array(times, "times"), rows)
     stamps = stamps[None] if stamps.ndim == 1 else stamps
     counts = (shape[1], shape[1] + 1) if method == "hold" else (shape[1],)
     if stamps.ndim != 2 or stamps.shape[0] not in (1, shape[0]) or stamps.shape[1] not in counts:
@@ -207,19 +204,6 @@ def rounding_of(stamps: npt.NDArray[Any]) -> float:
     largest = float(np.abs(stamps.astype(np.float64)).max(initial=0.0))
     kind = stamps.dtype if stamps.dtype.kind == "f" and stamps.itemsize < 8 else np.float64
     return 4.0 * float(np.spacing(np.asarray(largest, kind)))
-
-
-def output_type(kind: np.dtype[Any]) -> np.dtype[Any]:
-    """float32 for float32 and half precision, else float64."""
-    small = kind.kind == "f" and kind.itemsize <= 4
-    return np.dtype(np.float32 if small else np.float64)
-
-
-def _rounded(values: Array, like: Array) -> Array:
-    """Values in the output type of others."""
-    if is_torch(values):
-        return values.to(getattr(sys.modules["torch"], output_dtype(like)))
-    return values.astype(output_type(like.dtype))
 
 
 def _uniform(rate: float | None, knots: Array, rounding: float, acting: bool) -> Floats:

@@ -9,10 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, to_numpy
+from trajcli.arrays import as_array, output_dtype, to_numpy
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.modes.mode import PARTS
-from trajcli.resampling import output_type
 
 Array = Any
 """numpy.ndarray"""
@@ -67,7 +66,9 @@ def retime(
     with np.errstate(over="ignore"):
         shares = {name: _shares(*peaks[name], bounds[name]) for name in bounds}
     worst = {name: share.max(1, initial=0.0) for name, share in shares.items()}
-    needed = np.stack([_root(share, name) for name, share in worst.items()])
+    # each quantity falls with the power of the factor that is its order
+    roots: dict[str, np.ufunc] = dict(zip(PARTS[1:], (np.positive, np.sqrt, np.cbrt), strict=True))
+    needed = np.stack([roots[name](share) for name, share in worst.items()])
     limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
     limited_by[(factor == 0.0) | (slower_only & (factor < 1.0))] = ""
     factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
@@ -167,20 +168,13 @@ def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
     return share
 
 
-def _root(share: Floats, name: str) -> Floats:
-    """The scaling [B] that a quantity asks for: the order-th root of its worst share."""
-    order = PARTS.index(name)
-    root: Floats = np.cbrt(share) if order == 3 else share ** (1.0 / order)
-    return root
-
-
 def scaled_by(values: Array, factor: Floats, order: int) -> Array:
     """The order-th derivative [B, ...] of trajectories that take ``factor`` [B] times as long.
 
     Divided in float64, in the values' own type (integers: float64).
     """
     power = (factor**order).reshape(-1, *(1,) * (values.ndim - 1))
-    scaled = np.empty(values.shape, output_type(values.dtype))
+    scaled = np.empty(values.shape, output_dtype(values.dtype))
     return np.divide(values, power, out=scaled, casting="same_kind", dtype=np.float64)
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.arrays import as_array, float64, is_torch, readable, to_numpy, to_torch
+from trajcli.arrays import as_array, float64, is_torch, matched, readable, to_numpy
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.modes import MODES, PARTS
@@ -54,10 +54,7 @@ def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS
         expected = f"{', '.join(missing)} as well"
         raise UsageError(Fault(what, "trajectory", expected, hint=hint))
     like = next(iter(outputs.values()))
-    if is_torch(like):
-        times = to_torch(as_array(times, "times"), str(like.device))
-    else:
-        times = to_numpy(as_array(times, "times"))
+    times = matched(as_array(times, "times"), like)
     knots = float64(trajectory.time)
     knots = knots[None] if knots.ndim == 1 else knots
     at = located(times, knots, like.shape[0])

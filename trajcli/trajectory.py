@@ -208,7 +208,7 @@ def integrate(
     raise_if_any(shape_faults(inputs))
     if dtype not in (None, *DTYPES):
         raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
-    dtype = dtype or output_dtype(inputs.actions)
+    dtype = dtype or output_dtype(inputs.actions.dtype)
     tensors = [value for value in inputs.arrays() if is_torch(value)]
     choice = choose(str(tensors[0].device) if tensors else "cpu", backend)
     if key is not None and choice.backend == "native":

@@ -24,21 +24,14 @@ def modes(
     table = []
     for name, mode in MODES.items():
         aliases = [alias for alias, target in ALIASES.items() if target == name]
-        table.append(
-            {
-                "name": name,
-                "aliases": aliases,
-                "formula": mode.formula,
-                "needs": mode.needs,
-                "rows": mode.gives,
-                "options": list(mode.option_names()),
-            }
+        row = {"formula": mode.formula, "needs": mode.needs, "rows": mode.gives}
+        names = list(mode.option_names())
+        table.append({"name": name, "aliases": aliases, **row, "options": names})
+        console.say(
+            " = ".join([name, *aliases]),
+            f"    {mode.formula}",
+            f"    needs    {mode.needs}",
+            f"    rows     {mode.gives} per trajectory of H actions",
+            f"    options  {', '.join(f'--{option}' for option in names)}",
         )
-    for row in table:
-        names = " = ".join([str(row["name"]), *row["aliases"]])
-        console.say(names)
-        console.say(f"    {row['formula']}")
-        console.say(f"    needs    {row['needs']}")
-        console.say(f"    rows     {row['rows']} per trajectory of H actions")
-        console.say(f"    options  {', '.join(f'--{option}' for option in row['options'])}")
     console.document({"modes": table})

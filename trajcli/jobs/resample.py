@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.arrays import output_dtype
 from trajcli.errors import UsageError, raise_if_any
 from trajcli.files.arrays import text_of
 from trajcli.files.blocks import Block, Floats
@@ -26,7 +27,6 @@ from trajcli.resampling import (
     is_known,
     new_count,
     option_faults,
-    output_type,
 )
 from trajcli.sampling import located, missing_parts
 
@@ -93,7 +93,7 @@ class Curves:
 
     def evaluate(self, values: Arrays, knots: Floats, at: Floats) -> dict[str, Any]:
         """The arrays [b, N, D] at times [1 or b, N], of those [b, T, D] at knots."""
-        values = {n: x.astype(output_type(x.dtype), copy=False) for n, x in values.items()}
+        values = {n: x.astype(output_dtype(x.dtype), copy=False) for n, x in values.items()}
         quantities = {name: values[name] for name in values if name in QUANTITIES}
         curves = [
             (curve_of_rows(self.method, {QUANTITIES[0]: values[name]}, knots, self.hold),

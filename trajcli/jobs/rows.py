@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trajcli.arrays import output_dtype
 from trajcli.checks import nonfinite_fault
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Floats, Trajectories
@@ -37,7 +38,7 @@ from trajcli.jobs.segments import (
 )
 from trajcli.jobs.statements import units_report
 from trajcli.jobs.states import stored_state
-from trajcli.resampling import output_type, rounding_of
+from trajcli.resampling import rounding_of
 
 _BLOCK_BYTES = 1 << 20
 """Of one array at once; more would leave the processor's caches."""
@@ -250,7 +251,7 @@ def _schema(
             kinds = {one.arrays[variable.name].dtype for one in rows.sets}
             unit = rows.first.unit(variable.name)
             labels = {**variable.attributes, **({"units": unit} if unit else {})}
-            dtype = output_type(np.result_type(*kinds))
+            dtype = np.dtype(output_dtype(np.result_type(*kinds)))
             variable = replace(variable, dtype=dtype, attributes=labels)
         variables.append(variable)
     return replace(schema, variables=variables)
