@@ -6,6 +6,7 @@ Trajectories of one length are read, computed and written in blocks, as arrays [
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -265,8 +266,11 @@ def _select(sets: Sequence[TrajectorySet], actions: bool) -> list[TrajectorySet]
     """
     acting = {str(one.file.path) for one in sets if not one.named and "actions" in one.arrays}
     groups: dict[Any, list[TrajectorySet]] = {}
+    times = Counter[Any]()  # a file may be named twice
     for k, one in enumerate(sets):
-        groups.setdefault(k if one.named else (str(one.file.path), one.name), []).append(one)
+        place, arrays = (str(one.file.path), one.name), tuple(one.arrays)
+        groups.setdefault(k if one.named else (place, times[place, arrays]), []).append(one)
+        times[place, arrays] += 1
     return [
         max(group, key=lambda one: one.of_actions == actions)
         for group in groups.values()

@@ -148,9 +148,10 @@ def trajectory_names(
     """
     titles, seen = _file_titles(paths), Counter[str]()
     bases = {one: _base(one, titles) for one in sets}
-    counts = Counter(bases.values())
+    arrays = {(base, one.array_name) for one, base in bases.items()}
+    counts = Counter(base for base, _ in arrays)
     for one, base in bases.items():
-        if counts[base] > 1 and one.array_name:  # several arrays of one group
+        if counts[base] > 1:  # several arrays of one group
             base = f"{base}/{one.array_name.rpartition('/')[2]}"
         seen[base] += 1  # a file may be named twice
         bases[one] = base if seen[base] == 1 else f"{base}_{seen[base]}"
