@@ -93,8 +93,7 @@ class CompressedOutput(Hdf5Output):
     def _chunks(self, block: _Block) -> Iterator[tuple[str, slice, tuple[int, ...]]]:
         """The chunks of a block: their variable, which of its rows, and their shape."""
         for name, variable in self._chunked.items():
-            if self.schema.groups:
-                variable = self.schema.in_group(variable, block.group)
+            variable = self.schema.in_group(variable, block.group)
             shape = chunk_shape(variable, self._together)
             for begin in range(0, variable.shape[1], shape[1]):
                 yield name, slice(begin, begin + shape[1]), shape

@@ -152,10 +152,8 @@ class Output(ABC):
         a checksum is taken: ``write`` finds their places."""
         if self.schema.pack or self._segments is not None:
             return None
-        variable, addresses = self._variables[name], self._addresses[name, group]
-        if self.schema.groups:
-            variable = self.schema.in_group(variable, group)
-        size = variable.row_bytes
+        addresses = self._addresses[name, group]
+        size = self.schema.in_group(self._variables[name], group).row_bytes
         if int(addresses[-1] - addresses[0]) != size * (len(addresses) - 1):
             return None
         return self._descriptors[name], int(addresses[0]) + row * size

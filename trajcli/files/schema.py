@@ -107,17 +107,12 @@ class Schema:
         return [variable for variable in self.variables if variable.values is None]
 
     def in_group(self, variable: Variable, group: int) -> Variable:
-        """A variable as the trajectories of one length have it, [n, rows, ...]."""
-        part = self.groups[group]
-        if not variable.by_trajectory:
+        """A variable of the shape that the trajectories of one length have, [n, rows, ...]."""
+        if not self.groups or not variable.by_trajectory:
             return variable
-        shape = (len(part.names), *variable.shape[1:])
-        if variable.dims[1:2] == ("row",):
-            shape = (shape[0], part.rows, *shape[2:])
-        values = variable.values
-        return replace(
-            variable, shape=shape, values=None if values is None else values[part.numbers]
-        )
+        part = self.groups[group]
+        rows = (part.rows,) if variable.dims[1:2] == ("row",) else variable.shape[1:2]
+        return replace(variable, shape=(len(part.names), *rows, *variable.shape[2:]))
 
 
 def unequal_schema(longest: Schema, groups: Sequence[Group], pack: bool) -> Schema:
