@@ -560,3 +560,37 @@ def test_steps_that_differ_between_trajectories_are_not_one_dt(trajcli, folder):
     assert found["dt"] is None
     assert "dt = 0.1 to 0.4 s" in found["text"]
     assert trajcli("inspect in.h5 --json").document["dt"]["value"] == "varies"
+
+
+@pytest.mark.parametrize(
+    ("line", "row"),
+    [
+        ("--start first --mode clique", 0),
+        ("--start first --mode central", 0),
+        ("--start first --mode teleport", 0),
+        ("--start start.npy --mode teleport", 1),
+        ("--start start.npy --mode clique", 1),
+        ("--start start.npy --mode clique", 9),
+    ],
+)
+def test_every_row_that_follows_from_the_others_is_checked(trajcli, folder, line, row):
+    assert trajcli(f"integrate actions.npy --dt 0.02 -o out.h5 {line}").code == 0
+    assert trajcli("check out.h5").code == 0
+    with h5py.File("out.h5", "r+") as file:
+        file["velocity"][4, row, 2] += 1e-3
+    assert trajcli("check out.h5").code == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("--mode savgol --window 5 --start first", "the rows do not hold the actions"),
+        ("--mode clique --start first --write velocity,jerk", "position is not in the file, and"),
+        ("--mode clique --start first --write position", "it needs more than position"),
+    ],
+)
+def test_a_check_of_the_mode_that_is_not_made_says_why(trajcli, folder, line, reason):
+    assert trajcli(f"integrate actions.npy --dt 0.02 -o out.h5 {line}").code == 0
+    result = trajcli("check out.h5")
+    assert result.code == 0
+    assert f"not checked: {reason}" in " ".join(result.out.split())

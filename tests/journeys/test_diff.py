@@ -323,3 +323,13 @@ def test_two_files_without_a_dataset_of_one_name_are_told_how_to_be_compared(tra
     assert result.code == 1
     assert "--episodes all" in result.out
     assert trajcli("diff a.npz:position b.npz:velocity --episodes all").code == 0
+
+
+def test_one_array_of_each_file_is_compared_whatever_they_are_called(trajcli, folder):
+    rows = np.load("actions.npy")
+    np.savez("b.npz", anything=rows)
+    assert trajcli("diff actions.npy b.npz").code == 0
+    np.savez("b.npz", anything=rows + 1)
+    result = trajcli("diff actions.npy b.npz")
+    assert result.code == 1
+    assert "only in" not in result.out

@@ -161,8 +161,6 @@ class Time:
         if self.stamps is not None:
             stamps = _rows(self.stamps, begin, end).astype(np.float64)
             return stamps[:, -self.count :] if self.count else stamps[:, :0]
-        if isinstance(self.dt, float):
-            return self.dt * np.arange(self.actions, self.count + self.actions)[None]
         steps = self.steps(begin, end)
         after = self.actions or steps.shape[1] == self.count > 1
         if steps.shape[1] == 1:

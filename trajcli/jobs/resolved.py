@@ -199,8 +199,6 @@ class Resolved:
                 if not bad.keys().isdisjoint(np.asarray(segment.numbers).tolist()):
                     one = self._inputs(EqualLength([segment]))
                     bad |= one.bad(self.request.allow_nonfinite)
-        if not bad:
-            return self
         left_out = [bad[number] for number in sorted(bad)]
         rest = self.take(lambda numbers: ~np.isin(numbers, list(bad)))
         if not rest.count:

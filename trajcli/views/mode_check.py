@@ -270,8 +270,6 @@ def _first_row(
     action = mode.derivatives_of
     if recorded:
         return 0
-    if mode.name == "teleport":
-        return int(frames != "actions")
     if mode.name == "central":  # the window of row 1 reaches before the start
         return 1 if frames != "actions" and set(QUANTITIES) <= set(names) else MIDDLE
     between = QUANTITIES[order + 1 : action] if order < action else QUANTITIES[action + 1 : order]
