@@ -104,3 +104,23 @@ def _equal(one, other):
         a.shape == b.shape and np.allclose(a, b, rtol=1e-12, atol=1e-12)
         for a, b in zip(one, other, strict=True)
     )
+
+
+@pytest.mark.parametrize("option", ["--dt dt.npy", "--times times.npy"])
+def test_steps_that_an_option_names_are_shared_whatever_holds_the_trajectories(
+    trajcli, folder, option
+):
+    actions = np.load("actions.npy")
+    steps = np.linspace(0.1, 0.2, actions.shape[1])
+    np.save("dt.npy", steps)
+    np.save("times.npy", np.cumsum([0.0, *steps]))
+    np.save("a.npy", actions[:2])
+    np.save("b.npy", actions[2:])
+    line = f"integrate {{}} {option} --start zero --cost jerk -o {{}}"
+    assert trajcli(line.format("actions.npy", "one.h5")).code == 0
+    assert trajcli(line.format("a.npy b.npy", "two.h5")).code == 0
+    with h5py.File("one.h5") as one, h5py.File("two.h5") as two:
+        assert one["grad/dt"].shape == steps.shape
+        times = two["b/trajectory_0/time" if "time" not in two else "time"]
+        np.testing.assert_array_equal(times, one["time"])
+        np.testing.assert_allclose(two["grad/dt"], one["grad/dt"], rtol=1e-12)

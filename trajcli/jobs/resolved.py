@@ -253,8 +253,10 @@ def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Valu
         return *_one_step(first, step, counts), where
     tables = [_steps_or_stamps(segment) for segment in segments]
     stamped = all(of_stamps for _, of_stamps in tables)
-    if len(tables) == 1:
-        return (None, tables[0][0], where) if stamped else (tables[0][0], None, where)
+    values = tables[0][0]
+    one_for_all = values.ndim == 1 and all(one.shape == values.shape for one, _ in tables)
+    if len(tables) == 1 or (one_for_all and all(s.time.where == where for s in segments)):
+        return (None, values, where) if stamped else (values, None, where)
     rows = [
         np.diff(in_memory(values).astype("f8")) if of_stamps and not stamped else values
         for values, of_stamps in tables
