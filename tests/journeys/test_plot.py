@@ -208,13 +208,16 @@ def test_each_of_several_trajectories_has_a_look_of_its_own_that_the_legend_name
         (" --episodes 3:9:2", "out.h5, trajectories 3, 5, 7"),
         (" --episodes ::9", "out.h5, trajectories 0, 9, 18, 27, 36, 45 and 2 more"),
         (" --histogram", "out.h5"),
+        (" --title mine", "mine"),
+        (" --title 軌道", "軌道"),  # of which Matplotlib's own font has no letter
+        (" --title=", ""),
     ],
 )
 def test_the_title_says_which_file_and_trajectories(trajcli, out, figures, words, title):
     line = f"plot {out}:position -o fig.png --dofs 0{words}"
     assert trajcli(line).code == 0
     (figure,) = figures
-    found = figure.legends[0].get_title().get_text()
+    found = figure.legends[0].get_title().get_text() if figure.legends else ""
     assert found == title.replace("out.h5", "out.h5:position")
 
 

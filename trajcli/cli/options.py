@@ -252,6 +252,8 @@ Durable = Annotated[bool, _output("--durable", "Sync OUT to the disk before it a
 Virtual = Annotated[bool, _output("--virtual",
     "OUT.h5 refers to the values in the parts, unchecked; they must stay beside it, and one "
     "that is gone reads as NaN.")]
+Title = Annotated[str | None, _output("--title TEXT",
+    "Above the figure; '' for none. (default: files and trajectories)")]
 
 Device = Annotated[str, _run("--device DEVICE", "auto|cpu|cuda|cuda:N.")]
 Backend = Annotated[Literal["auto", "native", "triton", "torch"], _run("--backend NAME",

@@ -27,6 +27,7 @@ def plot(
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
     score: options.ScoreName = None,
+    title: options.Title = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -67,13 +68,14 @@ def plot(
             if score is not None:
                 require_one_file(chosen)
                 scored = score_source(files, str(chosen[0].origin), table, episodes, None, progress)
-                figure = draw_score(scored, score, short_labels(chosen)[0])
+                heading = short_labels(chosen)[0] if title is None else title
+                figure = draw_score(scored, score, heading)
             elif histogram:
                 drawn = [peak for one in chosen for peak in peaks(one, progress)]
-                figure = draw_peaks(drawn, chosen)
+                figure = draw_peaks(drawn, chosen, title)
             else:
                 drawn = [line for one in chosen for line in lines(one)]
-                figure = figures.draw_lines(drawn, chosen)
+                figure = figures.draw_lines(drawn, chosen, title)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()
     console.warn(*files.notes)

@@ -98,7 +98,7 @@ def save(figure: Any, path: Path, suffix: str) -> None:
         figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
 
 
-def draw_lines(lines: Sequence[Line], selections: Sequence[Selection]) -> Any:
+def draw_lines(lines: Sequence[Line], selections: Sequence[Selection], title: str | None) -> Any:
     """A panel per quantity, one above the other, over a shared time axis.
 
     Colours are dofs, dashes are files; the later trajectories are fainter.
@@ -111,9 +111,10 @@ def draw_lines(lines: Sequence[Line], selections: Sequence[Selection]) -> Any:
         _panel(axis, quantity, members, opacity)
     axes[-1].set_xlabel("time (s)" if all(line.timed for line in lines) else "row")
     figure.align_ylabels(axes)
-    which = "trajectory" if len(names) == 1 else "trajectories"
-    sources = shortened(short_labels(selections), TITLE_FILES)
-    title = f"{sources}, {which} {shortened(names, _TITLE_TRAJECTORIES)}"
+    if title is None:
+        which = "trajectory" if len(names) == 1 else "trajectories"
+        sources = shortened(short_labels(selections), TITLE_FILES)
+        title = f"{sources}, {which} {shortened(names, _TITLE_TRAJECTORIES)}"
     finish(figure, title, _entries(lines, selections, opacity))
     return figure
 
@@ -187,10 +188,12 @@ def finish(figure: Any, title: str, entries: Sequence[Entry]) -> None:
     """The legend above all panels, and the title."""
     from matplotlib.lines import Line2D
 
+    if not (entries or title):
+        return
     rows = -(-max(len(entries), 1) // 6)
     figure.legend(
         handles=[Line2D([], [], label=plain(label), **style) for label, style in entries],
-        title=plain(title),
+        title=plain(title) if title else None,
         title_fontsize=9,
         loc="outside upper center",
         ncols=max(1, -(-len(entries) // rows)),

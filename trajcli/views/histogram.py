@@ -31,7 +31,7 @@ _LIMIT = {"color": RED, "lw": 1.2}
 _MEDIAN = {"color": DARK, "lw": 1.2}
 
 
-def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection]) -> Any:
+def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection], title: str | None) -> Any:
     """A panel per quantity, in it a row of bars per dof. Raises UsageError for several files."""
     require_one_file(selections)
     shown = [one for members in panels(peaks).values() for one in members]
@@ -42,8 +42,9 @@ def draw_peaks(peaks: Sequence[Peaks], selections: Sequence[Selection]) -> Any:
         _panel(axis, one.quantity, one)
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
+    title = short_labels(selections)[0] if title is None else title
     limits = [("limit", _LIMIT)] * any(one.bounds is not None for one in peaks)
-    finish(figure, short_labels(selections)[0], limits)
+    finish(figure, title, limits)
     return figure
 
 
