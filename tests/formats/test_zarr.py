@@ -150,3 +150,23 @@ def test_rows_of_no_episode_are_left_out_aloud(trajcli, folder, command):
     result = trajcli(f"{command} replay.zarr {more.get(command, '')}")
     assert result.code == 0, result.err
     assert "rows 22 to 23 of data/action are of no episode" in result.out + result.err
+
+
+def test_what_became_of_the_other_reads_of_a_damaged_store_is_not_printed(folder):
+    replay("replay.zarr", 3)
+    script = """
+import asyncio, gc, sys
+from trajcli.cli import main
+assert main(["inspect", "replay.zarr"]) == 0
+async def fail():
+    raise OSError("damaged")
+async def two():
+    task = asyncio.ensure_future(fail())
+    await asyncio.sleep(0)
+    del task
+    gc.collect()
+asyncio.run(two())
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert run.returncode == 0
+    assert run.stderr == ""
