@@ -28,9 +28,11 @@ def integrate(
 ) -> list[Tensor | None]:
     """The outputs [B, T, D] of a program, differentiable in all operands; None if not wanted."""
     of_steps = operands.dt.shape[1] > 1 and operands.dt.requires_grad
-    if needs_torch() or (of_steps and isinstance(program, Band)):
+    transformed = needs_torch()
+    if transformed or (of_steps and isinstance(program, Band)):
         rows = torch_ops.trajectories(program, operands, wanted)
-        return [None if x is None else x.to(dtype) for x in rows]
+        rows = [None if x is None else x.to(dtype) for x in rows]
+        return rows if transformed else [None if x is None else _InOrder.apply(x) for x in rows]
     tensors = (operands.dt, operands.actions, *operands.start, *operands.goal)
     indices = (operands.start_index, operands.goal_index)
     needed = (True,) * 4 if of_steps else tuple(wanted)
@@ -63,7 +65,8 @@ class Integrate(Function):
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else job.dtype
         plain = _in_memory(inputs)
-        if plain:
+        if plain is not None:
+            operands = operands._replace(actions=plain[0], start=plain[1:5], goal=plain[5:9])
             batch, _, dofs = inputs[0].shape
             shape = (batch, job.program.rows, dofs)
             rows = tuple(
@@ -75,7 +78,7 @@ class Integrate(Function):
         ctx.job, ctx.inputs = job, [None if x is None else (x.shape, x.dtype) for x in inputs]
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dt, *((*inputs, *rows) if of_dt else ()))
-        if plain and dtype == job.dtype:
+        if plain is not None and dtype == job.dtype:
             return rows
         return tuple([None if x is None else x.to(job.dtype) for x in rows])
 
@@ -117,12 +120,13 @@ class PullBack(Function):
         ctx: Any, job: Job, actions: Any, wanted: tuple[bool, ...], dt: Tensor, *upstream: Any
     ) -> tuple[Tensor | None, ...]:
         (batch, _, dofs), dtype = shape, _ = actions
-        if _in_memory(upstream):
+        plain = _in_memory(upstream)
+        if plain is not None:
             grads = [dt.new_empty(shape, dtype=dtype) if wanted[0] else None]
             grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
             zeros = dt.new_zeros(()).expand(shape)  # only the shape of the actions matters
             gradients = Gradients(grads[0], grads[1:5], grads[5:9])
-            job.kernels.adjoint(job.program, Operands(zeros, dt), upstream, gradients)
+            job.kernels.adjoint(job.program, Operands(zeros, dt), plain, gradients)
         else:
             pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
             grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
@@ -164,15 +168,17 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
     return grad.new_zeros(count, grad.shape[1]).index_add(0, index, grad)
 
 
-def _in_memory(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether the tensors have memory, as those of batched gradients have not."""
+def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+    """The tensors with the signs that their memory has, as kernels read it; None where one has no
+    memory, as those of batched gradients have not."""
+    found = [None if x is None else x.resolve_neg() for x in tensors]
     try:
-        for x in tensors:
+        for x in found:
             if x is not None:
                 x.data_ptr()
     except RuntimeError:
-        return False
-    return True
+        return None
+    return found
 
 
 def needs_torch() -> bool:
@@ -228,6 +234,18 @@ class _Identity(Function):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Tensor:
         return tangent.view_as(tangent)
+
+
+class _InOrder(_Identity):
+    """The gradient is made contiguous: torch adds in the order of memory, and rounds by it."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.contiguous()
 
 
 class _ScaleGradient(_Identity):

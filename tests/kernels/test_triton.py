@@ -7,6 +7,7 @@ own. The interpreter does not see all that a compiler does: test_triton_compiled
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -36,6 +37,7 @@ from kernels.comparison import (
     rows,
     tensor,
 )
+from kernels.test_memory import assert_same_from_views
 
 from trajcli.kernels import cuda, triton_ops
 from trajcli.kernels.choose import interpreted, triton_absence
@@ -159,18 +161,12 @@ def test_arrays_may_lie_anyhow_in_memory(work):
         np.testing.assert_array_equal(a.cpu(), b)
 
 
-def test_gradients_of_what_is_expanded_are_right():
-    """Those of a sum are one number in memory."""
-    sample = case(job("acceleration"), (3, 6, 5), "[1,1]", "float32")
-    upstream = [np.broadcast_to(np.float32(1), x.shape) for x in sample.upstream]
-    want = gradients("triton", replace(sample, upstream=upstream))
-    plain = Operands(*map_arrays(tensor, sample.operands))
-    result = [tensor(np.zeros_like(x)) for x in want]
-    one = tensor(np.ones((1, 1, 1), np.float32)).expand(sample.upstream[0].shape)
-    into = Gradients(result[0], result[1:5], result[5:])
-    triton_ops.adjoint(sample.program, plain, [one] * 4, into)
-    for a, b in zip(result, want, strict=True):
-        np.testing.assert_array_equal(a.cpu(), b)
+@pytest.mark.skipif(cuda.count() > 0, reason="the views are in the memory of the CPU")
+@pytest.mark.parametrize("work", [*WORKS, job("clique", recorded=True)], ids=str)
+def test_views_of_any_kind_change_no_bit(work):
+    draw = random.Random(str(work))
+    for dofs in (1, 3):
+        assert_same_from_views(work, "triton", draw, (3, max(work.least, 4), dofs))
 
 
 def test_a_probe_that_works_says_nothing():

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import columns, concatenate, float64
+from trajcli.arrays import columns, concatenate
 from trajcli.kernels.program import Array, Band, Cascade, Program
 
 Arrays = Sequence[Array | None]
@@ -48,7 +48,7 @@ def _of_even_steps(
     total: Any = dt * 0.0
     for weight, values, grad in zip(weights, [*inputs, *rows], [*pulled, *upstream], strict=True):
         if weight and values is not None and grad is not None:
-            products = float64(values) * float64(grad)
+            products = _in_order(values) * _in_order(grad)
             total = total + weight * products.sum(tuple(range(1, grad.ndim)))[:, None]
     return total / dt
 
@@ -62,11 +62,11 @@ def _of_uneven_steps(
     rows from it on: below the order, λ_m is a running sum from the end; above, differences.
     """
     k, first = program.order, int(program.start_row or program.recorded)
-    grads = [None if g is None else float64(g) for g in upstream]
+    grads = [None if g is None else _in_order(g) for g in upstream]
     if program.recorded:
         grads = [_folded(g, m) for m, g in enumerate(grads)]
-    outputs = [float64(x) for x in rows if x is not None]
-    start = [None if part is None else float64(part)[:, None] for part in inputs[1:5]]
+    outputs = [_in_order(x) for x in rows if x is not None]
+    start = [None if part is None else _in_order(part)[:, None] for part in inputs[1:5]]
     count = outputs[0].shape[1] - first
     step = columns(dt, 0, count)[:, :, None]
     now = [columns(x, first, count) for x in outputs]
@@ -105,6 +105,13 @@ def _of_uneven_steps(
     gradient = total / step[:, :, 0] + zero[:, :, 0]
     unused = dt.shape[1] - count
     return _join([gradient, *[columns(gradient, 0, 1) * 0.0] * unused]) if unused > 0 else gradient
+
+
+def _in_order(values: Array) -> Array:
+    """As float64, contiguous: sums add in the order of memory, and round by it."""
+    if isinstance(values, np.ndarray):
+        return np.ascontiguousarray(values, np.float64)
+    return values.double().contiguous()
 
 
 def _power(program: Cascade, step: Array, r: int) -> Array:

@@ -151,6 +151,9 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
     const Int pitch = whole(tiling.lanes);
     Reader<double> steps(run, tiling, job.dt, tiling.rows);
     Readers<In> readers(run, tiling, job.upstream, tiling.rows + 1);
+    // upstream as a recording's first rows change it; readers may hold one row for all
+    const Int room = (tiling.rows + 1) * tiling.lanes;
+    Buffer<In> changed(job.recorded ? 4 * room : 0);
     Buffer<double> state(4 * pitch), zeros(pitch);
     Writer<Out> writer(run, tiling, 1, true);
     writer.write_items(begin, end, [&](const Tile& tile, Rows<Out>* out) {
@@ -163,11 +166,13 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
         Rows<const In> upstream[4];
         for (int m = 0; m < 4; m++) {
             const Int from = row + job.start_row - lead;
-            if (start && job.upstream[m].data)
-                upstream[m] = pull_first_rows(
-                    job, tile, m, readers.part[m].copy(tile, from, rows + lead));
-            else
+            if (start && job.upstream[m].data) {
+                const Rows<In> own = {changed.at + m * room, tile.lanes};
+                readers.part[m].copy(tile, from, rows + lead, own.at);
+                upstream[m] = pull_first_rows(job, tile, m, own);
+            } else {
                 upstream[m] = readers.part[m].rows(tile, from, rows + lead);
+            }
             upstream[m].at += lead * upstream[m].pitch;
         }
         Out* const actions = out->at + start * out->pitch;

@@ -170,18 +170,12 @@ public:
         }
         const bool same = shared_ && row == row_ && rows == rows_ && tile.group == group_ &&
                           tile.column == column_;
-        if (!same) copy(tile, row, rows);
+        if (!same) copy(tile, row, rows, lanes_.at);
         row_ = row, rows_ = rows, group_ = tile.group, column_ = tile.column;
         return {lanes_.at, even_ ? 0 : tile.lanes};
     }
 
-    // To be changed by the caller.
-    Rows<In> copy(const Tile& tile, Int row, Int rows) {
-        copy(tile, row, rows, lanes_.at);
-        group_ = 0;
-        return {lanes_.at, tile.lanes};
-    }
-
+    // To memory of the caller's, which has room for so many rows.
     void copy(const Tile& tile, Int row, Int rows, In* to) {
         for (; rows > 1 && row < 0; row++, rows--, to += tile.lanes) copy_rows(tile, 0, 1, to);
         for (; rows > 1 && row + rows - 1 > last_; rows--)

@@ -1,0 +1,182 @@
+"""What an array looks like in memory changes no bit of a result, forward or backward.
+
+Inputs and gradients from above are views, drawn at random; each result is compared, bit for bit,
+with that of the same values contiguous. The seed is fixed. For others, and more of them:
+
+    TRAJCLI_SEED=7 TRAJCLI_VIEWS=500 pytest tests/kernels/test_memory.py
+
+Under the address sanitizer: see sanitize.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from kernels import memory
+from kernels.cases import BANDS, CASCADES, DOFS, DTYPES, STATES, Case, Job, case
+from kernels.comparison import gradients, map_arrays, rows
+
+from trajcli import State, integrate
+from trajcli.kernels.program import Operands
+from trajcli.modes import PARTS
+
+SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
+VIEWS = int(os.environ.get("TRAJCLI_VIEWS") or 3)
+"""Cases of each mode on each backend."""
+
+every_job = pytest.mark.parametrize("work", [*CASCADES, *BANDS], ids=str)
+
+
+def drawn_shape(work: Job, draw: random.Random) -> tuple[int, int, int]:
+    """Past vectors, tiles and blocks of dofs, and what is just as long as they are."""
+    dofs = draw.choice([*DOFS, draw.randint(1, 40), 1030])
+    horizon = draw.choice([draw.randint(1, 9), draw.randint(10, 70), 4200 // dofs % 700 + 5])
+    batch = draw.choice([1, 2, 8, draw.randint(3, 20)]) if horizon * dofs < 2000 else 2
+    return batch, max(horizon, work.least), dofs
+
+
+def assert_same(result: Sequence[Any], want: Sequence[Any], note: str) -> None:
+    for k, (a, b) in enumerate(zip(result, want, strict=True)):
+        np.testing.assert_array_equal(a, b, err_msg=f"{note}, result {k}", strict=True)
+
+
+# -- the kernels, on arrays ------------------------------------------------------------------
+
+
+def loosened(sample: Case, draw: random.Random) -> Case:
+    """The case with views of new values in the place of all of its arrays."""
+    kinds = (sample.dtype,) * 4 + DTYPES + (draw.choice(memory.WIDER),)
+    operands = sample.operands
+
+    def part(x: Any) -> Any:
+        return None if x is None else memory.array(x.shape, draw.choice(kinds[:6]), draw)
+
+    def index(x: Any) -> Any:
+        def one_of_three(rng: np.random.Generator, shape: Sequence[int]) -> Any:
+            return rng.integers(0, 3, shape)
+
+        return None if x is None else memory.array(x.shape, "i8", draw, one_of_three)
+
+    return replace(
+        sample,
+        operands=Operands(
+            memory.array(operands.actions.shape, draw.choice(kinds), draw),
+            memory.array(operands.dt.shape, "f8", draw, memory.steps),
+            *([part(x) for x in parts] for parts in (operands.start, operands.goal)),
+            *map(index, (operands.start_index, operands.goal_index)),
+        ),
+        upstream=[
+            None if draw.random() < 0.1 else memory.array(x.shape, draw.choice(kinds), draw)
+            for x in sample.upstream
+        ],
+    )
+
+
+def straightened(sample: Case) -> Case:
+    """The same values, contiguous."""
+
+    operands, upstream = map_arrays(memory.plain, (sample.operands, sample.upstream))
+    return replace(sample, operands=Operands(*operands), upstream=upstream)
+
+
+@every_job
+def test_arrays_may_lie_anyhow(work: Job, compiled: str) -> None:
+    if compiled == "triton":
+        pytest.skip("it takes tensors alone")
+    draw = random.Random(f"{SEED} {work}")
+    for k in range(VIEWS):
+        form, states, dtype = draw.choice(work.forms), draw.choice(STATES), draw.choice(DTYPES)
+        sample = loosened(case(work, drawn_shape(work, draw), form, dtype, k, states), draw)
+        note = f"{compiled}, TRAJCLI_SEED={SEED}, view {k}: {sample}"
+        same = straightened(sample)
+        assert_same(rows(compiled, sample), rows(compiled, same), note)
+        assert_same(gradients(compiled, sample), gradients(compiled, same), note)
+
+
+# -- integrate, on tensors -------------------------------------------------------------------
+
+
+def derivatives(work: Job, backend: str, inputs: dict[str, Any], above: Any, second: Any) -> Any:
+    """Outputs, gradients of all inputs from those ``above``, and of these from ``second``."""
+    leaves = {name: x.detach().requires_grad_() for name, x in inputs.items()}
+    upstream = [g.detach().requires_grad_() for g in above]
+    states = {
+        role: State(*parts)
+        if (parts := [x for name, x in leaves.items() if role in name])
+        else None
+        for role in ("start", "goal")
+    }
+    result = integrate(
+        leaves["actions"],
+        "first" if work.recorded else states["start"],
+        leaves.get("dt", 0.05),
+        work.mode,
+        goal=states["goal"],
+        backend=backend.partition(" ")[0],
+        **dict(work.options),
+    )
+    first = torch.autograd.grad(
+        list(result), list(leaves.values()), upstream, create_graph=True, materialize_grads=True
+    )
+    pairs = [(x, g) for x, g in zip(first, second, strict=True) if x.requires_grad]
+    back = torch.autograd.grad(
+        [x for x, _ in pairs], upstream, [g for _, g in pairs], materialize_grads=True
+    )
+    return [x.detach().resolve_neg() for x in (*result, *first, *back)]
+
+
+def assert_same_from_views(
+    work: Job, backend: str, draw: random.Random, shape: tuple[int, int, int]
+) -> None:
+    """Tensors of any kind give what their contiguous copies give."""
+    batch, horizon, dofs = shape
+    options = dict(work.options)
+    goals = 0 if options.get("ends") != "goal" else 1 if work.mode == "central" else 4
+    dtype, count = draw.choice(DTYPES), max(horizon - work.recorded, 1)
+    form = draw.choice(("number", *work.forms))
+    shapes = {"actions": shape}
+    shapes |= {f"start {m}": (batch, dofs) for m in range(0 if work.recorded else 4)}
+    shapes |= {f"goal {m}": (batch, dofs) for m in range(goals)}
+    inputs = {name: memory.tensor(size, dtype, draw) for name, size in shapes.items()}
+    if form != "number":
+        of_dt = (batch if "B" in form else 1, count if "H" in form else 1)
+        inputs["dt"] = memory.tensor(of_dt, "float64", draw, memory.steps)
+    rows = work.program(horizon, "H" in form).rows
+    above = [memory.tensor((batch, rows, dofs), dtype, draw) for _ in range(4)]
+    second = [memory.tensor(x.shape, str(x.dtype)[6:], draw) for x in inputs.values()]
+    straight = {name: memory.plain(x) for name, x in inputs.items()}
+    want = derivatives(work, backend, straight, *(map(memory.plain, x) for x in (above, second)))
+    note = f"{backend}, TRAJCLI_SEED={SEED}: {work} {shape} {dtype}, dt {form}"
+    assert_same(derivatives(work, backend, inputs, above, second), want, note)
+
+
+@every_job
+def test_tensors_may_lie_anyhow(work: Job, backend: str) -> None:
+    draw = random.Random(f"{SEED} {work} of tensors")
+    for _ in range(VIEWS):
+        assert_same_from_views(work, backend, draw, drawn_shape(work, draw))
+
+
+@every_job
+def test_the_sum_of_an_output_has_a_gradient(work: Job, backend: str) -> None:
+    """The first line of a newcomer: a sum hands down one number for all rows."""
+    values = torch.randn(4, max(30, work.least), 7)
+    options: dict[str, Any] = {"backend": backend.partition(" ")[0], **dict(work.options)}
+    if options.get("ends") == "goal":
+        options["goal"] = torch.ones(4, 7)
+    for name in PARTS:
+        leaves = [values.clone().requires_grad_() for _ in range(2)]
+        start = "first" if work.recorded else "zero"
+        summed, same = (
+            getattr(integrate(u, start, 0.01, work.mode, **options), name) for u in leaves
+        )
+        summed.sum().backward()
+        same.backward(torch.ones_like(same))
+        assert torch.equal(*(u.grad for u in leaves)), name

@@ -1,0 +1,34 @@
+"""The compiled kernels touch no memory that is not theirs: a part of what sanitize.py runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trajcli.kernels import native
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
+@pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("g++"), reason="it takes g++ and its sanitizers"
+)
+def test_views_of_any_kind_are_read_within_their_bounds(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    options = [f"--basetemp={tmp_path / 'inner'}", "-k", "native and 1"]
+    process = subprocess.run(
+        [sys.executable, HERE / "sanitize.py", "--small", HERE / "test_memory.py", *options],
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = process.stdout[-6000:] + process.stderr[-6000:]
+    assert process.returncode == 0, said
+    assert " passed" in said
