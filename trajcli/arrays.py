@@ -109,7 +109,10 @@ def readable(values: Array) -> bool:
     """Whether the values can be read: not within torch.func, nor while a CUDA graph is captured."""
     if not is_torch(values):
         return True
-    if values.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing():
+    torch = sys.modules["torch"]
+    if values.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    if torch._is_functional_tensor(values):  # it would give what lies in memory by chance
         return False
     try:
         values.data_ptr() if values.is_cuda else to_numpy(values)

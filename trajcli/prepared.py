@@ -28,10 +28,15 @@ def key_of(actions: Any, start: Any, dt: Any, about: tuple[Any, ...]) -> Any:
     """What decides how a call is computed: libraries, types, shapes, and ``about``, its options.
 
     None for a call that is not cached: arrays that are not float32 or float64 in the memory of
-    the CPU, C contiguous, or a dt that is not a number.
+    the CPU, C contiguous, a dt that is not a number, or tensors within torch.func.
     """
     if not isinstance(dt, float):
         return None
+    if is_torch(actions):
+        from trajcli import autograd
+
+        if autograd.needs_torch():
+            return None
     kinds = tuple([x if x is None else _kind(x) for x in (actions, *parts_of(start))])
     library = kinds[0] and kinds[0][0]
     if any(x is not None and (not x or x[0] != library) for x in kinds):
@@ -127,8 +132,8 @@ class Call:
         self._torch = None
 
     def run(self, actions: Array, start: Sequence[Array | None], dt: Any) -> Any:
-        """The fields of a Trajectory. None if an input is not finite, dt is not positive, or torch
-        has to differentiate its own operations: then the general path is taken."""
+        """The fields of a Trajectory. None if an input is not finite or dt is not positive: then
+        the general path is taken."""
         if dt != self._dt:
             if not 0.0 < dt < np.inf:
                 return None
@@ -145,7 +150,7 @@ class Call:
             time = self._time.copy()
         else:
             rows, time = self._of_torch(actions, start)
-            if rows is None:
+            if not self._finite:
                 return None
         return *rows, time, self._mode.name, dict(self._options)
 
@@ -154,8 +159,6 @@ class Call:
 
         from trajcli import autograd
 
-        if autograd.needs_torch():
-            return None, None
         if self._torch is None:
             with torch.inference_mode(False):  # a backward pass may need it
                 step = torch.from_numpy(self._step)
@@ -165,7 +168,7 @@ class Call:
         actions = actions[None] if actions.dim() == 2 else actions
         start = [x[None] if x is not None and x.dim() == 1 else x for x in start]
         rows = autograd.Integrate.apply(*self._torch, actions, *start, *(None,) * 4)
-        return rows if self._finite else None, torch.from_numpy(self._time.copy())
+        return rows, torch.from_numpy(self._time.copy())
 
     def _addresses(self, start: Sequence[Any]) -> list[int | None]:
         return [

@@ -1,0 +1,179 @@
+"""Every transform of torch.func gives what plain autograd gives, on the first call and on later
+ones, whatever dt is.
+
+Calls are drawn at random from a fixed seed. For others, and more of them:
+
+    TRAJCLI_SEED=7 TRAJCLI_CALLS=100 pytest tests/autograd/test_transforms.py
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from kernels.cases import BANDS, CASCADES, Job
+from torch import Tensor, func
+from torch.autograd import forward_ad
+
+from trajcli import State, integrate, prepared
+from trajcli.arrays import readable
+
+SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
+CALLS = int(os.environ.get("TRAJCLI_CALLS") or 4)
+"""Of each transform with each kind of dt."""
+
+Function = Callable[[Tensor], Any]
+
+
+# -- each transform, and the same by plain autograd ------------------------------------------
+
+
+def cost(rows: Function) -> Function:
+    return lambda u: sum((k + x).square().sum() for k, x in enumerate(rows(u)))
+
+
+def gradient(rows: Function, u: Tensor) -> Tensor:
+    leaf = u.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(cost(rows)(leaf), leaf)
+    return grad
+
+
+def jacobian(rows: Function, u: Tensor) -> Any:
+    return torch.autograd.functional.jacobian(rows, u)
+
+
+def pushed(rows: Function, u: Tensor) -> list[Tensor]:
+    """The change of the rows in the direction of u."""
+    return [(x * u).sum(tuple(range(-u.ndim, 0))) for x in jacobian(rows, u)]
+
+
+def dual(rows: Function, u: Tensor) -> list[Tensor]:
+    with forward_ad.dual_level():
+        return [forward_ad.unpack_dual(x).tangent for x in rows(forward_ad.make_dual(u, u))]
+
+
+def pulled_back(rows: Function, u: Tensor) -> Tensor:
+    values, pull = func.vjp(rows, u)
+    (grad,) = pull(tuple(2 * (k + x) for k, x in enumerate(values)))
+    return grad  # that of the cost
+
+
+def many(u: Tensor) -> Tensor:
+    return torch.stack([u, 2 * u, -u])
+
+
+def mapped(rows: Function, u: Tensor) -> list[Tensor]:
+    return list(map(torch.stack, zip(*(rows(x) for x in many(u)), strict=True)))
+
+
+TRANSFORMS: dict[
+    str, tuple[Callable[[Function, Tensor], Any], Callable[[Function, Tensor], Any]]
+] = {
+    "grad": (lambda rows, u: func.grad(cost(rows))(u), gradient),
+    "grad_and_value": (
+        lambda rows, u: func.grad_and_value(cost(rows))(u),
+        lambda rows, u: (gradient(rows, u), cost(rows)(u)),
+    ),
+    "vjp": (pulled_back, gradient),
+    "jvp": (lambda rows, u: func.jvp(rows, (u,), (u,))[1], pushed),
+    "linearize": (lambda rows, u: func.linearize(rows, u)[1](u), pushed),
+    "forward mode": (dual, pushed),
+    "jacrev": (lambda rows, u: func.jacrev(rows)(u), jacobian),
+    "jacfwd": (lambda rows, u: func.jacfwd(rows)(u), jacobian),
+    "hessian": (
+        lambda rows, u: func.hessian(cost(rows))(u),
+        lambda rows, u: torch.autograd.functional.hessian(cost(rows), u),
+    ),
+    "vmap": (lambda rows, u: func.vmap(rows)(many(u)), mapped),
+    "vmap of grad": (
+        lambda rows, u: func.vmap(func.grad(cost(rows)))(many(u)),
+        lambda rows, u: torch.stack([gradient(rows, x) for x in many(u)]),
+    ),
+    "functionalize": (lambda rows, u: func.functionalize(rows)(u), lambda rows, u: rows(u)),
+}
+
+
+# -- calls -----------------------------------------------------------------------------------
+
+
+def drawn_call(
+    draw: random.Random, works: Sequence[Job], kind: type
+) -> tuple[str, Function, Tensor]:
+    """A mode with random options and inputs, as a function of its actions [B, H, D] or [H, D]."""
+    work = draw.choice(works)
+    options = dict(work.options)
+    shape = (draw.randint(1, 3), max(draw.randint(1, 4), work.least), draw.randint(1, 2))
+    dtype = torch.float64
+    torch.manual_seed(draw.randrange(2**31))
+    goals = 0 if options.get("ends") != "goal" else 1 if work.mode == "central" else 4
+    start, goal = ([torch.randn(shape[0], shape[2], dtype=dtype) for _ in range(4)] for _ in "sg")
+    step = draw.uniform(0.5, 1.5)
+    dt = step if kind is float else torch.tensor(step, dtype=dtype)
+    if goals:
+        options["goal"] = State(*goal[:goals])
+    form = "first" if work.recorded else draw.choice(("zero", start[0], State(*start)))
+    u = torch.randn(shape, dtype=dtype)
+    if shape[0] == 1 and draw.random() < 0.5:
+        u = u[0]
+    if isinstance(form, Tensor):
+        form = form[0]
+
+    def rows(u: Tensor) -> tuple[Tensor, ...]:
+        return tuple(integrate(u, form, dt, work.mode, **options))
+
+    return f"{work} {tuple(u.shape)}", rows, u
+
+
+@pytest.mark.parametrize("kind", [float, Tensor])
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")  # linearize
+def test_transforms_give_what_plain_autograd_gives(name: str, kind: type) -> None:
+    transform, plain = TRANSFORMS[name]
+    draw = random.Random(f"{SEED} {name} {kind}")
+    works = (
+        CASCADES if name == "linearize" else [*CASCADES, *CASCADES, *BANDS]
+    )  # traced for seconds
+    for k in range(CALLS):
+        note, rows, u = drawn_call(draw, works, kind)
+        prepared._cache.__dict__.clear()
+        first = transform(rows, u)
+        want = plain(rows, u)  # caches the call
+        for result in (first, transform(rows, u), transform(rows, u)):
+            for a, b in zip(_tensors(result), _tensors(want), strict=True):
+                size = float(b.abs().max()) if b.numel() else 0.0
+                assert torch.allclose(a, b, rtol=1e-9, atol=1e-9 * size), f"call {k}: {note}"
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    """Those of any nesting."""
+    return [values] if isinstance(values, Tensor) else [y for x in values for y in _tensors(x)]
+
+
+@pytest.mark.parametrize("transformed_first", [True, False])
+def test_a_call_within_a_transform_changes_none_outside(transformed_first: bool) -> None:
+    u = torch.randn(2, 5, 3)
+    prepared._cache.__dict__.clear()
+    want = integrate(u, "zero", 0.1, "jerk").position
+    prepared._cache.__dict__.clear()
+    for transformed in (transformed_first, not transformed_first, transformed_first):
+        if transformed:
+            func.grad(lambda x: integrate(x, "zero", 0.1, "jerk").position.sum())(u)
+        else:
+            assert torch.equal(integrate(u, "zero", 0.1, "jerk").position, want)
+
+
+@pytest.mark.parametrize("transform", [func.grad, func.vmap, func.functionalize])
+def test_values_that_torch_cannot_give_are_not_looked_at(transform: Any) -> None:
+    """Within functionalize a tensor reads as whatever lies in memory."""
+    seen = []
+
+    def work(x: Tensor) -> Tensor:
+        seen.append(readable(x))
+        return x.sum()
+
+    transform(work)(torch.ones(3))
+    assert seen == [False]
