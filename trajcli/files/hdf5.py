@@ -28,7 +28,6 @@ from trajcli.files.hdf5_objects import (
     is_bare_dimension,
     leads_outside,
     of_matlab,
-    texts_end,
     unpacked_bytes,
 )
 from trajcli.files.source import natural_order
@@ -252,9 +251,7 @@ class Hdf5File(ArrayFile):
         stored = datasets[path]
         if last:
             return np.ascontiguousarray(stored[..., start:stop].T)
-        texts = stored.dtype.hasobject
-        with texts_end() if texts else contextlib.nullcontext():
-            return np.asarray(stored[start:stop] if stored.shape else stored[()])
+        return np.asarray(stored[start:stop] if stored.shape else stored[()])
 
 
 class _Handle:

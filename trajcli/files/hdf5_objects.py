@@ -1,13 +1,10 @@
 """What of an HDF5 dataset and its attributes may be read: nothing outside of the file, nothing that
-is more than the file holds, no texts that come to no end."""
+is more than the file holds."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
-import os
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,42 +18,12 @@ from trajcli.files.file_bytes import require_packed
 
 FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 """What h5py raises over a damaged file."""
-_ENDLESS = (
-    b"error: a file cannot be read\n"
-    b"  expected: an intact hdf5 file\n"
-    b"  found:    HDF5 did not come to an end with its texts\n"
-    b"  try:      trajcli inspect FILE --untrusted says whether it is this one\n"
-)
-_SECONDS = 2.0
-"""Of processor time for texts; in damaged heaps HDF5 may look for them for ever."""
 _LONGEST_ATTRIBUTE = 1 << 20
 _PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
 _EXPANSION_LIMIT = 1100
 """No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
 _BUILT_IN_FILTERS = {*range(1, 7), 32000}
 """deflate to scale-offset, and h5py's LZF; others are loaded as plug-ins."""
-
-
-def _leave(_: int) -> None:
-    os.write(2, _ENDLESS)
-    os._exit(2)
-
-
-_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)(_leave)
-
-
-@contextlib.contextmanager
-def texts_end() -> Iterator[None]:
-    """End the process with exit code 2 and a message where HDF5 never returns from a read of texts.
-
-    Python runs no handler of its own meanwhile, so the C library is given one.
-    """
-    ctypes.CDLL(None).signal(signal.SIGVTALRM, _HANDLER)
-    signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
 
 
 def files_outside(dataset: Any, where: str, allow_external: bool) -> list[str]:
@@ -158,8 +125,7 @@ def attribute(item: Any, name: bytes) -> Any:
     if shape and dtype.kind not in "fiu":
         return None  # of many strings any number may be one long one
     value: Any = np.empty(shape, dtype)
-    with texts_end():
-        stored.read(value)
+    stored.read(value)
     value = value if shape else value[()]
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
