@@ -122,11 +122,14 @@ class PullBack(Function):
         (batch, _, dofs), dtype = shape, _ = actions
         plain = _in_memory(upstream)
         if plain is not None:
-            grads = [dt.new_empty(shape, dtype=dtype) if wanted[0] else None]
+            # kernels write no half precision
+            kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
+            grads = [dt.new_empty(shape, dtype=kind) if wanted[0] else None]
             grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
             zeros = dt.new_zeros(()).expand(shape)  # only the shape of the actions matters
             gradients = Gradients(grads[0], grads[1:5], grads[5:9])
             job.kernels.adjoint(job.program, Operands(zeros, dt), plain, gradients)
+            grads[0] = grads[0] if grads[0] is None else grads[0].to(dtype)
         else:
             pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
             grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]

@@ -199,7 +199,7 @@ class Inputs:
             if rows is None:
                 return None
             if is_torch(rows) and device is not None:
-                return rows.to(device).long()
+                return _placed(rows, device).long()
             return _placed(to_numpy(rows).astype(np.int64), device)
 
         actions = _placed(self.actions, device)

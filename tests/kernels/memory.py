@@ -59,6 +59,14 @@ def steps(rng: np.random.Generator, shape: Sequence[int]) -> Any:
     return rng.uniform(0.02, 0.2, shape)
 
 
+def stamps(rng: np.random.Generator, shape: Sequence[int]) -> Any:
+    return np.cumsum(steps(rng, shape), -1)
+
+
+def one_of_three(rng: np.random.Generator, shape: Sequence[int]) -> Any:
+    return rng.integers(0, 3, shape)
+
+
 def array(shape: Sequence[int], dtype: str, draw: random.Random, values: Values = normal) -> Any:
     """A view of this shape that is expanded, transposed, flipped, sliced, not aligned or begins
     anywhere, or several of these. What lies around its values is NaN, or 77 where there is none."""
@@ -75,13 +83,15 @@ def array(shape: Sequence[int], dtype: str, draw: random.Random, values: Values 
 
 
 def tensor(shape: Sequence[int], dtype: str, draw: random.Random, values: Values = normal) -> Any:
-    """The same as a tensor, which torch does not flip but negates, or takes from complex numbers or
-    their conjugates, without touching memory."""
+    """The same as a tensor. torch flips no view; some of its views negate what lies in memory, or
+    are the real or imaginary parts of conjugate complex numbers."""
     layout = _layout(shape, draw, (1, 1, 1, 1, 0, 0, 2, 3))
     kind = getattr(torch, dtype)
-    of = draw.choice(("numbers", "numbers", "negatives", "real parts", "imaginary parts"))
+    wide = dtype in ("float32", "float64")
+    of = draw.choice(("numbers", "numbers", "negatives", *("real parts", "imaginary parts") * wide))
     part = kind.to_complex() if of.endswith("parts") else kind
-    flat = torch.full((math.prod(layout.memory) + layout.shift,), torch.nan, dtype=part)
+    around = torch.nan if kind.is_floating_point else 77
+    flat = torch.full((math.prod(layout.memory) + layout.shift,), around, dtype=part)
     view = flat[layout.shift :].view(layout.memory).permute(*np.argsort(layout.order).tolist())
     view = view[layout.slices]
     drawn = torch.from_numpy(values(np.random.default_rng(draw.randrange(2**31)), view.shape))

@@ -62,7 +62,8 @@ def build(native: Path, small: bool) -> None:
 
 def main() -> int:
     """Build, run, and return pytest's exit code."""
-    small, rest = "--small" in sys.argv[1:2], [x for x in sys.argv[1:] if x != "--small"]
+    small = "--small" in sys.argv[1:2]
+    rest = [str(Path(x).resolve()) if Path(x).exists() else x for x in sys.argv[1 + small :]]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         ignored = shutil.ignore_patterns("*.so", "__pycache__")
