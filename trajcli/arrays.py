@@ -112,8 +112,8 @@ def readable(values: Array) -> bool:
     torch = sys.modules["torch"]
     if values.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    if torch._is_functional_tensor(values):  # it would give what lies in memory by chance
-        return False
+    if torch._C._are_functorch_transforms_active() and torch._is_functional_tensor(torch.empty(0)):
+        return False  # within functionalize, values are what lies in memory by chance
     try:
         values.data_ptr() if values.is_cuda else to_numpy(values)
     except RuntimeError:

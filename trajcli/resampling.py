@@ -72,15 +72,18 @@ def resample(
         values = as_array(rows, "rows")
         parts = {PARTS[0]: values[None] if values.ndim == 2 else values}
     first = next(iter(parts.values()))
-    knots, rounding = _knots(first, dt, times, method)
+    knots, rounding, durations = _knots(first, dt, times, method)
     if method is None and isinstance(rows, Trajectory) and is_known(rows.mode, rows.options):
         curve = curve_of_mode(rows.mode, rows.options, parts, knots)
     else:
         curve = curve_of_rows(method or "linear", parts, knots, hold)
     acting = knots.shape[1] > first.shape[1]
     if at is None:
-        new = _uniform(rate, knots, rounding, acting)
-        within = np.minimum(new, to_numpy(knots[:, -1:]))  # the last, but for rounding
+        if durations is None:
+            what, hint = "times that cannot be read", "at= names the new times"
+            raise UsageError(Fault(what, "times", "values", "none in torch.func", hint))
+        new = _uniform(rate, durations, rounding, acting)
+        within = np.minimum(new, durations)  # the last, but for rounding
     else:
         new = within = as_array(at, "at")
     new, within = (matched(x, first) for x in (new, within))
@@ -170,8 +173,9 @@ def option_faults(method: str | None, hold: float) -> list[Fault]:
 
 def _knots(
     rows: Array, dt: float | None, times: Array | None, method: str | None
-) -> tuple[Array, float]:
-    """The times of the given rows from 0 on, [1 or B, T], and how far they may be off."""
+) -> tuple[Array, float, Floats | None]:
+    """The times of the given rows from 0 on, [1 or B, T], how far they may be off, and the last
+    of them, [1 or B, 1]: None where times cannot be read, as in torch.func."""
     shape = tuple(rows.shape)
     if len(shape) != 3 or shape[1] < 1:
         raise InputError(Fault("wrong shape", "rows", "[B, T, D], T >= 1", describe(shape)))
@@ -183,20 +187,27 @@ def _knots(
             what = "a step that is not positive and finite"
             raise InputError(Fault(what, "dt", "dt > 0, in seconds", repr(dt)))
         even = np.arange(float(shape[1]))[None] * dt
-        return matched(even, rows), 0.0
-    stamps = matched(as_array(times, "times"), rows)
+        return matched(even, rows), 0.0, even[:, -1:]
+    given = as_array(times, "times")
+    stamps = matched(given, rows)
     stamps = stamps[None] if stamps.ndim == 1 else stamps
     counts = (shape[1], shape[1] + 1) if method == "hold" else (shape[1],)
     if stamps.ndim != 2 or stamps.shape[0] not in (1, shape[0]) or stamps.shape[1] not in counts:
         expected = f"[{shape[1]}] or {describe(shape[:2])}"
-        found = describe(as_array(times).shape)
+        found = describe(given.shape)
         raise InputError(Fault("wrong number of time stamps", "times", expected, found))
-    rounding = 0.0
-    if readable(stamps):
-        raise_if_any(time_stamp_faults(stamps, "times"))
-        rounding = rounding_of(to_numpy(stamps))
-    wide = float64(stamps) if "float" in str(stamps.dtype) else stamps  # integers may be large
-    return float64(wide - wide[:, :1]), rounding
+    rounding, durations = 0.0, None
+    if readable(given):
+        values = to_numpy(given).reshape(stamps.shape)
+        raise_if_any(time_stamp_faults(values, "times"))
+        rounding, durations = rounding_of(values), _from_first(values)[:, -1:]
+    return _from_first(stamps), rounding, durations
+
+
+def _from_first(stamps: Array) -> Array:
+    """Seconds from the first stamp of each row of [b, T]; integers may be large."""
+    wide = float64(stamps) if "float" in str(stamps.dtype) else stamps
+    return float64(wide - wide[:, :1])
 
 
 def rounding_of(stamps: npt.NDArray[Any]) -> float:
@@ -206,12 +217,11 @@ def rounding_of(stamps: npt.NDArray[Any]) -> float:
     return 4.0 * float(np.spacing(np.asarray(largest, kind)))
 
 
-def _uniform(rate: float | None, knots: Array, rounding: float, acting: bool) -> Floats:
+def _uniform(rate: float | None, durations: Floats, rounding: float, acting: bool) -> Floats:
     """Times k/rate [N] within all trajectories, which have to last as long as each other."""
     if rate is None or not (math.isfinite(rate) and rate > 0):
         raise UsageError(Fault("a rate that is not positive", "rate", "Hz > 0", str(rate)))
-    durations = to_numpy(knots[:, -1]).tolist()
-    counts = {new_count(rate, duration, rounding, acting) for duration in durations}
+    counts = {new_count(rate, duration, rounding, acting) for duration in durations[:, 0].tolist()}
     if len(counts) > 1:
         least, most = min(counts), max(counts)
         hint = "at= names times [N] for all, or [B, N]"

@@ -19,11 +19,11 @@ from kernels.cases import BANDS, CASCADES, Job
 from torch import Tensor, func
 from torch.autograd import forward_ad
 
-from trajcli import State, integrate, prepared
+from trajcli import State, integrate, prepared, resample
 from trajcli.arrays import readable
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
-CALLS = int(os.environ.get("TRAJCLI_CALLS") or 4)
+CALLS = int(os.environ.get("TRAJCLI_CALLS") or 2)
 """Of each transform with each kind of dt."""
 
 Function = Callable[[Tensor], Any]
@@ -53,7 +53,8 @@ def pushed(rows: Function, u: Tensor) -> list[Tensor]:
 
 def dual(rows: Function, u: Tensor) -> list[Tensor]:
     with forward_ad.dual_level():
-        return [forward_ad.unpack_dual(x).tangent for x in rows(forward_ad.make_dual(u, u))]
+        pairs = [forward_ad.unpack_dual(x) for x in rows(forward_ad.make_dual(u, u))]
+        return [torch.zeros_like(x) if tangent is None else tangent for x, tangent in pairs]
 
 
 def pulled_back(rows: Function, u: Tensor) -> Tensor:
@@ -101,44 +102,50 @@ TRANSFORMS: dict[
 
 
 def drawn_call(
-    draw: random.Random, works: Sequence[Job], kind: type
+    draw: random.Random, works: Sequence[Job], form: str
 ) -> tuple[str, Function, Tensor]:
     """A mode with random options and inputs, as a function of its actions [B, H, D] or [H, D]."""
-    work = draw.choice(works)
+    work = draw.choice([x for x in works if form not in ("[H]", "times") or "[1,H]" in x.forms])
     options = dict(work.options)
     shape = (draw.randint(1, 3), max(draw.randint(1, 4), work.least), draw.randint(1, 2))
     dtype = torch.float64
     torch.manual_seed(draw.randrange(2**31))
     goals = 0 if options.get("ends") != "goal" else 1 if work.mode == "central" else 4
     start, goal = ([torch.randn(shape[0], shape[2], dtype=dtype) for _ in range(4)] for _ in "sg")
-    step = draw.uniform(0.5, 1.5)
-    dt = step if kind is float else torch.tensor(step, dtype=dtype)
+    steps = shape[1] - work.recorded
+    dt: Any = draw.uniform(0.5, 1.5)
+    if form == "times":
+        options["times"] = torch.cat([torch.zeros(1), torch.rand(steps) + 0.5]).cumsum(0)
+        dt = None
+    elif form != "number":
+        kind = torch.float64 if draw.random() < 0.5 else torch.float32
+        shapes = {"[]": (), "[H]": (max(steps, 1),), "[B,1]": (shape[0], 1)}
+        dt = torch.rand(shapes[form], dtype=kind) + 0.5
     if goals:
         options["goal"] = State(*goal[:goals])
-    form = "first" if work.recorded else draw.choice(("zero", start[0], State(*start)))
+    state = "first" if work.recorded else draw.choice(("zero", start[0][0], State(*start)))
+    if isinstance(state, State) and draw.random() < 0.5:
+        options["start_index"] = torch.randint(0, shape[0], shape[:1])
     u = torch.randn(shape, dtype=dtype)
     if shape[0] == 1 and draw.random() < 0.5:
         u = u[0]
-    if isinstance(form, Tensor):
-        form = form[0]
 
     def rows(u: Tensor) -> tuple[Tensor, ...]:
-        return tuple(integrate(u, form, dt, work.mode, **options))
+        return tuple(integrate(u, state, dt, work.mode, **options))
 
     return f"{work} {tuple(u.shape)}", rows, u
 
 
-@pytest.mark.parametrize("kind", [float, Tensor])
+@pytest.mark.parametrize("form", ["number", "[]", "[H]", "[B,1]", "times"])
 @pytest.mark.parametrize("name", TRANSFORMS)
 @pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")  # linearize
-def test_transforms_give_what_plain_autograd_gives(name: str, kind: type) -> None:
+def test_transforms_give_what_plain_autograd_gives(name: str, form: str) -> None:
     transform, plain = TRANSFORMS[name]
-    draw = random.Random(f"{SEED} {name} {kind}")
-    works = (
-        CASCADES if name == "linearize" else [*CASCADES, *CASCADES, *BANDS]
-    )  # traced for seconds
+    draw = random.Random(f"{SEED} {name} {form}")
+    # linearize traces for seconds what has many operations
+    works = CASCADES if name == "linearize" else [*CASCADES, *CASCADES, *BANDS]
     for k in range(CALLS):
-        note, rows, u = drawn_call(draw, works, kind)
+        note, rows, u = drawn_call(draw, works, form)
         prepared._cache.__dict__.clear()
         first = transform(rows, u)
         want = plain(rows, u)  # caches the call
@@ -177,3 +184,17 @@ def test_values_that_torch_cannot_give_are_not_looked_at(transform: Any) -> None
 
     transform(work)(torch.ones(3))
     assert seen == [False]
+
+
+@pytest.mark.parametrize("name", [name for name in TRANSFORMS if name != "hessian"])
+@pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning")
+def test_rows_at_another_rate_are_transformed_too(name: str) -> None:
+    transform, plain = TRANSFORMS[name]
+    u = torch.randn(2, 5, 3, dtype=torch.float64)
+    (method,) = random.Random(name).sample(["hold", "linear", "cubic"], 1)
+
+    def rows(u: Tensor) -> tuple[Tensor, ...]:
+        return tuple(x for x in resample(u, method, rate=30.0, dt=0.1) if x is not None)
+
+    for a, b in zip(_tensors(transform(rows, u)), _tensors(plain(rows, u)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9 * float(b.abs().max()))
