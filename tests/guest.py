@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
 import json
 import locale
+import logging
 import os
 import random
 import resource
@@ -25,10 +27,10 @@ import h5py
 import numpy as np
 import torch
 
-import trajcli
-from trajcli import State, matrices
-
 _OF_H5PY = ("complex_names", "bool_names", "track_order")
+
+
+_ZARR = ["load of zarr"] if importlib.util.find_spec("zarr") else []
 
 
 def surroundings() -> dict[str, Any]:
@@ -43,7 +45,11 @@ def surroundings() -> dict[str, Any]:
                 signal.getitimer, (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
             )
         ],
-        "threads": [sorted(map(str, threading.enumerate())), sys.getswitchinterval()],
+        "threads": [
+            sys.getswitchinterval(),
+            # zarr's pool has as many as it had work for
+            sorted(x.name for x in threading.enumerate() if not x.name.startswith("asyncio_")),
+        ],
         "threads of torch": [torch.get_num_threads(), torch.get_num_interop_threads()],
         "garbage collection": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
         "environment": dict(os.environ),
@@ -56,6 +62,7 @@ def surroundings() -> dict[str, Any]:
         "floating point": [np.geterr(), float(np.float32(1e-45) * np.float32(1.0))],
         "random numbers": [hash(random.getstate()), str(np.random.get_state()), _torch_random()],
         "settings of torch": [str(torch.get_default_dtype()), torch.is_grad_enabled()],
+        "logging": [str(logging.getLogger(name).handlers) for name in ("", "asyncio", "trajcli")],
         "hooks": [str(sys.excepthook), str(threading.excepthook), str(sys.gettrace())],
         "search path": list(sys.path),
         "settings of h5py": [getattr(h5py.get_config(), name) for name in _OF_H5PY],
@@ -97,7 +104,10 @@ def _torch_random() -> int:
 
 
 def calls(folder: Path) -> dict[str, Callable[[], Any]]:
-    """Every public function, on NumPy and on torch, by name."""
+    """Every public function, on NumPy and on torch, and what is refused, by name."""
+    import trajcli
+    from trajcli import State, matrices
+
     u = np.random.default_rng(0).standard_normal((3, 40, 2))
     leaf, dt = torch.from_numpy(u).requires_grad_(), torch.tensor(0.1, requires_grad=True)
     found = trajcli.integrate(u, "zero", 0.1, "jerk", scheme="zoh")
@@ -109,17 +119,19 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         result = trajcli.integrate(leaf, "zero", dt, **options)
         sum(x.square().sum() for x in result if x is not None).backward()
 
-    def refused() -> None:
+    def refused(call: Callable[[], Any]) -> None:
         try:
-            trajcli.integrate(np.full((1, 3, 2), np.nan), "zero", 0.1)
-        except trajcli.InputError:
+            call()
+        except trajcli.TrajcliError:
             return
-        raise AssertionError("NaN was taken")
+        raise AssertionError("it was taken")
 
     return {
         "integrate": lambda: trajcli.integrate(u, State(u[:, 0]), 0.1),
         "integrate, large": lambda: trajcli.integrate(np.ones((300, 100, 7)), "zero", 0.1),
-        "integrate, refused": refused,
+        "integrate, refused": lambda: refused(
+            lambda: trajcli.integrate(np.full((1, 3, 2), np.nan), "zero", 0.1)
+        ),
         "integrate, torch": differentiated,
         "integrate, torch's kernels": lambda: differentiated(mode="central", backend="torch"),
         "integrate, transformed": lambda: torch.func.grad(
@@ -135,7 +147,11 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "score": lambda: trajcli.score(found, limits),
         **{f"save{e}": lambda f=f: found.save(f, overwrite=True) for e, f in files.items()},
         **{f"load{e}": lambda f=f: trajcli.load(f) for e, f in files.items()},
+        "save, refused": lambda: refused(lambda: found.save(files[".h5"])),
+        "load, missing": lambda: refused(lambda: trajcli.load(folder / "missing.h5")),
+        "load, damaged": lambda: refused(lambda: trajcli.load(_cut(files[".h5"]))),
         "load of texts": lambda: trajcli.load(_with_texts(folder)),
+        **{name: lambda: trajcli.load(_zarr(folder, found)) for name in _ZARR},
         "to_xarray": lambda: found.to_xarray(),
         "repr": lambda: repr(found),
         "difference_matrix": lambda: matrices.difference_matrix(5),
@@ -151,12 +167,34 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
 
 def _with_texts(folder: Path) -> Path:
     """An output with texts among its datasets and attributes."""
+    import trajcli
+
     path = folder / "texts.h5"
     if not path.exists():
         trajcli.integrate(np.ones((1, 3, 2)), "zero", 0.1).save(path)
         with h5py.File(path, "r+") as file:
             file["joint_names"] = ["shoulder", "elbow"]
             file.attrs["note"] = "made by hand"
+    return path
+
+
+def _cut(path: Path) -> Path:
+    """The first half of a file."""
+    half = path.with_name("half.h5")
+    half.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    return half
+
+
+def _zarr(folder: Path, found: Any) -> Path:
+    """The same as a Zarr store, which zarr has opened before: it starts threads of its own."""
+    import zarr
+
+    path = folder / "saved.zarr"
+    if not path.exists():
+        group = zarr.open_group(path, mode="w")
+        for name, values in {**found.outputs(), "time": found.time}.items():
+            group.create_array(name, data=values)
+        assert group["time"][:].size
     return path
 
 
@@ -178,8 +216,16 @@ def main() -> None:
     # what torch itself imports late changes the environment and the filters of warnings
     torch.func.grad(torch.sum)(torch.ones(2))
     changes: dict[str, list[str]] = {}
+    before = surroundings()
+    import trajcli
+
+    everything = [getattr(trajcli, name) for name in trajcli.__all__]
+    changes["import"] = different(before, surroundings())
+    assert all(x is not None for x in everything)
     with tempfile.TemporaryDirectory() as folder:
         _with_texts(Path(folder))
+        for _ in _ZARR:
+            _zarr(Path(folder), trajcli.integrate(np.ones((1, 3, 2)), "zero", 0.1))
         for name, call in calls(Path(folder)).items():
             for _ in range(2):
                 before = surroundings()

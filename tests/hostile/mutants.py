@@ -6,8 +6,8 @@ Every mutant is one command. It must end with exit code 0 and right values, 1 (f
 status, which judge data) or 2, without a traceback, within ten seconds and one GiB. A few are run
 in one process; where anything is wrong with these, each is run again in a process of its own, which
 decides. One that kills the library that reads it, or that this one never ends with, is run again
-with --untrusted, which must refuse it; where there is no such option, HDF5 alone may search for
-ever. The first mutant of every kind is the file as it is.
+with --untrusted, which must refuse it. Commands without that option may hang within HDF5, and
+nowhere else. The first mutant of every kind is the file as it is.
 """
 
 from __future__ import annotations
@@ -353,7 +353,7 @@ def jobs(
             continue
         changed = mutant(files, random)
         line = commands[int(random.integers(len(commands)))].format(next(iter(changed)))
-        untrusted = commands is READS and random.random() < 0.25
+        untrusted = commands is READS and random.random() < 0.1
         yield kind, number, line + untrusted * " --untrusted", changed, False
 
 

@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Every error becomes one message on stderr (with --json, also a document on stdout); a
     traceback only with TRAJCLI_DEBUG=1.
     """
+    import logging
+
     from typer import Abort
 
     from trajcli.cli.app import command_line
@@ -38,6 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # not finite is reported by its place
     numbers = "(overflow|underflow|divide by zero|invalid value) encountered"
     warnings.filterwarnings("ignore", numbers, RuntimeWarning)
+    # zarr reads groups side by side: of several damaged ones the first is the error, and asyncio
+    # would print what became of the others, with tracebacks
+    if not (log := logging.getLogger("asyncio")).handlers:
+        log.addHandler(logging.NullHandler())
     if "_TRAJCLI_COMPLETE" in os.environ:
         from trajcli.cli import completion
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import struct
 import warnings
@@ -20,9 +19,6 @@ from trajcli.files.file_bytes import OpenFiles, require_packed
 from trajcli.files.source import natural_order
 from trajcli.files.zarr_store import ZarrStore
 
-logging.getLogger("asyncio").addHandler(logging.NullHandler())
-# zarr reads groups side by side: of several damaged ones the first is the error, and asyncio would
-# print what became of the others, with tracebacks, where nobody listens to its log
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
 """Codecs of version 2 that make objects."""
 _KEPT = 8 << 20
