@@ -60,13 +60,13 @@ class Integrate(Function):
 
     @staticmethod
     def forward(ctx: Any, job: Job, dt: Tensor, *inputs: Any) -> tuple[Tensor | None, ...]:
-        operands = Operands(inputs[0], dt, inputs[1:5], inputs[5:9], *job.indices)
         # the gradient of dt needs outputs that are not rounded
         of_dt = ctx.needs_input_grad[1]
         dtype = torch.float64 if of_dt else job.dtype
         plain = _in_memory(inputs)
+        values = inputs if plain is None else plain
+        operands = Operands(values[0], dt, values[1:5], values[5:9], *job.indices)
         if plain is not None:
-            operands = operands._replace(actions=plain[0], start=plain[1:5], goal=plain[5:9])
             batch, _, dofs = inputs[0].shape
             shape = (batch, job.program.rows, dofs)
             rows = tuple(
@@ -129,7 +129,8 @@ class PullBack(Function):
             zeros = dt.new_zeros(()).expand(shape)  # only the shape of the actions matters
             gradients = Gradients(grads[0], grads[1:5], grads[5:9])
             job.kernels.adjoint(job.program, Operands(zeros, dt), plain, gradients)
-            grads[0] = grads[0] if grads[0] is None else grads[0].to(dtype)
+            if grads[0] is not None and kind != dtype:
+                grads[0] = grads[0].to(dtype)
         else:
             pulled = torch_ops.pulled_back(job.program, shape, dt, upstream)
             grads = [x if want else None for x, want in zip(pulled, wanted, strict=True)]
@@ -174,11 +175,13 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
 def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
     """The tensors with the signs that their memory has, as kernels read it; None where one has no
     memory, as those of batched gradients have not."""
-    found = [None if x is None else x.resolve_neg() for x in tensors]
+    found = []
     try:
-        for x in found:
+        for x in tensors:
             if x is not None:
                 x.data_ptr()
+                x = x.resolve_neg() if x.is_neg() else x
+            found.append(x)
     except RuntimeError:
         return None
     return found

@@ -104,8 +104,8 @@ def place_outputs(job: Any, out: Outputs) -> None:
             job.type = np.dtype(output.dtype) == np.float64
         elif output is not None:
             entry.data, job.type = address(output), layout(output)[1]
-        if job.type > 1:
-            raise TypeError(f"outputs are float32 or float64, not {TYPES[job.type]}")
+    if job.type > 1:
+        raise TypeError(f"outputs are float32 or float64, not {TYPES[job.type]}")
     job.tile = FILE_TILE if in_file else TILE
 
 
