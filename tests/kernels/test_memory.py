@@ -124,9 +124,11 @@ def derivatives(work: Job, backend: str, inputs: dict[str, Any], above: Any, sec
         backend=backend.partition(" ")[0],
         **dict(work.options),
     )
-    first = torch.autograd.grad(
-        list(result), leaves, upstream, create_graph=True, materialize_grads=True
+    # of whole numbers, positions depend on nothing
+    outputs, used = zip(
+        *((x, g) for x, g in zip(result, upstream, strict=True) if x.requires_grad), strict=True
     )
+    first = torch.autograd.grad(outputs, leaves, used, create_graph=True, materialize_grads=True)
     above_them = [g for g, x in zip(second, given.values(), strict=True) if x.requires_grad]
     pairs = [(x, g) for x, g in zip(first, above_them, strict=True) if x.requires_grad]
     back = torch.autograd.grad(
@@ -153,7 +155,8 @@ def assert_same_from_views(
     for role in sorted({name.partition(" ")[0] for name in shapes}) if indexed else ():
         kind = draw.choice(("int64", "int32"))
         inputs[f"{role}_index"] = memory.tensor((batch,), kind, draw, memory.one_of_three)
-    kind = draw.choice((dtype,) * 4 + ("float16", "bfloat16", "int16"))
+    differentiable = shapes or form != "number"  # in something but the actions
+    kind = draw.choice((dtype,) * 4 + ("float16", "bfloat16", "int16" if differentiable else dtype))
     inputs["actions"] = memory.tensor(shape, kind, draw)
     if form == "times":
         of_times = (draw.choice((1, batch)), horizon + (not work.recorded))
