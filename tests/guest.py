@@ -28,8 +28,6 @@ import numpy as np
 import torch
 
 _OF_H5PY = ("complex_names", "bool_names", "track_order")
-
-
 _ZARR = ["load of zarr"] if importlib.util.find_spec("zarr") else []
 
 

@@ -173,8 +173,8 @@ def _summed(grad: Tensor | None, count: int, index: Tensor | None) -> Tensor | N
 
 
 def _in_memory(tensors: Sequence[Tensor | None]) -> list[Tensor | None] | None:
-    """The tensors with the signs that their memory has, as kernels read it; None where one has no
-    memory, as those of batched gradients have not."""
+    """The tensors as kernels may read them; None where one has no memory, as those of batched
+    gradients have not. A negative view is copied: its memory holds the opposite sign."""
     found = []
     try:
         for x in tensors:
@@ -243,7 +243,8 @@ class _Identity(Function):
 
 
 class _InOrder(_Identity):
-    """The gradient is made contiguous: torch adds in the order of memory, and rounds by it."""
+    """Returns x; makes its gradient contiguous, because torch's sums follow the order of memory,
+    and so does their rounding."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

@@ -80,8 +80,8 @@ def resample(
     acting = knots.shape[1] > first.shape[1]
     if at is None:
         if durations is None:
-            what, hint = "times that cannot be read", "at= names the new times"
-            raise UsageError(Fault(what, "times", "values", "none in torch.func", hint))
+            what, why = "a rate needs times that can be read", "tensors within torch.func"
+            raise UsageError(Fault(what, "times", found=why, hint="at= names the new times"))
         new = _uniform(rate, durations, rounding, acting)
         within = np.minimum(new, durations)  # the last, but for rounding
     else:

@@ -19,7 +19,7 @@ from kernels.cases import BANDS, CASCADES, Job
 from torch import Tensor, func
 from torch.autograd import forward_ad
 
-from trajcli import State, integrate, prepared, resample
+from trajcli import State, UsageError, integrate, prepared, resample
 from trajcli.arrays import readable
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
@@ -184,6 +184,18 @@ def test_values_that_torch_cannot_give_are_not_looked_at(transform: Any) -> None
 
     transform(work)(torch.ones(3))
     assert seen == [False]
+
+
+def test_a_rate_that_needs_times_nobody_can_read_is_refused_with_a_hint_that_works() -> None:
+    u = torch.randn(2, 5, 3)
+
+    def at_new_times(u: Tensor, **new: Any) -> Tensor:
+        planned = integrate(u, "zero", 0.1, "jerk", scheme="zoh")
+        return resample(planned, **new).position.sum()
+
+    with pytest.raises(UsageError, match="at= names the new times"):
+        func.grad(at_new_times)(u, rate=30.0)
+    assert func.grad(at_new_times)(u, at=torch.tensor([0.05, 0.3])).abs().sum() > 0
 
 
 @pytest.mark.parametrize("name", [name for name in TRANSFORMS if name != "hessian"])

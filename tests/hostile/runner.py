@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import resource
 import signal
@@ -114,7 +113,6 @@ def _start(job: Any, work: Callable[[Any], int], place: Path) -> int:
         os.dup2(output, 2)
         sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
-        faulthandler.dump_traceback_later(SECONDS, file=2)  # says where it hangs
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         subprocess.Popen = ForkedPopen  # type: ignore[misc, assignment]

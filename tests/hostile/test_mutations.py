@@ -18,7 +18,7 @@ from hostile import files, mutants
 from hostile.runner import Ended, run_all
 from hostile.watch import Watch
 
-SEED = 6000
+SEED = 5000
 """The same each time, so that what passed passes again; other seeds are for hostile.mutants."""
 
 

@@ -78,7 +78,6 @@ def loosened(sample: Case, draw: random.Random) -> Case:
 
 def straightened(sample: Case) -> Case:
     """The same values, contiguous."""
-
     operands, upstream = map_arrays(memory.plain, (sample.operands, sample.upstream))
     return replace(sample, operands=Operands(*operands), upstream=upstream)
 

@@ -108,7 +108,8 @@ def _of_uneven_steps(
 
 
 def _in_order(values: Array) -> Array:
-    """As float64, contiguous: sums add in the order of memory, and round by it."""
+    """The values as contiguous float64: sums follow the order of memory, and so does their
+    rounding."""
     if isinstance(values, np.ndarray):
         return np.ascontiguousarray(values, np.float64)
     return values.double().contiguous()

@@ -151,7 +151,7 @@ void cascade_adjoint(Run& run, Int begin, Int end) {
     const Int pitch = whole(tiling.lanes);
     Reader<double> steps(run, tiling, job.dt, tiling.rows);
     Readers<In> readers(run, tiling, job.upstream, tiling.rows + 1);
-    // upstream as a recording's first rows change it; readers may hold one row for all
+    // a copy of upstream for pull_first_rows to change: a reader may hold one row for all
     const Int room = (tiling.rows + 1) * tiling.lanes;
     Buffer<In> changed(job.recorded ? 4 * room : 0);
     Buffer<double> state(4 * pitch), zeros(pitch);

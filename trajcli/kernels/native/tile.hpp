@@ -175,7 +175,7 @@ public:
         return {lanes_.at, even_ ? 0 : tile.lanes};
     }
 
-    // To memory of the caller's, which has room for so many rows.
+    // Copies rows to memory of the caller, tile.lanes elements from one to the next.
     void copy(const Tile& tile, Int row, Int rows, In* to) {
         for (; rows > 1 && row < 0; row++, rows--, to += tile.lanes) copy_rows(tile, 0, 1, to);
         for (; rows > 1 && row + rows - 1 > last_; rows--)
