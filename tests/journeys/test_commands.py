@@ -1,7 +1,11 @@
-"""--actions delta|relative and --as-position: commands as robot-learning data hold them."""
+"""--actions delta|relative and --absolute: commands as robot-learning data hold them.
+
+More cases than the suite draws: TRAJCLI_SEED=99 TRAJCLI_CASES=2000 pytest -k anything_absolute
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import h5py
@@ -145,7 +149,7 @@ def test_a_gripper_is_copied_and_the_arm_is_as_without_it(trajcli, folder, mode,
         write("in.h5", actions, start, goal__position=goal)
         line = f"--mode {mode} --overwrite{device}"
         which = ",".join(map(str, grippers))
-        result = trajcli(f"integrate in.h5 --as-position {which} {line} -o out.h5")
+        result = trajcli(f"integrate in.h5 --absolute {which} {line} -o out.h5")
         assert result.code == 0, result.err
         out = rows("out.h5")
         if arm:
@@ -157,8 +161,12 @@ def test_a_gripper_is_copied_and_the_arm_is_as_without_it(trajcli, folder, mode,
         copied = copied[:, 1:] if "actions" in mode else copied
         copied = copied[:, :-1] if "curobo" in mode else copied
         np.testing.assert_array_equal(out["position"][..., grippers], copied)
-        for name in PARTS[1:]:
-            assert not out[name][..., grippers].any()
+        frames = mode.partition("--frames ")[2] or "full"
+        convention = "curobo" if frames == "curobo" else "standard"
+        moved = integrate(actions[..., grippers], start[:, grippers], 0.02, mode="clique",
+                          frames=frames, convention=convention)  # fmt: skip
+        for name in PARTS:
+            np.testing.assert_allclose(out[name][..., grippers], getattr(moved, name), rtol=1e-6)
         for words in ("", "--recompute", f"--dofs {which}"):
             result = trajcli(f"check out.h5 {words} --json")
             assert result.code == 0, result.out
@@ -167,24 +175,82 @@ def test_a_gripper_is_copied_and_the_arm_is_as_without_it(trajcli, folder, mode,
     assert trajcli("check out.h5 --recompute").code == 1
 
 
+LINES = ("acceleration", "jerk --scheme zoh", "velocity --scheme foh", "clique", "teleport",
+         "central", "central --ends goal", "bspline --steps 2", "bspline --ends goal",
+         "central --convention curobo", "acceleration --frames actions")  # fmt: skip
+OF_THE_MODE = ("bspline", "central --convention curobo")  # their rows are not one for each action
+CASES = int(os.environ.get("TRAJCLI_CASES", "60"))
+
+
+def test_anything_absolute_is_as_alone_beside_what_is_not(trajcli, folder):
+    """Any mode, any kind of actions, any dofs absolute, against the library on either's columns."""
+    random = np.random.default_rng(int(os.environ.get("TRAJCLI_SEED", "8")))
+    for case in range(CASES):
+        line = LINES[case % len(LINES)]
+        words = line.split()
+        options = {words[k].removeprefix("--"): words[k + 1] for k in range(1, len(words), 2)}
+        options |= {"steps": int(options["steps"])} if "steps" in options else {}
+        positions = words[0] in ("clique", "teleport", "central", "bspline")
+        kind = random.choice(["", "delta", "relative"]) if positions else ""
+        batch, horizon, dofs = (int(random.integers(1, most)) for most in (5, 12, 9))
+        chosen = random.permutation(dofs)[: random.integers(1, dofs + 1)].tolist()
+        others = [d for d in range(dofs) if d not in chosen]
+        actions = random.standard_normal((batch, horizon, dofs))
+        start = random.standard_normal((1 if case % 3 == 0 else batch, dofs))
+        goal = random.standard_normal((batch, dofs))
+        write("in.h5", actions, start, goal__position=goal)
+        which = ",".join(map(str, chosen))
+        command = f"integrate in.h5 --mode {line} --absolute {which} --cost velocity+jerk"
+        command += f" --actions {kind}" if kind else ""
+        result = trajcli(f"{command} -o out.h5 --overwrite")
+        assert result.code == 0, (command, result.err)
+        alone = line.startswith(OF_THE_MODE)
+        frames = {k: v for k, v in options.items() if k == "frames"}
+        for columns, absolute in ((others, False), (chosen, True)):
+            if not columns:
+                continue
+            used = summed(actions, start, kind) if kind and not absolute else actions
+            how = {"mode": words[0], **options} if alone or not absolute else frames
+            how |= {"goal": goal[:, columns]} if options.get("ends") == "goal" and alone | (
+                not absolute) else {}  # fmt: skip
+            made = integrate(used[..., columns], start[:, columns], 0.02,
+                             **{"mode": "clique", **how})  # fmt: skip
+            for name, values in rows("out.h5").items():
+                np.testing.assert_array_equal(
+                    values[..., columns], getattr(made, name), f"{command}: {name}"
+                )
+        assert trajcli("check out.h5 --recompute").code == 0
+
+
+def test_an_output_with_absolute_dofs_is_resampled_through_its_rows(trajcli, folder):
+    actions = RANDOM.standard_normal((2, 12, 3))
+    write("in.h5", actions, np.zeros((2, 3)))
+    line = "integrate in.h5 --mode acceleration --scheme zoh --absolute 2 -o out.h5"
+    assert trajcli(line).code == 0
+    result = trajcli("resample out.h5 --to 100 -o again.h5")
+    assert "absolute" in result.err
+    with h5py.File("again.h5") as file:
+        np.testing.assert_allclose(file["position"][:, 2::2, 2], actions[..., 2], rtol=1e-9)
+
+
 def test_a_gripper_of_a_recording_by_name_beside_dofs(trajcli, folder):
     rows_ = np.cumsum(0.01 * RANDOM.standard_normal((2, 30, 4)), 1)
     with h5py.File("in.h5", "w") as file:
         file["position"], file.attrs["dt"] = rows_, 0.02
         file["joint_names"] = ["a", "b", "c", "gripper"]
-    line = "integrate in.h5:position --start first --dofs 1:4 --as-position gripper -o out.h5"
+    line = "integrate in.h5:position --start first --dofs 1:4 --absolute gripper -o out.h5"
     for mode in ("central", "savgol --window 7", "clique"):
         assert trajcli(f"{line} --mode {mode} --overwrite").code == 0
         out = rows("out.h5")
         np.testing.assert_array_equal(out["position"][..., 2], rows_[..., 3])
-        assert not out["velocity"][..., 2].any()
-        assert out["velocity"][..., :2].any()
+        velocity = np.diff(rows_[..., 3], axis=1) / 0.02
+        np.testing.assert_allclose(out["velocity"][:, 1:, 2], velocity, rtol=1e-9, atol=1e-12)
         assert trajcli("check out.h5 --recompute").code == 0
 
 
 def test_a_gripper_of_a_retimed_output_is_known(trajcli, folder):
     write("in.h5", RANDOM.standard_normal((2, 12, 3)), np.zeros((2, 3)))
-    assert trajcli("integrate in.h5 --mode velocity --as-position 2 -o out.h5").code == 0
+    assert trajcli("integrate in.h5 --mode velocity --absolute 2 -o out.h5").code == 0
     Path("limits.toml").write_text("[velocity]\nupper = [0.5, 0.5, 0.5]")
     for dofs in ("0:3", "2,0", "1,2"):
         line = f"retime out.h5 --limits limits.toml --dofs {dofs} -o paced.h5 --overwrite"
@@ -200,14 +266,14 @@ def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode
         pytest.skip("positions only")
     actions, start = RANDOM.standard_normal((3, 6, 3)), RANDOM.standard_normal((3, 3))
     write("in.h5", actions, start)
-    line = f"integrate in.h5 --mode {mode} --as-position 1 --cost position+0.1*velocity -o out.h5"
+    line = f"integrate in.h5 --mode {mode} --absolute 1 --cost position+0.1*velocity -o out.h5"
     result = trajcli(line + (f" --actions {kind}" if kind else ""))
     assert result.code == 0, result.err
     x, s, h = (torch.tensor(v, requires_grad=True) for v in (actions, start, np.array(0.02)))
     used = {"": x, "delta": s[:, None] + x.cumsum(1), "relative": s[:, None] + x}[kind]
     arm = integrate(used[..., [0, 2]], s[:, [0, 2]], h, mode=mode)
-    gripper = torch.cat([s[:, None, 1], used[..., 1]], 1)
-    cost = (arm.position**2).sum() + 0.1 * (arm.velocity**2).sum() + (gripper**2).sum()
+    gripper = integrate(x[..., [1]], s[:, [1]], h, mode="clique")
+    cost = sum((of.position**2).sum() + 0.1 * (of.velocity**2).sum() for of in (arm, gripper))
     cost.backward()
     with h5py.File("out.h5") as file:
         np.testing.assert_allclose(file["grad/actions"], x.grad, rtol=1e-9, atol=1e-12)
@@ -223,13 +289,10 @@ def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode
         ("--mode velocity --actions relative", "relative actions are positions"),
         ("--mode clique --actions delta --start first", "no start position"),
         ("--mode clique --actions sum", "delta, relative"),
-        ("--mode bspline --as-position 2", "its rows are not one for each action"),
-        ("--mode bspline --steps 3 --as-position 2", "its rows are not one for each action"),
-        ("--mode central --convention curobo --as-position 2", "its rows are not one"),
-        ("--mode jerk --scheme zoh --to 100 --as-position 2", "leave out --to and --at"),
-        ("--mode jerk --as-position 3", "numbers from 0 to 2"),
-        ("--mode jerk --as-position gripper", "--as-position"),
-        ("--mode jerk --as-position 1,1", "picked twice"),
+        ("--mode jerk --scheme zoh --to 100 --absolute 2", "leave out --to and --at"),
+        ("--mode jerk --absolute 3", "numbers from 0 to 2"),
+        ("--mode jerk --absolute gripper", "--absolute"),
+        ("--mode jerk --absolute 1,1", "picked twice"),
     ],
 )
 def test_what_cannot_be_such_commands_is_exit_2(trajcli, folder, words, message):

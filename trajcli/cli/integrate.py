@@ -35,7 +35,7 @@ def integrate(
     joints: options.Joints = None,
     columns: options.Columns = None,
     episodes: options.Episodes = None,
-    as_position: options.AsPosition = None,
+    absolute: options.Absolute = None,
     actions: options.Actions = None,
     to: options.To = None,
     at: options.At = None,

@@ -144,8 +144,8 @@ Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
     "What these dofs are called, in their order: a,b,c. (default: what the file says)")]
-AsPosition = Annotated[str | None, _read("--as-position WHICH",
-    "Of these dofs (a gripper) the actions are positions, whatever the mode: 7, or names.")]
+Absolute = Annotated[str | None, _read("--absolute WHICH",
+    "Dofs (a gripper) whose actions are positions, whatever --mode and --actions: 7, or names.")]
 Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
     "Position commands: delta (steps from one to the next) | relative (offsets from the start). "
     "(default: what the mode takes)")]

@@ -123,7 +123,7 @@ class Block:
         out: list[Any] = [None] * len(PARTS)
         arrays: dict[str, Any] = {}
         for name in plan.quantities if shape[0] else ():
-            mixed = plan.resolved.commands.as_position  # with rows of another mode
+            mixed = plan.resolved.commands.apart(inputs)  # with rows of another mode
             place = None if mixed else self.output.place(name, self.begin, self.group)
             if place is None:
                 arrays[name] = np.empty(shape, plan.dtype)

@@ -1,4 +1,4 @@
-"""Commands as robots are given them: increments or offsets of positions, and a gripper's positions.
+"""Commands as robots are given them: increments or offsets, and a gripper's absolute positions.
 
 Both are functions of the inputs of one block, and so are their gradients.
 """
@@ -15,7 +15,7 @@ from trajcli.errors import Fault
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
 from trajcli.modes import PARTS, Mode
-from trajcli.modes.teleport import Teleport
+from trajcli.modes.cascade import Clique
 
 Arrays = Mapping[str, Any]
 
@@ -25,18 +25,20 @@ class Commands:
     """What the numbers in the files are.
 
     actions: "delta", increments from one step to the next, or "relative", offsets from the start
-    position; None: what the mode takes. as_position: dofs whose actions are positions whatever the
-    mode, and whose rows are those of mode teleport. wrapped: dofs that are angles, which wrap.
+    position; None: what the mode takes. absolute: dofs whose actions are positions, whatever the
+    mode and ``actions``. Their rows are those of mode clique, the positions and their differences;
+    where a mode's rows are not one for each action (bspline, cuRobo's central), the mode's own.
+    wrapped: dofs that are angles, which wrap.
     """
 
     actions: str | None = None
-    as_position: Sequence[int] = ()
+    absolute: Sequence[int] = ()
     wrapped: Sequence[int] = ()
 
     def options(self) -> dict[str, str]:
         """What is said of them, by option."""
-        dofs = ",".join(map(str, self.as_position))
-        stated = {"actions": self.actions or "", "as_position": dofs}
+        dofs = ",".join(map(str, self.absolute))
+        stated = {"actions": self.actions or "", "absolute": dofs}
         return {name: text for name, text in stated.items() if text}
 
     def faults(self, mode: Mode, recorded: bool) -> list[Fault]:
@@ -48,12 +50,6 @@ class Commands:
         if self.actions and recorded:
             hint = "--start zero, NUMBERS or FILE says where they begin"
             found.append(Fault("no start position", "--actions", "a start state", "none", hint))
-        rows = _teleport(mode).rows(1, recorded)
-        bands = mode.name in ("central", "bspline", "savgol")
-        curobo = bands and getattr(mode, "convention", "") == "curobo"
-        if self.as_position and (mode.rows(1, recorded) != rows or curobo):
-            what, expected = "its rows are not one for each action", "another mode"
-            found.append(Fault(what, "--as-position", expected, name))
         return found
 
     def used(self, inputs: Inputs) -> Inputs:
@@ -66,13 +62,20 @@ class Commands:
         actions = np.asarray(inputs.actions, np.float64)
         with np.errstate(over="ignore", invalid="ignore"):  # which is found in the sums
             total = np.cumsum(actions, 1) if self.actions == "delta" else actions
-            return replace(inputs, actions=start[:, None] + total)
+            used = start[:, None] + total
+        used[..., list(self.absolute)] = actions[..., list(self.absolute)]
+        return replace(inputs, actions=used)
+
+    def apart(self, inputs: Inputs) -> list[int]:
+        """The dofs whose rows are not those of the mode."""
+        mode, clique = inputs.mode, _clique(inputs.mode)
+        same = all(mode.rows(n, inputs.recorded) == clique.rows(n, inputs.recorded) for n in (1, 2))
+        return list(self.absolute) if same and not isinstance(mode, Clique) else []
 
     def positions(self, inputs: Inputs, choice: Choice, dtype: str) -> Arrays:
-        """The rows [b, T, n] of the dofs whose actions are positions; nothing without any."""
-        if not self.as_position:
-            return {}
-        return _columns(inputs, self.as_position).compute(choice, dtype, PARTS)
+        """The rows [b, T, n] of the dofs that :meth:`apart` names; nothing without any."""
+        apart = self.apart(inputs)
+        return _columns(inputs, apart).compute(choice, dtype, PARTS) if apart else {}
 
     def pull_back(
         self,
@@ -86,7 +89,7 @@ class Commands:
         from trajcli.adjoint import pull_back
 
         needed = [*wrt, "actions"] if self.actions and "actions" not in wrt else wrt
-        chosen, pulled = list(self.as_position), dict[str, Any]()
+        chosen, pulled = self.apart(inputs), dict[str, Any]()
 
         def of_mode(outputs: Arrays) -> Arrays:
             self.put(outputs, self.positions(inputs, choice, dtype))
@@ -100,37 +103,45 @@ class Commands:
         if chosen:
             _, others = pull_back(_columns(inputs, chosen), of_positions, choice, dtype, needed)
             for name, grad in others.items():
-                if name != "dt":  # on which positions do not depend
+                if name == "dt":
+                    grads[name] = grads[name] + grad
+                else:
                     grads[name] = np.array(grads[name])
                     grads[name][..., chosen] = grad
-        if self.actions and "start" in wrt:
-            grads["start_position"] = grads["start_position"] + grads["actions"].sum(1)
-        if self.actions == "delta":
-            grads["actions"] = np.cumsum(grads["actions"][:, ::-1], 1)[:, ::-1]
+        if self.actions:
+            grad = _without(grads["actions"], self.absolute)
+            if "start" in wrt:
+                grads["start_position"] = grads["start_position"] + grad.sum(1)
+            if self.actions == "delta":
+                grad = np.cumsum(grad[:, ::-1], 1)[:, ::-1]
+            grad[..., list(self.absolute)] = grads["actions"][..., list(self.absolute)]
+            grads["actions"] = grad
         if "actions" not in wrt:
             grads.pop("actions", None)
         return outputs, grads
 
     def put(self, outputs: Arrays, positions: Arrays) -> None:
-        """Put the rows of the dofs that are positions in their place."""
+        """Put the rows of :meth:`positions` in their place."""
         for name, values in outputs.items():
             if name in positions:
-                values[..., list(self.as_position)] = positions[name]
+                values[..., list(self.absolute)] = positions[name]
 
 
 def _columns(inputs: Inputs, dofs: Sequence[int]) -> Inputs:
-    """These dofs of a block's inputs, by mode teleport."""
+    """These dofs of a block's inputs, by mode clique."""
     columns = list(dofs)
     start = {name: np.asarray(part)[:, columns] for name, part in inputs.start.items()}
-    actions, mode = np.take(inputs.actions, columns, -1), _teleport(inputs.mode)
+    actions, mode = np.take(inputs.actions, columns, -1), _clique(inputs.mode)
     return replace(inputs, mode=mode, actions=actions, start=start, goal={}, goal_index=None)
 
 
-def _teleport(mode: Mode) -> Teleport:
-    return Teleport(getattr(mode, "frames", "full"))
+def _clique(mode: Mode) -> Clique:
+    """Clique with the rows, and in a cascade with the steps, of a mode."""
+    convention = getattr(mode, "convention", "") if mode.derivatives_of else "standard"
+    return Clique(frames=getattr(mode, "frames", "full"), convention=convention)
 
 
 def _without(values: Any, columns: Sequence[int]) -> Any:
     masked = np.array(values)
-    masked[..., columns] = 0.0
+    masked[..., list(columns)] = 0.0
     return masked

@@ -89,6 +89,8 @@ class _StoredOutput(Output):
         self.done, self.carried = 0, {}
         self._variables = {variable.name: variable for variable in plan.schema.variables}
         self._file, self._mode = file, plan.resolved.mode
+        absolute = bool(plan.resolved.commands.absolute)  # differences of positions, in every mode
+        self._order = 0 if absolute else self._mode.derivatives_of
         self.compared = {v.name: Comparison(v.name) for v in plan.schema.streamed}
 
     def place(self, name: str, row: int, group: int = 0) -> None:
@@ -106,7 +108,7 @@ class _StoredOutput(Output):
         """How far two backends may differ: of the largest value along a trajectory and dof, or
         of the largest difference over dt that it is made of, what the kernels promise of each."""
         unit = np.spacing(np.abs(again))
-        copied = self._mode.copies_actions and name == QUANTITIES[self._mode.derivatives_of]
+        copied = self._mode.copies_actions and name == QUANTITIES[self._order]
         if copied or name == "time":
             return unit / 4  # no other value is so near
         size = np.where(np.isfinite(again), np.abs(again, dtype=np.float64), 0.0)
@@ -114,7 +116,7 @@ class _StoredOutput(Output):
         if name not in QUANTITIES:
             return unit + _SUMS * largest
         last, step = QUANTITIES.index(name), self._shortest_step(row, again, group)
-        for m in range(self._mode.derivatives_of, last):
+        for m in range(self._order, last):
             if QUANTITIES[m] in self._variables:
                 lower = self._stored(QUANTITIES[m], row, again, group)[0]
                 size = np.where(np.isfinite(lower), np.abs(lower, dtype=np.float64), 0.0)

@@ -83,7 +83,7 @@ class Request(SourceRequest):
     None takes that of the input. form: what OUT is, where its name does not say.
     """
 
-    as_position: str | None = None
+    absolute: str | None = None
     actions: str | None = None
     wrap_dofs: str | None = None
     max_gap: float | None = None

@@ -19,6 +19,7 @@ from trajcli.jobs.output_times import output_times
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
 from trajcli.modes import MODES, Mode, make_mode
+from trajcli.modes.cascade import Cascade
 from trajcli.resampling import (
     curve_of_mode,
     curve_of_rows,
@@ -80,6 +81,11 @@ class Curves:
         modes = {_stated_mode(one.file.attributes()) for one in rows.sets}
         mode = modes.pop()
         if modes or mode is None or not is_known(mode.name, mode.options()):
+            return None
+        if isinstance(mode, Cascade) and any(
+            "absolute" in one.file.attributes() for one in rows.sets
+        ):
+            self.notes.append(f"by {_DEFAULT}: dofs of {rows.source} are absolute, of no scheme")
             return None
         if (request.dt, request.rate, request.times) != (None, None, None):
             self.notes.append(f"{rows.source} states {described(mode)}, but other times are given")

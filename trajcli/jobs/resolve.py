@@ -144,17 +144,17 @@ def _resolved(
 
 
 def _commands(request: Request, first: TrajectorySet) -> Commands:
-    """What --actions, --as-position and --wrap-dofs say of the dofs that are picked."""
-    if request.as_position and (request.to is not None or request.at is not None):
+    """What --actions, --absolute and --wrap-dofs say of the dofs that are picked."""
+    if request.absolute and (request.to is not None or request.at is not None):
         what, hint = "positions between the rows are not known", "leave out --to and --at"
-        raise UsageError(Fault(what, "--as-position", hint=hint))
+        raise UsageError(Fault(what, "--absolute", hint=hint))
     count, names = first.shape[2], first.joint_names or ()
-    as_position, wrapped = (
+    absolute, wrapped = (
         () if text is None else parse_dofs(text, count, option, names).numbers
-        for option, text in (("--as-position", request.as_position),
+        for option, text in (("--absolute", request.absolute),
                              ("--wrap-dofs", request.wrap_dofs))
     )  # fmt: skip
-    return Commands(request.actions, as_position, wrapped)
+    return Commands(request.actions, absolute, wrapped)
 
 
 def _read_sets(

@@ -21,7 +21,7 @@ from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
 from trajcli.retiming import Limit, Retimed, retime
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
-                    "goal", "as_position"}  # fmt: skip
+                    "goal", "absolute"}  # fmt: skip
 """What made the trajectory holds at any pace."""
 
 
@@ -52,10 +52,10 @@ def run_retime(request: RetimeRequest) -> dict[str, Any]:
 
         stored = rows.first.file.attributes()
         stated = {name: value for name, value in stored.items() if name in _MODE_ATTRIBUTES}
-        if "as_position" in stated:  # of the dofs that are picked
-            numbers, listed = rows.first.dofs.numbers, str(stated["as_position"]).split(",")
+        if "absolute" in stated:  # of the dofs that are picked
+            numbers, listed = rows.first.dofs.numbers, str(stated["absolute"]).split(",")
             chosen = [str(dof) for dof, number in enumerate(numbers) if str(number) in listed]
-            stated["as_position"] = ",".join(chosen)
+            stated["absolute"] = ",".join(chosen)
         stated |= {"dt": "varies", "limits": str(request.limits)}
         stated["slower_only"] = int(request.slower_only)
         label, shape = {"long_name": "time_scale"}, paces.factor.shape

@@ -253,7 +253,7 @@ def mode_check(attributes: Mapping[str, Any], names: Sequence[str]) -> ModeCheck
     if not rows:
         return f"it needs more than {', '.join(n for n in QUANTITIES if n in names)}"
     roundings = _RETIMED if "slower_only" in attributes else 1  # trajcli retime states it
-    step, positions = positive(attributes.get("dt")), str(attributes.get("as_position", ""))
+    step, positions = positive(attributes.get("dt")), str(attributes.get("absolute", ""))
     return ModeCheck(mode, recorded or curobo, step, rows, roundings, positions.split(","))
 
 
