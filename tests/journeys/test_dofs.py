@@ -85,6 +85,33 @@ def test_every_command_is_of_the_dofs_that_are_picked(trajcli, arm, dofs):
             assert per_dof[1] == per_dof[0][: len(per_dof[1])]
 
 
+@pytest.mark.parametrize("units", ["", " --units deg"])
+@pytest.mark.parametrize("kind", ["h5", "npz"])
+@pytest.mark.parametrize("dofs", [[0, 2], [6], [3, 4, 5], [7, 1], [2, 1, 0]])
+def test_a_start_that_all_trajectories_share_is_of_the_picked_dofs(
+    trajcli, folder, dofs, kind, units
+):
+    random = np.random.default_rng(5)
+    actions, start, goal = (random.standard_normal(n) for n in ((3, 9, 8), 8, 8))
+    for name, columns in (("whole", slice(None)), ("few", dofs)):
+        arrays = {"actions": actions[..., columns], "start/position": start[columns],
+                  "start/velocity": goal[columns], "goal/position": goal[columns],
+                  "dt": np.array(0.02)}  # fmt: skip
+        if kind == "npz":
+            np.savez(f"{name}.npz", **arrays)
+        else:
+            with h5py.File(f"{name}.h5", "w") as file:
+                for key, values in arrays.items():
+                    file[key] = values
+    picked = f"whole.{kind} --dofs {','.join(map(str, dofs))}"
+    for mode in ("acceleration", "central --ends goal"):
+        line = f"--mode {mode}{units} --overwrite"
+        result = trajcli(f"integrate {picked} {line} -o a.h5")
+        assert result.code == 0, result.err
+        assert trajcli(f"integrate few.{kind} {line} -o b.h5").code == 0
+        assert trajcli("diff a.h5 b.h5").code == 0
+
+
 def test_a_range_names_and_numbers_mean_the_same_dofs(trajcli, arm):
     with h5py.File("arm.h5", "a") as file:
         file["joint_names"] = [*NAMES, "gripper"]

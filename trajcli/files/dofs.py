@@ -36,7 +36,11 @@ class Dofs:
             return values  # whose shape is then refused
         if isinstance(values, Dataset):
             first, last = self.numbers[0], self.numbers[-1] + 1
-            if list(self.numbers) == list(range(first, last)):
+            if values.ndim == 1:  # [count], a state that all share: its rows are its dofs
+                picked = replace(
+                    values, reader=lambda *rows: np.take(values.read(), self.numbers)[slice(*rows)]
+                )
+            elif list(self.numbers) == list(range(first, last)):
                 picked = converted(values, lambda rows: rows[..., first:last])
             else:
                 picked = converted(values, lambda rows: np.take(rows, self.numbers, -1))
