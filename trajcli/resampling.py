@@ -210,11 +210,13 @@ def _from_first(stamps: Array) -> Array:
     return float64(wide - wide[:, :1])
 
 
-def rounding_of(stamps: npt.NDArray[Any]) -> float:
-    """How far time stamps, and differences of them, may be off because of their type."""
+def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> float:
+    """How far time stamps, and differences of them, may be off because of their type, or of the
+    kind that they were converted from."""
     largest = float(np.abs(stamps.astype(np.float64)).max(initial=0.0))
-    kind = stamps.dtype if stamps.dtype.kind == "f" and stamps.itemsize < 8 else np.float64
-    return 4.0 * float(np.spacing(np.asarray(largest, kind)))
+    kind = kind or stamps.dtype
+    small = kind.kind == "f" and kind.itemsize < 8
+    return 4.0 * float(np.spacing(np.asarray(largest, kind if small else np.float64)))
 
 
 def _uniform(rate: float | None, durations: Floats, rounding: float, acting: bool) -> Floats:

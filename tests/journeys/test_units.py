@@ -1,8 +1,12 @@
-"""Degrees, millimetres and milliseconds are SI where trajcli computes and compares, and said so."""
+"""Degrees, millimetres and milliseconds are SI where trajcli computes and compares, and said so.
+
+More draws than the suite's: TRAJCLI_SEED=99 TRAJCLI_CASES=2000 pytest -k any_type_of_values
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +98,78 @@ def test_types_are_converted_once(trajcli, folder, kind):
     expected = np.radians(values.astype("f8"))
     assert found.dtype == ("f4" if kind in ("f2", "f4") else "f8")
     np.testing.assert_allclose(found[:, 1:], expected, rtol=np.finfo(found.dtype).eps)
+
+
+PER = {"rad": 1.0, "deg": 180.0 / np.pi, "m": 1.0, "cm": 1e2, "mm": 1e3,
+       "s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # fmt: skip
+CASES = int(os.environ.get("TRAJCLI_CASES", "80"))
+
+
+def drawn_stamps(random, rows: int):
+    """Stamps of a jittery clock of any type and unit, and the same in float64 seconds: from the
+    first stamp, where they are converted."""
+    unit = str(random.choice(["s", "ms", "us", "ns"]))
+    kinds = {"s": ["f4", "f8", "i8"], "ms": ["f4", "f8", "i4", ">i8", "u8"]}
+    kind = str(random.choice(kinds.get(unit, ["f8", "i8", ">i8", "u8"])))
+    gaps = random.uniform(1e-3, 3e-3, rows) * PER[unit]
+    if kind in ("i8", "f4") and unit == "s":
+        gaps = np.ones(rows) + random.integers(0, 2, rows)
+    begin = random.choice([0.0, 17.0, 1.7e9]) if kind not in ("f4", "i4") else 3.0
+    if kind == "f8" and unit == "ns":
+        begin = 0.0
+    whole = [round(t) for t in np.cumsum(gaps) + gaps.mean()]
+    if kind.startswith("f"):
+        stamps = (np.cumsum(gaps) + float(begin * PER[unit])).astype(kind)
+        if (
+            begin > 1e9 and unit != "s"
+        ):  # whole numbers, of which a float64 holds those of a microsecond
+            stamps = np.array([t + float(begin * PER[unit]) for t in np.unique(whole)], kind)
+    else:
+        offset = int(begin) * int(PER[unit])
+        stamps = np.array([t + offset for t in np.unique(whole)], kind)
+    exact = [int(t) if kind[-2] in "iu" else float(t) for t in stamps]
+    first = 0 if unit == "s" else exact[0]
+    return unit, stamps, np.array([t - first for t in exact], np.float64) / PER[unit]
+
+
+def test_any_type_of_values_and_stamps_is_converted_in_float64(trajcli, folder):
+    """Types and units of values and stamps against NumPy in float64, to the bit."""
+    random = np.random.default_rng(int(os.environ.get("TRAJCLI_SEED", "6")))
+    for case in range(CASES):
+        batch, dofs = (int(random.integers(1, most)) for most in (4, 9))
+        clock, stamps, seconds = drawn_stamps(random, int(random.integers(8, 40)))
+        kind = str(random.choice(["f2", "f4", ">f4", "f8", "i2", "i8"]))
+        units = random.choice(["rad", "deg", "m", "cm", "mm"], dofs if case % 2 else 1)
+        values = (150 * random.standard_normal((batch, len(stamps), dofs))).astype(kind)
+        stated = case % 3 > 0
+        with h5py.File("in.h5", "w") as file:
+            file["position"], file["times"] = values, stamps
+            if stated:
+                file["position"].attrs["units"], file["times"].attrs["units"] = (
+                    ",".join(units), clock)  # fmt: skip
+        words = "" if stated else f"--units {','.join(units)},{clock}"
+        mode = str(random.choice(["central", "clique", "savgol --window 7"]))
+        line = f"integrate in.h5:position --start first --mode {mode} {words} --overwrite -o out.h5"
+        result = trajcli(f"{line} --dtype float64")
+        assert result.code == 0, (line, result.err)
+        with h5py.File("truth.h5", "w") as file:
+            file["position"] = values.astype(np.float64) / np.array([PER[unit] for unit in units])
+            file["times"] = seconds
+        truth = line.replace(words, "") if words else line
+        assert (
+            trajcli(truth.replace("in.h5", "truth.h5").replace("out.h5", "expected.h5")).code == 0
+        )
+        about = f"{line}: {kind}, {units}, {stamps.dtype} {clock} from {stamps[0]}"
+        with h5py.File("out.h5") as out, h5py.File("expected.h5") as expected:
+            np.testing.assert_array_equal(out["time"], expected["time"], about)
+            for name in ("position", "velocity", "acceleration", "jerk"):
+                np.testing.assert_array_equal(out[name], expected[name], f"{name}: {about}")
+        assert trajcli(line).code == 0
+        small = "f4" if kind.strip(">") in ("f2", "f4") else "f8"
+        with h5py.File("out.h5") as out, h5py.File("expected.h5") as expected:
+            for name in ("position", "velocity", "acceleration", "jerk"):
+                rounded = expected[name][()].astype(small)
+                np.testing.assert_array_equal(out[name], rounded, f"{name}: {about}")
 
 
 def test_units_for_each_dof_are_those_of_the_dofs_that_are_picked(trajcli, folder):

@@ -37,7 +37,8 @@ class Dataset:
 
     ``where`` names it for messages ("file.h5:/actions"). ``reader(start, stop)`` is what
     :meth:`read_rows` calls. ``storage`` says how the values lie there, ``remark`` what is to be
-    said of them before they are used.
+    said of them before they are used. ``converted_from``: the type of floats in the file, where
+    they are converted to float64 as they are read.
     """
 
     where: str
@@ -47,6 +48,12 @@ class Dataset:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     storage: str = ""
     remark: str = ""
+    converted_from: np.dtype[Any] | None = None
+
+    @property
+    def precision(self) -> np.dtype[Any]:
+        """The type that says how the values are rounded, and that results have."""
+        return self.converted_from or self.dtype
 
     @property
     def ndim(self) -> int:

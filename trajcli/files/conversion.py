@@ -36,14 +36,17 @@ def stated_unit(stored: Dataset) -> str:
 
 
 def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
-    """An array [..., D] in SI, which it then says; float32 stays float32, integers are float64."""
+    """An array [..., D] in SI, which it then says; in float64 where its values are converted."""
     text = unit_text(in_si(units))
     if stored.attributes.get("units") == text:
         return stored
     others: Any = stored.attributes  # which are not read
     labelled = replace(stored, attributes=ChainMap({"units": text}, others))
     by = per_si(units)
-    return converted(labelled, lambda rows: divided(rows, by)) if (by != 1.0).any() else labelled
+    if not (by != 1.0).any():
+        return labelled
+    kind = stored.precision if stored.dtype.kind == "f" else None
+    return replace(converted(labelled, lambda rows: divided(rows, by)), converted_from=kind)
 
 
 def as_batch(stored: Dataset) -> Dataset:
@@ -73,12 +76,10 @@ def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
     return replace(stored, dtype=dtype, reader=lambda start, stop: convert(read(start, stop)))
 
 
-def divided(values: Any, by: Any) -> npt.NDArray[Any]:
-    """Values / by in float64, rounded once to their type: float32 of half precision, too."""
-    small = values.dtype.kind == "f" and values.dtype.itemsize <= 4
-    quotient = np.empty(values.shape, np.float32 if small else np.float64)
+def divided(values: Any, by: Any) -> npt.NDArray[np.float64]:
+    """Values / by in float64, whatever their type."""
     with np.errstate(all="ignore"):  # a signalling NaN
-        np.divide(values, by, out=quotient, dtype=np.float64, casting="same_kind")
+        quotient: npt.NDArray[np.float64] = np.divide(values, by, dtype=np.float64)
     return quotient
 
 
@@ -101,7 +102,14 @@ def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
     if any(len(units) not in (1, *of.shape[-1:]) for units, of in ((one, a), (two, b))):
         return a, b, "", f"units of other dofs: {pair}"
     note = f"{pair}: compared in {unit_text(in_si(one))}"
-    return dataset_in_si(a, one), dataset_in_si(b, two), note, ""
+    return _rounded_in_si(a, one), _rounded_in_si(b, two), note, ""
+
+
+def _rounded_in_si(stored: Dataset, units: Units) -> Dataset:
+    """An array in SI, rounded once to its own type, in whose last places it is compared."""
+    wide = dataset_in_si(stored, units)
+    kind = np.result_type(wide.precision, np.float32)
+    return converted(wide, lambda rows: rows.astype(kind, copy=False))
 
 
 def _any_units(text: str) -> Units | None:

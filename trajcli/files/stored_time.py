@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 STAMPS: tuple[str, ...] = ("times", "time")
 RATES = ("control_freq", "rate", "frequency", "fps", "hz")
 """Attributes in which files give steps per second."""
-_LARGEST_EXACT = 1 << 53
 _OTHER_TIMES = {"min", "minute", "h", "hr", "hour", "d", "day"}
 """What is not converted: lower case, without a final s."""
 _CLOCKS = {"ns": 1e17, "us": 1e14, "ms": 1e11}
@@ -57,14 +56,16 @@ def read_time(
         stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
     values, unit, source = stored_times(stored, given, stamps)
     step = None
+    kind = None if values.dtype == stored.dtype or stored.dtype.kind != "f" else stored.dtype
     if not isinstance(values, Dataset) and stamps:
-        step = equal_step(values, lengths, nominal)
+        step = equal_step(values, lengths, nominal, kind)
     elif not isinstance(values, Dataset) and values.size and (values == values.flat[0]).all():
         step = float(values.flat[0])
     held = values if step is None else None
     dt, of_rows = (step, held) if stamps else (held if step is None else step, None)
     source = f"time stamps {source}" if stamps else source
-    return Time(source, stored.where, dt, of_rows, shape=stored.shape, stamped=stamps, unit=unit)
+    return Time(source, stored.where, dt, of_rows, shape=stored.shape, stamped=stamps, unit=unit,
+                converted_from=kind)  # fmt: skip
 
 
 def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Values, str, str]:
@@ -96,24 +97,32 @@ def _clock_unit(stored: Dataset) -> str:
 
 
 def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
-    """Stamps [T] or [b, T], or steps, in seconds.
+    """Stamps [T] or [b, T] from each first one, or steps, in seconds.
 
-    Stamps of a clock that float64 cannot hold (ns since 1970) are counted from each first one.
+    What a clock has counted since 1970 is more than float64 seconds hold, so the first stamp is
+    subtracted before they are divided: of integers without rounding, and of floats that are as
+    near to each other as stamps are.
     """
-    large = stamps and values.dtype.kind in "iu" and values.size
-    if large and max(abs(int(values.max())), abs(int(values.min()))) > _LARGEST_EXACT:
-        values = values - values[..., :1]
+    if stamps and values.size:
+        wide = values.astype(np.int64 if values.dtype.kind in "iu" else np.float64)
+        first = wide[..., :1]
+        with np.errstate(invalid="ignore"):
+            values = wide - np.where(np.isfinite(first), first, 0)
     return divided(values, unit.per_si)
 
 
 def equal_step(
-    stamps: npt.NDArray[Any], lengths: Lengths | None = None, nominal: float | None = None
+    stamps: npt.NDArray[Any],
+    lengths: Lengths | None = None,
+    nominal: float | None = None,
+    kind: np.dtype[Any] | None = None,
 ) -> float | None:
     """The step of stamps [T] or [B, T] that are equally spaced up to their rounding, else None.
 
     A step fits where it gives every stamp within four spacings of the largest. Of those that
     fit, the nominal one wins, then a whole number of Hz, then the one with the fewest digits.
-    lengths, nominal: as for :func:`read_time`.
+    lengths, nominal: as for :func:`read_time`. kind: the type that they are rounded to, if not
+    their own.
     """
     if stamps.ndim not in (1, 2) or stamps.shape[-1] < 2 or not stamps.size:
         return None
@@ -125,7 +134,7 @@ def equal_step(
         mean = float(wide[0, last] - wide[0, 0]) / max(last, 1)
         if not (math.isfinite(mean) and mean > 0):
             return None
-        rounding = 4 * float(_spacing(stamps))
+        rounding = 4 * float(_spacing(stamps, kind))
 
         def fits(step: float) -> bool:
             for begin in range(0, count, _FEW):  # of many, as of a bag, no copy is made
@@ -145,12 +154,13 @@ def equal_step(
     return next((step for step in candidates if fits(step)), mean)
 
 
-def _spacing(stamps: npt.NDArray[Any]) -> Any:
+def _spacing(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None) -> Any:
     """The rounding of the largest stamp; integers above 2^53 are rounded when they are read."""
     ends = [float(np.nanmin(stamps)), float(np.nanmax(stamps))]
     largest = max(map(abs, ends))
-    kind = stamps.dtype if stamps.dtype.kind == "f" and stamps.dtype.itemsize < 8 else np.float64
-    return np.spacing(np.asarray(largest, kind))
+    kind = kind or stamps.dtype
+    small = kind.kind == "f" and kind.itemsize < 8
+    return np.spacing(np.asarray(largest, kind if small else np.float64))
 
 
 def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
@@ -167,7 +177,9 @@ def reconciled(steps: Time | None, stamps: Time | None) -> Time | None:
     count = gaps.shape[1]
     if stored.shape[1] > count > 1:
         stored = stored[:, -count:]  # the first of T steps leads into row 0
-    slack = 0.0 if stamps.stamps is None else 4 * float(_spacing(np.asarray(stamps.stamps)))
+    slack = 0.0
+    if stamps.stamps is not None:
+        slack = 4 * float(_spacing(np.asarray(stamps.stamps), stamps.converted_from))
     fits = not 1 < stored.shape[1] < count
     if fits:  # also where stamps are padding
         same = np.abs(gaps - stored) <= _SAME_STEP * np.abs(stored) + slack

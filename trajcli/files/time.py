@@ -33,6 +33,7 @@ class Time:
     stamp more than rows, that of the start. ``shape``: that of the dataset of steps or, where
     ``stamped``, of stamps, also where they are held as one dt. ``lengths`` [B]: how many rows are
     not padding. ``unit``: what the dataset was in, as text; "" where nothing says it.
+    ``converted_from``: the type of floats in the file, where they were converted to seconds.
     """
 
     source: str
@@ -46,6 +47,7 @@ class Time:
     stamped: bool = False
     lengths: Lengths | None = None
     unit: str = ""
+    converted_from: np.dtype[Any] | None = None
 
     @classmethod
     def of(cls, source: str, dt: float, where: str = "") -> Time:

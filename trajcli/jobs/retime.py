@@ -85,7 +85,7 @@ class Paces:
                 Fault("not a trajectory", rows.source, expected, ", ".join(others), hint)
             )
         self._rows, first, stored = rows, rows.first, read_limits(path)
-        itemsize = min(first.arrays[name].dtype.itemsize for name in rows.names)
+        itemsize = min(first.arrays[name].precision.itemsize for name in rows.names)
         units = {name: first.unit(name) or "" for name in rows.names}
         names, picked = first.dof_labels, first.dofs
         bounds = stored.bounds(names, itemsize, units, picked)

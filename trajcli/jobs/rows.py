@@ -155,7 +155,8 @@ def row_times(block: Block, acting: bool = False) -> tuple[Floats, float]:
             part = part.fitted(end - begin, block.rows + 1)
         lines.append(np.broadcast_to(part.row_times(), (end - begin, block.rows + acting)))
         if part.stamps is not None:
-            rounding = max(rounding, rounding_of(np.nan_to_num(in_memory(part.stamps))))
+            stamps = np.nan_to_num(in_memory(part.stamps))
+            rounding = max(rounding, rounding_of(stamps, time.converted_from))
     times = np.concatenate(lines)
     return times[:1] if (times == times[:1]).all() else times, rounding
 
@@ -249,7 +250,7 @@ def _schema(
     variables = []
     for variable in schema.variables:
         if variable.name in rows.names:  # its type and unit in the files
-            kinds = {one.arrays[variable.name].dtype for one in rows.sets}
+            kinds = {one.arrays[variable.name].precision for one in rows.sets}
             unit = rows.first.unit(variable.name)
             labels = {**variable.attributes, **({"units": unit} if unit else {})}
             dtype = np.dtype(output_dtype(np.result_type(*kinds)))

@@ -258,4 +258,5 @@ def stacked(arrays: Sequence[Values]) -> Dataset:
         return blocks[1] if len(blocks) == 2 else np.concatenate(blocks)
 
     where = first_and_more(getattr(array, "where", "") for array in arrays)
-    return Dataset(where, (ends[-1], *first.shape[1:]), dtype, read_rows)
+    kind = np.result_type(*{getattr(array, "precision", array.dtype) for array in arrays})
+    return Dataset(where, (ends[-1], *first.shape[1:]), dtype, read_rows, converted_from=kind)

@@ -47,7 +47,7 @@ class Selection:
         """The types of the arrays in native byte order, by name; float64 for wider ones, which
         few programs read."""
         stored = self.batch.first.arrays.items()
-        types = {name: array.dtype.newbyteorder("=") for name, array in stored}
+        types = {name: array.precision.newbyteorder("=") for name, array in stored}
         return {n: np.dtype("f8") if kind == np.longdouble else kind for n, kind in types.items()}
 
     @property

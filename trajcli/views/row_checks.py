@@ -47,7 +47,8 @@ class StartCheck:
             state = np.asarray(state, np.float64)[:, None]
             off = np.abs(rows.astype(np.float64) - state)
             off[np.isnan(off)] = np.inf
-            wrong = ~(off <= np.spacing(np.abs(state).astype(rows.dtype)))
+            kind = block.parts[0][0].arrays[name].precision
+            wrong = ~(off <= np.spacing(np.abs(state).astype(kind)))
             self.failures += failures(wrong, off, rows, block, name)
 
     def finding(self, batch: Batch) -> Finding:

@@ -89,7 +89,7 @@ def array_bounds(batch: Batch, limits: Limits | None) -> dict[str, Bounds]:
     """The limits of the arrays that a batch has; of actions, as what their mode says they are."""
     if limits is None:
         return {}
-    itemsize = min(stored.dtype.itemsize for stored in batch.first.arrays.values())
+    itemsize = min(stored.precision.itemsize for stored in batch.first.arrays.values())
     quantities = {name: batch.quantity(name) for name in batch.first.arrays}
     units = {what: batch.first.unit(name) or "" for name, what in quantities.items()}
     tables = limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
