@@ -12,14 +12,19 @@ import h5py
 import numpy as np
 import pytest
 
-EVIL = "\x1b]0;owned\x07\x9b31m\u202e\u200e\u200f\u061c\u2066[/bold][link=x]\nerror: forged\x7f"
+from trajcli.cli.console import visible
+
+EVIL = (
+    "\x1b]0;owned\x07\x9b31m\u202e\u200e\u200f\u061c\u2066\u200b\u2060\ufe0f"
+    "[/bold][link=x]\nerror: forged\x7f"
+)
 """Terminal sequences, directions of writing, markup of tables, a line of its own."""
 
 
 def sanitary(text: str) -> bool:
     """Whether text has line ends and visible characters only."""
     allowed = "\n\u2800"
-    return all(
+    return "\ufe0f" not in text and all(
         c in allowed or unicodedata.category(c) not in ("Cc", "Cf", "Zl", "Zp") for c in text
     )
 
@@ -130,3 +135,8 @@ def test_no_name_steers_the_terminal(trajcli, files, monkeypatch, command):
         assert sanitary(result.out + result.err), repr(shown)
         assert not re.search("^error: forged", result.err, re.MULTILINE), shown
     assert codes & {0, 1} or command in ("status", "merge"), codes
+
+
+def test_what_cannot_be_seen_is_written_out():
+    unseen = "\u00ad\u034f\u200b\u2060\u2064\u180e\ufeff\ufe0f\U000e0001\U000e0041\U000e01ef"
+    assert visible("a" + unseen + "b\n") == "a" + unseen.encode("unicode_escape").decode() + "b\n"

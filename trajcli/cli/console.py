@@ -188,19 +188,26 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 _HIDDEN = {
-    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
     for code in (
         *(code for code in range(32) if code != 10),
         *range(127, 160),
-        *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029, 0xFEFF),
+        *(0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2028, 0x2029, 0x3164, 0xFEFF),
+        *(0xFFA0, *range(0xFFF9, 0xFFFC)),
+        *range(0x180B, 0x1810),
+        *range(0x200B, 0x2010),
         *range(0x202A, 0x202F),
-        *range(0x2066, 0x206A),
+        *range(0x2060, 0x2070),
+        *range(0xFE00, 0xFE10),
+        *range(0x1D173, 0x1D17B),
+        *range(0xE0000, 0xE1000),
     )
 }
 
 
 def visible(text: str) -> str:
-    """Text with control, escape and bidirectional characters written out; line ends stay."""
+    """Text with control, escape, bidirectional and invisible characters written out; line ends
+    stay. Invisible are Unicode's Default_Ignorable_Code_Point."""
     return text.translate(_HIDDEN)
 
 
