@@ -248,9 +248,10 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
     from xml.etree import ElementTree
 
     try:
-        if b"<!" in data.replace(b"<!--", b""):
-            raise ValueError("a document type: entities are not read")
-        joints = [j for j in ElementTree.fromstring(data).iter("joint") if j.get("type") in _MOVING]
+        text = data.decode("utf-8-sig")  # in others the next line would not see what it looks for
+        if "\0" in text or "<!" in text.replace("<!--", ""):
+            raise ValueError("not UTF-8, or a document type, whose entities are not read")
+        joints = [j for j in ElementTree.fromstring(text).iter("joint") if j.get("type") in _MOVING]
     except (ElementTree.ParseError, LookupError, ValueError) as error:
         raise InputError(unreadable(path, "a URDF", error)) from None
     limits: dict[str, tuple[float, float, float, Unit]] = {}
