@@ -82,11 +82,23 @@ def expand_files(source: Source) -> list[Source]:
     text = str(source.path)
     if os.path.isdir(text):
         folder = glob.escape(text)
-        patterns = [os.path.join(folder, pattern) for pattern in _data_files(text)]
-    elif os.path.exists(text) or not set(text) & set("*?["):
-        return [source]
-    else:
-        patterns = [text]
+        return _found(source, [os.path.join(folder, below) for below in _data_files(text)])
+    return expand_pattern(source) or [source]
+
+
+def is_pattern(source: Source) -> bool:
+    """Whether FILE is a glob that the shell did not expand, not the name of a file."""
+    text = str(source.path)
+    return bool(set(text) & set("*?[")) and not os.path.exists(text)
+
+
+def expand_pattern(source: Source) -> list[Source]:
+    """A source for each file that a glob stands for, in natural order; none where it is none."""
+    return _found(source, [str(source.path)]) if is_pattern(source) else []
+
+
+def _found(source: Source, patterns: Iterable[str]) -> list[Source]:
+    """One source for each file that is there, in natural order; the source itself without any."""
     paths = natural_order(path for pattern in patterns for path in glob.glob(pattern))
     return [source._replace(path=Path(path)) for path in paths] or [source]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli import __version__
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.source import Source, expand_files, expand_pattern, is_pattern, parse_source
 from trajcli.units import InputUnits, parse_option
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class SourceRequest:
     untrusted: bool = False
 
     def to_json(self) -> str:
-        """What shapes the result, as one JSON text; paths are relative to OUT's folder.
+        """What shapes the result, as one JSON text; paths are relative to OUT's folder, and those
+        of all files that a pattern stands for. Bytes that are no text are escaped.
 
         Of a command other than integrate it has the name.
         """
@@ -62,10 +63,16 @@ class SourceRequest:
             for name, value in vars(self).items()
             if name not in _NOT_STORED and value != defaults[name]
         }
+        chosen["sources"] = [
+            named
+            for text in self.sources
+            for named in map(str, expand_pattern(parse_source(text)) or (text,))
+        ]
         moved = _with_paths(chosen, lambda text: relative_path(text, folder))
         if command := type(self).__name__.removesuffix("Request").lower():
             moved["command"] = command
-        return json.dumps(moved, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(moved, sort_keys=True, ensure_ascii=False)
+        return re.sub("[\ud800-\udfff]", lambda byte: f"\\u{ord(byte[0]):04x}", text)
 
     def attributes(self, texts: Mapping[str, Any], paths: Iterable[str]) -> dict[str, Any]:
         """What an output states: these, with the paths in them as they are seen from its folder,
@@ -115,8 +122,10 @@ class Request(SourceRequest):
 
     @staticmethod
     def from_json(text: str, folder: Path) -> Request:
-        """The request of an output in this folder. Raises ValueError for what is none."""
+        """The request of an output in this folder. Raises ValueError for what is none, and where a
+        pattern stands for files: a file may not have any folder searched."""
         values = json.loads(text)
+        os.fsencode(json.dumps(values, ensure_ascii=False))  # a ValueError of half a character
         stored = {f.name: str(f.type) for f in fields(Request) if f.name not in _NOT_STORED}
         if not isinstance(values, dict) or "sources" not in values or "\\u0000" in text:
             raise ValueError("not a request")
@@ -125,6 +134,8 @@ class Request(SourceRequest):
         ):
             raise ValueError("not a request of this version")
         moved = _with_paths(values, lambda text: os.path.join(folder, text))
+        if any(is_pattern(parse_source(text)) for text in moved["sources"]):
+            raise ValueError("a pattern")
         return Request(out=Path(folder), **moved)
 
     def expanded(self) -> list[Source]:
