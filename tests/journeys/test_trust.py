@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import h5py
@@ -236,3 +238,118 @@ def test_names_of_joints_are_read_from_an_untrusted_file(trajcli, folder):
         file["joint_names"] = ["x" * 400_000] * 3
     assert trajcli("export in.h5 -o out.csv --untrusted").code == 0
     assert Path("out.csv").read_text(encoding="utf-8").count("x") == 0
+
+
+def write_npz(path: str, method: int) -> None:
+    with zipfile.ZipFile(path, "w", method) as archive, archive.open("actions.npy", "w") as member:
+        np.save(member, np.zeros((3, 9, 2)))
+
+
+def write_packed_twice(path: str, *_: int) -> None:
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((3, 9, 2))
+        properties.set_deflate(9)
+        properties.set_deflate(9)
+        space = h5py.h5s.create_simple((3, 9, 2))
+        h5py.h5d.create(file.id, b"actions", h5py.h5t.NATIVE_DOUBLE, space, properties)
+        file["actions"][:] = 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "write", "message"),
+    [
+        ("in.npz", lambda path: write_npz(path, zipfile.ZIP_BZIP2), "bzip2"),
+        ("in.npz", lambda path: write_npz(path, zipfile.ZIP_LZMA), "lzma"),
+        ("in.h5", write_packed_twice, "gzip, gzip"),
+    ],
+)
+def test_what_unpacks_to_any_number_of_bytes_is_refused(trajcli, folder, name, write, message):
+    write(name)
+    for line in (f"integrate {name} --start zero --dt 1 -o out.h5", f"check {name}"):
+        result = trajcli(line)
+        assert (result.code, message in result.err) == (2, True), result.err
+    assert trajcli(f"inspect {name}").code in (0, 2)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_that_is_packed_more_than_once_or_oddly_is_refused(trajcli, folder, version, kind):
+    zarr = pytest.importorskip("zarr")
+    numcodecs, of_zarr = pytest.importorskip("numcodecs"), pytest.importorskip("zarr.codecs")
+    from zarr.codecs import numcodecs as wrapped
+
+    values = np.zeros((3, 9, 2))
+    odd = ([numcodecs.BZ2()], [numcodecs.LZMA()], [numcodecs.Zlib(), numcodecs.Zlib()])
+    fine = ([numcodecs.Blosc()], [numcodecs.Delta("f8"), numcodecs.Zlib()], [])
+    if version == 3:
+        odd = ([wrapped.BZ2()], [of_zarr.GzipCodec(), of_zarr.ZstdCodec()])
+        fine = ([of_zarr.ZstdCodec()], [of_zarr.BloscCodec()], [])
+    for codecs, code in [(one, 2) for one in odd] + [(one, 0) for one in fine]:
+        path = Path(f"in{len(list(Path().iterdir()))}.zarr{'.zip' * (kind == 'zip')}")
+        store = zarr.storage.ZipStore(path, mode="w") if kind == "zip" else str(path)
+        how = {"compressors": codecs} if version == 3 else {
+            "filters": codecs[:-1] or None, "compressors": (codecs or [None])[-1]}  # fmt: skip
+        root = zarr.open_group(store, mode="w", zarr_format=version)
+        root.create_array("actions", data=values, chunks=(3, 9, 2), **how)
+        if kind == "zip":
+            store.close()
+        result = trajcli(f"integrate {path} --start zero --dt 1 --overwrite -o out.h5")
+        assert result.code == code, (codecs, result.err)
+
+
+def test_zarr_metadata_of_any_size_is_refused(trajcli, folder):
+    zarr = pytest.importorskip("zarr")
+    root = zarr.open_group("in.zarr", mode="w")
+    root.create_array("actions", data=np.zeros((3, 9, 2)))
+    text = Path("in.zarr/zarr.json").read_bytes()
+    Path("in.zarr/zarr.json").write_bytes(text + b" " * (33 << 20))
+    with zipfile.ZipFile("in.zarr.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for part in sorted(Path("in.zarr").rglob("*")):
+            if part.is_file():
+                archive.write(part, part.relative_to("in.zarr").as_posix())
+    for path in ("in.zarr", "in.zarr.zip"):
+        result = trajcli(f"integrate {path} --start zero --dt 1 -o out.h5")
+        assert result.code == 2
+        assert "33" in result.err or "34603" in result.err, result.err
+
+
+def test_a_request_in_a_file_searches_no_folders(trajcli, folder):
+    for number in range(2):
+        np.save(f"in{number}.npy", np.full((1, 4, 2), number))
+    line = "integrate in*.npy --start zero --dt 1 -o out.h5"
+    assert trajcli(line).code == 0
+    assert trajcli("integrate in0.npy in1.npy --start zero --dt 1 -o named.h5").code == 0
+    assert Path("out.h5").read_bytes() == Path("named.h5").read_bytes()
+    assert trajcli("check out.h5 --recompute").code == 0
+    with h5py.File("out.h5", "a") as file:
+        request = json.loads(file.attrs["request"])
+        assert request["sources"] == ["in0.npy", "in1.npy"]
+    for odd in (
+        "/**/**/**/**/**/*.npy",
+        "in*.npy",
+        "\ud800",
+        "in0.npy:\udfff",
+        "in0.npy:a\ud800[0:1]",
+    ):
+        with h5py.File("out.h5", "a") as file:
+            file.attrs["request"] = json.dumps(request | {"sources": [odd]})
+        for line in ("check out.h5 --recompute", "check out.h5", "inspect out.h5 --json",
+                     "diff out.h5 named.h5", "diff out.h5 named.h5 --json"):  # fmt: skip
+            result = trajcli(line)
+            assert result.code in (0, 1, 2), (odd, line, result.err)
+        assert trajcli("check out.h5 --recompute").code == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_urdf_in_any_encoding_has_no_entities(trajcli, folder, encoding):
+    np.save("in.npy", np.zeros((1, 4, 1)))
+    text = (
+        '<?xml version="1.0" encoding="{}"?><!DOCTYPE r [<!ENTITY a "j">]><robot><joint name="&a;"'
+    )
+    text += ' type="revolute"><limit lower="-1" upper="1" velocity="1"/></joint></robot>'
+    Path("arm.urdf").write_bytes(text.format(encoding).encode(encoding))
+    result = trajcli("check in.npy --limits arm.urdf")
+    assert result.code == 2
+    assert "arm.urdf" in result.err

@@ -24,6 +24,7 @@ _EXPANSION_LIMIT = 1100
 """No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
 _BUILT_IN_FILTERS = {*range(1, 7), 32000}
 """deflate to scale-offset, and h5py's LZF; others are loaded as plug-ins."""
+_COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 
 
 def files_outside(dataset: Any, where: str, allow_external: bool) -> list[str]:
@@ -57,7 +58,13 @@ def unpacked_bytes(dataset: Any, where: str) -> int:
     """
     each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # before HDF5 converts
     size, held = dataset.size * each, dataset.id.get_storage_size()
-    packed = dataset.chunks and dataset.id.get_create_plist().get_nfilters()
+    properties = dataset.id.get_create_plist()
+    packed = dataset.chunks and properties.get_nfilters()
+    codes = [properties.get_filter(k)[0] for k in range(packed or 0)]
+    packers = [_COMPRESSORS[code] for code in codes if code in _COMPRESSORS]
+    if len(packers) > 1:  # a few kB may unpack to any size
+        what, hint = "packed more than once", "write it again with one compressor"
+        raise InputError(Fault(what, where, "one compressor", ", ".join(packers), hint))
     # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
     expansion = _EXPANSION_LIMIT if packed else 1
     if size > held * expansion and not (dataset.is_virtual or dataset.external):

@@ -191,9 +191,10 @@ class NpzFile(_NamedArrays):
         members = {info.filename: info for info in archive.infolist()}
         self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
         try:
+            require_deflate(archive.getinfo(PROVENANCE), path)
             with archive.open(PROVENANCE) as stream:
                 text = stream.read(_LONGEST_PROVENANCE + 1)
-        except _FAULTS:  # another program wrote it
+        except (*_FAULTS, InputError):  # another program wrote it
             text = b""
         self.describe(text)
 
@@ -202,6 +203,7 @@ class NpzFile(_NamedArrays):
 
     def array(self, name: str) -> Dataset:
         where, info = f"{self.path}:{name}", self.parts[name]
+        require_deflate(info, self.path)
         header = self.safely(name, lambda: self._header(info), _ARRAY)
         stored = info.compress_type == zipfile.ZIP_STORED
         if not stored and (header.fortran or len(header.shape) < 2):  # those are read as a whole
@@ -263,6 +265,20 @@ class NpzFile(_NamedArrays):
             if at + rows.nbytes == header.nbytes and checksum != info.CRC:
                 raise zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}")
         return rows
+
+
+def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
+    """Raise InputError for a member that is packed by another method: zipfile unpacks all of those
+    at once, and a few bytes may be any number."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        names = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
+        found = names.get(info.compress_type, f"method {info.compress_type}")
+        what, hint = (
+            "packed by another method than deflate",
+            "numpy.savez_compressed writes deflate",
+        )
+        where = f"{path}:{info.filename}"
+        raise InputError(Fault(what, where, "deflate, or none", found, hint))
 
 
 class _Archive:

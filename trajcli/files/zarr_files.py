@@ -6,7 +6,7 @@ import itertools
 import math
 import struct
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,14 @@ from trajcli.files.zarr_store import ZarrStore
 
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
 """Codecs of version 2 that make objects."""
+_PACKERS = {"blosc", "zstd", "gzip", "zlib", "lz4"}
+_FILTERS = {
+    "bytes", "transpose", "sharding_indexed", "crc32c", "crc32", "adler32", "fletcher32",
+    "vlen-utf8", "vlen-bytes", "delta", "fixedscaleoffset", "quantize", "bitround", "shuffle",
+    "packbits", "astype",
+}  # fmt: skip
+"""Codecs that are read: of the first no more than one, as a few bytes unpacked twice may be any
+number; the others make nothing larger."""
 _KEPT = 8 << 20
 """Bytes of an array that are kept."""
 _MOST_CHUNKS = 1 << 16
@@ -78,6 +86,12 @@ class ZarrFile(ArrayFile):
         if codecs.intersection(_RUNS_CODE) or (stored.dtype.hasobject and not texts):
             what = "an array of Python objects is never read"
             raise InputError(Fault(what, where, "numbers", ", ".join(codecs) or "objects"))
+        names = [name.removeprefix("numcodecs.") for name in _codecs(stored.metadata.to_dict())]
+        packers = [name for name in names if name not in _FILTERS]
+        if len(packers) > 1 or not _PACKERS.issuperset(packers):
+            what, expected = "codecs that are not read", f"one of {', '.join(sorted(_PACKERS))}"
+            hint = "write it again with one of them"
+            raise InputError(Fault(what, where, expected, ", ".join(packers), hint))
         chunk = stored.shards or stored.chunks
         size, count = math.prod(chunk) * stored.dtype.itemsize, (stored.shape or (1,))[0]
         self.pool.refuse_larger(size, where, "smaller chunks")
@@ -149,3 +163,13 @@ class ZarrFile(ArrayFile):
         group = group.strip("/")
         there = not group or self.has_group(group)
         return self.safely(group, lambda: dict(self._array(group).attrs)) if there else {}
+
+
+def _codecs(metadata: Any) -> Iterator[str]:
+    """The names of all codecs that the metadata of an array, or a codec's configuration, lists."""
+    for key in ("codecs", "index_codecs", "filters", "compressor"):
+        listed = metadata.get(key) or ()
+        for codec in listed if isinstance(listed, (list, tuple)) else (listed,):
+            about = codec if isinstance(codec, Mapping) else codec.to_dict()
+            yield str(about.get("name") or about.get("id"))
+            yield from _codecs(about.get("configuration") or {})

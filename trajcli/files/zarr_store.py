@@ -10,6 +10,12 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+from trajcli.files.numpy_files import require_deflate
+
+_METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+_LONGEST_METADATA = 32 << 20
+"""Bytes; that of 10 000 arrays together takes some 10 MB."""
+
 
 class ZarrStore:
     """A store, its arrays and groups, and of each array the chunks read last."""
@@ -20,6 +26,9 @@ class ZarrStore:
         self._folder, self._members = path, None
         if path.is_file():
             with zipfile.ZipFile(path) as archive:
+                for one in archive.infolist():
+                    require_deflate(one, path)
+                    _require_small(one.filename, one.file_size)
                 self._members = {one.filename: one.file_size for one in archive.infolist()}
         kind = _folder_store() if self._members is None else zarr.storage.ZipStore
         self._store = kind(path, read_only=True)
@@ -52,11 +61,19 @@ class ZarrStore:
         self._store.close()
 
 
+def _require_small(key: str, size: int) -> None:
+    """Raise ValueError for what says what the store holds, and is larger than any of it can be."""
+    if key.rpartition("/")[2] in _METADATA and size > _LONGEST_METADATA:
+        raise ValueError(f"{key} has {size} bytes, which are read at once")
+
+
 def _regular(path: Path) -> int:
-    """The size of a file; raises ValueError for a pipe, which zarr would wait for."""
+    """The size of a file; raises ValueError for a pipe, which zarr would wait for, and for metadata
+    that is too large."""
     state = os.stat(path)
     if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
         raise ValueError(f"{path.name} is no file")
+    _require_small(path.name, state.st_size)
     return state.st_size
 
 
