@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from trajcli.fitting import Fitted, fit
     from trajcli.modes import MODES
-    from trajcli.operators import Csr, Operator, operator
+    from trajcli.operators import Operator, operator
     from trajcli.resampling import resample
     from trajcli.retiming import Retimed, retime
     from trajcli.sampling import sample
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["MODES", "Csr", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
+__all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
            "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
            "clip_gradient", "fit", "integrate", "load", "operator", "resample", "retime",
            "sample", "scale_gradient", "score"]  # fmt: skip
@@ -44,7 +44,7 @@ _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
     "fitting": {"Fitted", "fit"},
     "modes": {"MODES"},
-    "operators": {"Csr", "Operator", "operator"},
+    "operators": {"Operator", "operator"},
     "resampling": {"resample"},
     "retiming": {"Retimed", "retime"},
     "sampling": {"sample"},

@@ -92,7 +92,6 @@ def _scenarios() -> dict[str, Scenario]:
     made["zarr, overwritten"] = Scenario(f"{zarr} --overwrite", "out.zarr", old_store)
     again = "integrate set:action --mode clique --start zero --write velocity -o out --as lerobot"
     made["lerobot"] = Scenario(again, "out")
-    made["operator"] = Scenario("operator --mode jerk --horizon 5 --dt 0.1 -o out.npz", "out.npz")
     return made
 
 

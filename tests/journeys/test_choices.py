@@ -22,8 +22,6 @@ def test_the_choices_are_what_the_rooms_below_know():
 @pytest.mark.parametrize(
     ("line", "meant"),
     [
-        ("operator --mode jrek --horizon 3 --dt 0.1 -o a.npz", "jerk"),
-        ("operator --mode jerk --scheme zho --horizon 3 --dt 0.1 -o a.npz", "zoh"),
         ("resample actions.npy --to 5 --method lineer -o a.h5", "linear"),
     ],
 )

@@ -26,7 +26,6 @@ LINES = {
     "resample": ["resample sample_data/recorded.h5:position --to 250 -o out.h5"],
     "retime": [f"{REACH} out.h5", "retime out.h5 --limits sample_data/limits.toml -o paced.h5"],
     "fit": ["fit sample_data/recorded.h5:position --knots 20 -o out.h5"],
-    "operator": ["operator --mode jerk --horizon 10 --dt 0.02 -o out.npz"],
     "status": [f"{REACH} out.h5 --shard 0/1", "status out.h5"],
     "merge": [f"{REACH} out.h5 --shard 0/1", "merge out.h5"],
     "modes": ["modes"],

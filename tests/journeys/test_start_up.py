@@ -98,7 +98,6 @@ def test_importing_the_package_imports_neither_torch_nor_h5py():
         "integrate {samples}/reach.h5 --mode jerk -o {out} --cost velocity+0.1*jerk",
         "integrate {samples}/recorded.h5:position --mode clique --start first --cost jerk -o {out}",
         "integrate {samples}/control_points.npz --mode bspline --ends goal -o {out} --cost jerk",
-        "operator --mode central --horizon 9 --dt 0.1 -o {out}",
         "resample {samples}/recorded.h5:position --to 50 --method cubic -o {out}",
         "info",
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 import trajcli
 
@@ -70,32 +69,16 @@ def test_matrices_times_inputs_are_what_integrate_gives(mode, options, recorded,
         size = size + (points / h ** np.arange(4)).repeat(len(size) // 4)[:, None]
     assert (np.abs(got - want) <= 1e-14 * size + 1e-24).all()
     np.testing.assert_array_equal(operator.time, result.time)
-    thin = trajcli.operator(
-        H, dt, mode, start="first" if recorded else None, sparse=True, **options
-    )
-    for name, matrix in operator.matrices().items():
-        csr = thin.matrices()[name]
-        np.testing.assert_array_equal(csr.toarray(), matrix)
-        theirs = sparse.csr_array((csr.data, csr.indices, csr.indptr), shape=csr.shape)
-        theirs.check_format()
-        assert theirs.has_canonical_format
-        np.testing.assert_array_equal(theirs.toarray(), matrix)
-        assert (csr.data != 0).all()
-
-
-def test_a_sparse_operator_of_a_long_horizon_is_small():
-    operator = trajcli.operator(100_000, 0.01, "central", sparse=True)
-    assert operator.A.shape == (400_004, 100_000)
-    assert len(operator.A.data) < 20 * 100_000
 
 
 @pytest.mark.parametrize("dt", [0.01, 0.02, 0.05, 0.07, 0.25, 1.0])
 def test_no_entry_is_what_rounding_left(dt):
     counts = set()
     for mode, options in (("central", {}), ("bspline", {"degree": 4, "steps": 4})):
-        data = np.abs(trajcli.operator(50, dt, mode, sparse=True, **options).A.data)
-        assert data.min() > 1e-12
-        counts.add((mode, len(data)))
+        entries = np.abs(trajcli.operator(50, dt, mode, **options).A)
+        entries = entries[entries > 0]
+        assert entries.min() > 1e-12
+        counts.add((mode, len(entries)))
     assert ("central", 684) in counts
 
 
@@ -120,7 +103,6 @@ def test_time_stamps_serve_as_steps():
         ({"horizon": 3.0, "dt": 0.1}, "horizon"),
         ({"horizon": True, "dt": 0.1}, "horizon"),
         ({"horizon": 10**18, "dt": 0.1}, "do not fit into memory"),
-        ({"horizon": 10**18, "dt": 0.1, "mode": "central", "sparse": True}, "into memory"),
         ({"horizon": 3, "dt": "0.1"}, "not real numbers"),
         ({"horizon": 3, "dt": [0.1, [0.2]]}, "not an array"),
         ({"horizon": 3, "dt": np.timedelta64(1, "ms")}, "not real numbers"),

@@ -170,7 +170,6 @@ Frames = Annotated[Literal["full", "actions", "curobo"] | None, _computed("--fra
     "full (rows 0..H) | actions (1..H) | curobo (0..H-1). (default: full)")]
 Convention = Annotated[Literal["standard", "curobo"] | None, _computed("--convention NAME",
     "standard, or curobo: match cuRobo 0.7. (default: standard)")]
-Horizon = Annotated[int, _computed("--horizon H", "Actions per trajectory.", show_default=False)]
 To = Annotated[float | None, _computed("--to HZ",
     "Write rows at this rate, exactly between those of the mode: zoh, foh, bspline.")]
 At = Annotated[str | None, _computed("--at FILE:DATASET",
@@ -207,7 +206,6 @@ WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
 
 Start = Annotated[str | None, _state("--start START",
     "zero | first (a recording) | NUMBERS | FILE[:GROUP] | FILE:DATASET. (default: in SOURCE)")]
-FirstOrNone = Annotated[str | None, _state("--start first", "The actions are a recording.")]
 Goal = Annotated[str | None, _state("--goal GOAL",
     "zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)")]
 FitStart = Annotated[str | None, _state("--start START",
@@ -236,8 +234,6 @@ Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
 Units = Annotated[str | None, _read("--units UNITS",
     "What positions are in: rad, deg, m, cm, mm, for all dofs or each (rad,rad,m); time stamps: "
     "s, ms, us, ns. Converted to SI. (default: what the file says)")]
-Sparse = Annotated[bool, _output("--sparse",
-    "Compressed rows as SciPy keeps them: A_data, A_indices, A_indptr, A_shape.")]
 Form = Annotated[Literal["lerobot"] | None, _output("--as NAME",
     "lerobot: OUT is the data set DIR of SOURCE DIR:action, with trajcli.velocity, … as features.")]
 Pack = Annotated[bool, _output("--pack",
