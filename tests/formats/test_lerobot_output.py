@@ -193,7 +193,7 @@ def test_what_is_written_is_a_data_set_to_trajcli(trajcli, folder):
 
 @pytest.mark.parametrize(
     "more",
-    ["--shard 0/2", "--pack", "--compress 4", "--to 100 --scheme zoh", "--cost jerk", "--skip-bad",
+    ["--shard 0/2", "--pack", "--compress 4", "--cost jerk", "--skip-bad",
      "--max-gap 1", "--untrusted", "--repeated-times drop"],
 )  # fmt: skip
 def test_options_that_give_no_row_to_every_frame_are_refused(trajcli, folder, more):

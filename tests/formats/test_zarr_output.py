@@ -52,7 +52,7 @@ def require_same(trajcli, options: str, source: str = RUN) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    ["", "--mode jerk --dtype float64", "--cost jerk --mode jerk", "--to 33 --scheme zoh"],
+    ["", "--mode jerk --dtype float64", "--cost jerk --mode jerk"],
 )
 def test_a_store_holds_what_hdf5_does(trajcli, folder, options):
     require_same(trajcli, options)

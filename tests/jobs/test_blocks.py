@@ -262,7 +262,7 @@ def watch():
         time.sleep(0.002)
 
 before, peak, done = anonymous(), [0.0], threading.Event()
-watcher = threading.Thread(target=watch)
+watcher = threading.Thread(target=watch, daemon=True)
 watcher.start()
 request = Request(sources=["in.h5"], out=Path("out.h5"), start="zero", memory=32 << 20)
 run(dataclasses.replace(request, **eval(sys.argv[1])))

@@ -289,7 +289,6 @@ def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode
         ("--mode velocity --actions relative", "relative actions are positions"),
         ("--mode clique --actions delta --start first", "no start position"),
         ("--mode clique --actions sum", "delta, relative"),
-        ("--mode jerk --scheme zoh --to 100 --absolute 2", "leave out --to and --at"),
         ("--mode jerk --absolute 3", "numbers from 0 to 2"),
         ("--mode jerk --absolute gripper", "--absolute"),
         ("--mode jerk --absolute 1,1", "picked twice"),

@@ -37,8 +37,6 @@ def integrate(
     episodes: options.Episodes = None,
     absolute: options.Absolute = None,
     actions: options.Actions = None,
-    to: options.To = None,
-    at: options.At = None,
     layout: options.Layout = None,
     filter_key: options.FilterKey = None,
     write: options.Write = "position,velocity,acceleration,jerk",
@@ -135,21 +133,8 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
         *(f"--{name.replace('_', '-')} {value}" for name, value in plan["commands"].items()),
         _fitted(f"dt {dt}, from ", plan["dt_source"], ""),
         _fitted("start from ", plan["start"], ""),
-        *_rows_line(plan),
         f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}",
     ]
-
-
-def _rows_line(plan: dict[str, Any]) -> list[str]:
-    """The rate or the times of rows between those of the mode, and how many there are."""
-    if plan["to"] is None and plan["at"] is None:
-        return []
-    least, most = plan["shortest_rows"], plan["rows"]
-    count = f": {counted(most, 'row')}" if least == most else f": {least} to {most} rows"
-    return [
-        f"at {plan['to']:g} Hz{count}" if plan["at"] is None
-        else _fitted("at the times of ", plan["at"], count)
-    ]  # fmt: skip
 
 
 def _wrapped(text: str, more: str) -> list[str]:

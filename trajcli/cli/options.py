@@ -170,10 +170,6 @@ Frames = Annotated[Literal["full", "actions", "curobo"] | None, _computed("--fra
     "full (rows 0..H) | actions (1..H) | curobo (0..H-1). (default: full)")]
 Convention = Annotated[Literal["standard", "curobo"] | None, _computed("--convention NAME",
     "standard, or curobo: match cuRobo 0.7. (default: standard)")]
-To = Annotated[float | None, _computed("--to HZ",
-    "Write rows at this rate, exactly between those of the mode: zoh, foh, bspline.")]
-At = Annotated[str | None, _computed("--at FILE:DATASET",
-    "Or at these times, in seconds from the start: [N], or [B, N].")]
 ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second to write.")]
 ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
     "Or their times, in seconds from the first row: [N], or [B, N].")]

@@ -158,13 +158,6 @@ class Output(ABC):
             return None
         return self._descriptors[name], int(addresses[0]) + row * size
 
-    def write_rows(self, name: str, row: int, first: int, values: Any, group: int = 0) -> None:
-        """Rows first, first + 1, … [n, ...] of one trajectory, which has a :meth:`place`."""
-        place = self.place(name, row, group)
-        assert place is not None
-        array = np.ascontiguousarray(values, self._variables[name].dtype)
-        self._put(place[0], array, place[1] + first * (array.nbytes // len(array)))
-
     def _put(self, descriptor: int, values: Any, at: int) -> None:
         """Bytes of the output in their place in a file."""
         view = memoryview(values).cast("B")

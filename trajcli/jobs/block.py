@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.arrays import cast, to_numpy, to_torch
 from trajcli.errors import Fault, InputError, OutputError, raise_if_any
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import os_fault
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
 Results = Iterable[tuple[str, Any]]
 """Names and values."""
 
-_SAMPLES = 1 << 16
-"""Of each quantity at once; more would leave the processor's caches."""
-_DEVICE_SAMPLES = 1 << 21
-"""The same on a device, which fewer would leave idle."""
 _BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 192, "torch on a device": 512}
 """Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
 A device's pipeline has two blocks in pinned memory, of which there may be twice what was asked
@@ -41,8 +36,6 @@ _SHARE_OF_FREE = 0.8
 """Of a device's free memory, what blocks are to take."""
 _BYTES_PER_STEP = 64
 """For each row of trajectories with steps of their own: the step and the sum that is its time."""
-_BYTES_PER_SAMPLE = 40
-"""For each value between those rows: four out, and its time."""
 
 
 def working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, int]:
@@ -58,9 +51,7 @@ def working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, in
 def block_size(part: ResolvedInputs, kind: str, memory: int) -> int:
     """How many trajectories are computed at once."""
     room = min(_BLOCK_ELEMENTS[kind] * _BYTES_PER_ELEMENT[kind], memory)
-    samples = (part.segments[0].output_rows or 0) * part.inputs.actions.shape[2]
-    needed = working_bytes(part, kind) + samples * _BYTES_PER_SAMPLE
-    return int(max(1, min(room // needed, len(part.numbers))))
+    return int(max(1, min(room // working_bytes(part, kind), len(part.numbers))))
 
 
 def working_bytes(part: ResolvedInputs, kind: str) -> int:
@@ -104,12 +95,9 @@ class Block:
 
     def run(self) -> int:
         """Compute and write it; how many results are not finite."""
-        sampled = self.plan.output_times is not None
-        if self.plan.choice.backend == "native" and self.plan.gradient is None and not sampled:
+        if self.plan.choice.backend == "native" and self.plan.gradient is None:
             return self._run_native()
         self.check()
-        if sampled:
-            return self._run_sampled()
         return self.write(self._results())
 
     def _run_native(self) -> int:
@@ -148,64 +136,15 @@ class Block:
             commands.put({name: array}, positions)
             bad += array.size - int(np.isfinite(array).sum())
             self.output.write(name, self.begin, array, self.group)
-        self.output.write_time(self.begin, len(inputs.actions), self._times, self.group)
+        times = inputs.row_times()
+        self.output.write_time(self.begin, len(inputs.actions), times, self.group)
         return bad
-
-    @cached_property
-    def _times(self) -> Any:
-        """The times of the rows that are written, [1 or b, T]."""
-        times, knots = self.plan.output_times, self.inputs.row_times()
-        if times is None:
-            return knots
-        return times.of(self._numbers, self.part.output_rows, knots)
-
-    @property
-    def _numbers(self) -> Any:
-        return self.part.numbers[self.begin : self.end]
-
-    def _run_sampled(self) -> int:
-        """Compute the rows at other times than those of the mode, so many at once; those of a
-        single trajectory go to their place in the file as they come."""
-        plan, bad = self.plan, 0
-        shape = (len(self.inputs.actions), self._times.shape[1], self.inputs.actions.shape[2])
-        places = [self.output.place(name, self.begin, self.group) for name in plan.quantities]
-        alone = shape[0] == 1 and None not in places
-        arrays = {} if alone else {name: np.empty(shape, plan.dtype) for name in plan.quantities}
-        for first, samples in self._samples() if shape[0] else ():
-            for name, values in samples.items():
-                if alone:
-                    bad += values.size - int(np.isfinite(values).sum())
-                    self.output.write_rows(name, self.begin, first, values[0], self.group)
-                else:
-                    arrays[name][:, first : first + values.shape[1]] = values
-        return bad + self.write(arrays.items())
-
-    def _samples(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The first of some rows, and the quantities that are written of them."""
-        from trajcli.sampling import polynomial_order, sample
-        from trajcli.trajectory import Trajectory
-
-        plan, inputs, mode = self.plan, self.inputs, self.plan.resolved.mode
-        options, knots = mode.options(inputs.recorded), inputs.row_times()
-        order = min(polynomial_order(mode.name, options, "--to"), len(PARTS) - 2)
-        lowest = min(order, PARTS.index(plan.quantities[0]))  # what others are computed from
-        rows = inputs.compute_there(plan.choice, "float64", PARTS[lowest:])
-        p, v, a, j = (rows.get(name) for name in PARTS)
-        there = knots if plan.choice.backend == "native" else to_torch(knots, plan.choice.device)
-        whole = Trajectory(p, v, a, j, there, mode.name, options)
-        times = np.minimum(self._times, knots[:, -1:])  # the last, but for rounding
-        most = _SAMPLES if plan.choice.device == "cpu" else _DEVICE_SAMPLES
-        size = max(1, most // (len(inputs.actions) * inputs.actions.shape[2]))
-        for first in range(0, times.shape[1], size):
-            with np.errstate(over="ignore", invalid="ignore"):
-                samples = sample(whole, times[:, first : first + size]).outputs()
-                yield first, {n: to_numpy(cast(samples[n], plan.dtype)) for n in plan.quantities}
 
     def _results(self) -> Results:
         plan = self.plan
         if plan.gradient is None:
             return self.inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
-        of = self.inputs, plan.resolved.commands, self._numbers
+        of = self.inputs, plan.resolved.commands, self.part.numbers[self.begin : self.end]
         pulled = plan.gradient.block(*of, plan.choice, plan.dtype)
         unwritten = set(PARTS) - set(plan.quantities)
         return ((name, values) for name, values in pulled if name not in unwritten)

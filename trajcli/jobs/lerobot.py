@@ -41,7 +41,7 @@ def data_set_of(plan: Plan) -> DataSet:
     if set(counts) != set(paths) or frames != ends[-1] or resolved.count != len(resolved.sets):
         raise _fault("a part of a data set", first.where, f"all episodes of {root}")
     for part in resolved.by_length:
-        rows, length = part.output_rows, len(part.segments[0].rows)
+        rows, length = part.inputs.rows, len(part.segments[0].rows)
         if rows not in (length, length + 1):
             expected = f"a row for each of the {length} frames of an episode, and one behind them"
             raise _fault("other rows than frames", first.where, expected, f"{rows} rows")
@@ -57,8 +57,6 @@ def _refuse_options(request: Request) -> None:
         "--shard": request.shard,
         "--pack": request.pack,
         "--compress": request.compress,
-        "--to": request.to,
-        "--at": request.at,
         "--grad": request.grad,
         "--cost": request.cost,
         "--max-gap": request.max_gap,

@@ -31,7 +31,6 @@ from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
     from trajcli.jobs.gradient import Gradient
-    from trajcli.jobs.output_times import OutputTimes
 
 _LISTED_SOURCES = 100
 
@@ -41,8 +40,7 @@ class Plan:
     """A run that is ready to start: its inputs, whose actions are not yet read, and its schema.
 
     sizes: how many trajectories of each length are computed at once. positions: where actions may
-    be normalised commands, what to read instead. output_times: of the rows that are written; None
-    where they are those of the mode.
+    be normalised commands, what to read instead.
     """
 
     resolved: Resolved
@@ -54,7 +52,6 @@ class Plan:
     sizes: Sequence[int]
     notes: Sequence[str]
     positions: str | None = None
-    output_times: OutputTimes | None = None
 
     @cached_property
     def bytes_read(self) -> int:
@@ -78,7 +75,7 @@ class Plan:
         """The plan as plain values, for people and JSON."""
         resolved, inputs = self.resolved, self.resolved.longest
         layout = resolved.sets[0].layout
-        rows = [part.output_rows for part in resolved.by_length]
+        rows = [part.inputs.rows for part in resolved.by_length]
         return {
             "source": resolved.source_names[0],
             "sources": len(resolved.source_names),
@@ -96,8 +93,6 @@ class Plan:
             "output": self.schema.kind,
             "rows": max(rows),
             "shortest_rows": min(rows),
-            "to": resolved.request.to,
-            "at": resolved.request.at,
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
             "start": resolved.start_source,
@@ -134,9 +129,8 @@ def make_plan(request: Request, files: Files) -> Plan:
         partial(refuse_output, request.out, overwrite, request.form),
         lambda: resolve(request, files, files_of_shard or request.sources),
     )
-    gradient, output_times, _ = check.attempt(
+    gradient, _ = check.attempt(
         lambda: resolved and _gradient(request, files, resolved),
-        lambda: resolved and _output_times(request, files, resolved),
         lambda: refuse_input(request.out, files.paths()),
     )
     check.raise_if_any()
@@ -147,16 +141,12 @@ def make_plan(request: Request, files: Files) -> Plan:
         resolved = resolved.take(lambda wanted: np.isin(wanted, numbers))
     if request.skip_bad:
         resolved = resolved.without_bad_values()
-    if output_times is not None:
-        resolved = output_times.grouped(resolved)
     arrays = [part.inputs.actions for part in resolved.by_length]
     work = Work.of([actions.shape for actions in arrays])
     choice = choose(request.device, request.backend, work, shard.local if shard else 0)
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
-    schema = _schema(
-        resolved, files.paths(), quantities, dtype, gradient, times_differ, output_times
-    )
+    schema = _schema(resolved, files.paths(), quantities, dtype, gradient, times_differ)
     refuse_form(request.out, schema, request.compress, request.form)
     kind, memory = working_memory(choice, gradient is not None, request.memory)
     return Plan(
@@ -174,7 +164,6 @@ def make_plan(request: Request, files: Files) -> Plan:
             *input_warnings(resolved),
         ],
         positions=recorded_positions(resolved),
-        output_times=output_times,
     )
 
 
@@ -187,15 +176,6 @@ def _gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | 
     return resolve_gradient(request, files, resolved)
 
 
-def _output_times(request: Request, files: Files, resolved: Resolved) -> OutputTimes | None:
-    """What --to or --at names; None where the rows are those of the mode."""
-    if request.to is None and request.at is None:
-        return None
-    from trajcli.jobs.output_times import times_of_run
-
-    return times_of_run(request, files, resolved)
-
-
 def _schema(
     resolved: Resolved,
     paths: Sequence[str],
@@ -203,22 +183,21 @@ def _schema(
     dtype: str,
     gradient: Gradient | None,
     times_differ: bool,
-    output_times: OutputTimes | None,
 ) -> Schema:
     """What the output holds, of equal and of unequal lengths.
 
-    paths: the files that were read. times_differ: trajectories of the run have rows of the mode at
-    different times. output_times: of the rows that are written, where those are others.
+    paths: the files that were read. times_differ: trajectories of the run have rows at different
+    times.
     """
     inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
     schema = packed_schema(
         resolved.count,
-        max(part.output_rows for part in parts),
+        max(part.inputs.rows for part in parts),
         int(inputs.actions.shape[2]),
         wanted=quantities,
         dtype=dtype,
-        own_times=times_differ if output_times is None else output_times.differ,
-        attributes=_attributes(resolved, paths, output_times),
+        own_times=times_differ,
+        attributes=_attributes(resolved, paths),
         start_index=_start_index(resolved),
         joint_names=resolved.sets[0].joint_names,
         units=position_unit(resolved),
@@ -227,11 +206,10 @@ def _schema(
     titles, first = request.source_paths(), resolved.sets[0]
     several = len(resolved.sets) > 1 or len(titles) > 1 or request.max_gap is not None
     several = several or first.member is not None or first.lengths is not None
-    are_named = several or (request.to is not None and times_differ)  # as lengths may then, too
-    names = trajectory_names(resolved.segments, resolved.sets, titles) if are_named else {}
+    names = trajectory_names(resolved.segments, resolved.sets, titles) if several else {}
     numbers, named = list(names), list(names.values()) or None
     lengths = [
-        (part.output_rows, np.searchsorted(numbers, part.numbers) if named else part.numbers)
+        (part.inputs.rows, np.searchsorted(numbers, part.numbers) if named else part.numbers)
         for part in parts
     ]
     return in_groups(schema, lengths, named, request.pack)
@@ -246,13 +224,8 @@ def _start_index(resolved: Resolved) -> Any:
     return index[np.argsort(np.concatenate([part.numbers for part in parts]))]
 
 
-def _attributes(
-    resolved: Resolved, paths: Sequence[str], output_times: OutputTimes | None
-) -> dict[str, Any]:
-    """What the output says of how it was made; paths are relative to its folder.
-
-    Of rows that are not those of the mode it does not say that they are.
-    """
+def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
+    """What the output says of how it was made; paths are relative to its folder."""
     request, sources = resolved.request, resolved.source_names
     more = len(sources) - _LISTED_SOURCES
     texts = {
@@ -263,10 +236,6 @@ def _attributes(
     }
     mode, options = resolved.mode.name, resolved.mode.options(resolved.request.recorded)
     about = {"mode": mode, **options, "dt": resolved.dt}
-    if output_times is not None:
-        chosen = " ".join(f"{name}={value}" for name, value in options.items())
-        about = {"samples_of": f"{mode} {chosen}", "dt": output_times.step}
-        texts["dt_source"] = output_times.where
     return {**about, **resolved.commands.options(), **request.attributes(texts, paths)}
 
 

@@ -86,8 +86,7 @@ class Request(SourceRequest):
     """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
 
     mode: None takes the one that the file states, else acceleration. wrt: None takes all there
-    are. to, at: the rate or the times of the rows to write; None writes those of the mode. dtype:
-    None takes that of the input. form: what OUT is, where its name does not say.
+    are. dtype: None takes that of the input. form: what OUT is, where its name does not say.
     """
 
     absolute: str | None = None
@@ -105,8 +104,6 @@ class Request(SourceRequest):
     cost: str | None = None
     factor: float | None = None
     wrt: Sequence[str] | None = None
-    to: float | None = None
-    at: str | None = None
     write: Sequence[str] = QUANTITIES
     form: str | None = None
     dtype: str | None = None
@@ -192,7 +189,7 @@ class Request(SourceRequest):
     @property
     def _named_files(self) -> list[str]:
         """The options that name a file, as typed."""
-        texts = [getattr(self, name) for name in _PATHS]
+        texts = [getattr(self, name, None) for name in _PATHS]
         return [text for text in texts if text is not None and not is_value(text)]
 
 

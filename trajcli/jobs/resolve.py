@@ -145,9 +145,6 @@ def _resolved(
 
 def _commands(request: Request, first: TrajectorySet) -> Commands:
     """What --actions, --absolute and --wrap-dofs say of the dofs that are picked."""
-    if request.absolute and (request.to is not None or request.at is not None):
-        what, hint = "positions between the rows are not known", "leave out --to and --at"
-        raise UsageError(Fault(what, "--absolute", hint=hint))
     count, names = first.shape[2], first.joint_names or ()
     absolute, wrapped = (
         () if text is None else parse_dofs(text, count, option, names).numbers

@@ -51,21 +51,6 @@ class ResolvedInputs(EqualLength):
     inputs: Inputs
     commands: Commands
 
-    @property
-    def output_rows(self) -> int:
-        """How many rows are written of each."""
-        return self.segments[0].output_rows or self.inputs.rows
-
-    def stepped(self, begin: int, end: int) -> Inputs:
-        """The inputs of trajectories begin..end, of which the steps or stamps alone are read.
-
-        Raises InputError for those that do not go forward.
-        """
-        steps = replace(self.inputs, start={}, goal={}, start_index=None, goal_index=None)
-        read = steps.block(steps.actions, begin, end, 0, {})
-        raise_if_any(value_faults(read, allow_nonfinite=True))
-        return read
-
     def read(self, begin: int, end: int) -> Inputs:
         """The inputs of trajectories begin..end, in memory; messages say where they lie."""
         actions = self.inputs.actions.read_rows(begin, end)

@@ -204,12 +204,11 @@ class Execution:
     def _computed(self) -> Iterator[tuple[Block, int]]:
         """The blocks, done, and how many of their results are not finite.
 
-        Gradients, and rows between those of the mode, go to a device and back on their own.
+        Gradients go to a device and back on their own.
         """
         choice, on_cpu = self.plan.choice, self.plan.choice.device == "cpu"
         device = None if on_cpu else device_of(choice)
-        own_rows = self.plan.gradient is None and self.plan.output_times is None
-        if device is not None and own_rows:
+        if device is not None and self.plan.gradient is None:
             yield from pipelined(device, choice, self._read())
             return
         for block in self._read():

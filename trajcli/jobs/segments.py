@@ -38,8 +38,7 @@ class Segment:
 
     trajectories: their numbers in the set. numbers: their numbers in the run. rows: the rows of
     each. stamps: time stamps [length] of these rows, where rows were selected by them. suffix:
-    "/segment_2" where a recording was split. output_rows: how many are written of each, where
-    that is not for the mode to say.
+    "/segment_2" where a recording was split.
     """
 
     source: TrajectorySet
@@ -49,7 +48,6 @@ class Segment:
     rows: Numbers
     stamps: npt.NDArray[Any] | None = None
     suffix: str = ""
-    output_rows: int | None = None
 
     @property
     def whole(self) -> bool:
@@ -132,9 +130,9 @@ class EqualLength:
 
 def by_length(segments: Iterable[Segment]) -> list[EqualLength]:
     """The trajectories of each length, read and written, in the order in which lengths come."""
-    lengths: dict[tuple[int, int | None], list[Segment]] = {}
+    lengths: dict[int, list[Segment]] = {}
     for segment in segments:
-        lengths.setdefault((len(segment.rows), segment.output_rows), []).append(segment)
+        lengths.setdefault(len(segment.rows), []).append(segment)
     return [EqualLength(equal) for equal in lengths.values()]
 
 
