@@ -1,6 +1,7 @@
 """Integrate batches of action sequences into trajectories: positions and their derivatives.
 
-``trajcli.integrate(actions, start, dt, mode=...)`` is the library; ``trajcli`` the command.
+``trajcli.integrate(actions, start, dt, mode=...)`` and ``trajcli.differentiate(positions, dt=...)``
+are the library; ``trajcli`` the command.
 Importing this package imports neither torch nor h5py.
 """
 
@@ -31,14 +32,14 @@ if TYPE_CHECKING:
     from trajcli.retiming import Retimed, retime
     from trajcli.sampling import sample
     from trajcli.scores import score
-    from trajcli.trajectory import State, Trajectory, integrate, load
+    from trajcli.trajectory import State, Trajectory, differentiate, integrate, load
 
 __version__ = "0.1.0"
 
 __all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "OutputError",
            "Retimed", "State", "Stopped", "TrajcliError", "Trajectory", "UsageError",
-           "clip_gradient", "fit", "integrate", "load", "operator", "resample", "retime",
-           "sample", "scale_gradient", "score"]  # fmt: skip
+           "clip_gradient", "differentiate", "fit", "integrate", "load", "operator", "resample",
+           "retime", "sample", "scale_gradient", "score"]  # fmt: skip
 
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
@@ -49,7 +50,7 @@ _MODULES = {
     "retiming": {"Retimed", "retime"},
     "sampling": {"sample"},
     "scores": {"score"},
-    "trajectory": {"State", "Trajectory", "integrate", "load"},
+    "trajectory": {"State", "Trajectory", "differentiate", "integrate", "load"},
 }
 """Where names are defined, all others being errors."""
 

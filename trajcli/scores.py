@@ -11,7 +11,7 @@ import numpy.typing as npt
 from trajcli.arrays import to_numpy
 from trajcli.modes.central import WINDOW
 from trajcli.modes.mode import PARTS
-from trajcli.trajectory import integrate
+from trajcli.trajectory import differentiate
 
 if TYPE_CHECKING:
     from trajcli.retiming import Limit
@@ -124,8 +124,8 @@ def _with_derivatives(
     derived = {name: np.full(position.shape, np.nan) for name in missing}
     if position.shape[1] >= WINDOW and good.any():
         time: dict[str, Any] = {"times": times[good]} if step is None else {"dt": step}
-        found = integrate(position[good], "first", mode="central", write=missing, dtype="float64",
-                          allow_nonfinite=True, **time).outputs()  # fmt: skip
+        found = differentiate(position[good], method="central", write=missing, dtype="float64",
+                              allow_nonfinite=True, **time).outputs()  # fmt: skip
         for name in missing:
             derived[name][good] = found[name]
     return {**parts, **derived}

@@ -17,7 +17,8 @@ from trajcli.checks import describe, nonfinite_faults, shape_faults
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice, choose
-from trajcli.modes import MODES, PARTS, make_mode
+from trajcli.modes import MODES, PARTS, make_method, make_mode
+from trajcli.modes.savgol import SavitzkyGolay
 
 Array = Any
 """numpy.ndarray or torch.Tensor."""
@@ -109,7 +110,7 @@ class Trajectory:
         return xarray.Dataset(arrays, coordinates, self._about())
 
 
-StateLike = State | Array | Literal["zero", "first"] | None
+StateLike = State | Array | Literal["zero"] | None
 
 
 def _not_compiled(function: Callable[P, Trajectory]) -> Callable[P, Trajectory]:
@@ -141,7 +142,6 @@ def integrate(
     ends: str | None = None,
     degree: int | None = None,
     steps: int | None = None,
-    window: int | str | None = None,
     frames: str | None = None,
     convention: str | None = None,
     dtype: str | None = None,
@@ -152,13 +152,12 @@ def integrate(
     """Integrate actions into position, velocity, acceleration and jerk.
 
     actions [B, H, D], or [H, D] for one trajectory (B = 1): NumPy or torch on any device with
-    float64. start: a ``State``, a position [B, D] or [D], ``"zero"``, or ``"first"`` where
-    the actions are recorded positions. dt: the step in seconds, a number or an array that
-    broadcasts to [B, H]; or ``times``, the time stamps of all rows [H + 1] or [B, H + 1] (a
-    recording: [H] or [B, H]). With ``start_index`` [B], trajectory b starts at row
-    start_index[b] of the start state; ``goal`` and ``goal_index`` work the same way. The other
-    options belong to the modes; None is the mode's default. ``window``: rows, or seconds like
-    "0.3s", for which steps are read from their device. ``write``: which outputs to compute.
+    float64. start: a ``State``, a position [B, D] or [D], or ``"zero"``; recorded positions, which
+    have none, are for :func:`differentiate`. dt: the step in seconds, a number or an array that
+    broadcasts to [B, H]; or ``times``, the time stamps of all rows [H + 1] or [B, H + 1]. With
+    ``start_index`` [B], trajectory b starts at row start_index[b] of the start state; ``goal`` and
+    ``goal_index`` work the same way. The other options belong to the modes; None is the mode's
+    default. ``write``: which outputs to compute.
 
     Returns a ``Trajectory`` of the input's library, device and dtype (integers give
     float64, half precision float32; ``dtype`` says otherwise). Everything is computed in
@@ -175,24 +174,28 @@ def integrate(
     on the device are checked: a start or goal index out of range gives NaN there, and the formulas
     are applied to a dt that is not positive.
     """
-    options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps, "window": window}
+    options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps}
     options |= {"frames": frames, "convention": convention}
     write = tuple(write)
     key = None
-    cached = not isinstance(window, str)  # the rows within seconds depend on dt
-    if cached and times is None and goal is None and start_index is None and goal_index is None:
-        types = (type(degree), type(steps), type(window))  # True equals 1, and is refused
+    if times is None and goal is None and start_index is None and goal_index is None:
+        types = (type(degree), type(steps))  # True equals 1, and is refused
         about = (mode, *options.values(), *types, dtype, write, backend, allow_nonfinite)
         key = prepared.key_of(actions, start, dt, about)
         call = prepared.lookup(key)
         outputs = None if call is None else call.run(actions, prepared.parts_of(start), dt)
         if outputs is not None:
             return Trajectory(*outputs)
+    if isinstance(start, str) and start != "zero":
+        raise UsageError(_recording("start", "zero or a State", start))
+    if ends == "recording":
+        raise UsageError(_recording("ends", "plan or goal", ends))
     made = make_mode(mode, **options)
+    if isinstance(made, SavitzkyGolay):
+        raise UsageError(_recording("mode", "a mode that has a start state", mode))
     wanted = wanted_outputs(write)
     actions = as_array(actions)
     actions = actions[None] if actions.ndim == 2 else actions
-    recorded = isinstance(start, str) and start == "first"
     inputs = Inputs(
         mode=made,
         actions=actions,
@@ -202,9 +205,72 @@ def integrate(
         times=_optional(times),
         start_index=_optional(start_index),
         goal_index=_optional(goal_index),
-        recorded=recorded or (start is None and getattr(made, "ends", None) == "recording"),
         trusted=allow_nonfinite,
     )
+    return _checked(inputs, dtype, wanted, backend, key, isinstance(start, str))
+
+
+@_not_compiled
+def differentiate(
+    positions: Array,
+    *,
+    dt: Array | float | None = None,
+    times: Array | None = None,
+    method: str = "savgol",
+    window: int | str | None = None,
+    degree: int | None = None,
+    dtype: str | None = None,
+    write: Iterable[str] = PARTS,
+    backend: str = "auto",
+    allow_nonfinite: bool = False,
+) -> Trajectory:
+    """Differentiate recorded positions: position, velocity, acceleration and jerk of each row.
+
+    positions [B, T, D], or [T, D] for one recording (B = 1): NumPy or torch on any device with
+    float64. dt: the step in seconds, a number or an array that broadcasts to [B, T − 1]; or
+    ``times``, the time stamps of the rows, [T] or [B, T]. method: ``savgol``, local polynomials of
+    ``degree`` (2 to 5; None: 4) over a ``window``, in rows (odd) or in seconds like "0.2s" (None:
+    "0.3s"), for which steps are read from their device; ``central``, five-point differences, which
+    do not smooth; ``backward``, differences of neighbours. Formulas: README, "Modes".
+
+    Returns a ``Trajectory`` with T rows, of the input's library, device and dtype, as
+    :func:`integrate` does, and raises the same errors. Differentiable by positions, dt and times.
+    """
+    write, key, made = tuple(write), None, make_method(method, window, degree)
+    if times is None and isinstance(getattr(made, "window", 0), int):  # seconds depend on dt
+        types = (type(degree), type(window))
+        about = (method, window, degree, *types, dtype, write, backend, allow_nonfinite)
+        key = prepared.key_of(positions, "first", dt, about)
+        call = prepared.lookup(key)
+        outputs = None if call is None else call.run(positions, (None,) * 4, dt)
+        if outputs is not None:
+            return Trajectory(*outputs)
+    wanted = wanted_outputs(write)
+    positions = as_array(positions, "positions")
+    inputs = Inputs(
+        mode=made,
+        actions=positions[None] if positions.ndim == 2 else positions,
+        start={},
+        goal={},
+        dt=_optional(dt),
+        times=_optional(times),
+        recorded=True,
+        trusted=allow_nonfinite,
+        names={"actions": "positions"},
+    )
+    return _checked(inputs, dtype, wanted, backend, key, zero=False)
+
+
+def _recording(where: str, expected: str, found: str) -> Fault:
+    """The fault of a recording given to integrate."""
+    hint = "trajcli.differentiate(positions, dt=...) takes recorded positions"
+    return Fault(f"unknown {where}", where, expected, repr(found), hint)
+
+
+def _checked(
+    inputs: Inputs, dtype: str | None, wanted: Sequence[str], backend: str, key: Any, zero: bool
+) -> Trajectory:
+    """The trajectory of these inputs; key: under which the call is cached, unless None."""
     raise_if_any(shape_faults(inputs))
     if dtype not in (None, *DTYPES):
         raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
@@ -212,8 +278,7 @@ def integrate(
     tensors = [value for value in inputs.arrays() if is_torch(value)]
     choice = choose(str(tensors[0].device) if tensors else "cpu", backend)
     if key is not None and choice.backend == "native":
-        zero = isinstance(start, str)
-        prepared.store(key, prepared.Call(inputs, dtype, wanted, not allow_nonfinite, zero))
+        prepared.store(key, prepared.Call(inputs, dtype, wanted, not inputs.trusted, zero))
     return _compute(inputs, choice, dtype, wanted, tensors=bool(tensors))
 
 
@@ -288,10 +353,7 @@ def _parts(state: StateLike, role: str, actions: Array) -> dict[str, Array]:
     if isinstance(state, str):
         if state == "zero":
             return {"position": np.zeros((1, *actions.shape[-1:]))}
-        if state == "first" and role == "start":
-            return {}
-        words = "zero, first" if role == "start" else "zero"
-        raise UsageError(Fault(f"unknown {role}", role, f"{words} or a State", state))
+        raise UsageError(Fault(f"unknown {role}", role, "zero or a State", state))
     parts = state.parts() if isinstance(state, State) else {"position": state}
     arrays = {name: as_array(values) for name, values in parts.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

@@ -113,12 +113,29 @@ def _usage_fault(error: Any) -> Fault:
     parameter: Any = getattr(error, "param", None)
     choices = [str(choice) for choice in getattr(getattr(parameter, "type", None), "choices", ())]
     message = error.format_message()
+    if (flag := getattr(error, "option_name", None)) and (other := _other_command(context, flag)):
+        hint = f"trajcli {other} takes {flag}"
+        return Fault("no such option", f"{command} {flag}", hint=hint)
     value = message.partition(": '")[2].partition("'")[0]
     if not choices or not value:
         return Fault(message, command, hint=f"{command} --help")
     near = difflib.get_close_matches(value, choices, 1)
     hint = f"did you mean {near[0]}?" if near else f"{command} --help"
+    if value in ("savgol", "recording"):
+        hint = "trajcli differentiate takes recorded positions"
     return Fault("not a choice", parameter.opts[0], ", ".join(choices), value, hint)
+
+
+def _other_command(context: Any, flag: str) -> str:
+    """Of integrate and differentiate the other one, where it takes the flag; else ""."""
+    from trajcli.cli.app import command_line
+
+    pair = {"integrate": "differentiate", "differentiate": "integrate"}
+    other = pair.get(context.info_name or "", "") if context else ""
+    if not other:
+        return ""
+    params = command_line(other).commands[other].params
+    return other if any(flag in param.opts for param in params) else ""
 
 
 def run() -> None:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-COMMANDS = ("integrate", "status", "merge", "inspect", "plot", "check", "score", "diff",
-            "export", "resample", "retime", "fit", "modes", "info")  # fmt: skip
+COMMANDS = ("integrate", "differentiate", "status", "merge", "inspect", "plot", "check", "score",
+            "diff", "export", "resample", "retime", "fit", "modes", "info")  # fmt: skip
 """In the order of the help. Each is a function of a module of its name, with an EXAMPLE."""
 
 

@@ -49,14 +49,10 @@ def integrate(
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
     ends: options.Ends = None,
-    window: options.Window = None,
     degree: options.Degree = None,
     steps: options.Steps = None,
     frames: options.Frames = None,
     convention: options.Convention = None,
-    repeated_times: options.RepeatedTimes = "error",
-    max_gap: options.MaxGap = None,
-    wrap_dofs: options.WrapDofs = None,
     goal: options.Goal = None,
     goal_index: options.GoalIndex = None,
     grad: options.Grad = None,
@@ -90,10 +86,10 @@ def integrate(
         "sources": options.with_columns(source, columns),
         "options": options.of_mode(typed),
         "factor": grad_factor,
-        "wrt": None if wrt is None else _names(wrt, "--wrt"),
-        "write": _names(write, "--write"),
+        "wrt": None if wrt is None else names(wrt, "--wrt"),
+        "write": names(write, "--write"),
         "memory": _size(memory),
-        "shard": None if shard is None else _shard(shard),
+        "shard": None if shard is None else parse_shard(shard),
     }
 
     def say_plan(plan: "Plan") -> None:
@@ -104,7 +100,7 @@ def integrate(
         report = run(options.request(Request, typed), say_plan, progress, dry_run)
     console.warn(*report["notes"])
     console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
-    console.say(_last_line(report))
+    console.say(last_line(report))
     console.document(report)
     return 1 if report["left_out"] else 0
 
@@ -115,7 +111,8 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     shape = plan["shape"]
     shortest, longest = shape["shortest"], shape["horizon"]
     count = counted(shape["trajectories"], "trajectory", "trajectories")
-    actions = ("" if shortest == longest else f"{shortest} to ") + counted(longest, "action")
+    each = "row" if plan["start"] is None else "action"
+    actions = ("" if shortest == longest else f"{shortest} to ") + counted(longest, each)
     more = f" and {plan['sources'] - 1} more" if plan["sources"] > 1 else ""
     layout = f" ({plan['layout']})" if plan["layout"] else ""
     size = f"{count} × {actions} × {counted(shape['dofs'], 'dof')}"
@@ -129,10 +126,10 @@ def plan_lines(plan: dict[str, Any]) -> list[str]:
     return [
         _fitted("", plan["source"], f"{more}{layout}: {size}"),
         *converted,
-        *_wrapped(f"{plan['mode']} ({chosen})", stated),
+        *_wrapped(f"{plan['mode']} ({chosen})" if chosen else plan["mode"], stated),
         *(f"--{name.replace('_', '-')} {value}" for name, value in plan["commands"].items()),
         _fitted(f"dt {dt}, from ", plan["dt_source"], ""),
-        _fitted("start from ", plan["start"], ""),
+        *([] if plan["start"] is None else [_fitted("start from ", plan["start"], "")]),
         f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}",
     ]
 
@@ -150,7 +147,7 @@ def _fitted(before: str, path: str, behind: str) -> str:
     return before + (path if len(path) <= room else f"…{path[1 - room :]}") + behind
 
 
-def _last_line(report: dict[str, Any]) -> str:
+def last_line(report: dict[str, Any]) -> str:
     """What was written, or would be."""
     if report.get("already_done"):
         return f"{report['out']}: shard {report['shard']} is done already"
@@ -165,7 +162,7 @@ def _last_line(report: dict[str, Any]) -> str:
     )
 
 
-def _shard(text: str) -> "Shard":
+def parse_shard(text: str) -> "Shard":
     from trajcli.jobs.launcher import parse_shard
 
     return parse_shard(text, os.environ)
@@ -184,7 +181,7 @@ def _size(text: str) -> int:
     return size
 
 
-def _names(text: str, option: str) -> tuple[str, ...]:
+def names(text: str, option: str) -> tuple[str, ...]:
     """position,velocity → ("position", "velocity")."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:

@@ -22,13 +22,13 @@ T = TypeVar("T")
 def request(kind: type[T], values: dict[str, Any]) -> T:
     """A request, a dataclass whose fields have the names of options."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: values[name] for name in names})
+    return kind(**{name: values[name] for name in names if name in values})
 
 
 def of_mode(values: dict[str, Any]) -> dict[str, Any]:
     """The options of modes that have a value."""
     names = ("scheme", "ends", "window", "degree", "steps", "frames", "convention")
-    chosen = {name: values[name] for name in names if values[name] is not None}
+    chosen = {name: values[name] for name in names if values.get(name) is not None}
     if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
         chosen["window"] = int(chosen["window"])
     return chosen
@@ -108,7 +108,7 @@ _WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
 
 # fmt: off
 ModeName = Literal["acceleration", "acc", "jerk", "velocity", "clique", "position", "central",
-                   "savgol", "bspline", "teleport"]
+                   "bspline", "teleport"]
 LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab", "aloha",
                      "maniskill", "d4rl", "minari", "lerobot", "replay", "table", "plain"]
 MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
@@ -153,17 +153,19 @@ SkipBad = Annotated[bool, _read("--skip-bad",
     "Leave out what cannot be integrated, list it, and exit with 1.")]
 
 Mode = Annotated[ModeName | None, _computed("--mode MODE",
-    "acceleration (acc) | jerk | velocity | clique (position) | central | savgol | bspline | "
+    "acceleration (acc) | jerk | velocity | clique (position) | central | bspline | "
     "teleport. (default: what the file says, else acceleration)")]
 Scheme = Annotated[Literal["euler", "zoh", "foh"] | None, _computed("--scheme SCHEME",
     "How sums treat the action between rows: euler|zoh|foh. (default: euler)")]
-Ends = Annotated[Literal["plan", "recording", "goal"] | None, _computed("--ends ENDS",
-    "central, bspline: plan|recording|goal. (default: plan)")]
+Ends = Annotated[Literal["plan", "goal"] | None, _computed("--ends ENDS",
+    "central, bspline: plan|goal. (default: plan)")]
+Degree = Annotated[int | None, _computed("--degree N", "bspline: 3, 4 or 5. (default: 3)")]
+Differences = Annotated[Literal["savgol", "central", "backward"], _computed("--method NAME",
+    "savgol (local polynomials, which smooth) | central (five points) | backward (neighbours).")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
-    "savgol: an odd number of rows, or like 0.3s: of each row those within half of it.")]
-Degree = Annotated[
-    int | None, _computed("--degree N", "bspline: 3 to 5 (default 3); savgol: 2 to 5 (default 4).")
-]
+    "savgol: an odd number of rows, or like 0.2s: of each row those within half of it. "
+    "(default: 0.3s)")]
+FitDegree = Annotated[int | None, _computed("--degree N", "savgol: 2 to 5. (default: 4)")]
 Steps = Annotated[int | None, _computed("--steps N",
     "bspline: rows per knot interval. (default: 1)")]
 Frames = Annotated[Literal["full", "actions", "curobo"] | None, _computed("--frames FRAMES",
@@ -193,7 +195,7 @@ Dt = Annotated[str | None, _steps("--dt DT",
 Rate = Annotated[float | None, _steps("--rate HZ", "Steps per second.")]
 Times = Annotated[str | None, _steps("--times FILE:DATASET",
     "Time stamps of the rows, in seconds.")]
-RepeatedTimes = Annotated[Literal["error", "drop"], _steps("--repeated-times WHAT",
+RepeatedTimes = Annotated[Literal["error", "drop"], _recording("--repeated-times WHAT",
     "Rows whose stamp repeats the one before: error | drop.")]
 MaxGap = Annotated[float | None, _recording("--max-gap SECONDS",
     "Split where stamps are further apart; each piece is a trajectory of its own.")]
@@ -201,7 +203,7 @@ WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
     "Angles that wrap, like 3,5, or names: made continuous first.")]
 
 Start = Annotated[str | None, _state("--start START",
-    "zero | first (a recording) | NUMBERS | FILE[:GROUP] | FILE:DATASET. (default: in SOURCE)")]
+    "zero | NUMBERS | FILE[:GROUP] | FILE:DATASET. (default: in SOURCE)")]
 Goal = Annotated[str | None, _state("--goal GOAL",
     "zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)")]
 FitStart = Annotated[str | None, _state("--start START",

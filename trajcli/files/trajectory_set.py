@@ -91,6 +91,18 @@ class TrajectorySet:
         rows = self.member is not None and not self.member.group
         return f"{self.file.path}:{self.array_name}" if rows else self.where
 
+    @property
+    def lone(self) -> bool:
+        """Whether the file is one array without a name."""
+        return self.file.names() == [""]
+
+    def only(self, name: str) -> TrajectorySet:
+        """The same with this array alone, where it is one of several."""
+        if name in self._stored and len(self._stored) > 1:
+            self._stored, self.array_name = {name: self._stored[name]}, name
+            self.arrays = self._stored
+        return self
+
     def keep_dofs(self, which: str, where: str) -> None:
         """Be of these dofs alone; where: what says so. Raises UsageError for others than there
         are."""

@@ -41,15 +41,12 @@ class Commands:
         stated = {"actions": self.actions or "", "absolute": dofs}
         return {name: text for name, text in stated.items() if text}
 
-    def faults(self, mode: Mode, recorded: bool) -> list[Fault]:
+    def faults(self, mode: Mode) -> list[Fault]:
         """Why there are no such commands of a mode."""
         found, name = [], f"mode {mode.name}"
         if self.actions and mode.derivatives_of:
             what, expected = f"{self.actions} actions are positions", "clique, central, teleport"
             found.append(Fault(what, "--actions", f"{expected} or bspline", name))
-        if self.actions and recorded:
-            hint = "--start zero, NUMBERS or FILE says where they begin"
-            found.append(Fault("no start position", "--actions", "a start state", "none", hint))
         return found
 
     def used(self, inputs: Inputs) -> Inputs:

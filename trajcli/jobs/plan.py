@@ -74,15 +74,17 @@ class Plan:
     def description(self) -> dict[str, Any]:
         """The plan as plain values, for people and JSON."""
         resolved, inputs = self.resolved, self.resolved.longest
-        layout = resolved.sets[0].layout
+        layout, request = resolved.sets[0].layout, resolved.request
+        options = resolved.mode.options(request.recorded)
+        shown = ("window", "degree") if request.recorded else ()
         rows = [part.inputs.rows for part in resolved.by_length]
         return {
             "source": resolved.source_names[0],
             "sources": len(resolved.source_names),
             "layout": None if layout is None else layout.name,
-            "mode": resolved.mode.name,
+            "mode": request.mode or resolved.mode.name if request.recorded else resolved.mode.name,
             "mode_source": resolved.mode_source,
-            "options": resolved.mode.options(resolved.request.recorded),
+            "options": {n: x for n, x in options.items() if n in shown} if shown else options,
             "commands": resolved.commands.options(),
             "shape": {
                 "trajectories": resolved.count,
@@ -95,7 +97,7 @@ class Plan:
             "shortest_rows": min(rows),
             "dt": resolved.dt,
             "dt_source": resolved.dt_source,
-            "start": resolved.start_source,
+            "start": None if request.recorded else resolved.start_source,
             "units": units_report(resolved.sets[0]),
             "dtype": self.dtype,
             "write": list(self.quantities),

@@ -28,20 +28,11 @@ def _least_rows(mode: Mode) -> int:
     return WINDOW if isinstance(mode, Central) else 1
 
 
-def refuse_recording_options(request: Request) -> None:
-    """Raise UsageError for options that only a recording can have, and a gap that is none."""
-    faults, gap = [], request.max_gap
-    options = {
-        "--max-gap": gap is not None,
-        "--wrap-dofs": request.wrap_dofs is not None,
-        "--repeated-times drop": request.repeated_times == "drop",
-    }
-    if not request.recorded:
-        what, hint = "for recorded positions only", "--start first reads the actions as a recording"
-        faults = [Fault(what, name, hint=hint) for name, present in options.items() if present]
+def refuse_gap(request: Request) -> None:
+    """Raise UsageError for a gap that is none."""
+    gap = request.max_gap
     if gap is not None and not (math.isfinite(gap) and gap > 0):
-        faults.append(Fault("not a gap", "--max-gap", "seconds > 0", str(gap)))
-    raise_if_any(faults, UsageError)
+        raise UsageError(Fault("not a gap", "--max-gap", "seconds > 0", str(gap)))
 
 
 def split_recordings(

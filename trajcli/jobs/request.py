@@ -126,6 +126,10 @@ class Request(SourceRequest):
         stored = {f.name: str(f.type) for f in fields(Request) if f.name not in _NOT_STORED}
         if not isinstance(values, dict) or "sources" not in values or "\\u0000" in text:
             raise ValueError("not a request")
+        kind = DifferentiateRequest if values.get("command") == "differentiate" else Request
+        values = {
+            name: value for name, value in values.items() if name != "command" or kind is Request
+        }
         if not all(
             name in stored and _is_of(value, stored[name]) for name, value in values.items()
         ):
@@ -133,7 +137,7 @@ class Request(SourceRequest):
         moved = _with_paths(values, lambda text: os.path.join(folder, text))
         if any(is_pattern(parse_source(text)) for text in moved["sources"]):
             raise ValueError("a pattern")
-        return Request(out=Path(folder), **moved)
+        return kind(out=Path(folder), **moved)
 
     def expanded(self) -> list[Source]:
         """The sources, one for each file; patterns are expanded, without opening any."""
@@ -157,7 +161,7 @@ class Request(SourceRequest):
     @property
     def recorded(self) -> bool:
         """Whether the actions are recorded positions, with no start state of their own."""
-        return self.start == "first" or (self.options.get("ends") == "recording" and not self.start)
+        return False
 
     @property
     def path(self) -> Path:
@@ -193,6 +197,15 @@ class Request(SourceRequest):
         return [text for text in texts if text is not None and not is_value(text)]
 
 
+@dataclass(frozen=True)
+class DifferentiateRequest(Request):
+    """A differentiate run: of recordings, by a method, which is its ``mode`` (None: savgol)."""
+
+    @property
+    def recorded(self) -> bool:
+        return True
+
+
 def _is_of(value: Any, kind: str) -> bool:
     """Whether a value of a file, which may hold anything, is of a field's type."""
     if kind.startswith("Sequence"):
@@ -224,7 +237,7 @@ def identity(request: Request, paths: Iterable[str]) -> str:
 
 def is_value(text: str) -> bool:
     """Whether a start, goal or dt is a word or numbers, not a file."""
-    return text in ("zero", "first") or parse_floats(text) is not None
+    return text == "zero" or parse_floats(text) is not None
 
 
 def parse_floats(text: str) -> list[float] | None:

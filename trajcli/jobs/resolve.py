@@ -30,7 +30,7 @@ from trajcli.jobs.states import (
     state_from_option,
     stored_state,
 )
-from trajcli.modes import Mode, make_mode
+from trajcli.modes import Mode, make_method, make_mode
 
 
 class SetInputs(NamedTuple):
@@ -88,11 +88,13 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
 
 def _refuse_options(request: Request) -> None:
     """Raise UsageError for options that no input could fit."""
-    if request.selects_rows or request.wrap_dofs is not None:
-        from trajcli.jobs.recordings import refuse_recording_options
+    if request.max_gap is not None:
+        from trajcli.jobs.recordings import refuse_gap
 
-        refuse_recording_options(request)
-    if request.mode is not None:
+        refuse_gap(request)
+    if request.recorded:
+        make_method(request.mode or "savgol", **request.options)
+    elif request.mode is not None:
         make_mode(request.mode, **request.options)
 
 
@@ -115,7 +117,7 @@ def _resolved(
     mode, mode_source, notes = stated
     raise_if_any([fault for one in sets for fault in guess_faults(one, mode)], UsageError)
     commands = _commands(request, sets[0])
-    raise_if_any(commands.faults(mode, request.recorded), UsageError)
+    raise_if_any(commands.faults(mode), UsageError)
     segments = segments_of((one.source, one.time) for one in inputs)
     if request.selects_rows:
         from trajcli.jobs.recordings import split_recordings
@@ -158,17 +160,37 @@ def _read_sets(
     request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
 ) -> list[TrajectorySet]:
     """The sets that the sources name; with skip_bad those of the files that can be read."""
-    read = partial(read_sources, as_stored=True, inputs=True)
+    read = _read_recordings if request.recorded else partial(read_sources, inputs=True)
     layout, key = request.layout, request.filter_key
     if not request.skip_bad:
-        return read(files, sources, layout, key)
+        return read(files, sources, layout, key, as_stored=True)
     sets: list[TrajectorySet] = []
     for source in (one for text in sources for one in expand_files(parse_source(text))):
         try:
-            sets += read(files, [str(source)], layout, key)
+            sets += read(files, [str(source)], layout, key, as_stored=True)
         except (InputError, UsageError) as error:
             left_out.append(LeftOut(str(source), error.faults))
     return sets
+
+
+def _read_recordings(
+    files: Files, sources: Sequence[str], *how: Any, **more: Any
+) -> list[TrajectorySet]:
+    """The positions that sources name; where they name none, those of every trajectory.
+
+    Raises InputError for files with none.
+    """
+    sets = read_sources(files, sources, *how, **more)
+    found = [
+        one.only("position") for one in sets if one.named or one.lone or "position" in one.arrays
+    ]
+    if sets and not found:
+        one = sets[0]
+        listed = ", ".join(f"{one.group}/{name}".strip("/") for name in one.arrays)
+        hint = f"{one.file.path}:DATASET names them; trajcli integrate takes actions"
+        expected = "a dataset called position, or one that is named"
+        raise InputError(Fault("no recorded positions", str(one.file.path), expected, listed, hint))
+    return found
 
 
 def _look_up(
@@ -201,7 +223,7 @@ def _look_up(
 def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
     """The states that --start and --goal name; the others are those of the sets."""
     texts = {"start": request.start, "goal": request.goal}
-    named = {role: text for role, text in texts.items() if text not in (None, "first")}
+    named = {role: text for role, text in texts.items() if text is not None}
     if named:  # they are in the units of the first set
         first.convert(request.input_units)
     return {role: state_from_option(files, role, text, first) for role, text in named.items()}

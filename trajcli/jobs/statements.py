@@ -13,7 +13,7 @@ from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.guesses import POSITIONS
 from trajcli.files.schema import QUANTITIES
-from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_mode
+from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_method, make_mode
 from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ def resolve_mode(
 ) -> tuple[Mode, str | None, list[str]]:
     """The mode of a run, which file states it, if one does, and what others state.
 
-    Raises InputError where files state different modes and the user names none.
+    Raises InputError where files state different modes and the user names none. A recording's is
+    the method, whatever files state.
     """
+    if request.recorded:
+        return make_method(request.mode or "savgol", **request.options), None, []
     stated: dict[_Stated, str] = {}
     for one in sets[:_FIRST]:
         mode, said, where = _stated_mode(one)
@@ -94,7 +97,7 @@ def guess_faults(one: TrajectorySet, mode: Mode) -> list[Fault]:
     if not one.guessed or not mode.derivatives_of or path.rpartition("/")[2] not in POSITIONS:
         return []
     what, expected = "no actions, only positions", PARTS[mode.derivatives_of]
-    hint = "--mode central, savgol or clique reads positions; or name the dataset to read"
+    hint = "trajcli differentiate takes recorded positions; or name the dataset to read"
     return [Fault(what, path, f"{expected}, for mode {mode.name}", hint=hint)]
 
 
@@ -124,7 +127,7 @@ def recorded_positions(resolved: Resolved) -> str | None:
     listed = ", ".join(f"{one.file.path}:{name}" for name in layout.recorded(member))
     if not listed:
         return f"layout {layout.name} has no recorded positions here"
-    return f"the recorded positions are {listed} (--start first --mode central or clique)"
+    return f"the recorded positions are {listed} (trajcli differentiate)"
 
 
 def position_unit(resolved: Resolved) -> str | None:

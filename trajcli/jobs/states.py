@@ -102,9 +102,9 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
         state = _state(role, {"position": values}, text, one)
         return state if values.any() else replace(state, source=text)
     if not set(".:/") & set(text) and not os.path.exists(text):
-        words = "zero, first (a recording)" if role == "start" else "zero"
-        expected = f"{words}, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET"
-        raise UsageError(Fault("neither a value nor a file", option, expected, text))
+        expected = "zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET"
+        hint = "trajcli differentiate takes recorded positions" if text == "first" else ""
+        raise UsageError(Fault("neither a value nor a file", option, expected, text, hint))
     source = parse_source(text)
     file = files.open(source.path)
     name = (source.dataset or "").strip("/")

@@ -26,6 +26,8 @@ MODES: dict[str, type[Mode]] = {
 }
 """The classes of the modes by their names; each has its formula, what it needs and its options."""
 ALIASES = {"position": "clique", "acc": "acceleration"}
+METHODS = {"savgol": "savgol", "central": "central", "backward": "clique"}
+"""The mode that each method of differentiation is, of a recording."""
 ENDS = ("plan", "recording", "goal")
 
 WHOLE = {"degree", "steps", "window"}
@@ -61,6 +63,20 @@ def make_mode(name: str, **options: Any) -> Mode:
     return kind(**options)
 
 
+def make_method(name: str, window: int | str | None = None, degree: int | None = None) -> Mode:
+    """The mode that differentiates recordings by this method; None means an option's default.
+
+    Raises UsageError for an unknown method and options that it does not have.
+    """
+    if name not in METHODS:
+        raise UsageError(Fault("unknown method", "method", ", ".join(METHODS), repr(name)))
+    options = {"window": window, "degree": degree}
+    if name != "savgol" and (given := [key for key, value in options.items() if value is not None]):
+        what = f"method {name} has no {' and no '.join(given)}"
+        raise UsageError(Fault(what, given[0], hint="method savgol has"))
+    return make_mode(METHODS[name], **options)
+
+
 def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
     names = kind.option_names()
     if option not in names:
@@ -87,4 +103,4 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
     return []
 
 
-__all__ = ["ALIASES", "ENDS", "MODES", "PARTS", "Mode", "make_mode"]
+__all__ = ["ALIASES", "ENDS", "METHODS", "MODES", "PARTS", "Mode", "make_method", "make_mode"]

@@ -42,7 +42,7 @@ class Cascade(FramedMode):
                     "start",
                     "a start state for modes that sum",
                     "first",
-                    "--start zero or --start FILE:DATASET; --mode clique reads recorded positions",
+                    "--start zero or --start FILE:DATASET",
                 )
             )
         return faults

@@ -72,7 +72,7 @@ class Central(FramedMode):
                     "actions",
                     f"a recording of at least {WINDOW} rows",
                     str(case.horizon),
-                    "--mode clique differences recordings of any length",
+                    "method backward differences recordings of any length",
                 )
             )
         moving = sorted(case.goal - {"position"})

@@ -162,7 +162,7 @@ def needs_start(case: Case) -> list[Fault]:
             "start",
             "a start state (position, and optionally velocity, acceleration, jerk)",
             "none given, and none in the input",
-            "--start zero, --start first (the actions are a recording) or --start FILE[:GROUP]",
+            "--start zero or --start FILE[:GROUP]; recorded positions: trajcli differentiate",
         )
     ]
 

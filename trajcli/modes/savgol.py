@@ -31,11 +31,11 @@ class SavitzkyGolay(Mode):
 
     name = "savgol"
     formula = "p, v, a, j of the polynomial that fits the window rows around t best"
-    needs = "a recording (--start first) of at least window rows; in seconds: of degree + 1"
+    needs = "a recording of at least window rows; in seconds: of degree + 1"
     gives = "H"
     degrees = (2, 3, 4, 5)
 
-    window: int | str | None = None
+    window: int | str = "0.3s"
     degree: int = 4
 
     @property
@@ -45,18 +45,13 @@ class SavitzkyGolay(Mode):
     def faults(self, case: Case) -> list[Fault]:
         faults = no_goal(self.name, case)
         if not case.recorded:
-            hint = "--start first, if the actions are recorded positions"
-            faults.append(
-                Fault("mode savgol smooths recordings", "start", "first", "a start state", hint)
-            )
-        if self.window is None:
-            expected = "the rows of a window, odd"
-            hint = "as many as the shortest motion that matters takes: 31 are 0.3 s at 100 Hz"
-            faults.append(Fault("mode savgol needs a window", "window", expected, "none", hint))
-        elif isinstance(self.window, str):
+            what, hint = "mode savgol differentiates recordings", "trajcli differentiate"
+            faults.append(Fault(what, "start", "none", "a start state", hint))
+        if isinstance(self.window, str):
             if case.horizon <= self.degree:
                 what, expected = "too few rows for the degree", f"more than {self.degree} rows"
-                faults.append(Fault(what, "actions", expected, str(case.horizon)))
+                hint = "method backward differences recordings of any length"
+                faults.append(Fault(what, "actions", expected, str(case.horizon), hint))
         elif self.window % 2 == 0 or not self.degree < self.window <= MOST_ROWS:
             expected = f"an odd number of rows, over the degree ({self.degree}), up to {MOST_ROWS}"
             faults.append(Fault("no such window", "window", expected, str(self.window)))
@@ -67,6 +62,7 @@ class SavitzkyGolay(Mode):
                     "window",
                     f"at most {case.horizon} rows",
                     str(self.window),
+                    "a window in seconds, like 0.3s, takes the rows there are",
                 )
             )
         return faults
@@ -75,7 +71,7 @@ class SavitzkyGolay(Mode):
         return horizon
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
-        window = int(self.window or 0)
+        window = int(self.window)
         return Band(
             used=horizon,
             steps=max(horizon - 1, 1),
