@@ -81,7 +81,7 @@ def block_scores(
     with np.errstate(all="ignore"):  # where there is no number, the score is NaN
         steps = np.diff(times)
         increasing = np.all(steps > 0, axis=1)
-        parts = _with_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
+        parts = with_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
         scores = {"duration": times[:, -1] - times[:, 0], "time_jumps": np.zeros(count)}
         if step is None and rows > 1:
             large = steps > _JUMP * np.median(steps, axis=1, keepdims=True)
@@ -113,7 +113,7 @@ def block_scores(
     return scores
 
 
-def _with_derivatives(
+def with_derivatives(
     parts: Mapping[str, Array], times: Floats, step: float | None, good: Array, needed: set[str]
 ) -> dict[str, Array]:
     """The parts, and those that are needed and absent from the positions; NaN where not good."""

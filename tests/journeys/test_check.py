@@ -126,8 +126,12 @@ def test_nan_the_start_row_and_time_each_have_a_check_of_their_own(trajcli, out)
     report = trajcli("check out.h5 --json")
     assert report.code == 1
     found = findings(report)
-    assert found["finite jerk"]["at"] == {"trajectory": 2, "row": 60, "dof": 6}
-    assert found["start row position"]["at"] == {"trajectory": 5, "row": 0, "dof": 1}
+    at = found["finite jerk"]["at"]
+    with h5py.File(out) as file:
+        assert at.pop("time") == file["time"][2, 60]
+    assert at == {"trajectory": 2, "row": 60, "dof": 6}
+    at = {"trajectory": 5, "row": 0, "dof": 1, "time": 0.0}
+    assert found["start row position"]["at"] == at
     assert found["time time"]["where"] == "trajectory 7, row 9"
 
 
@@ -163,7 +167,7 @@ def test_zero_and_start_index_are_start_rows_too(trajcli, folder):
 @pytest.mark.parametrize("kind", ["toml", "urdf"])
 def test_what_passes_a_limit_is_counted_and_the_worst_is_named(trajcli, out, kind):
     with h5py.File(out) as file:
-        speed = np.abs(file["velocity"][:, :, 1])
+        speed, time = np.abs(file["velocity"][:, :, 1]), file["time"][...]
     limit = 0.9 * speed.max()
     limits = out.parent / f"limits.{kind}"
     if kind == "toml":
@@ -182,7 +186,7 @@ def test_what_passes_a_limit_is_counted_and_the_worst_is_named(trajcli, out, kin
     assert finding["failing_values"] == int((speed > limit).sum())
     assert finding["failing_trajectories"] == int((speed > limit).any(1).sum())
     at = np.unravel_index(speed.argmax(), speed.shape)
-    assert finding["at"] == {"trajectory": at[0], "row": at[1], "dof": 1}
+    assert finding["at"] == {"trajectory": at[0], "row": at[1], "dof": 1, "time": time[at]}
     assert abs(finding["value"]) == speed.max()
 
 
@@ -204,8 +208,149 @@ def test_a_motion_at_its_limit_to_rounding_keeps_it(trajcli, folder):
     assert trajcli("check in.h5 --limits limits.toml").code == 0
     Path("limits.toml").write_text("[velocity]\nupper = [1.999]")
     assert trajcli("check in.h5 --limits limits.toml").code == 1
-    Path("limits.toml").write_text("[jerk]\nupper = [1]")
-    assert "not checked: no jerk in the file" in trajcli("check in.h5 --limits limits.toml").out
+
+
+def write_limits(**limits: float) -> str:
+    """A file of limits of two dofs."""
+    tables = (f"[{name}]\nupper = [{limit}, {limit}]\n" for name, limit in limits.items())
+    Path("limits.toml").write_text("".join(tables))
+    return "--limits limits.toml"
+
+
+TIME = 0.01 * np.arange(200)
+SWING = np.stack([np.sin(3 * TIME), 0.1 * np.cos(TIME)], 1)  # up to 1 rad, 3 rad/s and 9 rad/s²
+
+
+@pytest.fixture(params=["csv", "npy", "columns", "h5"])
+def swing(request, folder) -> str:
+    """Two dofs called q, which no file says are positions: SOURCE and what says the time."""
+    if request.param == "npy":
+        np.save("in.npy", SWING[None])
+        return "in.npy --dt 0.01"
+    if request.param == "h5":
+        with h5py.File("in.h5", "w") as file:
+            file["q"], file["time"] = SWING, TIME
+        return "in.h5:q"
+    names = ("q[0]", "q[1]") if request.param == "csv" else ("elbow", "wrist")
+    table = np.column_stack([TIME, SWING])
+    np.savetxt("in.csv", table, delimiter=",", header=",".join(["time", *names]), comments="")
+    return "in.csv" if request.param == "csv" else "in.csv:elbow,wrist"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "peak"), [("position", 1.0), ("velocity", 3.0), ("acceleration", 9.0)]
+)
+def test_limits_are_held_against_positions_of_any_name_and_their_differences(
+    trajcli, swing, quantity, peak
+):
+    for share, code in ((1.01, 0), (0.9, 1)):
+        line = f"check {swing} {write_limits(**{quantity: share * peak})} --json"
+        result = trajcli(line)
+        assert result.code == code, (result.out, result.err)
+        assert result.document["passed"] is (code == 0)
+        found = only(result, f"{quantity} limits")
+        assert found["quantity"] == quantity
+        assert ("derived_from" in found) is (quantity != "position")
+        text = trajcli(line.removesuffix("--json")).out
+        assert ("central differences" in " ".join(text.split())) is (quantity != "position")
+    (dof,) = found["dofs"]
+    assert dof["dof"] == 0
+    assert abs(dof["value"]) == pytest.approx(peak, rel=1e-3)
+    assert dof["time"] == TIME[dof["row"]]
+    exact = {"position": np.sin, "velocity": np.cos, "acceleration": np.sin}[quantity](3 * TIME)
+    beyond = np.abs(exact) > share
+    assert dof["failing_values"] == pytest.approx(beyond.sum(), abs=2)
+    assert len(dof["spans"]) == (np.diff(beyond.astype(int), prepend=0) == 1).sum()
+    for span in dof["spans"]:
+        assert span["seconds"] == TIME[span["rows"]].tolist()
+        assert beyond[span["rows"][0] + 1 : span["rows"][1]].all()
+
+
+def test_every_dof_beyond_its_limits_is_named_with_its_worst_time_and_spans(trajcli, folder):
+    values = np.zeros((3, 50, 2))
+    values[1, 10:13, 0] = [3.0, 5.0, 3.0]
+    values[1, 20, 0] = -2.0
+    values[2, 30:32, 1] = -4.0
+    np.savez("in.npz", velocity=values, dt=0.1)
+    limits = write_limits(velocity=1.0)
+    result = trajcli(f"check in.npz {limits} --json")
+    assert result.code == 1
+    dofs = only(result, "velocity limits")["dofs"]
+    assert [(one["dof"], one["value"], one["limit"]) for one in dofs] == [(0, 5, 1), (1, -4, -1)]
+    assert [(one["trajectory"], one["row"]) for one in dofs] == [(1, 11), (2, 30)]
+    assert [one["time"] for one in dofs] == pytest.approx([1.1, 3.0])
+    assert [one["failing_values"] for one in dofs] == [4, 2]
+    spans = [[span["rows"] for span in one["spans"]] for one in dofs]
+    assert spans == [[[10, 12], [20, 20]], [[30, 31]]]
+    text = trajcli(f"check in.npz {limits}").out
+    assert "dof 0: 5, limit 1, trajectory 1, row 11, 1.100 s; beyond it in seconds 1.000 to" in text
+    assert "dof 1: -4, limit -1, trajectory 2, row 30, 3.000 s" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "limited", "reason"),
+    [
+        ("in.h5", {"velocity": np.zeros((9, 2)), "dt": 0.1}, "jerk", "no positions to diff"),
+        ("in.h5", {"velocity": np.zeros((9, 2)), "dt": 0.1}, "position", "no positions to diff"),
+        ("in.h5", {"actions": np.zeros((9, 2)), "dt": 0.1}, "position", "FILE:DATASET names them"),
+        ("in.h5", {"position": np.zeros((9, 2))}, "velocity", "no time step"),
+        ("in.h5", {"position": np.zeros((4, 2)), "dt": 0.1}, "velocity", "8 values that are NaN"),
+        ("in.h5", {"position": np.zeros((9, 2)), "dt": -1.0}, "velocity", "not checked"),
+        ("in.h5", {"position": np.zeros((9, 2)), "time": [0.0] * 9}, "velocity", "not checked"),
+        ("in.h5", {"position": np.zeros((3, 0, 2)), "dt": 0.1}, "position", "there are no rows"),
+        ("in.h5", {"position": np.full((9, 2), np.nan)}, "position", "18 values that are NaN"),
+    ],
+)
+def test_a_limit_that_was_held_against_nothing_is_a_failure(
+    trajcli, folder, name, values, limited, reason
+):
+    with h5py.File(name, "w") as file:
+        for key, value in values.items():
+            file[key] = value
+    result = trajcli(f"check {name} {write_limits(**{limited: 1.0})} --json")
+    assert result.code == 1, result.err
+    assert not result.document["passed"]
+    found = only(result, f"{limited} limits")
+    assert found["passed"] is False
+    assert "not checked" in found["text"]
+    assert reason in found["text"]
+    assert "could not be made" not in trajcli(f"check {name} --limits limits.toml").out
+
+
+def test_what_a_limit_that_was_not_checked_asks_for_has_it_checked(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        file["actions"] = SWING
+    limits = write_limits(velocity=3.1)
+    for words in ("in.h5", "in.h5:actions"):
+        assert trajcli(f"check {words} {limits}").code == 1
+    for step in ("--dt 0.01", "--rate 100"):
+        assert trajcli(f"check in.h5:actions {limits} {step}").code == 0
+        assert trajcli(f"check in.h5:actions {write_limits(velocity=2.9)} {step}").code == 1
+        write_limits(velocity=3.1)
+
+
+def test_limits_of_actions_and_of_the_states_beside_them_are_all_checked(trajcli, samples):
+    result = trajcli(f"check {samples}/reach.h5 --limits {samples}/limits.toml --json")
+    assert result.code == 0
+    held = {c["quantity"] for c in result.document["checks"] if "limits" in c["check"]}
+    assert held == set(QUANTITIES)
+
+
+def test_two_arms_in_groups_of_their_own_are_held_against_limits_each(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for arm in ("left", "right"):
+            file[f"{arm}/position"], file[f"{arm}/time"] = SWING, TIME
+        file["right/velocity"] = np.zeros((200, 2))
+    result = trajcli(f"check in.h5 {write_limits(velocity=2.0)} --json")
+    assert failing(result) == [("velocity limits", "left/position")]
+
+
+def test_velocities_of_any_name_are_not_held_against_limits_of_positions(trajcli, folder):
+    recording("in.h5")
+    line = "check in.h5:obs/qvel --velocity-of obs/qpos --json"
+    assert trajcli(f"{line} {write_limits(velocity=2.1)}").code == 0
+    result = trajcli(f"{line} {write_limits(velocity=1.5)}")
+    assert failing(result) == [("velocity limits", "obs/qvel")]
 
 
 def test_limits_of_other_joints_are_exit_2(trajcli, out):

@@ -24,6 +24,9 @@ def check(
     joints: options.Joints = None,
     columns: options.Columns = None,
     stamp: options.Stamp = None,
+    dt: options.Dt = None,
+    rate: options.Rate = None,
+    times: options.Times = None,
     recompute: options.Recompute = False,
     velocity_of: options.VelocityOf = None,
     verbose: options.Verbose = False,
@@ -38,10 +41,13 @@ def check(
     NaN and Inf, time stamps that increase, the start row, limits of the joints; of an output,
     every row against what its mode makes of its actions.
 
-    A limit may be passed by a billionth of its size (float32: a millionth), which is rounding.
+    Quantities that a file lacks are central differences of its positions, and limits that could
+    not be checked fail. A limit may be passed by a billionth of its size (float32: a millionth),
+    which is rounding.
     """
     from trajcli.files.opening import Files
     from trajcli.files.source import parse_source
+    from trajcli.files.stored_time import time_from_options
     from trajcli.views.check import check_source, report
     from trajcli.views.findings import recompute_finding
     from trajcli.views.row_checks import StartRows
@@ -65,8 +71,9 @@ def check(
                         return "with --untrusted, what the file names is not opened"
                     return start_rows(files, path)
 
+                time = time_from_options(files, dt, rate, times)
                 findings = check_source(
-                    files, one, start_of, limits, episodes, velocity_of, progress
+                    files, one, start_of, limits, episodes, velocity_of, time, progress
                 )
                 files.sources.require_unchanged()
             console.warn(*files.notes)

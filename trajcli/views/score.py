@@ -18,11 +18,9 @@ from trajcli.files.guesses import no_time
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
-from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.selection import select
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
-from trajcli.units import parse_units
 from trajcli.views.terminal import Table, number, spreadsheet_text
 from trajcli.views.trajectories import Batch, batches, whole_batch
 
@@ -128,8 +126,7 @@ def score_source(
     batch, others = whole_batch(batches(read_sources(files, [source])))
     if batch is None or any(0 in one.shape for one in batch.sets):
         raise InputError(Fault("nothing to score", source, "rows and dofs", "an empty array"))
-    for one in batch.sets if time is not None else ():
-        one.time = time.fitted(*one.shape[:2], one.of_actions, one.lengths)  # type: ignore[union-attr]
+    batch.use_time(time)
     stored, units, notes = _quantities(batch)
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
     if ends := batch.one_sided:
@@ -180,26 +177,16 @@ def _scores(
 
 
 def _quantities(batch: Batch) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """The arrays by what they hold, as far as that is known, the unit of each quantity, "" of one
-    that is not known, and notes."""
-    one, first = batch.first, next(iter(batch.first.arrays))
-    notes = [] if one.time is None or not one.time.remark else [one.time.remark]
-    known = {batch.quantity(name): name for name in one.arrays}
-    stored = {name: known[name] for name in QUANTITIES if name in known}
-    of_unit = parse_units(one.unit(first))
-    if not stored and (of_unit or one.named or one.file.family == "npy"):
-        quantity = QUANTITIES[of_unit[0].order] if of_unit else "position"
-        stored = {quantity: first}
-        notes.append(f"{first} read as {quantity}" + ", by its unit" * bool(of_unit))
+    """Batch.quantities, "" being the quantity where none is known; with all notes on them."""
+    time, first = batch.first.time, next(iter(batch.first.arrays))
+    stored, units, notes = batch.quantities()
+    notes = [time.remark, *notes] if time is not None and time.remark else notes
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
     elif not stored:
         notes.append(f"{first}: of which quantity is not known; FILE:DATASET names positions")
-    units = {name: one.unit(array) or "" for name, array in stored.items()}
-    if units.get("position"):
-        units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
-    return stored or {"": first}, dict.fromkeys(QUANTITIES, "") | units, notes
+    return stored or {"": first}, units, notes
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from trajcli.files.blocks import Array, Block, Floats
 from trajcli.files.limits import Bounds, Limits
-from trajcli.views.findings import Failure, failures
+from trajcli.views.findings import Excess, Failure, failures
 from trajcli.views.trajectories import Batch
 
 _GROUPED = 256
@@ -21,7 +22,7 @@ class Statistics:
 
     low, high, peak [D]: of the finite values; the peak of their magnitudes lies at ``peak_at``
     [D] (trajectory, row), not in the first and the last ``ends`` rows. ``beyond`` [D]: values
-    outside ``bounds``.
+    outside ``bounds``, and of these dofs the ``worst``.
     """
 
     def __init__(self, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
@@ -33,6 +34,7 @@ class Statistics:
         self.nonfinite: list[Failure] = []
         self.beyond = np.zeros(dofs, np.int64)
         self.outside: list[Failure] = []
+        self.worst: dict[int, Excess] = {}
 
     @property
     def known(self) -> bool:
@@ -66,6 +68,20 @@ class Statistics:
             excess, beyond = exceeded(values, bounds)
             self.beyond += beyond.sum((0, 1))
             self.outside += failures(beyond, excess, values, block)
+            self._add_worst(np.where(beyond, excess, -1.0), values, block)
+
+    def _add_worst(self, excess: Floats, values: Array, block: Block) -> None:
+        times = block.known_times() if (excess >= 0).any() else None
+        for dof in np.flatnonzero((excess >= 0).any((0, 1))).tolist():
+            b, row = (int(n) for n in np.unravel_index(excess[..., dof].argmax(), excess.shape[:2]))
+            size = float(excess[b, row, dof])
+            if dof in self.worst and size <= self.worst[dof].excess:
+                continue
+            edges = np.flatnonzero(np.diff(excess[b, :, dof] >= 0, prepend=False, append=False))
+            spans = edges.reshape(-1, 2) - [0, 1]
+            place = int(block.numbers[b]), block.first + row, float(values[b, row, dof]), size
+            known = () if times is None else (float(times[b, row]), times[b][spans])
+            self.worst[dof] = Excess(*place, block.first + spans, *known)
 
     def _add_peaks(self, values: Array, peak: Floats, block: Block) -> None:
         rows = values.shape[1]
@@ -89,11 +105,16 @@ def array_bounds(batch: Batch, limits: Limits | None) -> dict[str, Bounds]:
     """The limits of the arrays that a batch has; of actions, as what their mode says they are."""
     if limits is None:
         return {}
-    itemsize = min(stored.precision.itemsize for stored in batch.first.arrays.values())
     quantities = {name: batch.quantity(name) for name in batch.first.arrays}
     units = {what: batch.first.unit(name) or "" for name, what in quantities.items()}
-    tables = limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
+    tables = quantity_bounds(batch, limits, units)
     return {name: tables[what] for name, what in quantities.items() if what in tables}
+
+
+def quantity_bounds(batch: Batch, limits: Limits, units: Mapping[str, str]) -> dict[str, Bounds]:
+    """The limits of the dofs of a batch by quantity, which is in these units."""
+    itemsize = min(stored.precision.itemsize for stored in batch.first.arrays.values())
+    return limits.bounds(batch.dofs, itemsize, units, batch.first.dofs)
 
 
 def exceeded(values: Array, bounds: Bounds) -> tuple[Floats, Array]:

@@ -13,10 +13,12 @@ import numpy as np
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Trajectories, row_bytes
 from trajcli.files.reader import dof_faults
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.source import expand_files, parse_source
+from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.modes import ALIASES, MODES
+from trajcli.units import parse_units
 
 _SAMPLE_PLACES = 12
 
@@ -90,6 +92,37 @@ class Batch(Trajectories):
         mode = MODES.get(ALIASES.get(str(stated[1]), str(stated[1]))) if stated else None
         return name if mode is None else QUANTITIES[mode.derivatives_of]
 
+    def quantities(
+        self, named: str = "position"
+    ) -> tuple[dict[str, str], dict[str, str], list[str]]:
+        """Returns the array that holds each quantity, the unit of each quantity ("" where it is
+        not known), and a note on an array whose quantity neither its name nor its mode says.
+
+        Such an array is what its unit says, or else ``named`` where SOURCE names it.
+        """
+        one, first = self.first, next(iter(self.first.arrays))
+        known = {self.quantity(name): name for name in one.arrays}
+        stored = {name: known[name] for name in QUANTITIES if name in known}
+        of_unit, notes = parse_units(one.unit(first)), []
+        if not stored and (of_unit or one.named or one.file.family == "npy"):
+            quantity = QUANTITIES[of_unit[0].order] if of_unit else named
+            stored = {quantity: first}
+            notes.append(f"{first} read as {quantity}" + ", by its unit" * bool(of_unit))
+        units = {name: one.unit(array) or "" for name, array in stored.items()}
+        if units.get("position"):
+            units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
+        return stored, dict.fromkeys(QUANTITIES, "") | units, notes
+
+    def use_time(self, time: Time | None) -> None:
+        """Takes these times, if any, in place of what the files say; the first row of arrays that
+        no mode calls actions is at 0, where the times have one number for each row."""
+        if time is None:
+            return
+        for one in self.sets:
+            rows = time.fitted(*one.shape[:2], False, one.lengths)
+            actions = one.of_actions and not (self.quantity("actions") == "actions" and rows.fits)
+            one.time = time.fitted(*one.shape[:2], True, one.lengths) if actions else rows
+
     def sample(self, numbers: Sequence[int], budget: int) -> Iterator[Block]:
         """About ``budget`` bytes of these trajectories, spread evenly from the first to the last.
 
@@ -154,6 +187,12 @@ def batches(sets: Iterable[TrajectorySet]) -> list[Batch]:
 def _pattern(group: str) -> str:
     """data/demo_3 as data/demo_*."""
     return re.sub(r"\d+", "*", group)
+
+
+def same_trajectories(a: Batch, b: Batch) -> bool:
+    """Whether two batches are of the same trajectories: as many, in groups of other names."""
+    patterns = [{_pattern(one.group) for one in batch.sets} for batch in (a, b)]
+    return a.count == b.count and not patterns[0] & patterns[1]
 
 
 def main_batch(candidates: Sequence[Batch]) -> Batch | None:
