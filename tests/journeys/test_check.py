@@ -132,7 +132,8 @@ def test_nan_the_start_row_and_time_each_have_a_check_of_their_own(trajcli, out)
     assert at == {"trajectory": 2, "row": 60, "dof": 6}
     at = {"trajectory": 5, "row": 0, "dof": 1, "time": 0.0}
     assert found["start row position"]["at"] == at
-    assert found["time time"]["where"] == "trajectory 7, row 9"
+    assert found["time time"]["where"].startswith("trajectory 7, row 9 (")
+    assert [row["row"] for row in found["time time"]["rows"]] == [9]
 
 
 def test_the_start_row_is_not_checked_where_its_source_is_gone(trajcli, out):
@@ -381,11 +382,37 @@ def test_dt_and_times_that_contradict_each_other_fail(trajcli, folder):
     assert "times" in found["where"]
 
 
-def test_the_faulty_sample_fails_at_the_row_that_repeats(trajcli, samples):
+def test_the_faulty_sample_fails_at_each_row_that_repeats(trajcli, samples):
     report = trajcli(f"check {samples}/recorded_faulty.h5 --json")
     assert report.code == 1
     assert failing(report) == [("time", "times")]
-    assert only(report, "time")["where"] == "row 120"
+    with h5py.File(samples / "recorded_faulty.h5") as file:
+        times = file["times"][...]
+    rows = (np.flatnonzero(np.diff(times) <= 0) + 1).tolist()
+    found = only(report, "time")
+    assert len(rows) == 2
+    assert found["failing_values"] == 2
+    assert found["failing_trajectories"] == 1
+    assert [(one["row"], one["time"]) for one in found["rows"]] == [(n, times[n]) for n in rows]
+    text = " ".join(trajcli(f"check {samples}/recorded_faulty.h5").out.split())
+    assert all(f"row {row} ({times[row]:.3f} s)" in text for row in rows)
+
+
+def test_rows_whose_times_are_wrong_are_counted_in_all_trajectories(trajcli, folder):
+    times = np.tile(0.1 * np.arange(20), (3, 1))
+    times[0, 5:] -= 0.1
+    times[2, 2:18:2] = times[2, 1:17:2]
+    with h5py.File("in.h5", "w") as file:
+        file["position"], file["times"] = np.zeros((3, 20, 2)), times
+    found = only(trajcli("check in.h5 --json -v"), "time")
+    assert (found["failing_values"], found["failing_trajectories"]) == (9, 2)
+    assert [one["row"] for one in found["rows"]] == [5]
+    first, last = found["failures"]
+    assert first == "trajectory 0, row 5 (0.400 s): not increasing"
+    assert all(f"row {row} ({times[2, row]:.3f} s)" in last for row in range(2, 18, 2))
+    assert "9 in 2 of 3" in trajcli("check in.h5").out
+    text = " ".join(trajcli("check in.h5 --episodes 2").out.split())
+    assert "(0.900 s) and 3 more (-v)" in text
 
 
 @pytest.mark.parametrize("target", ["out.npz", "out"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,22 @@ from trajcli.files.source import parse_source
 from trajcli.files.time import Time, positive
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import integrate
-from trajcli.views.findings import Failure, Finding, failed, failures, trajectory_text
+from trajcli.views.findings import (
+    Failure,
+    Finding,
+    failed,
+    failures,
+    seconds_text,
+    trajectory_text,
+)
 from trajcli.views.trajectories import Batch
 from trajcli.views.velocity_fit import TOLERANCE, VelocityFit
 
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 """The start states by part, [b, D] or [1, D], of trajectories by number [b], and by the names of
 their groups where each has one; parts that are absent are 0."""
+_LISTED = 5
+"""Rows that are shown of a trajectory whose times are wrong."""
 
 
 @dataclass
@@ -64,16 +74,38 @@ class StartCheck:
         return failed("start row", batch, "", self.failures, text, self.compared)
 
 
+@dataclass(frozen=True)
+class BadTimes:
+    """What is wrong with the times of a trajectory: in these rows, of these times; or else where.
+
+    The times are in seconds as the file has them.
+    """
+
+    trajectory: int
+    what: str
+    where: str = ""
+    rows: Sequence[int] = ()
+    times: Sequence[float] = ()
+
+    def places(self, most: int | None = None) -> str:
+        """The place, or the rows and their times, of many the first."""
+        pairs = list(zip(self.rows, self.times, strict=True))[:most]
+        texts = [f"row {row} ({seconds_text(time)})" for row, time in pairs]
+        more = (
+            f" and {len(self.rows) - len(texts)} more (-v)" if len(texts) < len(self.rows) else ""
+        )
+        return self.where or ", ".join(texts) + more
+
+
 @dataclass
 class TimeCheck:
     """Time stamps must increase; where the output states one dt, by that.
 
-    failures: trajectory, what is wrong, and where. where: the dataset, or what else says the
-    time. steps: dt of the sets; None where it varies.
+    where: the dataset, or what else says the time. steps: dt of the sets; None where it varies.
     """
 
     attributes: Mapping[str, Any]
-    failures: list[tuple[int, str, str]] = field(default_factory=list)
+    failures: list[BadTimes] = field(default_factory=list)
     where: str = ""
     steps: set[float | None] = field(default_factory=set)
     _checked: set[int] = field(default_factory=set)
@@ -93,7 +125,7 @@ class TimeCheck:
                 self._check(time, trajectories, block.rows)
             except InputError as error:
                 fault = error.faults[0]
-                self.failures.append((trajectories[begin], fault.what, fault.where))
+                self.failures.append(BadTimes(trajectories[begin], fault.what, fault.where))
 
     def _check(self, time: Time, trajectories: Mapping[int, int], rows: int) -> None:
         step = positive(self.attributes.get("dt")) if "mode" in self.attributes else None
@@ -108,7 +140,9 @@ class TimeCheck:
                 slack = 2 * np.spacing(np.abs(stamps).max()) + 1e-12 * step
                 wrong, text = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
             if wrong.any():
-                self.failures.append((number, text, f"row {int(wrong.argmax()) + 1}"))
+                bad = np.flatnonzero(wrong) + 1
+                places = bad.tolist(), stamps[bad].tolist()
+                self.failures.append(BadTimes(number, text, "", *places))
             if shared(time):
                 return
 
@@ -120,10 +154,18 @@ class TimeCheck:
         if batch.first.group and label.startswith(batch.first.group):
             label = batch.pattern + label.removeprefix(batch.first.group)
         if self.failures:
-            number, text, where = self.failures[0]
-            bad = [f"{trajectory_text(batch, n)}{at}: {what}" for n, what, at in self.failures]
-            where = trajectory_text(batch, number) + where
-            return Finding("time", label, False, text, count, where, len(bad), bad)
+            first, which = self.failures[0], partial(trajectory_text, batch)
+            bad = [f"{which(one.trajectory)}{one.places()}: {one.what}" for one in self.failures]
+            where = which(first.trajectory) + first.places(_LISTED)
+            rows = sum(len(one.rows) or 1 for one in self.failures)
+            places = zip(first.rows, first.times, strict=True)
+            facts = {
+                "rows": [
+                    {"trajectory": first.trajectory, "row": row, "time": time}
+                    for row, time in places
+                ]
+            }
+            return Finding("time", label, False, first.what, count, where, rows, bad, facts)
         dt = next(iter(self.steps)) if len(self.steps) == 1 else None
         text = "increases" if dt is None else f"increases by dt = {dt:g} s"
         known = [step for step in self.steps if step is not None]
