@@ -256,3 +256,69 @@ def test_arrays_without_dofs_are_not_exported_or_drawn(trajcli, folder):
         assert result.code == 2, out
         assert "[2, 5, 0]" in result.err
         assert not Path(out).exists()
+
+
+@pytest.mark.parametrize("kind", ["padded", "groups", "shared"])
+def test_durations_and_steps_are_those_of_all_trajectories(trajcli, folder, kind):
+    steps = np.full((150, 9), 0.1)
+    steps[149] = 0.4
+    steps[75] = 0.01
+    steps[[77, 77], [3, 4]] = [0.05, 0.15]
+    times = np.concatenate([np.zeros((150, 1)), steps.cumsum(1)], 1)
+    with h5py.File("in.h5", "w") as file:
+        if kind == "groups":
+            for n in range(150):
+                file[f"data/demo_{n}/position"] = np.zeros((10, 2))
+                file[f"data/demo_{n}/time"] = times[n]
+        else:
+            file["position"] = np.zeros((150, 10, 2))
+            file["times"] = times if kind == "padded" else times[149]
+    found = trajcli("inspect in.h5 --json").document["trajectories"]
+    assert found["count"] == 150
+    assert not found["sampled"]
+    least, median, largest = (3.6, 0.4, 0.4) if kind == "shared" else (0.09, 0.1, 0.4)
+    assert found["duration"] == pytest.approx([least, 3.6])
+    assert found["rate"] == pytest.approx(1 / median)
+    assert found["jitter"] == pytest.approx(largest - median)
+    for which, seconds in (("75", 0.09 if kind != "shared" else 3.6), ("149", 3.6)):
+        found = trajcli(f"inspect in.h5 --json --episodes {which}").document["trajectories"]
+        assert found["duration"] == pytest.approx([seconds, seconds])
+
+
+def test_durations_of_a_sample_are_called_sampled_and_those_of_full_are_not(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for n in range(4100):
+            file[f"data/demo_{n}/actions"] = np.zeros((2, 1), "f4")
+            file[f"data/demo_{n}"].attrs["dt"] = 0.1 if n % 3 != 1 else 0.3
+    for line, longest in (("inspect in.h5", 0.1), ("inspect in.h5 --full", 0.3)):
+        found = trajcli(f"{line} --json").document["trajectories"]
+        assert found["duration"] == pytest.approx([0.1, longest])
+        assert found["sampled"] is (longest == 0.1)
+        assert ("sampled" in trajcli(line).out) is (longest == 0.1)
+
+
+def test_groups_of_any_names_are_counted_as_integrate_counts_them(trajcli, folder):
+    with h5py.File("in.h5", "w") as file:
+        for name, rows in (("left", 20), ("right", 30)):
+            file[f"{name}/actions"] = np.full((rows, 2), rows)
+        file.attrs["dt"] = 0.1
+    plan = trajcli("integrate in.h5 --start zero --dry-run -o out.h5 --json").document
+    found = trajcli("inspect in.h5 --json").document
+    assert found["trajectories"]["count"] == plan["shape"]["trajectories"] == 2
+    assert found["trajectories"]["rows"] == [20, 30]
+    assert found["trajectories"]["duration"] == pytest.approx([1.9, 2.9])
+    assert trajcli("inspect in.h5").out.splitlines()[1].startswith("  2 trajectories of 20 to 30")
+    found = trajcli("inspect in.h5 --episodes 1 --json").document
+    assert found["trajectories"]["shown"] == ["right"]
+    largest = {one["name"]: one["max"] for one in found["datasets"]}
+    assert largest == {"left/actions": None, "right/actions": 30}
+
+
+def test_the_durations_of_the_first_sample_are_those_of_its_steps(trajcli, samples, folder):
+    line = f"integrate {samples}/reach.h5 --mode jerk --scheme zoh -o out.h5"
+    assert trajcli(line).code == 0
+    with h5py.File("out.h5") as file:
+        seconds = file["time"][:, -1] - file["time"][:, 0]
+    found = trajcli("inspect out.h5 --json").document["trajectories"]
+    assert found["duration"] == [seconds.min(), seconds.max()]
+    assert f"{seconds.min():.4g} to {seconds.max():.4g} s" in trajcli("inspect out.h5").out

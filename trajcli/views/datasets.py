@@ -13,7 +13,6 @@ import numpy as np
 from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.blocks import Block, Progress
-from trajcli.files.selection import select
 from trajcli.views.statistics import Statistics
 from trajcli.views.trajectories import Batch
 
@@ -31,10 +30,12 @@ Members = Sequence[tuple[ArrayFile, str]]
 class Datasets:
     """Reports of datasets; the arrays of a batch are read together, once.
 
-    size: bytes of the file as it is stored, maybe packed. sampled: whether not all was read.
+    numbers: of the trajectories of each batch that are looked at, which ``episodes`` says. size:
+    bytes of the file as it is stored, maybe packed. sampled: whether not all was read.
     """
 
     trajectories: Sequence[Batch]
+    numbers: Sequence[Sequence[int]]
     episodes: str | None
     full: bool
     size: int
@@ -94,7 +95,7 @@ class Datasets:
         return about
 
     def _read(self, batch: Batch) -> dict[str, Statistics]:
-        numbers = select(self.episodes, batch.count)
+        numbers = self.numbers[[id(one) for one in self.trajectories].index(id(batch))]
         arrays = {
             name: Statistics(batch.first.shape[2], ends=batch.one_sided * (name != "position"))
             for name in batch.first.arrays

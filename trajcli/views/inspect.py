@@ -11,18 +11,21 @@ import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile
-from trajcli.files.blocks import Block, Progress
+from trajcli.files.blocks import Block, Progress, common_step, shared
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
 from trajcli.files.selection import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
-from trajcli.views.datasets import Datasets
+from trajcli.views.datasets import SAMPLE_BYTES, Datasets
 from trajcli.views.terminal import Curves
 from trajcli.views.trajectories import Batch, batches, main_batch, whole_batch
 
-_MOST_TIMES = 64
-"""Trajectories whose times are read."""
+_MOST_TIMES = 2000
+"""Sets, and trajectories of a large file, whose times are looked at without --full."""
+_MOST_GAPS = 4 << 20
+"""Of more rows than that, steps for the median are taken evenly from all."""
+_BLOCK_BYTES = 8 << 20
 _PLOTTED_ROWS = 20_000
 
 
@@ -52,17 +55,19 @@ def inspect_source(
     file, layout = opened[0], files.layout(opened[0])
     names = [(one, name) for one in opened for name in _names(one, source)]
     every = _batches(files, text, source, bool(names))
-    main = main_batch(every)
     try:
-        whole_batch(every)
+        main, _ = whole_batch(every)
     except InputError as error:  # which other commands refuse
         files.note("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
+        main = main_batch(every)
     chosen = [] if main is None else select(episodes, main.count)
+    numbers = [] if main is None else _numbers(every, main, chosen, episodes)
     if not names:  # an array within each trajectory of a layout
         names = [(one.file, path) for batch in every for one in batch.sets
                  for path in [f"{one.group}/{one.array_name}"]]  # fmt: skip
     size = sum(map(_file_bytes, opened))
-    datasets = Datasets(every, episodes, full, size, on_progress)
+    datasets = Datasets(every, numbers, episodes, full, size, on_progress)
+    counts = _trajectories(main, chosen, full) if main else {"count": 0}
     report = {
         "file": str(source.path),
         "family": file.family,
@@ -70,10 +75,10 @@ def inspect_source(
         "bytes": size,
         "attributes": dict(file.attributes()),
         "joint_names": main.first.joint_names if main else None,
-        "dt": _dt(main) if main else None,
-        "trajectories": _trajectories(main, chosen) if main else {"count": 0},
+        "dt": _dt(main, full) if main else None,
+        "trajectories": counts,
         "datasets": datasets.reports(names, source.dataset is not None),
-        "sampled": datasets.sampled,
+        "sampled": datasets.sampled or counts.get("sampled", False),
         "one_sided": main.one_sided if main else 0,
     }
     if main is None or not chosen:
@@ -108,11 +113,28 @@ def _batches(files: Files, text: str, source: Source, listed: bool) -> list[Batc
         return []
 
 
-def _dt(main: Batch) -> dict[str, Any] | None:
+def _numbers(
+    every: Sequence[Batch], main: Batch, chosen: Sequence[int], episodes: str | None
+) -> list[Sequence[int]]:
+    """The trajectories of each batch that are looked at: those chosen of the ``main`` ones, which
+    may be of several batches, and of others those that ``episodes`` says."""
+    first_of = {id(one): int(n) for one, n in zip(main.sets, main.offsets, strict=False)}
+    numbers: list[Sequence[int]] = []
+    for batch in every:
+        first = first_of.get(id(batch.sets[0]))
+        if first is None:
+            numbers.append(select(episodes, batch.count))
+        else:
+            numbers.append([n - first for n in chosen if 0 <= n - first < batch.count])
+    return numbers
+
+
+def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
     """The time step and where it is from; the fault of a file that contradicts itself."""
     steps = set()
+    sets = main.sets if full else main.sets[:: 1 + len(main.sets) // _MOST_TIMES]
     try:
-        for one in main.sets[:: 1 + len(main.sets) // _MOST_TIMES]:
+        for one in sets:
             raise_if_any(one.time.shape_faults() if one.time else [])
             steps.add(one.time.uniform if one.time else None)
         time = main.first.time
@@ -124,11 +146,16 @@ def _dt(main: Batch) -> dict[str, Any] | None:
         return None
     source = str(main.first.file.attributes().get("dt_source", time.source))
     step = steps.pop() if len(steps) == 1 else None
+    if step is not None and len(sets) < len(main.sets):
+        source += f", sampled: {len(sets)} of {len(main.sets)}"
     return {"value": "varies" if step is None else step, "source": source}
 
 
-def _trajectories(main: Batch, chosen: Sequence[int]) -> dict[str, Any]:
-    """How many, how long in rows and in seconds; the median rate, and how far steps are from it."""
+def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, Any]:
+    """How many, how long in rows and in seconds; the median rate, and how far steps are from it.
+
+    Of the times of a large file a sample is looked at, unless ``full``.
+    """
     rows = main.lengths if main.count else np.array([main.first.shape[1]])
     report: dict[str, Any] = {
         "count": main.count,
@@ -136,27 +163,41 @@ def _trajectories(main: Batch, chosen: Sequence[int]) -> dict[str, Any]:
         "dofs": main.first.shape[2],
         "shown": [main.name(number) for number in chosen[:1]],
     }
-    steps, durations = [], []
-    for number in chosen[:: 1 + len(chosen) // _MOST_TIMES]:
-        block = main.block(number)
-        with contextlib.suppress(InputError):
-            time = block.parts[0][0].time
-            raise_if_any(time.shape_faults() if time else [])
-            if time is None or block.rows < 2:
-                continue
-            if time.uniform is not None:  # not every row of a very long trajectory
-                steps.append(np.array([time.uniform]))
-                durations.append(time.uniform * (block.rows - 1))
-            elif (times := block.times()) is not None:
-                steps.append(np.diff(times[0]))
-                durations.append(float(times[0, -1] - times[0, 0]))
+    stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
+    if not full and (len(main.sets) > _MOST_TIMES or _are_long(main, stamps)):
+        chosen = chosen[:: 1 + count // _MOST_TIMES]
+    report["sampled"] = len(chosen) < count
+    steps, ends, durations = [], [], []
+    for block in main.blocks(chosen, size=_BLOCK_BYTES):
+        for one, begin, end in block.parts if block.rows > 1 else ():
+            with contextlib.suppress(InputError):
+                if (time := one.time) is None:
+                    continue
+                raise_if_any(time.shape_faults())
+                if time.uniform is not None:  # not every row of a very long trajectory
+                    gaps = np.full((end - begin, 1), time.uniform)
+                    seconds = gaps[:, 0] * (block.rows - 1)
+                else:
+                    last = begin + 1 if shared(time) else end
+                    times = time.rows(begin, last, 0, block.rows)
+                    gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
+                steps.append(gaps.ravel()[:: 1 + stamps // _MOST_GAPS])
+                ends += [gaps.min(), gaps.max()]
+                durations += [seconds.min(), seconds.max()]
     if steps:
-        gaps = np.concatenate(steps)
-        median = float(np.median(gaps))
-        report["duration"] = [min(durations), max(durations)]
+        median = float(np.median(np.concatenate(steps)))
+        report["duration"] = [float(min(durations)), float(max(durations))]
         report["rate"] = 1.0 / median if median > 0 else None
-        report["jitter"] = float(np.abs(gaps - median).max())
+        report["jitter"] = float(max(max(ends) - median, median - min(ends)))
     return report
+
+
+def _are_long(main: Batch, stamps: int) -> bool:
+    """Whether there is much to read for the times of so many rows."""
+    try:
+        return 8 * stamps > SAMPLE_BYTES and common_step(main.sets) is None
+    except InputError:
+        return False
 
 
 def _curves(block: Block) -> Iterator[Curves]:

@@ -68,6 +68,7 @@ def _trajectories(facts: Mapping[str, Any]) -> Iterator[str]:
     text = f"{counts['count']} {many} of {_range(counts['rows'], 'd')} rows, {counts['dofs']} dofs"
     if counts.get("rate"):
         text += f"; {_range(counts['duration'], '.4g')} s at {counts['rate']:.4g} Hz"
+        text += ", sampled" if counts["sampled"] else ""
         if counts["jitter"]:
             text += f", steps up to {1e3 * counts['jitter']:.3g} ms off the median"
     yield text
