@@ -34,6 +34,41 @@ def test_a_file_equals_itself_and_its_copy_in_another_format(trajcli, home):
     assert {n for n, d in datasets(result).items() if d["passed"]} >= {"position", "jerk", "time"}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "integrate {s}/reach.h5 --mode jerk --scheme zoh",
+        "integrate {s}/reach.h5 --mode jerk --dtype float32 --cost velocity --joints a,b,c,d,e,f,g",
+        "integrate named.h5 --start zero --pack",
+        "integrate actions.npy --start zero --dt 0.1 --start-index index.npy",
+        "resample {s}/recorded.h5 --to 50",
+        "fit {s}/recorded.h5:position --knots 20",
+        "export {s}/reach.h5:reference",
+    ],
+)
+def test_two_outputs_of_one_run_are_equal_whatever_holds_them(trajcli, folder, samples, line):
+    np.save("index.npy", np.zeros(5, int))
+    with h5py.File("named.h5", "w") as file:
+        for rows, name in enumerate(("left", "right", "both"), 5):
+            file[f"{name}/actions"] = np.ones((rows, 2))
+        file["joint_names"] = ["ä", "an elbow"]
+        file.attrs["dt"] = 0.1
+    line = line.format(s=samples)
+    for out in ("a.h5", "a.npz"):
+        result = trajcli(f"{line} -o {out}")
+        assert result.code == 0, result.err
+    for pair in ("a.h5 a.npz", "a.npz a.h5"):
+        report = trajcli(f"diff {pair} --json")
+        assert report.code == 0, report.document
+        assert report.document["attributes"] == []
+    with h5py.File("a.h5") as file, np.load("a.npz") as arrays:
+        for name in ("dof", "trajectory"):
+            there = name in file and file[name].dtype.kind == "O"
+            assert (name in arrays) is there
+            if there:
+                assert arrays[name].tolist() == file[name].asstr()[...].tolist()
+
+
 def test_folders_of_lerobot_are_compared_file_by_file(trajcli, folder):
     for name in ("a", "b"):
         data = Path(name) / "data/chunk-000"

@@ -67,6 +67,12 @@ class NpzOutput(Output):
         with open(self._hidden.data, "rb+") as file, zipfile.ZipFile(file, "w") as archive:
             archive.filelist += self._write_heads(file)
             archive.start_dir = file.tell()
+            labels = {"dof": self.schema.joint_names, "trajectory": self.schema.trajectory_names}
+            for name, texts in labels.items():
+                if texts:
+                    member = io.BytesIO()
+                    np.save(member, np.array(texts, "U"), allow_pickle=False)
+                    archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
             archive.writestr(zipfile.ZipInfo(PROVENANCE), _provenance(self.schema))
 
 
