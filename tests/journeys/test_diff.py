@@ -368,3 +368,24 @@ def test_one_array_of_each_file_is_compared_whatever_they_are_called(trajcli, fo
     result = trajcli("diff actions.npy b.npz")
     assert result.code == 1
     assert "only in" not in result.out
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "shown"),
+    [
+        ("x" * 500 + "left" + "y" * 500, "x" * 500 + "right" + "y" * 500, ("xleft", "xright")),
+        ("x" * 500, "x" * 500 + " and 3 more", ("xxx", "x and 3 more")),
+        ("one\ntwo", "one two", (r"'one\ntwo'", "'one two'")),
+        ("left" + "y" * 500, "right" + "y" * 500, ("left", "right")),
+    ],
+)
+def test_texts_that_differ_are_shown_where_they_do(trajcli, folder, a, b, shown):
+    for name, text in (("a.h5", a), ("b.h5", b)):
+        with h5py.File(name, "w") as file:
+            file["position"], file.attrs["source"] = np.zeros((3, 2)), text
+    (line,) = [line for line in trajcli("diff a.h5 b.h5").out.splitlines() if "source" in line]
+    left, right = line.removeprefix("attribute source: ").split(" and ", 1)
+    assert shown[0] in left
+    assert shown[1] in right
+    assert left != right
+    assert len(line) < 160

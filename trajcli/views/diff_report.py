@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> ulp", "> RMS")
+_LONGEST, _BEFORE = 60, 20
+"""Letters that are shown of texts that differ, and how many before the first difference."""
 _LISTED = 3
 """More datasets whose names differ in numbers only share a line."""
 
@@ -44,7 +46,8 @@ def report(
             which = f": {first.dataset}{more}" if len(members) > 1 else ""
             yield Text(f"{name}: {first.why or first.note}{which}")
     for name, a, b in attributes:
-        yield Text(f"attribute {name}: {_short(a)} and {_short(b)}")
+        texts = " and ".join(_short(a, b))
+        yield Text(f"attribute {name}: {texts}")
     if differences and not compared:
         yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
     failed = sum(not one.passed for one in differences)
@@ -91,8 +94,17 @@ def _pair(a: float | str | None, b: float | str | None) -> tuple[str, str]:
     return next((pair for pair in pairs if pair[0] != pair[1]), (repr(a), repr(b)))
 
 
-def _short(value: Any) -> str:
-    return "absent" if value is None else cut(" ".join(str(value).split()))
+def _short(a: Any, b: Any) -> tuple[str, str]:
+    """Two texts that differ, cut; where they begin alike, from before the place where they part."""
+    texts = ["absent" if value is None else " ".join(str(value).split()) for value in (a, b)]
+    if texts[0] == texts[1]:  # they differ in spaces and ends of lines, or in type
+        texts = [repr(value) for value in (a, b)]
+    pairs = enumerate(zip(*texts, strict=False))
+    alike = next((i for i, (x, y) in pairs if x != y), min(map(len, texts)))
+    begin = max(0, alike - _BEFORE)
+    if begin and max(map(len, texts)) > _LONGEST:
+        texts = [f"…{text[begin:]}" for text in texts]
+    return cut(texts[0], _LONGEST), cut(texts[1], _LONGEST)
 
 
 def _verdict(differences: Sequence[Difference], failed: int) -> str:
