@@ -22,6 +22,8 @@ from trajcli.files.schema import Variable
 _GROUP_BYTES = 4096
 """About what HDF5 itself needs for a group of five datasets."""
 _LARGEST_META_BLOCK = 1 << 20
+SOURCES = "trajcli_sources"
+"""The group of a part that lists what the run reads, which merge sums up."""
 _PACK = "--pack writes all into one array"
 
 
@@ -47,6 +49,9 @@ class Hdf5Output(Output):
             dof = self._make_scales(file, packed, made)
             if grouped:
                 self._make_groups(file, dof)
+            for name, texts in schema.sources.items():
+                path, data = f"{SOURCES}/{name}", list(map(text_of, texts))
+                file.create_dataset(path, data=data, dtype=h5py.string_dtype())
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
 
     def _make_datasets(

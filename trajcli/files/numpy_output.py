@@ -93,4 +93,4 @@ def _provenance(schema: Schema) -> str:
         },
         **({"dof": list(schema.joint_names)} if schema.joint_names else {}),
     }
-    return json.dumps(document, indent=2, default=plain_value) + "\n"
+    return json.dumps(document, indent=2, sort_keys=True, default=plain_value) + "\n"

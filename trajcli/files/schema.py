@@ -77,7 +77,8 @@ class Schema:
     groups: of trajectories of unequal length, those of each length. The variables are then
     described as for one array of all of them, padded to the longest; ``pack`` says that they are
     written so, else every trajectory has an HDF5 group of its own. See :func:`unequal_schema`.
-    trajectory_names: of packed trajectories, the coordinate ``trajectory`` in HDF5 files.
+    trajectory_names: of packed trajectories, the coordinate ``trajectory`` in HDF5 files. sources:
+    of a part of a run, all names that an attribute of the whole sums up.
     """
 
     dims: Mapping[str, int]
@@ -87,6 +88,7 @@ class Schema:
     groups: Sequence[Group] = ()
     pack: bool = False
     trajectory_names: Sequence[str] | None = None
+    sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:

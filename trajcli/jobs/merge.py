@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,18 +19,16 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, Stopped, UsageError
 from trajcli.files.arrays import ArrayFile
-from trajcli.files.hdf5_output import Hdf5Output
+from trajcli.files.hdf5_output import SOURCES, Hdf5Output
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.refusals import output_family, refuse_output
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable, unequal_schema
-from trajcli.files.source import natural_key
 from trajcli.jobs.run import Progress, signals
+from trajcli.jobs.segments import sources_text
 from trajcli.jobs.shards import PART_ATTRIBUTES, find_run
 
 _BLOCK_BYTES = 16 << 20
-_LONGEST_TEXT = 30_000
-"""Characters; an attribute holds 64 KiB."""
 
 
 def merge(
@@ -107,17 +105,22 @@ class PartContents:
     """``count`` trajectories in an intact part, packed or (``grouped``) each in a group.
 
     ``names``: of the trajectories, by their number of rows; "" where packed ones have no names.
-    ``variables``: described as [trajectory, ...] in both cases.
+    ``variables``: described as [trajectory, ...] in both cases. ``sources``: what it lists for an
+    attribute of the whole.
     """
 
     def __init__(self, path: Path, file: ArrayFile) -> None:
         self.path, self._file, paths, prefix = path, file, file.names(), ""
         self.joint_names, self.attributes = self._texts("dof"), file.attributes()
+        lists = [path for path in paths if path.startswith(f"{SOURCES}/")]
+        self.sources = {path.rpartition("/")[2]: self._texts(path) or [] for path in lists}
         self.names: dict[int, list[str]] = {}
         self.grouped = "time" not in paths
         if self.grouped:
             groups = [place[: -len("/time")] for place in paths if place.endswith("/time")]
-            for group in sorted(groups, key=natural_key):
+            listed = self.sources.pop("trajectory", [])
+            order = {name: number for number, name in enumerate(listed)}
+            for group in sorted(groups, key=lambda name: order.get(name, 0)):
                 rows = file.require(f"{group}/time").shape[0]
                 self.names.setdefault(rows, []).append(group)
             self.count, prefix = len(groups), f"{groups[0]}/"  # all hold what the first one does
@@ -190,14 +193,14 @@ def _merged_schema(parts: Sequence[PartContents], pack: bool) -> Schema:
         if name in parts[0].variables
     ]
     dims = dict(pair for v in variables for pair in zip(v.dims, v.shape, strict=True))
-    attributes = _merged_attributes([part.attributes for part in parts])
+    attributes = _merged_attributes(parts)
     whole = Schema(dims, variables, attributes, parts[0].joint_names)
     if padded or len(numbers) == 1:
         whole = replace(whole, trajectory_names=names if any(names) else None)
     if not padded and len(numbers) == 1:
         return whole
     groups = []
-    for rows, runs in numbers.items():
+    for rows, runs in sorted(numbers.items()):
         which = np.concatenate(runs)
         groups.append(Group(rows, [names[number] for number in which], which))
     merged = unequal_schema(whole, groups, pack)
@@ -288,14 +291,14 @@ def _is_virtual(variable: Variable) -> bool:
     return variable.by_trajectory and variable.dtype.kind == "f" and variable.name != "time"
 
 
-def _merged_attributes(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The attributes of the whole: where parts differ, dt "varies" and texts are listed."""
-    merged: dict[str, Any] = {}
-    for name in set(parts[0]) - set(PART_ATTRIBUTES):
-        values = list({str(part[name]): part[name] for part in parts if name in part}.values())
+def _merged_attributes(parts: Sequence[PartContents]) -> dict[str, Any]:
+    """The attributes of the whole: the names that all parts list are summed up as those of a run
+    in one piece, and what differs otherwise (dt) "varies"."""
+    stated, merged = [part.attributes for part in parts], dict[str, Any]()
+    for name in set(stated[0]) - set(PART_ATTRIBUTES):
+        values = list({str(one[name]): one[name] for one in stated if name in one}.values())
         merged[name] = values[0] if len(values) == 1 else "varies"
-        if len(values) > 1 and all(isinstance(value, str) for value in values):
-            text = "\n".join(dict.fromkeys(line for value in values for line in value.split("\n")))
-            short = f"{values[0]}\nand those of {len(values) - 1} more parts"
-            merged[name] = text if len(text) < _LONGEST_TEXT else short
+    for name in parts[0].sources:
+        texts = (text for part in parts for text in part.sources.get(name, ()))
+        merged[name] = sources_text(name, texts)
     return merged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, packed_schema
 from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
-from trajcli.jobs.request import Request
+from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
-from trajcli.jobs.segments import in_groups, in_memory, trajectory_names
+from trajcli.jobs.segments import in_groups, in_memory, sources_text, trajectory_names
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -32,7 +32,7 @@ from trajcli.modes import PARTS
 if TYPE_CHECKING:
     from trajcli.jobs.gradient import Gradient
 
-_LISTED_SOURCES = 100
+_AT_ONCE = 100
 
 
 @dataclass(frozen=True)
@@ -228,17 +228,28 @@ def _start_index(resolved: Resolved) -> Any:
 
 def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
     """What the output says of how it was made; paths are relative to its folder."""
-    request, sources = resolved.request, resolved.source_names
-    more = len(sources) - _LISTED_SOURCES
-    texts = {
-        "dt_source": resolved.dt_source,
-        "source": "\n".join(sources[:_LISTED_SOURCES] + [f"and {more} more"] * (more > 0)),
-        "start": resolved.start_source,
-        **({"goal": resolved.goal.source} if resolved.goal.parts else {}),
-    }
+    request = resolved.request
+    texts = {name: sources_text(name, names) for name, names in resolved.sources.items()}
     mode, options = resolved.mode.name, resolved.mode.options(resolved.request.recorded)
     about = {"mode": mode, **options, "dt": resolved.dt}
     return {**about, **resolved.commands.options(), **request.attributes(texts, paths)}
+
+
+def sources_of_part(plan: Plan, paths: Sequence[str]) -> dict[str, list[str]]:
+    """The same as seen from the folder of OUT, for a part to list, and the names of its groups in
+    the order of the run. paths: the files read."""
+    found: dict[str, list[str]] = {}
+    if plan.schema.kind == "groups":
+        groups = plan.schema.groups
+        titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
+        found["trajectory"] = [titles[number] for number in sorted(titles)]
+    for name, names in plan.resolved.sources.items():
+        found[name] = []
+        for begin in range(0, len(names), _AT_ONCE):  # each text is searched for every path
+            text = {name: "\0".join(names[begin : begin + _AT_ONCE])}
+            moved = relative_texts(text, paths, plan.resolved.request.out)
+            found[name] += moved[name].split("\0")
+    return found
 
 
 def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:

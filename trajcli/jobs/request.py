@@ -273,10 +273,15 @@ def _relative_folder(path: str, folder: str) -> str:
 
 def relative_texts(texts: Mapping[str, Any], paths: Iterable[str], out: Path) -> dict[str, Any]:
     """Attributes of an output with the paths in their texts as they are seen from its folder."""
-    folder, moved = os.path.realpath(out.parent), dict(texts)
+    folder = os.path.realpath(out.parent)
     whole = "\n".join(value for value in texts.values() if isinstance(value, str))
-    for path in sorted({path for path in paths if path in whole}, key=len, reverse=True):
-        for name, value in moved.items():
-            if isinstance(value, str):
-                moved[name] = value.replace(path, relative_path(path, folder))
-    return moved
+    present = sorted({path for path in paths if path and path in whole}, key=len, reverse=True)
+    if not present:
+        return dict(texts)
+    pattern = re.compile("|".join(map(re.escape, present)))  # in one pass: one may end like another
+    return {
+        name: pattern.sub(lambda found: relative_path(found[0], folder), value)
+        if isinstance(value, str)
+        else value
+        for name, value in texts.items()
+    }

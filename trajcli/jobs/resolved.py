@@ -131,12 +131,22 @@ class Resolved:
     @cached_property
     def dt_source(self) -> str:
         """Where the times of the rows are from."""
-        return first_and_more([segment.time.source for segment in self.segments])
+        return first_and_more(self.sources["dt_source"])
 
     @cached_property
     def start_source(self) -> str:
         """Where the start states are from."""
-        return RECORDED_START if self.request.recorded else self.start.source
+        return first_and_more(self.sources["start"])
+
+    @cached_property
+    def sources(self) -> dict[str, Sequence[str]]:
+        """All names that attributes of the output sum up, by attribute."""
+        return {
+            "source": self.source_names,
+            "dt_source": list(dict.fromkeys(segment.time.source for segment in self.segments)),
+            "start": [RECORDED_START] if self.request.recorded else self.start.sources,
+            **({"goal": self.goal.sources} if self.goal.parts else {}),
+        }
 
     @cached_property
     def longest(self) -> Inputs:

@@ -23,7 +23,7 @@ from trajcli.files.outputs import Output, open_output
 from trajcli.files.refusals import refuse_output
 from trajcli.jobs.block import Block
 from trajcli.jobs.pipeline import device_of, pipelined
-from trajcli.jobs.plan import Plan, make_plan
+from trajcli.jobs.plan import Plan, make_plan, sources_of_part
 from trajcli.jobs.request import Request, fingerprint, identity
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory
 from trajcli.modes import PARTS
@@ -90,7 +90,9 @@ def run(
         schema, paths = plan.schema, files.paths()
         if shard is not None:
             labels = {"fingerprint": part_fingerprint, **shard.attributes()}
-            schema = replace(schema, attributes={**schema.attributes, **labels})
+            sources = {} if request.shares_store else sources_of_part(plan, paths)
+            attributes = {**schema.attributes, **labels}
+            schema = replace(schema, attributes=attributes, sources=sources)
         output = open_output(
             request.path,
             schema,

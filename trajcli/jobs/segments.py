@@ -28,6 +28,7 @@ from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.units import require_same_kind
 
+_LISTED_SOURCES = 100
 Values = Any
 """numpy.ndarray, or a Dataset that is read block by block."""
 
@@ -129,11 +130,12 @@ class EqualLength:
 
 
 def by_length(segments: Iterable[Segment]) -> list[EqualLength]:
-    """The trajectories of each length, read and written, in the order in which lengths come."""
+    """The trajectories of each length, read and written, the shortest first: so that what is in a
+    part of the run does not order them."""
     lengths: dict[int, list[Segment]] = {}
     for segment in segments:
         lengths.setdefault(len(segment.rows), []).append(segment)
-    return [EqualLength(equal) for equal in lengths.values()]
+    return [EqualLength(lengths[rows]) for rows in sorted(lengths)]
 
 
 def trajectory_names(
@@ -204,6 +206,16 @@ def first_and_more(names: Iterable[str]) -> str:
     """The first of the names, and how many others there are."""
     first, *others = dict.fromkeys(names)
     return f"{first} and {len(others)} more" if others else first
+
+
+def sources_text(attribute: str, names: Iterable[str]) -> str:
+    """What an attribute of an output says of names: ``source`` a line for each, of many the first;
+    another one the first and how many others there are."""
+    if attribute != "source":
+        return first_and_more(names)
+    lines = list(dict.fromkeys(names))
+    more = len(lines) - _LISTED_SOURCES
+    return "\n".join(lines[:_LISTED_SOURCES] + [f"and {more} more"] * (more > 0))
 
 
 def rows_by_number(values: Values, numbers: Any) -> Values:

@@ -36,15 +36,20 @@ class StateValues:
     """The parts of start or goal states [S, D] by name, and the index [B] that says which state
     each trajectory uses. Without an index S is B, or 1: shared by all.
 
-    names: where each is from, for messages. source: where the states come from, in a word.
+    names: where each is from, for messages. sources: where the states of each input come from.
     per_si: what parts were divided by to be in SI [1, D]; only parts whose unit is known.
     """
 
     parts: Mapping[str, Values]
     names: Mapping[str, str]
-    source: str
+    sources: Sequence[str]
     index: Values | None = None
     per_si: Mapping[str, Values] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """Where the states come from, in a word."""
+        return first_and_more(self.sources)
 
     def of(self, numbers: Any) -> StateValues:
         """Those of the trajectories with these numbers [n]."""
@@ -87,7 +92,7 @@ class StateValues:
         return replace(self, index=values, names={**self.names, f"{role}_index": index.where})
 
 
-NO_STATE = StateValues({}, {}, "none")
+NO_STATE = StateValues({}, {}, ["none"])
 
 
 def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) -> StateValues:
@@ -100,7 +105,7 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
     if text == "zero" or numbers is not None:
         values = np.zeros(one.shape[2]) if numbers is None else np.array(numbers)
         state = _state(role, {"position": values}, text, one)
-        return state if values.any() else replace(state, source=text)
+        return state if values.any() else replace(state, sources=[text])
     if not set(".:/") & set(text) and not os.path.exists(text):
         expected = "zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET"
         hint = "trajcli differentiate takes recorded positions" if text == "first" else ""
@@ -156,7 +161,7 @@ def _state(
                 if part == "position":
                     source = f"{source}, in {unit_text(units)}"
         parts[part] = _loaded(values)
-    return StateValues(parts, names, source, per_si=factors)
+    return StateValues(parts, names, [source], per_si=factors)
 
 
 def _loaded(stored: Values) -> Values:
@@ -207,8 +212,8 @@ def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[in
         for part in first.parts
     }
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
-    source = first_and_more(state.source for state in states)
-    return StateValues(parts, names, source, per_si=_joined_factors(states))
+    sources = list(dict.fromkeys(source for state in states for source in state.sources))
+    return StateValues(parts, names, sources, per_si=_joined_factors(states))
 
 
 def _joined_factors(states: Sequence[StateValues]) -> dict[str, Values]:
