@@ -33,8 +33,14 @@ Array = Any
 Floats: TypeAlias = npt.NDArray[np.float64]
 _INTERVALS = 8
 """How many are solved for at once."""
-_SINGULAR = 3e-7
-"""What is so much less than the largest on the diagonal of a triangle is zero, but for rounding."""
+_MOST_SPREAD = 1e4
+"""The largest standard deviation of an unknown, in knots, if that of the rows is 1.
+
+So many times as far as rows an unknown moves. Its rounding to float32, by 6e-8 of its size, then
+moves the curve by up to 6e-4 of how far rows are from smooth, and that of float64 by 1e-12. With
+two rows for every interval it is 10 to 100; as intervals become as many as rows, it grows to 1e16,
+and the curve is made of rounding errors.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class Fitted:
 
     actions [B, H, D]: control points; the last, which that mode does not use, is the goal position.
     start, goal: states [B, D], held or fitted. knot [B]: the knot spacing in seconds, dt · steps.
-    error [B]: how far any row is from the curve.
+    error [B]: how far any row is from the curve of these control points and states, as rounded.
     """
 
     actions: Array
@@ -108,15 +114,29 @@ def fewest_intervals(
     if error is None or not 0 < error < np.inf:
         raise UsageError(Fault("not an error", "error", "a number > 0", str(error)))
     require_intervals(degree + 2, degree, rows)
-    fails, count, most = degree + 1, degree + 2, rows + degree - 6
-    while (off := largest(count)) > error:
-        if count >= most:
-            found = f"{off:.3g} with {count} intervals"
-            raise UsageError(Fault("an error that is not reached", "error", f"{error:g}", found))
-        fails, count = count, min(2 * count, most)
+
+    def error_with(intervals: int) -> float:
+        try:
+            return largest(intervals)
+        except InputError:  # more than the rows determine
+            return np.inf
+
+    count, most = degree + 2, rows + degree - 6
+    fails, off, more = count - 1, largest(count), min(2 * count, most)
+    while off > error:
+        if more == count:
+            found, hint = f"{off:.3g} with {count} intervals", "a larger error"
+            what = "an error that is not reached"
+            raise UsageError(Fault(what, "error", f"{error:g}", found, hint))
+        off_with_more = error_with(more)
+        if np.isinf(off_with_more):
+            most, more = more - 1, (count + more) // 2
+        else:
+            fails, count, off = count, more, off_with_more
+            more = min(2 * count, most)
     while count - fails > 1:
         middle = (fails + count) // 2
-        fails, count = (fails, middle) if largest(middle) <= error else (middle, count)
+        fails, count = (fails, middle) if error_with(middle) <= error else (middle, count)
     return count
 
 
@@ -182,10 +202,16 @@ def _fit(
         values = zip(PARTS, range(4), strict=True)
         state = {name: parts.get(name, (ends / powers)[:, m : m + 1]) for name, m in values}
         states.append(State(**{name: cast(x[:, 0], dtype) for name, x in state.items()}))
-    points = [cast(unknowns[:, 4:-4], dtype), states[1].position[:, None]]
-    off = target - _curve(unknowns, places, degree)
+    points = cast(unknowns[:, 4:-4], dtype)
+    # the error of what is returned, which was rounded
+    first, last = (
+        concatenate([float64(x)[:, None] for x in state.parts().values()], 1) * powers
+        for state in states
+    )
+    off = target - _curve(concatenate([first, float64(points), last], 1), places, degree)
     error = np.abs(to_numpy(off)).max((1, 2)) if readable(off) else np.full(batch, np.nan)
-    return Fitted(concatenate(points, 1), states[0], states[1], knot, error)
+    actions = concatenate([points, states[1].position[:, None]], 1)
+    return Fitted(actions, states[0], states[1], knot, error)
 
 
 def _curve(unknowns: Array, places: Floats, degree: int) -> Array:
@@ -220,16 +246,32 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
         turn, upper = np.linalg.qr(np.concatenate([upper, weights[part, columns]]))
         right = matched(turn.T, rows) @ concatenate([right, rows[:, part]], 1)
         done = after - begin
-        size = np.abs(np.diag(upper)[:done])
-        if len(size) < done or (size < _SINGULAR * size.max(initial=0.0)).any():
-            hint = "fewer intervals, a larger error, or no gaps between the rows"
-            raise InputError(Fault("too few rows to fit", f"interval {segments[k]}", hint=hint))
+        if len(upper) < done or not np.diag(upper)[:done].all():
+            raise InputError(_too_few(segments[k], len(place), count, np.inf))
         solved.append((upper[:done], right[:, :done]))
         upper, right = np.roll(upper, -done, 1)[done:], right[:, done:]
-    found = rows[:, :0]
-    for upper, right in reversed(solved):
-        done = len(upper)
-        known = matched(upper[:, done:], rows) @ found[:, : width - done]
-        inverse = matched(np.linalg.inv(upper[:, :done]), rows)
-        found = concatenate([inverse @ (right - known), found], 1)
+    found, spread = rows[:, :0], np.zeros((0, 0))
+    for segment, (upper, right) in zip(segments[::-1], reversed(solved), strict=True):
+        done, after = len(upper), width - len(upper)
+        known = matched(upper[:, done:], rows) @ found[:, :after]
+        inverse = np.linalg.inv(upper[:, :done])
+        found = concatenate([matched(inverse, rows) @ (right - known), found], 1)
+        # the covariance (UᵀU)⁻¹ of these unknowns and the next, if that of the rows is 1
+        shared = -inverse @ upper[:, done:] @ spread[:after, :after]
+        own = inverse @ (inverse.T - upper[:, done:] @ shared.T)
+        spread = np.block([[own, shared], [shared.T, spread[:after, :after]]])
+        most = np.sqrt(np.diag(own).max(initial=0.0))
+        if not most <= _MOST_SPREAD:
+            raise InputError(_too_few(segment, len(place), count, most))
     return concatenate([found, 0.0 * found[:, :1]], 1)[:, number]
+
+
+def _too_few(segment: int, rows: int, unknowns: int, spread: float) -> Fault:
+    """The fault of rows that leave unknowns open."""
+    return Fault(
+        "too few rows to fit",
+        f"interval {segment} and those after it",
+        "rows that determine the curve",
+        f"{rows} rows for {unknowns} unknowns, which move {spread:.0e} times as far as rows do",
+        "fewer intervals, a larger error, or no gaps between the rows",
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,9 @@ from trajcli import State
 
 interpolate = pytest.importorskip("scipy.interpolate")
 RNG = np.random.default_rng(0)
+SEED = int(os.environ.get("TRAJCLI_SEED") or 0)
+FITS = int(os.environ.get("TRAJCLI_FITS") or 60)
+"""How many jittered recordings are fitted."""
 PARTS = ("position", "velocity", "acceleration", "jerk")
 
 
@@ -197,6 +202,69 @@ def test_what_cannot_be_fitted_is_said(options, said):
     rows = RNG.normal(size=(1, 20, 2))
     with pytest.raises(ValueError, match=said):
         trajcli.fit(rows, **{"dt": 0.1, **options})
+
+
+def jittered(random, rows: int):
+    """Stamps up to 0.9 of a step off, and noisy positions."""
+    jitter = random.uniform(0, 0.9) * random.uniform(-1, 1, rows)
+    times = np.sort(0.01 * (np.arange(rows) + jitter))
+    return times, 0.1 * random.normal(size=(1, rows, 2)).cumsum(1)
+
+
+@pytest.mark.parametrize("degree", [3, 4, 5])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_error_is_that_of_the_curve_as_it_is_returned(degree, dtype):
+    """By SciPy's curve, or it is said why there is none that rows determine."""
+    random, refused = np.random.default_rng(SEED + degree), 0
+    for _ in range(FITS):
+        times, positions = jittered(random, int(random.integers(12, 200)))
+        intervals = int(random.integers(degree + 2, len(times) + degree - 5))
+        rows = positions.astype(dtype)
+        try:
+            found = trajcli.fit(rows, times=times, knots=intervals, degree=degree)
+        except trajcli.InputError:  # rows do not determine so many
+            refused += 1
+            continue
+        knot = found.knot[0]
+        inner, first, last = dense_rows(degree, intervals, (times - times[0]) / knot, knot)
+        made = inner @ found.actions[0, :-1].astype("f8")
+        for weights, end in ((first, found.start), (last, found.goal)):
+            made += weights @ [getattr(end, name)[0].astype("f8") for name in PARTS]
+        off = np.abs(made - rows[0].astype("f8")).max()
+        assert found.error == pytest.approx([off], rel=1e-6, abs=1e-9)
+        # control points follow the rows: float32 loses little of them
+        assert off < max(np.abs(rows).max(), 1.0)
+        assert np.abs(found.actions).max() < 100 * np.abs(rows).max()
+    assert refused < FITS / 4
+
+
+def test_what_rows_do_not_determine_is_said_by_how_much():
+    """Unknowns that the least squares solution magnifies are those of the pseudo-inverse."""
+    random = np.random.default_rng(SEED)
+    for degree, rows, intervals in ((3, 200, 197), (3, 60, 57), (3, 40, 25), (4, 200, 190)):
+        for _ in range(5):
+            times = jittered(random, rows)[0]
+            knot = (times[-1] - times[0]) / intervals
+            parts = dense_rows(degree, intervals, (times - times[0]) / knot, 1.0)
+            inverse = np.linalg.inv(np.linalg.qr(np.hstack(parts)).R)
+            spread = np.sqrt((inverse**2).sum(1).max())
+            positions = np.zeros((rows, 1))
+            if spread < 0.9e4:
+                trajcli.fit(positions, times=times, knots=intervals, degree=degree)
+            elif spread > 1.1e4:
+                with pytest.raises(ValueError, match=r"unknowns, which move .* times"):
+                    trajcli.fit(positions, times=times, knots=intervals, degree=degree)
+
+
+def test_an_error_that_only_undetermined_intervals_would_reach_is_said():
+    times, positions = jittered(np.random.default_rng(0), 200)
+    with pytest.raises(ValueError, match="an error that is not reached") as raised:
+        trajcli.fit(positions, times=times, error=1e-9)
+    most = int(str(raised.value).split("with ")[1].split()[0])
+    assert 150 < most < 197
+    tight = trajcli.fit(positions, times=times, knots=most).error[0]
+    found = trajcli.fit(positions, times=times, error=1.01 * tight)
+    assert found.error[0] <= 1.01 * tight
 
 
 def test_nan_and_intervals_without_rows_are_said():
