@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -85,6 +87,78 @@ def test_unequal_steps_give_dense_least_squares(window: int, degree: int, stamps
     for values, wanted in zip(result, peer, strict=True):
         atol = 2e-11 * abs(wanted).max()
         np.testing.assert_allclose(values[0], wanted, rtol=0, atol=atol)
+
+
+def exact(positions: Any, steps: Any, window: int, degree: int) -> tuple[Any, Any]:
+    """[T, 4] by the normal equations in rational numbers, and the same by QR in float64."""
+    times = [Fraction(0)]
+    for step in steps:
+        times.append(times[-1] + Fraction(float(step)))
+    rows, peer = [], []
+    for t in range(len(times)):
+        first = min(max(t - window // 2, 0), len(times) - window)
+        since = [time - times[t] for time in times[first : first + window]]
+        values = [Fraction(float(x)) for x in positions[first : first + window]]
+        n = degree + 1
+        sums = [sum(time**k for time in since) for k in range(2 * n - 1)]
+        table = [
+            [*sums[i : i + n], sum(time**i * x for time, x in zip(since, values, strict=True))]
+            for i in range(n)
+        ]
+        for i in range(n):  # positive definite: no pivots
+            table[i] = [x / table[i][i] for x in table[i]]
+            for j in range(n):
+                if j != i:
+                    table[j] = [
+                        x - table[j][i] * y for x, y in zip(table[j], table[i], strict=True)
+                    ]
+        polynomial = [*(row[n] for row in table), Fraction(0)]
+        rows.append([float(math.factorial(m) * polynomial[m]) for m in range(4)])
+        scale = float(max(map(abs, since)))
+        q, r = np.linalg.qr(np.vander([float(x) / scale for x in since], n, increasing=True))
+        found = np.append(np.linalg.solve(r, q.T @ (positions[first : first + window])), 0.0)
+        peer.append([math.factorial(m) * found[m] / scale**m for m in range(4)])
+    return np.array(rows), np.array(peer)
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize("gap", [10.0, 60.0])
+@pytest.mark.parametrize(("window", "degree"), [(9, 5), (31, 4), (7, 3)])
+def test_a_window_across_a_gap_is_as_exact_as_a_qr(
+    window: int, degree: int, gap: float, backend: str
+) -> None:
+    steps = random.uniform(0.008, 0.012, 49)
+    steps[[24, 40]] = gap
+    positions = random.normal(size=50).cumsum()
+    wanted, peer = exact(positions, steps, window, degree)
+    tensor = torch.from_numpy(positions)[None, :, None].requires_grad_()
+    result = trajcli.integrate(
+        tensor, "first", steps, "savgol", window=window, degree=degree, backend=backend
+    )
+    across = np.abs(np.arange(50)[:, None] - [24.5, 40.5]).min(1) < window / 2
+    for order, values in enumerate(result):
+        # of the rows whose windows have a gap, and of all
+        for rows in (across, slice(None)):
+            off = abs(values[0, :, 0].detach().numpy() - wanted[:, order])[rows].max()
+            size = abs(wanted[rows, order]).max()
+            of_peer = abs(peer - wanted)[rows, order].max()
+            assert off < max(2 * of_peer, 1e-12 * size)
+            assert off < 1e-10 * size
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+def test_the_gradient_across_a_gap_is_the_transpose(backend: str) -> None:
+    steps = np.full(29, 0.01)
+    steps[14] = 60.0
+    positions = torch.eye(30, dtype=torch.float64)[None].requires_grad_()
+    result = trajcli.integrate(
+        positions, "first", steps, "savgol", window=9, degree=5, backend=backend
+    )
+    for values in result:
+        upstream = torch.eye(30, dtype=torch.float64)[None]
+        (grad,) = torch.autograd.grad(values, positions, upstream, retain_graph=True)
+        scale = abs(values).max().item()
+        np.testing.assert_allclose(grad[0], values[0].detach().T, rtol=0, atol=1e-15 * scale)
 
 
 def stamps_of(kind: str, rows: int = 50) -> Any:
@@ -196,9 +270,12 @@ def test_gradients_of_positions_and_steps(shape: tuple[int, ...]) -> None:
     def call(positions: Any, dt: Any) -> Any:
         return tuple(trajcli.integrate(positions, "first", dt, "savgol", window=5, degree=3))
 
+    steps = 0.5 + torch.rand(shape, dtype=torch.float64)
+    if shape[-1:] == (7,):
+        steps[..., 4] = 20.0
     inputs = (
         torch.randn(2, 8, 1, dtype=torch.float64, requires_grad=True),
-        (0.5 + torch.rand(shape, dtype=torch.float64)).requires_grad_(),
+        steps.requires_grad_(),
     )
     assert torch.autograd.gradcheck(call, inputs, check_forward_ad=True, fast_mode=True)
     assert torch.autograd.gradgradcheck(call, inputs, fast_mode=True)

@@ -9,28 +9,27 @@ def fit_weights(times: Array, degree: int, inside: Array = 1.0) -> list[Array]:
     """Weights of points in derivatives 0 to 3, at time zero, of the polynomial that fits them best.
 
     times [..., W], NumPy (any float type) or torch, differentiable; four arrays like it. inside:
-    1, or 0 for points that are left out, which the recurrence leaves at 0. A sum
-    over polynomials that are orthogonal on the times, by the recurrence of G. Forsythe,
-    "Generation and use of orthogonal polynomials for data-fitting with a digital computer",
-    J. SIAM 5 (1957), which loses no digits where the normal equations would.
+    1, or 0 for points that are left out, where all polynomials are 0. A sum over polynomials that
+    are orthogonal on the times, by the recurrence of G. Forsythe, "Generation and use of orthogonal
+    polynomials for data-fitting with a digital computer", J. SIAM 5 (1957). By rounding it loses
+    orthogonality across gaps, so that each is made orthogonal again to all before it; P. Brubeck,
+    Y. Nakatsukasa and L. Trefethen, "Vandermonde with Arnoldi", SIAM Review 63 (2021).
     """
     zero = times[..., :1] * 0.0
-    values, before = times * 0.0 + inside, times * 0.0
-    at_zero, at_zero_before = [zero + 1.0, zero, zero, zero], [zero] * 4
-    norm_before = zero + 1.0
+    values, at_zero = times * 0.0 + inside, [zero + 1.0, zero, zero, zero]
+    # of every polynomial: its values, its derivatives at time zero, its sum of squares
+    basis: list[tuple[Array, list[Array], Array]] = []
     weights = [times * 0.0] * 4
     for k in range(degree + 1):
-        squares = values * values
-        norm = squares.sum(-1)[..., None]
+        if basis:
+            values, at_zero = times * values, [zero, *(m * at_zero[m - 1] for m in (1, 2, 3))]
+        for others in (basis[-2:], basis):  # the recurrence, then what its rounding left
+            shares = [(values * of).sum(-1)[..., None] / norm for of, _, norm in others]
+            for share, (of, derivatives, _) in zip(shares, others, strict=True):
+                values = values - share * of
+                at_zero = [x - share * y for x, y in zip(at_zero, derivatives, strict=True)]
+        norm = (values * values).sum(-1)[..., None]
         for m in range(min(k, 3) + 1):
             weights[m] = weights[m] + at_zero[m] / norm * values
-        mean = (times * squares).sum(-1)[..., None] / norm
-        ratio = norm / norm_before if k else zero
-        values, before = (times - mean) * values - ratio * before, values
-        slopes = [zero, *(m * x for m, x in enumerate(at_zero[:3], start=1))]
-        following = [
-            slope - mean * x - ratio * y
-            for slope, x, y in zip(slopes, at_zero, at_zero_before, strict=True)
-        ]
-        at_zero, at_zero_before, norm_before = following, at_zero, norm
+        basis.append((values, at_zero, norm))
     return weights

@@ -197,55 +197,66 @@ private:
 };
 
 // Rows where steps differ, by the polynomials that fit the points of their windows best: a table
-// that is made anew for every few rows, which are the lanes of its vectors. They are sums over
-// polynomials that are orthogonal on the times, by the recurrence of G. Forsythe, "Generation and
-// use of orthogonal polynomials for data-fitting with a digital computer", J. SIAM 5 (1957).
+// that is made anew for every few rows, which are the lanes of its vectors. As fit_weights in
+// kernels/fit.py, sums over polynomials that are orthogonal on the times.
 class Fit {
     static constexpr Int MOST_DEGREE = 5;
 
 public:
     explicit Fit(const Job& job)
-        : job_(job), count_(fits(job) ? job.width : 0), buffer_((job.degree + 8) * count_ * W) {}
+        : job_(job), count_(fits(job) ? job.width : 0), buffer_((job.degree + 6) * count_ * W) {}
 
     // Weights of the rows from ``row`` on, at most W. gaps: those after each point from the first
     // row's window on; all lanes have the same.
     Table<W> make(Int trajectory, Int row, Int rows, Rows<const double> gaps) {
         place_times(row, rows, gaps);
-        double *now = values_, *before = values_ + count_ * W, *sums = sums_;
-        for (Int i = 0; i < count_; i++) store(before + i * W, all(1.0)), store(now + i * W, Vec{});
-        if (job_.spans) leave_out(trajectory, row, rows, before);
-        Vec at_row[4] = {all(1.0)}, row_before[4] = {}, factor[MOST_DEGREE + 1][4] = {};
-        Vec norm_before = all(1.0), mean = {}, ratio = {};
-        for (Int k = 0; k <= job_.degree; k++, sums += count_ * W) {
-            Vec norm = {}, moment = {}, sum = {};
-            for (Int i = 0; i < count_; i++) {
-                const Vec time = load(times_ + i * W);
-                const Vec value = k > 0 ? (time - mean) * load(now + i * W) -
-                                              ratio * load(before + i * W)
-                                        : load(before + i * W);
-                store(before + i * W, value);
-                store(sums + i * W, sum += value);
-                const Vec square = value * value;
-                norm += square;
-                moment += time * square;
+        for (Int i = 0; i < count_; i++) store(values_ + i * W, all(1.0));
+        if (job_.spans) leave_out(trajectory, row, rows, values_);
+        // of every polynomial, its derivatives at the row, and these over its norm
+        Vec at_row[MOST_DEGREE + 1][4] = {{all(1.0)}}, factor[MOST_DEGREE + 1][4] = {};
+        Vec norm[MOST_DEGREE + 1] = {}, mean = {};
+        for (Int k = 0; k <= job_.degree; k++) {
+            double* const now = polynomial(k);
+            if (k > 0) {
+                const Int second = std::max(k - 2, Int(0));
+                const Vec ratio = k > 1 ? norm[k - 1] / norm[second] : Vec{};
+                const double *before = polynomial(k - 1), *two_before = polynomial(second);
+                Vec rest[MOST_DEGREE] = {};  // of those before, by rounding: it is taken away
+                for (Int i = 0; i < count_ * W; i += W) {
+                    const Vec value =
+                        (load(times_ + i) - mean) * load(before + i) - ratio * load(two_before + i);
+                    store(now + i, value);
+                    for (Int j = 0; j < k; j++) rest[j] += value * load(polynomial(j) + i);
+                }
+                for (int m = 0; m < 4; m++) {
+                    const Vec slope = m > 0 ? static_cast<double>(m) * at_row[k - 1][m - 1] : Vec{};
+                    at_row[k][m] = slope - mean * at_row[k - 1][m] - ratio * at_row[second][m];
+                }
+                for (Int j = 0; j < k; j++) {
+                    rest[j] /= norm[j];
+                    for (int m = 0; m < 4; m++) at_row[k][m] -= rest[j] * at_row[j][m];
+                }
+                for (Int i = 0; i < count_ * W; i += W) {
+                    Vec value = load(now + i);
+                    for (Int j = 0; j < k; j++) value -= rest[j] * load(polynomial(j) + i);
+                    store(now + i, value);
+                }
             }
-            std::swap(now, before);
-            for (int m = 3; k > 0 && m >= 0; m--) {
-                const Vec here = at_row[m], below = m > 0 ? at_row[m - 1] : Vec{};
-                at_row[m] = static_cast<double>(m) * below - mean * here - ratio * row_before[m];
-                row_before[m] = here;
+            Vec moment = {};
+            for (Int i = 0; i < count_ * W; i += W) {
+                const Vec value = load(now + i), square = value * value;
+                norm[k] += square;
+                moment += load(times_ + i) * square;
             }
-            const Vec scale = 1.0 / norm;
-            for (int m = 0; m < 4; m++) factor[k][m] = at_row[m] * scale;
-            mean = moment * scale;
-            ratio = norm / norm_before;
-            norm_before = norm;
+            mean = moment / norm[k];
+            for (int m = 0; m < 4; m++) factor[k][m] = at_row[k][m] / norm[k];
         }
-        for (Int i = 0; i < count_; i++) {  // on differences: those of all points up to it
-            Vec weight[4] = {};
-            for (Int k = 0; k <= job_.degree; k++)
-                for (int m = 0; m < 4; m++)
-                    weight[m] -= factor[k][m] * load(sums_ + (k * count_ + i) * W);
+        Vec weight[4] = {};  // on differences: those of all points up to it
+        for (Int i = 0; i < count_; i++) {
+            for (Int k = 0; k <= job_.degree; k++) {
+                const Vec value = load(polynomial(k) + i * W);
+                for (int m = 0; m < 4; m++) weight[m] -= factor[k][m] * value;
+            }
             for (int m = 0; m < 4; m++) store(weights_ + (i * 4 + m) * W, weight[m]);
         }
         for (Int lane = 0; lane < W; lane++)  // beyond the base: and those of all points, which are 1
@@ -254,6 +265,8 @@ public:
     }
 
 private:
+    double* polynomial(Int k) const { return values_ + k * count_ * W; }
+
     // Points beyond the spans of rows: the first polynomial is 0 there, and so are all.
     void leave_out(Int trajectory, Int row, Int rows, double* values) {
         Windows windows(job_, row);
@@ -292,9 +305,8 @@ private:
     const Int count_;
     Buffer<double> buffer_;
     double* const times_ = buffer_.at;
-    double* const values_ = times_ + count_ * W;
-    double* const weights_ = values_ + 2 * count_ * W;
-    double* const sums_ = weights_ + 4 * count_ * W;
+    double* const weights_ = times_ + count_ * W;
+    double* const values_ = weights_ + 4 * count_ * W;
     Kind kinds_[W];
 };
 
