@@ -118,16 +118,8 @@ def replay() -> Made:
     return Made("in.zarr", rows)
 
 
-def safetensors() -> Made:
-    numpy = pytest.importorskip("safetensors.numpy")
-    rows = curves((9,) * 11)
-    numpy.save_file({"actions": np.stack(rows), "dt": np.array(1 / RATE)}, "in.safetensors")
-    return Made("in.safetensors", rows, "in.safetensors:dt")
-
-
 def torch_saved() -> Made:
-    import torch
-
+    torch = pytest.importorskip("torch", "2.6")
     rows = curves((9,) * 11)
     torch.save({"policy": {"actions": torch.tensor(np.stack(rows))}}, "in.pt")
     return Made("in.pt:policy/actions", rows)
@@ -207,7 +199,7 @@ FAMILIES: dict[str, dict[str, Callable[[], Made]]] = {
     "`.parquet`": {"pandas parquet": pandas_parquet},
     "`.mcap`, `.db3`, `.bag`": {kind: partial(bag, kind) for kind in ("mcap", "db3", "bag")},
     "Zarr 2 and 3": {"zarr": zarr_arrays},
-    "`.safetensors`, `.pt`": {"safetensors": safetensors, "pt": torch_saved},
+    "`.pt`": {"pt": torch_saved},
     "a folder": {"folder": folder_of_files},
     "robomimic, MimicGen, LIBERO": {
         "robomimic": lambda: of_layout(writers.robomimic, ENVIRONMENT),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import struct
 
 import h5py
 import numpy as np
@@ -31,14 +29,6 @@ def npz(name: str) -> str:
     return "in.npz"
 
 
-def safetensors(name: str) -> str:
-    about = {"dtype": "F32", "shape": ROWS.shape, "data_offsets": [0, ROWS.nbytes]}
-    header = json.dumps({name: about}).encode()
-    with open("in.safetensors", "wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header + ROWS.tobytes())
-    return "in.safetensors"
-
-
 def csv(name: str) -> str:
     quoted = '"' + name.replace('"', '""') + '{}"'
     heading = ",".join(["t", *map(quoted.format, (0, 1, ""))])
@@ -55,7 +45,7 @@ def parquet(name: str) -> str:
     return "in.parquet"
 
 
-KINDS = (hdf5, npz, safetensors, csv, parquet)
+KINDS = (hdf5, npz, csv, parquet)
 
 
 @pytest.mark.parametrize("name", NAMES)

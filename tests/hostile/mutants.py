@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import importlib
 import io
-import json
 import os
 import re
 import shutil
@@ -102,16 +101,11 @@ def bases(folder: Path, tensors: bool = False) -> dict[str, tuple[Files, Sequenc
 
 
 def _formats(folder: Path, actions: Any) -> dict[str, tuple[Files, Sequence[str]]]:
-    """Tables of text, tensors, and what needs a library that is there: bags and Zarr stores."""
+    """Tables of text, and what needs a library that is there: bags and Zarr stores."""
     head = "t,q/a,q/b,q/c\n"
     rows = "".join(f"{k / 50},{a},{b},{c}\n" for k, (a, b, c) in enumerate(actions[0]))
-    values = actions.tobytes()
-    about = {"actions": {"dtype": "F32", "shape": [6, 20, 3], "data_offsets": [0, len(values)]}}
-    header = json.dumps(about).encode()
-    tensors = struct.pack("<Q", len(header)) + header + values
     found: dict[str, tuple[Files, Sequence[str]]] = {
         "csv": ({"log.csv": (head + rows).encode()}, READS),
-        "safetensors": ({"set.safetensors": tensors}, READS),
     }
     with contextlib.suppress(ImportError):
         import zarr

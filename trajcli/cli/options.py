@@ -114,7 +114,7 @@ LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab",
 MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
-    "FILE[:DATASET]; DATASET may hold *. HDF5, NumPy, CSV, bags, Zarr, Parquet, tensors.")]
+    "FILE[:DATASET]; DATASET may hold *. HDF5, NumPy, CSV, bags, Zarr, Parquet, .pt.")]
 OneSource = Annotated[str, _argument("SOURCE", "FILE[:DATASET or :GROUP].")]
 FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].")]
 SecondSource = Annotated[str, _argument("B", "FILE[:DATASET or :GROUP], the other one.")]

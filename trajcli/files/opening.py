@@ -36,7 +36,6 @@ READERS = {
     "csv": "csv_files.CsvFile",
     "ros": "ros_files.RosFile",
     "zarr": "zarr_files.ZarrFile",
-    "safetensors": "safetensors_files.SafetensorsFile",
     "pt": "torch_files.TorchFile",
 }
 """The class of each family, imported when a file of it is opened; see :class:`ArrayFile`."""
@@ -47,10 +46,10 @@ _SIGNATURES = {
 }  # fmt: skip
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
 """What zip archives may be besides .npz, by the ending of their names."""
-_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".safetensors": "safetensors"} | _ZIPPED
+_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv"} | _ZIPPED
 """Of files that do not say what they are."""
 _LARGEST_USER_BLOCK = 1 << 26
-_READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, or tensors"
+_READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, or .pt"
 
 
 class Files:

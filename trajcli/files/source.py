@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from trajcli.errors import Fault, UsageError
 
-_ENDINGS = "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth|safetensors"
+_ENDINGS = "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth"
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
 
 

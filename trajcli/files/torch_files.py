@@ -1,95 +1,133 @@
-"""Reading what torch.save wrote, as far as it needs no pickled code."""
+"""Reading what torch.save wrote: tensors in dictionaries and lists."""
 
 from __future__ import annotations
 
+import os
 import pickle
 import warnings
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles, open_regular
-from trajcli.files.source import natural_order
+from trajcli.files.source import natural_key
+
+_TORCH = (2, 6)
+"""Before it, ``weights_only`` could run programs: CVE-2025-32434."""
+_MOST, _DEEPEST = 500_000, 64
+"""Entries of dictionaries and lists, and how many lie within each other. A few bytes say that a
+list is in another one twice, and that one in the next: 30 of them are 10^9 entries."""
 
 
 class TorchFile(ArrayFile):
-    """What torch.save wrote: tensors in dictionaries and lists, mapped. Other objects are never
-    made (``weights_only``)."""
+    """A file of tensors, which are mapped. Other objects are never made (``weights_only``)."""
 
     failures = (Exception,)  # pickle, zipfile and torch raise what they like over a damaged file
     expected = "tensors, as torch.save writes them"
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "pt", pool)
-        self._names = self.opened().names
+        _require_torch(path)
+        self._names = list(self.opened())
 
     def begin(self) -> _Tensors:
-        return _Tensors(self.path)
-
-    def names(self) -> list[str]:
-        names: list[str] = self._names
-        return names
-
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
-        if name not in self._names:
-            return None
-        like = self.safely(name, lambda: self.opened().array(name))
-
-        def read_rows(start: int, stop: int) -> Any:
-            values = self.opened().array(name)
-            return values[start:stop] if values.ndim else values
-
-        where = f"{self.path}:{name}" if name else str(self.path)
-        return Dataset(where, like.shape, like.dtype, read_rows, storage="tensor")
-
-
-class _Tensors:
-    """The tensors of a file, by their names."""
-
-    def __init__(self, path: Path) -> None:
         import torch
 
-        with open(open_regular(path), "rb") as file:
-            mapped = torch.serialization._is_zipfile(file)  # older files cannot be mapped
+        os.close(open_regular(self.path))
+        archive = zipfile.is_zipfile(self.path)  # until 1.5 torch wrote others
+        if archive:
+            _require_unpacked(self.path)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a pickle that torch did not write
-                saved = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+                saved = torch.load(self.path, "cpu", weights_only=True, mmap=archive)
         except pickle.UnpicklingError:  # torch's text is long, and advises to trust the file
             line = "where it was made: torch.save({'actions': tensor}, 'actions.pt')"
             what, expected = "holds other objects than tensors", "dictionaries and lists of tensors"
-            raise InputError(Fault(what, str(path), expected, hint=line)) from None
-        self._tensors = dict(_flat(saved))
-        self.names = natural_order(self._tensors)
+            raise InputError(Fault(what, str(self.path), expected, hint=line)) from None
+        tensors = _Tensors()
+        tensors.add(saved)
+        return tensors
 
-    def array(self, name: str) -> Any:
-        """A tensor as an array; bfloat16 as float32. Raises TypeError for sparse ones and such."""
+    def names(self) -> list[str]:
+        return self._names
+
+    def get(self, name: str) -> Dataset | None:
+        name = name.strip("/")
+        if name not in self.opened():
+            return None
+
+        def read_rows(start: int, stop: int) -> Any:
+            return self.safely(name, lambda: _rows(self.opened()[name], start, stop))
+
+        where = f"{self.path}:{name}" if name else str(self.path)
+        shape, dtype = tuple(self.opened()[name].shape), read_rows(0, 0).dtype
+        return Dataset(where, shape, dtype, read_rows, storage="tensor")
+
+
+class _Tensors(dict[str, Any]):
+    """Tensors by their paths, in natural order."""
+
+    entries = 0
+
+    def add(self, saved: Any, path: str = "", depth: int = 0) -> None:
+        """Add a tensor, or those in a dictionary or list; raises ValueError for too many."""
         import torch
 
-        tensor = self._tensors[name]
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy(force=True)
+        self.entries += 1
+        if self.entries > _MOST or depth > _DEEPEST:
+            raise ValueError(f"more than {_MOST} entries, or {_DEEPEST} within each other")
+        pairs: Any = ()
+        if isinstance(saved, torch.Tensor):
+            self[path] = saved
+        elif isinstance(saved, Mapping):
+            pairs = sorted(saved.items(), key=lambda pair: natural_key(str(pair[0])))
+        elif isinstance(saved, (list, tuple)):
+            pairs = enumerate(saved)
+        for key, value in pairs:
+            if type(value) is float and isinstance(saved, Mapping):  # such as dt
+                value = torch.tensor(value, dtype=torch.float64)
+            self.add(value, f"{path}/{key}".strip("/"), depth + 1)
 
     def close(self) -> None:
         """Forget them; what is in use stays mapped."""
-        self._tensors = {}
+        self.clear()
 
 
-def _flat(saved: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if hasattr(saved, "numpy"):
-        yield name, saved
-        return
-    pairs: Any = ()
-    if isinstance(saved, Mapping):
+def _rows(tensor: Any, start: int, stop: int) -> Any:
+    """Rows of a tensor as an array; bfloat16 as float32. Raises TypeError for sparse ones and
+    such, and ValueError for one that repeats what is stored, which may be any number of times."""
+    import torch
+
+    if tensor.layout == torch.strided and tensor.nbytes > tensor.untyped_storage().nbytes():
+        raise ValueError(f"{tensor.nbytes} bytes of values, of which fewer are stored")
+    rows = tensor[start:stop] if tensor.ndim else tensor
+    return (rows.float() if rows.dtype == torch.bfloat16 else rows).numpy(force=True)
+
+
+def _require_torch(path: Path) -> None:
+    """Raise InputError where there is no torch, or one that reads more than tensors."""
+    try:
         import torch
 
-        pairs = [
-            (key, torch.tensor(value, dtype=torch.float64) if type(value) is float else value)
-            for key, value in saved.items()
-        ]
-    if isinstance(saved, (list, tuple)):
-        pairs = enumerate(saved)
-    for key, value in pairs:
-        yield from _flat(value, f"{name}/{key}".strip("/"))
+        version = str(torch.__version__)
+        if tuple(map(int, version.split(".")[:2])) >= _TORCH:
+            return
+    except ImportError:
+        version = "none"
+    what, expected = "tensors are read by torch", f"torch {_TORCH[0]}.{_TORCH[1]} or later"
+    hint = f"pip install 'torch>={_TORCH[0]}.{_TORCH[1]}', or numpy.savez where it was made"
+    raise InputError(Fault(what, str(path), expected, version, hint))
+
+
+def _require_unpacked(path: Path) -> None:
+    """Raise InputError for an archive whose members are packed, which torch would map as they
+    are, and whose pickle could be of any size."""
+    with zipfile.ZipFile(path) as archive:
+        packed = [info.filename for info in archive.infolist() if info.compress_type]
+    if packed:
+        what, hint = "a packed archive", "write it by torch.save"
+        raise InputError(Fault(what, f"{path}:{packed[0]}", "stored as it is", "packed", hint))
