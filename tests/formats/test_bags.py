@@ -93,10 +93,6 @@ def test_joint_states_are_trajectories_at_the_times_of_their_headers(trajcli, fo
             assert file["dof"].asstr()[:].tolist() == ["a", "b", "c"]
             expected = (np.array(times) - times[0]) / 1e9
             np.testing.assert_allclose(np.squeeze(file["time"]), expected, rtol=0, atol=1e-12)
-    log = f"{path}:/arm/joint_states/log_times"
-    line = f"integrate {path}:/arm/joint_states/position --mode central --ends recording"
-    result = trajcli(f"{line} --times {log} -o log.h5")
-    assert result.code == 0, result.err
     shown = json.loads(trajcli(f"inspect {path if make.old else 'folder'} --json").out)
     assert {one["name"].strip("/"): one["shape"] for one in shown["datasets"]}[
         "arm/joint_states/velocity"
@@ -249,27 +245,19 @@ def test_messages_are_read_from_any_number_on_in_any_order(folder, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_stamp_says_which_times_are_those_of_messages(trajcli, folder, kind):
+def test_log_times_are_when_messages_were_recorded(trajcli, folder, kind):
     make, headers, logs = Maker(kind), list(stamps(60)), [BEGIN + k * 25_000_000 for k in range(60)]
     rows = np.sin(np.arange(60) / 20)[:, None]
     path = make.write(kind, [
         ("/js", JOINTS, log, make.joints(header, ["a"], row))
         for log, header, row in zip(logs, headers, rows, strict=True)
     ])  # fmt: skip
-    source = f"{path}:/js/position"
-    line = f"integrate {source} --mode central --start first -o out.h5 --overwrite"
-    for word, times in (("", headers), ("--stamp header", headers), ("--stamp log", logs)):
-        assert trajcli(f"{line} {word}").code == 0
+    line = f"integrate {path}:/js/position --mode central --start first -o out.h5 --overwrite"
+    for more, times in (("", headers), (f"--times {path}:/js/log_times", logs)):
+        assert trajcli(f"{line} {more}").code == 0
         with h5py.File("out.h5") as file:
             expected = (np.array(times) - times[0]) / 1e9
             np.testing.assert_allclose(file["time"][:], expected, rtol=0, atol=1e-12)
-        shown = trajcli(f"inspect {source} {word} --json").document
-        rate = 1e9 / np.median(np.diff(times))
-        np.testing.assert_allclose(shown["trajectories"]["rate"], rate)
-    np.save("a.npy", rows[None])
-    refused = trajcli("integrate a.npy --mode central --start first --stamp log -o no.h5")
-    assert refused.code == 2
-    assert "--stamp" in refused.err
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -291,25 +279,6 @@ def test_of_large_messages_few_are_in_memory_at_a_time(trajcli, folder, kind):
         tracemalloc.stop()
     assert heights.ravel().tolist() == list(range(80))
     assert peak < 70 << 20  # twice a block, and the same joined
-
-
-def test_stamps_of_headers_are_not_replaced_where_they_are_asked_for(trajcli, folder):
-    make, layout = Maker("mcap"), None
-    layout = make("std_msgs/msg/MultiArrayLayout", [], 0)
-    kind, rows = "std_msgs/msg/Float64MultiArray", np.sin(np.arange(30.0))
-    path = make.write("mcap", [
-        ("/commands", kind, time, make(kind, layout, rows[k : k + 1]))
-        for k, time in enumerate(stamps(30))
-    ])  # fmt: skip
-    line = f"integrate {path}:/commands/data --mode central --start first -o out.h5 --overwrite"
-    assert trajcli(line).code == 0
-    assert trajcli(f"{line} --stamp log").code == 0
-    for command in (line, f"export {path}:/commands/data -o out.csv"):
-        refused = trajcli(f"{command} --stamp header")
-        assert refused.code == 2
-        assert "--stamp header" in refused.err
-        assert "/commands/data" in refused.err
-    assert not Path("out.csv").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -390,18 +359,3 @@ def test_of_several_topics_one_is_to_be_named(trajcli, folder, kind):
         assert "/command/position [9, 2], /joint_states/position [9, 2]" in refused.err
         assert f"name one: {path}:/command or {path}:/joint_states" in refused.err
         assert trajcli(line.replace(str(path), f"{path}:/command")).code == 0
-
-
-@pytest.mark.parametrize("command", ["inspect", "check", "export -o out.npz"])
-def test_messages_without_headers_have_no_such_stamps(trajcli, folder, command):
-    make, kind = Maker("mcap"), "std_msgs/msg/Float64MultiArray"
-    messages: Messages = [
-        ("/goal", kind, time, make(kind, make("std_msgs/msg/MultiArrayLayout", [], 0), np.ones(2)))
-        for time in stamps(9)
-    ]
-    path = make.write("mcap", messages)
-    refused = trajcli(f"{command} {path}:/goal/data --stamp header")
-    assert refused.code == 2
-    assert f"{path}:/goal/data: messages without a header stamp" in refused.err
-    assert "--stamp log" in refused.err
-    assert trajcli(f"{command} {path}:/goal/data --stamp log").code == 0

@@ -278,7 +278,7 @@ def test_columns_that_nobody_needs_may_have_blank_cells(trajcli, folder):
 
 def test_a_column_that_is_nearly_named_is_offered(trajcli, folder):
     Path("in.csv").write_text("t,wrist_deg,elbow_deg\n0,1,2\n1,2,3\n2,3,4\n")
-    for line in ("inspect in.csv:wrst_deg", "export in.csv --columns elbow_deg,wrist -o out.npz"):
+    for line in ("inspect in.csv:wrst_deg", "export in.csv:elbow_deg,wrist -o out.npz"):
         refused = trajcli(line)
         assert refused.code == 2
         assert "wrist_deg [3, 1]" in refused.err, refused.err

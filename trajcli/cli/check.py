@@ -22,8 +22,6 @@ def check(
     episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
-    stamp: options.Stamp = None,
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
@@ -53,7 +51,6 @@ def check(
     from trajcli.views.row_checks import StartRows
     from trajcli.views.trajectories import expand_globs
 
-    source = options.with_columns(source, columns)
     console = Console(json, quiet)
     if velocity_of is not None and "=" in velocity_of:
         velocity_of, _, velocities = velocity_of.partition("=")
@@ -62,7 +59,7 @@ def check(
     for one in expand_globs(source):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
-            with Files(allow_external, untrusted, dofs, joints, stamp) as files:
+            with Files(allow_external, untrusted, dofs, joints) as files:
 
                 def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows

@@ -21,9 +21,7 @@ def diff(
     second: options.SecondSource,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
     episodes: options.Episodes = None,
-    stamp: options.Stamp = None,
     rtol: options.Rtol = 0.0,
     atol: options.Atol = 0.0,
     ulp: options.Ulp = 0.0,
@@ -54,11 +52,10 @@ def diff(
     ]
     if faults:
         raise UsageError(*faults)
-    first, second = options.with_columns([first, second], columns)
     console = Console(json, quiet)
     sources = parse_source(first), parse_source(second)
     with (
-        Files(allow_external, untrusted, dofs, joints, stamp) as files,
+        Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet, "datasets") as progress,
     ):
         pair = datasets(files, first, episodes), datasets(files, second, episodes)

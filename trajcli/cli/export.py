@@ -20,8 +20,6 @@ def export(
     episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
-    stamp: options.Stamp = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -42,12 +40,11 @@ def export(
     from trajcli.jobs.statements import units_report
     from trajcli.views.export import require_kind, selection, write
 
-    (source,) = options.with_columns([source], columns)
     console = Console(json, quiet)
     require_kind(out)
     refuse_place(out, overwrite, folder=out.suffix.lower() == ".zarr")
     with (
-        Files(allow_external, untrusted, dofs, joints, stamp) as files,
+        Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet) as progress,
     ):
         chosen = selection(read_sources(files, [source]), episodes, progress)

@@ -29,12 +29,10 @@ def fit(
     filter_key: options.FilterKey = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
     episodes: options.Episodes = None,
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = None,
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
@@ -49,7 +47,7 @@ def fit(
     makes the curve of them. The states are fitted, too, but for what --start and --goal hold
     exactly.
     """
-    typed = {**locals(), "sources": options.with_columns(source, columns), "pack": False}
+    typed = {**locals(), "sources": source, "pack": False}
     from trajcli.jobs.fit import FitRequest, run_fit
 
     console = Console(json, quiet)

@@ -19,8 +19,6 @@ def inspect(
     episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
-    stamp: options.Stamp = None,
     full: options.Full = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -40,13 +38,12 @@ def inspect(
     from trajcli.views.inspect import inspect_source
     from trajcli.views.trajectories import expand_globs
 
-    source = options.with_columns(source, columns)
     console = Console(json, quiet)
     reports = []
     for one in expand_globs(source):
         with (
             Progress(full and not quiet) as progress,
-            Files(allow_external, untrusted, dofs, joints, stamp) as files,
+            Files(allow_external, untrusted, dofs, joints) as files,
         ):
             inspection = inspect_source(files, one, episodes, full, progress)
             files.sources.require_unchanged()

@@ -28,12 +28,10 @@ def integrate(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = None,
     start: options.Start = None,
     start_index: options.StartIndex = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
     episodes: options.Episodes = None,
     absolute: options.Absolute = None,
     actions: options.Actions = None,
@@ -83,7 +81,7 @@ def integrate(
 
     console = Console(json, quiet)
     typed |= {
-        "sources": options.with_columns(source, columns),
+        "sources": source,
         "options": options.of_mode(typed),
         "factor": grad_factor,
         "wrt": None if wrt is None else names(wrt, "--wrt"),

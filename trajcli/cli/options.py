@@ -34,20 +34,6 @@ def of_mode(values: dict[str, Any]) -> dict[str, Any]:
     return chosen
 
 
-def with_columns(sources: list[str], columns: str | None) -> list[str]:
-    """Sources of which --columns names the columns; raises UsageError where they name a dataset."""
-    if columns is None:
-        return sources
-    from trajcli.errors import Fault, UsageError
-    from trajcli.files.source import parse_source
-
-    for text in sources:
-        if parse_source(text).dataset is not None:
-            what, hint = "columns of a dataset", "leave out one of the two"
-            raise UsageError(Fault(what, "--columns", "FILE, a table", text, hint))
-    return [f"{text}:{columns}" for text in sources]
-
-
 def _datasets(incomplete: str) -> list[str]:
     """What FILE:… can go on as, for the shell."""
     from trajcli.cli import completion
@@ -114,7 +100,8 @@ LayoutName = Literal["robomimic", "mimicgen", "robosuite", "libero", "isaaclab",
 MethodName = Literal["hold", "linear", "ramp-and-hold", "cubic", "quintic"]
 
 Sources = Annotated[list[str], _argument("SOURCE...",
-    "FILE[:DATASET]; DATASET may hold *. HDF5, NumPy, CSV, bags, Zarr, Parquet, .pt.")]
+    "FILE[:DATASET]; DATASET may hold *, or be columns a,b. HDF5, NumPy, CSV, bags, Zarr, "
+    "Parquet, .pt.")]
 OneSource = Annotated[str, _argument("SOURCE", "FILE[:DATASET or :GROUP].")]
 FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].")]
 SecondSource = Annotated[str, _argument("B", "FILE[:DATASET or :GROUP], the other one.")]
@@ -135,11 +122,6 @@ Layout = Annotated[LayoutName | None, _read("--layout NAME",
 FilterKey = Annotated[str | None, _read("--filter-key NAME",
     "Only the trajectories listed in /mask/NAME.")]
 Episodes = Annotated[str | None, _read("--episodes WHICH", f"{_WHICH} (default: all)")]
-Columns = Annotated[str | None, _read("--columns NAMES",
-    "Of a table (CSV, TSV, Parquet) these columns: a,b,c. (as SOURCE:a,b,c)")]
-Stamp = Annotated[Literal["header", "log"] | None, _read("--stamp WHICH",
-    "Of a ROS bag the times in headers, or those of recording: header | log. (default: those in "
-    "headers where there are any)")]
 Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",

@@ -22,8 +22,6 @@ def plot(
     episodes: options.PlotEpisodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
-    stamp: options.Stamp = None,
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
     score: options.ScoreName = None,
@@ -51,14 +49,13 @@ def plot(
     from trajcli.views.plot import Line, Peaks, lines, panels, peaks, selections, short_labels
     from trajcli.views.score import score_source
 
-    source = options.with_columns(source, columns)
     console = Console(json, quiet)
     figures.require_format(out)
     refuse_place(out, overwrite, folder=False)
     matplotlib = figures.require_matplotlib()
     table = read_limits(limits) if limits else None
     with (
-        Files(allow_external, untrusted, dofs, joints, stamp) as files,
+        Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet) as progress,
     ):
         chosen = selections(files, source, episodes, table)

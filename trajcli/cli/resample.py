@@ -25,12 +25,10 @@ def resample(
     filter_key: options.FilterKey = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
     episodes: options.Episodes = None,
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = None,
     pack: options.Pack = False,
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
@@ -49,7 +47,7 @@ def resample(
     next row is reached early, by --hold of the step; cubic: by position and velocity, or the
     spline through the positions alone; quintic: by position, velocity and acceleration.
     """
-    typed = {**locals(), "sources": options.with_columns(source, columns)}
+    typed = {**locals(), "sources": source}
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
     console = Console(json, quiet)

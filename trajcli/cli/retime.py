@@ -25,12 +25,10 @@ def retime(
     filter_key: options.FilterKey = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
     episodes: options.Episodes = None,
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    stamp: options.Stamp = None,
     verbose: options.VerbosePaces = False,
     pack: options.Pack = False,
     overwrite: options.Overwrite = False,
@@ -47,7 +45,7 @@ def retime(
     acceleration to a/s² and jerk to j/s³; positions stay. Below 1 a trajectory becomes faster,
     unless --slower-only. Limits may be of some quantities and of some joints only.
     """
-    typed = {**locals(), "sources": options.with_columns(source, columns)}
+    typed = {**locals(), "sources": source}
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
     console = Console(json, quiet)

@@ -20,8 +20,6 @@ def score(
     episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
-    columns: options.Columns = None,
-    stamp: options.Stamp = None,
     sort: options.Sort = None,
     fail: options.Fail = None,
     dt: options.Dt = None,
@@ -57,12 +55,11 @@ def score(
         raise UsageError(Fault("two documents on stdout", "--json and --csv -", "one of them"))
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite, folder=False)
-    source = options.with_columns(source, columns)
     console = Console(json, quiet, text_on_stderr=to_stdout)
     bounds, tables, reports = read_limits(limits) if limits else None, {}, []
     for one in expand_globs(source):
         with (
-            Files(allow_external, untrusted, dofs, joints, stamp) as files,
+            Files(allow_external, untrusted, dofs, joints) as files,
             Progress(not quiet) as progress,
         ):
             time = time_from_options(files, dt, rate, times)

@@ -57,7 +57,7 @@ class Files:
 
     allow_external: links, external storage and virtual datasets may lead to other files.
     untrusted: files are read by a child process. See :func:`open_arrays`.
-    dofs, joints, stamp: see :meth:`picking`. memory: bytes that packed archives may unpack to.
+    dofs, joints: see :meth:`picking`. memory: bytes that packed archives may unpack to.
     ``notes``: what was taken without being named.
     """
 
@@ -67,7 +67,6 @@ class Files:
         untrusted: bool = False,
         dofs: str | None = None,
         joints: str | None = None,
-        stamp: str | None = None,
         memory: int = DEFAULT_MEMORY,
     ) -> None:
         self._pool, self._untrusted = OpenFiles(memory, allow_external), untrusted
@@ -76,14 +75,13 @@ class Files:
         self._guard = native.guard()
         self.sources = SourceFiles()
         self.notes: list[str] = []
-        self.dofs, self.joints, self.stamp = dofs, joints, stamp
+        self.dofs, self.joints = dofs, joints
 
-    def picking(self, dofs: str | None, joints: str | None, stamp: str | None = None) -> Files:
-        """The same files, read by what --dofs, --joints and --stamp say of every SOURCE: which
-        dofs are used, by number, range or name, what these are called, and which times are those
-        of messages."""
+    def picking(self, dofs: str | None, joints: str | None) -> Files:
+        """The same files, read by what --dofs and --joints say of every SOURCE: which dofs are
+        used, by number, range or name, and what these are called."""
         files = copy(self)
-        files.dofs, files.joints, files.stamp = dofs, joints, stamp
+        files.dofs, files.joints = dofs, joints
         return files
 
     def open(self, path: Path | str) -> ArrayFile:

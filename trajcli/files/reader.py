@@ -49,10 +49,6 @@ def read_sources(
     sets: list[TrajectorySet] = []
     for source in (part for text in sources for part in expand_files(parse_source(text))):
         file = files.open(source.path)
-        if files.stamp is not None and file.family != "ros":
-            what, hint = "no messages with stamps", "--times FILE:DATASET names others"
-            option = f"--stamp {files.stamp}"
-            raise UsageError(Fault(what, option, "a ROS bag", str(file.path), hint))
         family = files.layout(file, layout)
         if family is not None:
             found = _laid_out(file, family, source, filter_key, inputs)
@@ -80,13 +76,6 @@ def read_sources(
     if sets and not wanted:
         raise InputError(_without_actions(sets))
     for one in wanted:
-        if files.stamp is not None:
-            one.stamps = (f"{files.stamp}_times",)
-            if one.companion(*one.stamps) is None:
-                what, where = f"messages without a {files.stamp} stamp", one.where
-                hint = "--stamp log takes the times at which they were recorded"
-                expected = f"a header with a stamp, as --stamp {files.stamp} reads"
-                raise UsageError(Fault(what, where, expected, "none", hint))
         if files.dofs is not None:
             one.keep_dofs(files.dofs, "--dofs")
         if files.joints is not None:

@@ -41,7 +41,7 @@ class TrajectorySet:
     the array, or else it is ``guessed``. ``array_name``: of the first array within its
     trajectory, "obs/joint_pos".
     ``units``: of the arrays where they are known, as they were before :meth:`convert`; ``given``:
-    those that it was told. ``stamps``: what time stamps are called.
+    those that it was told.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TrajectorySet:
         self._picks: list[Dofs] = []  # one after the other
         self._joints: list[str] | None = None
         self.units: Mapping[str, Units] = {}
-        self.given, self.stamps = InputUnits(), STAMPS
+        self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
         self.name = self.group or file.path.stem if member is None else member.name
 
@@ -232,7 +232,7 @@ class TrajectorySet:
         misfits: list[Time] = []
         for group in self.groups:
             fitting: list[Time | None] = [None, None]
-            for k, names in enumerate((("dt",), self.stamps)):
+            for k, names in enumerate((("dt",), STAMPS)):
                 stored = self.companion(*names, groups=[group])
                 if stored is None:
                     continue

@@ -43,7 +43,6 @@ class SourceRequest:
     dt: str | None = None
     rate: float | None = None
     times: str | None = None
-    stamp: str | None = None
     episodes: str | None = None
     pack: bool = False
     overwrite: bool = False

@@ -49,7 +49,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     missing or does not fit. With ``skip_bad`` what is wrong with one file or trajectory alone
     leaves that out.
     """
-    files = files.picking(request.dofs, request.joints, request.stamp)
+    files = files.picking(request.dofs, request.joints)
     check, left_out = FaultCollector(), list[LeftOut]()
     _, sets, time = check.attempt(
         lambda: _refuse_options(request),

@@ -59,7 +59,7 @@ class Rows:
 
         Raises InputError for files without trajectories, or without their time.
         """
-        files = files.picking(request.dofs, request.joints, request.stamp)
+        files = files.picking(request.dofs, request.joints)
         sets = read_sources(files, request.sources, request.layout, request.filter_key)
         self.sets = _select(sets, actions)
         self.first = self.sets[0]
