@@ -43,7 +43,6 @@ MODES: list[tuple[str, bool, dict[str, Any]]] = [
         for convention in ("standard", "curobo")
     ),
     ("teleport", False, {"frames": "curobo"}),
-    ("teleport", True, {}),
 ]
 STEPS = ("scalar", "per step", "per trajectory", "both", "stamps", "with the first", "one for all")
 

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import torch
 from kernels.cases import BANDS, CASCADES, Job
+from recordings import trajectory_of
 from torch import Tensor, func
 from torch.autograd import forward_ad
 
-from trajcli import State, UsageError, integrate, prepared, resample
+from trajcli import State, UsageError, prepared, resample
 from trajcli.arrays import readable
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
@@ -131,7 +132,7 @@ def drawn_call(
         u = u[0]
 
     def rows(u: Tensor) -> tuple[Tensor, ...]:
-        return tuple(integrate(u, state, dt, work.mode, **options))
+        return tuple(trajectory_of(u, state, dt, work.mode, **options))
 
     return f"{work} {tuple(u.shape)}", rows, u
 
@@ -164,13 +165,13 @@ def _tensors(values: Any) -> list[Tensor]:
 def test_a_call_within_a_transform_changes_none_outside(transformed_first: bool) -> None:
     u = torch.randn(2, 5, 3)
     prepared._cache.__dict__.clear()
-    want = integrate(u, "zero", 0.1, "jerk").position
+    want = trajectory_of(u, "zero", 0.1, "jerk").position
     prepared._cache.__dict__.clear()
     for transformed in (transformed_first, not transformed_first, transformed_first):
         if transformed:
-            func.grad(lambda x: integrate(x, "zero", 0.1, "jerk").position.sum())(u)
+            func.grad(lambda x: trajectory_of(x, "zero", 0.1, "jerk").position.sum())(u)
         else:
-            assert torch.equal(integrate(u, "zero", 0.1, "jerk").position, want)
+            assert torch.equal(trajectory_of(u, "zero", 0.1, "jerk").position, want)
 
 
 @pytest.mark.parametrize("transform", [func.grad, func.vmap, func.functionalize])
@@ -190,7 +191,7 @@ def test_a_rate_that_needs_times_nobody_can_read_is_refused_with_a_hint_that_wor
     u = torch.randn(2, 5, 3)
 
     def at_new_times(u: Tensor, **new: Any) -> Tensor:
-        planned = integrate(u, "zero", 0.1, "jerk", scheme="zoh")
+        planned = trajectory_of(u, "zero", 0.1, "jerk", scheme="zoh")
         return resample(planned, **new).position.sum()
 
     with pytest.raises(UsageError, match="at= names the new times"):

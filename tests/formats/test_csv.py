@@ -36,7 +36,7 @@ def arrays(trajcli, source: str) -> dict[str, list[int]]:
 def test_columns_of_one_prefix_are_one_array_beside_their_times(trajcli, folder, stamp, names):
     times, positions = recording()
     write("log.csv", ",".join([stamp, *names]), np.column_stack([times, positions]))
-    line = "integrate log.csv:q --mode central --ends recording --start first -o out.h5"
+    line = "differentiate log.csv:q --method central -o out.h5"
     result = trajcli(line)
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
@@ -74,13 +74,13 @@ def test_what_export_wrote_is_integrated_without_options(trajcli, folder, form, 
     shown = json.loads(trajcli(f"inspect log.{form} --json").out)
     assert shown["trajectories"]["count"] == count
     for source in (f"log.{form}", f"log.{form}:position"):
-        line = f"integrate {source} --mode central --ends recording --start first -o out.h5"
+        line = f"differentiate {source} --method central -o out.h5"
         result = trajcli(f"{line} --overwrite")
         assert result.code == 0, result.err
         with h5py.File("out.h5") as file:
             np.testing.assert_array_equal(file["position"], positions)
             assert file.attrs["dt"] == 0.1
-    said = trajcli(f"integrate log.{form} --mode central --start first -o said.h5")
+    said = trajcli(f"differentiate log.{form} --method central -o said.h5")
     assert f"log.{form}:position" in said.err
     np.savez("in.npz", actions=positions, dt=0.1)
     assert trajcli(f"export in.npz -o log.{form} --overwrite").code == 0
@@ -196,7 +196,7 @@ def test_a_heading_of_numbers_is_no_row(trajcli, folder, heading, first):
     columns = {"": [], ",": [np.arange(len(times))], "t": [times]}[heading[: len(first)]]
     write("log.csv", heading, np.column_stack([*columns, positions]))
     assert arrays(trajcli, "log.csv")["data"] == [40, 3]
-    result = trajcli("integrate log.csv --mode clique --start first --rate 50 -o out.h5")
+    result = trajcli("differentiate log.csv --method backward --rate 50 -o out.h5")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
@@ -211,7 +211,7 @@ def test_whole_numbers_in_the_first_row_are_numbers(trajcli, folder, line):
 def test_of_two_columns_of_times_the_named_one_is_read(trajcli, folder):
     times, positions = recording()
     write("log.csv", "t,time,q0,q1,q2", np.column_stack([times, 2 * times, positions]))
-    line = "integrate log.csv:q --mode central --ends recording --start first -o out.h5 --overwrite"
+    line = "differentiate log.csv:q --method central -o out.h5 --overwrite"
     for option, dt in (("", 0.02), ("--times log.csv:time", 0.04), ("--times log.csv:t", 0.02)):
         result = trajcli(f"{line} {option}")
         assert result.code == 0, result.err
@@ -225,7 +225,7 @@ def test_columns_that_begin_with_a_slash_are_found_as_they_are_shown(trajcli, fo
     write("log.csv", f"__time,{names}", np.column_stack([times, positions]))
     assert arrays(trajcli, "log.csv") == {"__time": [40], "joint_states/position": [40, 3]}
     for source in ("log.csv", "log.csv:joint_states/position", "log.csv:/joint_states/position"):
-        line = f"integrate {source} --mode central --start first -o out.h5 --overwrite"
+        line = f"differentiate {source} --method central -o out.h5 --overwrite"
         result = trajcli(line)
         assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
@@ -259,7 +259,7 @@ def test_times_are_in_what_heading_or_size_say(trajcli, folder, kind, heading, s
         file.write(f"{heading},q0,q1,q2\n")
         for stamp, row in zip(stamps(kind, since_1970), rows, strict=True):
             file.write(f"{stamp},{row}\n")
-    result = trajcli("integrate log.csv:q --mode central --ends recording --start first -o out.h5")
+    result = trajcli("differentiate log.csv:q --method central -o out.h5")
     assert result.code == 0, result.err
     expected = 0.02 * np.arange(40) + 0.5 * (np.arange(40) > 9)
     if kind == "date":
@@ -270,7 +270,7 @@ def test_times_are_in_what_heading_or_size_say(trajcli, folder, kind, heading, s
 
 def test_columns_that_nobody_needs_may_have_blank_cells(trajcli, folder):
     Path("log.csv").write_text("t,q0,q1,note\n0,1,2,\n1,2,3,late\n2,3,5,\n")
-    line = "integrate log.csv:q --mode clique --start first -o out.h5"
+    line = "differentiate log.csv:q --method backward -o out.h5"
     assert trajcli(line).code == 0
     shown = trajcli("inspect log.csv").out
     assert "log.csv, line 2, column note: not a number" in " ".join(shown.split())

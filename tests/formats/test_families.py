@@ -227,7 +227,7 @@ def test_values_order_dt_and_joint_names_of_a_family(trajcli, folder, monkeypatc
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
     made = MAKERS[family]()
     given = "" if made.dt_source else f" --rate {RATE}"
-    line = f"integrate {made.source} --mode central --start first --pack -o out.h5 --json{given}"
+    line = f"differentiate {made.source} --method central --pack -o out.h5 --json{given}"
     result = trajcli(line)
     assert result.code == 0, result.err
     assert (made.dt_source or "--rate 50") in result.document["dt_source"]

@@ -10,7 +10,7 @@ import pytest
 
 ROWS = 30
 COMMANDS = {
-    "integrate": "--mode central --start first --rate 50 -o out.h5",
+    "integrate": "--method central --rate 50 -o out.h5",
     "resample": "--rate 50 --to 100 -o out.h5",
     "fit": "--rate 50 --knots 6 -o out.h5",
     "score": "--rate 50",
@@ -56,7 +56,7 @@ def test_several_candidates_are_listed_with_their_shapes(trajcli, positions, com
 def test_likely_time_stamps_are_taken_and_named(trajcli, positions, name):
     times = np.cumsum(np.random.default_rng(1).uniform(0.01, 0.03, ROWS))
     write(position=positions, **{name: times})
-    result = trajcli("integrate in.h5:position --mode central --start first -o out.h5")
+    result = trajcli("differentiate in.h5:position --method central -o out.h5")
     assert result.code == 0, result.err
     assert f"in.h5:/{name}, by its name" in result.out
     with h5py.File("out.h5") as file:
@@ -68,7 +68,7 @@ def test_likely_time_stamps_are_taken_and_named(trajcli, positions, name):
 )
 def test_what_cannot_be_the_times_of_the_rows_is_not_taken(trajcli, positions, values):
     write(position=positions, timestamps=values)
-    result = trajcli("integrate in.h5:position --mode central --start first -o out.h5")
+    result = trajcli("differentiate in.h5:position --method central -o out.h5")
     assert result.code == 2
     assert "no time step" in result.err
 
@@ -84,7 +84,7 @@ def test_a_name_near_that_of_times_is_offered(trajcli, positions, command):
 
 def test_a_wrong_name_of_times_is_the_only_fault_and_near_ones_are_named(trajcli, positions):
     write(position=positions, timestamps=np.arange(ROWS) * 0.02)
-    line = "integrate in.h5:position --mode central --start first -o out.h5"
+    line = "differentiate in.h5:position --method central -o out.h5"
     for option, near in (
         ("--times in.h5:timestmaps", "timestamps"),
         ("--dt in.h5:postion", "position"),
@@ -101,7 +101,7 @@ def test_a_wrong_name_of_times_is_the_only_fault_and_near_ones_are_named(trajcli
 def test_positions_are_taken_by_modes_that_read_them_alone(trajcli, positions, name):
     write(**{name: positions})
     line = "integrate in.h5 --rate 50 -o out.h5"
-    result = trajcli(f"{line} --start first --mode central")
+    result = trajcli(f"{line} --method central")
     assert result.code == 0, result.err
     assert f"in.h5:/{name} is taken" in (result.out + result.err).replace("\n", " ")
     result = trajcli(f"{line} --start zero --overwrite")
@@ -114,7 +114,7 @@ def test_of_a_table_with_episodes_likely_columns_are_taken_too(trajcli, position
     table = np.column_stack([np.repeat([0, 1], ROWS // 2), np.tile(np.arange(ROWS // 2), 2) / 50])
     head = "episode_index,timestamp,q0,q1,q2"
     np.savetxt("in.csv", np.hstack([table, positions]), delimiter=",", header=head, comments="")
-    result = trajcli("integrate in.csv --mode central --start first -o out.h5")
+    result = trajcli("differentiate in.csv --method central -o out.h5")
     assert result.code == 0, result.err
     assert "in.csv:q" in result.out + result.err
     with h5py.File("out.h5") as file:

@@ -46,9 +46,7 @@ def test_times_are_a_row_or_a_column(trajcli, folder, name, shape, bend):
     write(position=position, **{name: times.reshape(shape)})
     np.savez("in.npz", position=position, times=times)
     for source in ("in.mat", "in.npz"):
-        result = trajcli(
-            f"integrate {source}:position --mode central --start first -o {source[3:]}.npz"
-        )
+        result = trajcli(f"differentiate {source}:position --method central -o {source[3:]}.npz")
         assert result.code == 0, result.err
     found, expected = np.load("mat.npz"), np.load("npz.npz")
     np.testing.assert_array_equal(found["jerk"], expected["jerk"])
@@ -77,12 +75,12 @@ def test_cells_beside_the_trajectories_are_passed_over(trajcli, folder):
         cells[0, 0] = held.ref
         for one, kind in ((held, "double"), (empty, "cell"), (cells, "cell")):
             one.attrs["MATLAB_class"] = np.bytes_(kind)
-    result = trajcli("integrate in.mat --mode clique --start first --dt 0.1 -o out.h5")
+    result = trajcli("differentiate in.mat --method backward --dt 0.1 -o out.h5")
     assert result.code == 0, result.err
     assert "in.mat:/q is taken" in result.err
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["position"][0], position)
-    refused = trajcli("integrate in.mat:names --mode clique --start first --dt 0.1 -o no.h5")
+    refused = trajcli("differentiate in.mat:names --method backward --dt 0.1 -o no.h5")
     assert refused.code == 2
     assert "in.mat:/names: not real numbers" in refused.err
 

@@ -28,7 +28,7 @@ def table(labels: list[object]) -> tuple[arrow.Table, np.ndarray]:
 def test_columns_of_one_prefix_are_an_array_and_an_episode_is_a_trajectory(trajcli, folder, labels):
     made, rows = table(labels)
     parquet.write_table(made, "log.parquet", row_group_size=8)
-    line = "integrate log.parquet:q --mode central --start first --pack -o out.h5"
+    line = "differentiate log.parquet:q --method central --pack -o out.h5"
     result = trajcli(line)
     assert result.code == 0, result.err
     edges = np.cumsum([0, *LENGTHS])
@@ -59,7 +59,7 @@ def test_dates_are_the_times_of_rows(trajcli, folder, unit, name):
     rows = np.random.default_rng(1).normal(size=(30, 2))
     columns = {name: dates.cast(arrow.timestamp(unit, "UTC")), "q0": rows[:, 0], "q1": rows[:, 1]}
     parquet.write_table(arrow.table(columns), "log.parquet")
-    line = "integrate log.parquet:q --mode central --ends recording --start first -o out.h5"
+    line = "differentiate log.parquet:q --method central -o out.h5"
     result = trajcli(line)
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:

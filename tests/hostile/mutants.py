@@ -49,7 +49,7 @@ VALUES = "--start zero --dt 0.02 -o out.h5 --allow-nonfinite"
 READS = (
     f"integrate {{0}} {VALUES}",
     "integrate {0} -o out.h5",
-    "integrate {0} --start first --mode clique --rate 20 -o out.npz",
+    "differentiate {0} --method backward --rate 20 -o out.npz",
     "inspect {0}",
     "inspect {0} --full --json",
     "check {0}",

@@ -48,7 +48,6 @@ MODES = {
     },
     "bspline of curobo": {"mode": "bspline", "options": {"convention": "curobo"}},
     "teleport": {"mode": "teleport", "options": {"frames": "curobo"}},
-    "teleport recorded": {"mode": "teleport", "start": "first"},
 }
 STEPS = {
     "one step": {"dt": "0.013"},

@@ -63,7 +63,7 @@ def refused(trajcli, line: str, *parts: str) -> str:
         ("actions.npy --start zero --dt 1 -o out.csv", [".csv", "OUT.h5"]),
         ("actions.npy --start zero --dt 1 -o out.npy", ["a folder of .npy"]),
         ("actions.npy --start actions.npy --dt 1 -o out.h5", ["actions.npy", "[B, D]"]),
-        ("actions.npy --start first --dt 1 -o out.h5", ["acceleration", "--mode clique"]),
+        ("actions.npy --dt 1 -o out.h5", ["acceleration", "--method backward"]),
         ("actions.npy:other --start zero --dt 1 -o out.h5", ["other"]),
     ],
 )
@@ -389,7 +389,7 @@ def test_a_disk_that_is_full_when_the_kernels_write_is_exit_2(trajcli, folder, m
     "option", ["--wrap-dofs", "--dofs", "--start", "--dt", "--degree", "--memory", "--max-gap"]
 )
 def test_numbers_of_thousands_of_digits_are_refused(trajcli, folder, option):
-    line = "actions.npy --dt 1 --start first --mode clique -o out.h5"
+    line = "actions.npy --dt 1 --method backward -o out.h5"
     refused(trajcli, f"{line} {option} {'9' * 5000}", option)
 
 
@@ -432,7 +432,7 @@ def _script(body: str, folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("integrate in.npy --dt 0.1 --start first --mode savgol --window 4", "--window: no such"),
+        ("differentiate in.npy --dt 0.1 --method savgol --window 4", "--window: no such"),
         ("integrate in.npy --dt 0.1 --start zero --mode savgol --window 5", "--start: mode savgol"),
         (
             "integrate in.npy --dt 0.1 --start zero --mode clique --window 5",
@@ -452,7 +452,7 @@ def test_options_are_named_as_the_shell_has_them(trajcli, folder, line, said):
 
 def test_too_few_rows_are_a_fault_of_the_array_not_of_an_option(trajcli, folder):
     np.save("short.npy", np.zeros((3, 2)))
-    line = "integrate short.npy --start first --mode central --dt 1 -o out.h5"
+    line = "differentiate short.npy --method central --dt 1 -o out.h5"
     assert trajcli(line).err.startswith("error: actions: too few rows")
 
 
@@ -477,4 +477,4 @@ def test_a_recording_has_one_time_stamp_per_row_whether_they_are_equally_far_apa
     trajcli, folder, times
 ):
     np.savez("a.npz", actions=np.load("actions.npy"), times=times)
-    refused(trajcli, "a.npz --start first --mode clique -o out.h5", "wrong number of time stamps")
+    refused(trajcli, "a.npz --method backward -o out.h5", "wrong number of time stamps")

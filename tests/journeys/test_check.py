@@ -505,7 +505,7 @@ JOBS = [
     "accelerations.npy --mode central --convention curobo --start {s}/start.npy --dt 0.02",
     *(f"accelerations.npy --mode teleport --frames {f} --start {{s}}/start.npy --dt 0.02"
       for f in ("full", "actions")),
-    *(f"recorded.h5:position --start first --mode {m}" for m in ("central", "clique", "teleport")),
+    *(f"recorded.h5:position --method {m}" for m in ("central", "clique", "teleport")),
     "reach.h5 --mode jerk --scheme zoh --dtype float32",
     "reach.h5 --mode jerk --scheme foh --dtype float32 --write velocity,acceleration,jerk",
 ]  # fmt: skip
@@ -637,8 +637,8 @@ def sources(folder: Path) -> None:
         ("padded.h5 --dofs 0:2 --start 0,0.5", "out.h5"),
         ("demos.hdf5 --start zero --dt 0.05 --mode bspline --allow-nonfinite", "out.h5"),
         ("demos.hdf5 --start zero --dt 0.05 --mode velocity --skip-bad --pack", "out"),
-        ("demos.hdf5:obs/joint_pos --start first --dt 0.05 --mode central", "out.h5"),
-        ("recorded.h5:position --start first --mode clique --max-gap 0.5", "out.h5"),
+        ("demos.hdf5:obs/joint_pos --dt 0.05 --method central", "out.h5"),
+        ("recorded.h5:position --method backward --max-gap 0.5", "out.h5"),
         ("longer.npy shorter.npy --start states.npy --dt 0.1", "out.h5"),
         ("longer.npy --start zero --dt 0.1 --cost velocity+0.1*jerk", "out.h5"),
         ("longer.npy --start zero --dt 0.1 --compress 4", "out.h5"),
@@ -712,7 +712,7 @@ def test_recompute_fails_what_is_more_than_the_kernels_promise(trajcli, out, nam
 def test_recompute_allows_differences_the_rounding_of_what_they_subtract(trajcli, folder):
     noise = 1e-6 * np.random.default_rng(0).normal(size=(2, 20, 3))
     np.save("actions.npy", 5e-3 * np.arange(20)[:, None] + noise)  # fast, and hardly accelerated
-    line = "integrate actions.npy --mode clique --dtype float64 --dt 1e-3 --start first -o out.h5"
+    line = "differentiate actions.npy --method backward --dtype float64 --dt 1e-3 -o out.h5"
     assert trajcli(line).code == 0
     with h5py.File("out.h5", "r+") as file:
         largest = np.abs(file["velocity"][1, :, 2]).max()
@@ -737,9 +737,9 @@ def test_steps_that_differ_between_trajectories_are_not_one_dt(trajcli, folder):
 @pytest.mark.parametrize(
     ("line", "row"),
     [
-        ("--start first --mode clique", 0),
-        ("--start first --mode central", 0),
-        ("--start first --mode teleport", 0),
+        ("--method backward", 0),
+        ("--method central", 0),
+        ("--mode teleport", 0),
         ("--start start.npy --mode teleport", 1),
         ("--start start.npy --mode clique", 1),
         ("--start start.npy --mode clique", 9),
@@ -756,9 +756,9 @@ def test_every_row_that_follows_from_the_others_is_checked(trajcli, folder, line
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("--mode savgol --window 5 --start first", "the rows do not hold the actions"),
-        ("--mode clique --start first --write velocity,jerk", "position is not in the file, and"),
-        ("--mode clique --start first --write position", "it needs more than position"),
+        ("--method savgol --window 5", "the rows do not hold the actions"),
+        ("--method backward --write velocity,jerk", "position is not in the file, and"),
+        ("--method backward --write position", "it needs more than position"),
     ],
 )
 def test_a_check_of_the_mode_that_is_not_made_says_why(trajcli, folder, line, reason):

@@ -238,7 +238,7 @@ def test_a_gripper_of_a_recording_by_name_beside_dofs(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         file["position"], file.attrs["dt"] = rows_, 0.02
         file["joint_names"] = ["a", "b", "c", "gripper"]
-    line = "integrate in.h5:position --start first --dofs 1:4 --absolute gripper -o out.h5"
+    line = "differentiate in.h5:position --dofs 1:4 --absolute gripper -o out.h5"
     for mode in ("central", "savgol --window 7", "clique"):
         assert trajcli(f"{line} --mode {mode} --overwrite").code == 0
         out = rows("out.h5")
@@ -287,7 +287,7 @@ def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode
     [
         ("--mode jerk --actions delta", "delta actions are positions"),
         ("--mode velocity --actions relative", "relative actions are positions"),
-        ("--mode clique --actions delta --start first", "no start position"),
+        ("--method backward --actions delta", "no start position"),
         ("--mode clique --actions sum", "delta, relative"),
         ("--mode jerk --absolute 3", "numbers from 0 to 2"),
         ("--mode jerk --absolute gripper", "--absolute"),

@@ -222,7 +222,7 @@ def test_trajectories_of_other_joints_or_another_order_are_refused(trajcli, fold
     for name, joints, rows in (("a", "a,b", "1,2"), ("b", "b,a", "2,1"), ("c", "a,c", "1,3")):
         heads = ",".join(f"position/{joint}" for joint in joints.split(","))
         Path(f"{name}.csv").write_text(f"t,{heads}\n0,{rows}\n1,{rows}\n2,{rows}\n")
-    line = "--mode clique --start first -o out.h5 --overwrite"
+    line = "--method backward -o out.h5 --overwrite"
     for other, found in (("b", "b, a"), ("c", "a, c")):
         result = trajcli(f"integrate a.csv:position {other}.csv:position {line}")
         assert result.code == 2
@@ -254,7 +254,7 @@ def test_joints_named_beside_or_above_the_arrays_are_compared(trajcli, folder, n
             group = file.create_group(f"plan_{k}")
             group["position"], group["dt"], group[name] = np.ones((3, 2)), 0.1, joints
     for sources in ("0.h5:run/position 1.h5:run/position", "plans.h5:position"):
-        result = trajcli(f"integrate {sources} --mode clique --start first -o out.h5")
+        result = trajcli(f"differentiate {sources} --method backward -o out.h5")
         assert result.code == 2, result.out
         assert "trajectories of different joints" in result.err
 
@@ -263,7 +263,7 @@ def test_results_of_different_joints_are_not_read_as_one(trajcli, folder):
     for name, joints in (("a", "a,b"), ("b", "b,a")):
         heads = ",".join(f"position/{joint}" for joint in joints.split(","))
         Path(f"{name}.csv").write_text(f"t,{heads}\n0,1,2\n1,1,2\n2,1,2\n")
-        line = f"{name}.csv:position --mode clique --start first -o {name}.h5"
+        line = f"{name}.csv:position --method backward -o {name}.h5"
         assert trajcli(f"integrate {line}").code == 0
     result = trajcli("resample a.h5 b.h5 --to 5 -o out.h5")
     assert result.code == 2

@@ -15,8 +15,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from recordings import trajectory_of
 
-from trajcli import State, integrate
+from trajcli import State
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 
@@ -37,7 +38,7 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def expected(**options: object) -> dict[str, np.ndarray]:
-    trajectory = integrate(np.load("actions.npy"), np.load("start.npy"), 0.02, **options)
+    trajectory = trajectory_of(np.load("actions.npy"), np.load("start.npy"), 0.02, **options)
     return {name: getattr(trajectory, name) for name in (*QUANTITIES, "time")}
 
 
@@ -87,7 +88,7 @@ def test_start_and_goal_states_come_from_groups_of_files(trajcli, folder):
     result = trajcli(f"{line} --start states.h5 --goal states.h5:other")
     assert result.code == 0, result.err
     goal = State(**{name: values[::-1] for name, values in parts.items()})
-    trajectory = integrate(
+    trajectory = trajectory_of(
         np.load("actions.npy"), State(**parts), 0.02, "bspline", ends="goal", goal=goal
     )
     for name in QUANTITIES:
@@ -112,7 +113,7 @@ def test_dofs_are_picked_and_named(trajcli, folder):
     for dofs, columns in (("0:2", [0, 1]), ("2,0", [2, 0]), ("c,b", [2, 1])):
         result = trajcli(f"integrate in.h5 -o out.h5 --overwrite --dofs {dofs} --joints x,y")
         assert result.code == 0, result.err
-        trajectory = integrate(actions[..., columns], start[:, columns], 0.02)
+        trajectory = trajectory_of(actions[..., columns], start[:, columns], 0.02)
         with h5py.File("out.h5") as file:
             np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
             assert list(file["dof"].asstr()) == ["x", "y"]
@@ -147,7 +148,7 @@ def test_what_cannot_be_integrated_is_left_out_and_listed(trajcli, folder):
     ]  # fmt: skip
     assert "left out: nan.npy, trajectory 3: NaN or Inf" in result.err
     good = np.concatenate([np.load("actions.npy"), np.delete(actions, 3, 0)])
-    np.testing.assert_array_equal(read("out.h5")["jerk"], integrate(good, "zero", 0.02).jerk)
+    np.testing.assert_array_equal(read("out.h5")["jerk"], trajectory_of(good, "zero", 0.02).jerk)
     with h5py.File("out.h5") as file:
         names = [f"{stem}/trajectory_{k}" for stem in ("actions", "nan") for k in range(5)]
         assert list(file["trajectory"].asstr()) == [n for n in names if n != "nan/trajectory_3"]
@@ -172,7 +173,7 @@ def one_of_three_repeats(folder):
 def test_steps_that_do_not_go_forward_are_named_by_file_group_and_row(
     trajcli, one_of_three_repeats
 ):
-    line = "integrate demos.h5:data/demo_*/position --start first --mode clique -o out.h5"
+    line = "differentiate demos.h5:data/demo_*/position --method backward -o out.h5"
     result = trajcli(line)
     assert (result.code, Path("out.h5").exists()) == (2, False)
     assert "demos.h5:/data/demo_1/time: time stamps that repeat" in result.err
@@ -180,7 +181,7 @@ def test_steps_that_do_not_go_forward_are_named_by_file_group_and_row(
 
 
 def test_a_trajectory_whose_steps_do_not_go_forward_is_left_out(trajcli, one_of_three_repeats):
-    line = "integrate demos.h5:data/demo_*/position --start first --mode clique -o out.h5"
+    line = "differentiate demos.h5:data/demo_*/position --method backward -o out.h5"
     result = trajcli(f"{line} --skip-bad --json")
     assert result.code == 1, result.err
     (bad,) = result.document["left_out"]
@@ -245,7 +246,7 @@ def test_states_by_index_are_those_of_the_index_in_a_padded_array_too(trajcli, f
 
 def test_what_it_wrote_is_read_back_with_the_same_dt(trajcli, folder):
     assert trajcli("integrate actions.npy --start zero --rate 30 -o out.h5").code == 0
-    result = trajcli("integrate out.h5:position --start first --mode clique -o again.h5 --json")
+    result = trajcli("differentiate out.h5:position --method backward -o again.h5 --json")
     assert result.code == 0, result.err
     assert result.document["dt"] == 1 / 30
     assert read("again.h5")["time"].ndim == 1
@@ -297,7 +298,7 @@ def test_everything_is_found_in_a_plain_hdf5_file(trajcli, folder):
         file["dt"] = np.full(10, 0.02)
         file["joint_names"] = ["a", "b", "c"]
     assert trajcli("integrate in.h5 -o out.h5").code == 0
-    trajectory = integrate(
+    trajectory = trajectory_of(
         np.load("actions.npy"), State(**start), np.full(10, 0.02), start_index=index
     )
     with h5py.File("out.h5") as file:
@@ -349,13 +350,13 @@ def test_dt_in_attributes_of_the_file_is_used_and_printed(trajcli, folder, attri
 
 def test_a_recording_is_differenced_on_its_own_time_stamps(trajcli, folder, samples):
     source = samples / "recorded.h5"
-    line = f"integrate {source}:position --start first --mode central -o out.h5 --json"
+    line = f"differentiate {source}:position --method central -o out.h5 --json"
     result = trajcli(line)
     assert result.code == 0, result.err
     assert "times" in result.document["dt_source"]
     with h5py.File(source) as file:
         positions, times = file["position"][:], file["times"][:]
-    trajectory = integrate(positions, "first", times=times, mode="central")
+    trajectory = trajectory_of(positions, "first", times=times, mode="central")
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
         assert file["position"].shape == (1, *positions.shape)
@@ -364,7 +365,7 @@ def test_a_recording_is_differenced_on_its_own_time_stamps(trajcli, folder, samp
 
 def test_repeated_stamps_are_an_error_until_they_are_dropped(trajcli, folder, samples):
     source = samples / "recorded_faulty.h5"
-    line = f"integrate {source}:position --start first --mode clique -o out.h5"
+    line = f"differentiate {source}:position --method backward -o out.h5"
     result = trajcli(line)
     assert result.code == 2
     assert "repeat" in result.err
@@ -395,7 +396,7 @@ def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, fo
     order = [0, 1, 2, 9, 10]
     stacked = np.stack([actions[i % 5] + i for i in order])
     start = np.array([[i] * 3 for i in order])
-    trajectory = integrate(stacked, start, 0.02)
+    trajectory = trajectory_of(stacked, start, 0.02)
     np.testing.assert_array_equal(read("out.h5")["position"], trajectory.position)
     result = trajcli("integrate actions.npy actions.npy --start zero --dt 1 -o two.h5")
     assert result.code == 0, result.err
@@ -673,7 +674,7 @@ def test_the_output_says_all_that_it_was_made_of(trajcli, folder, samples):
     assert trajcli(line).code == 0
     with h5py.File("goal.h5") as file:
         assert file.attrs["goal"].endswith("/control_points.npz:goal_position")
-    line = f"integrate {samples}/recorded_faulty.h5:position --start first --mode clique"
+    line = f"differentiate {samples}/recorded_faulty.h5:position --method backward"
     assert trajcli(f"{line} --repeated-times drop -o drop.h5").code == 0
     with h5py.File("drop.h5") as file:
         assert json.loads(file.attrs["request"])["repeated_times"] == "drop"

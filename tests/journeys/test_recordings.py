@@ -8,8 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-
-from trajcli import integrate
+from recordings import trajectory_of
 
 RANDOM = np.random.default_rng(11)
 TIMES = np.cumsum(RANDOM.uniform(0.01, 0.02, 400))
@@ -31,11 +30,11 @@ def test_angles_that_wrap_are_made_continuous_before_they_are_differenced(
     trajcli, folder, mode, memory
 ):
     record()
-    line = f"integrate in.h5:position --start first --mode {mode} -o out.h5 --memory {memory}"
+    line = f"differentiate in.h5:position --method {mode} -o out.h5 --memory {memory}"
     assert trajcli(f"{line} --wrap-dofs 0,2").code == 0
     continuous = np.unwrap(WRAPPED, axis=0)
     continuous[:, 1] = WRAPPED[:, 1]
-    expected = integrate(continuous, "first", times=TIMES, mode=mode)
+    expected = trajectory_of(continuous, "first", times=TIMES, mode=mode)
     with h5py.File("out.h5") as file:
         np.testing.assert_allclose(file["position"][0], continuous, rtol=0, atol=1e-13)
         scale = np.abs(expected.jerk).max()
@@ -53,7 +52,7 @@ def test_unwrapping_is_numpys_also_for_half_turns_up_and_down(trajcli, folder, m
     turns = np.pi * np.array([0, 1, 0, -1, 0, 2, 1, -1, 3, 0.5])
     np.save("turns.npy", np.stack([turns, turns], 1))
     np.save("stamps.npy", np.arange(10.0) ** 1.5)
-    line = "integrate turns.npy --start first --mode clique --times stamps.npy --wrap-dofs 0"
+    line = "differentiate turns.npy --method backward --times stamps.npy --wrap-dofs 0"
     assert trajcli(f"{line} -o out.h5 {more}").code == 0
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["position"][0, :, 0], np.unwrap(turns))
@@ -64,7 +63,7 @@ def test_what_is_not_finite_stays_where_it_is_when_angles_are_unwrapped(trajcli,
     angles = WRAPPED[:, :1].copy()
     angles[7] = np.nan
     np.save("angles.npy", angles)
-    line = "integrate angles.npy --start first --mode clique --dt 0.1 --wrap-dofs 0 -o out.h5"
+    line = "differentiate angles.npy --method backward --dt 0.1 --wrap-dofs 0 -o out.h5"
     assert trajcli(f"{line} --allow-nonfinite").code == 0
     with h5py.File("out.h5") as file:
         positions = file["position"][0, :, 0]
@@ -79,7 +78,7 @@ def test_repeats_are_dropped_before_angles_are_unwrapped(trajcli, folder, gap):
     angles, stamps = [0.0, 2.5, -2.0, -1.0], [0.0, 1.0, 1.0, 3.0]
     np.save("angles.npy", np.array(angles)[:, None])
     np.save("stamps.npy", stamps)
-    line = "integrate angles.npy --start first --mode clique --times stamps.npy --wrap-dofs 0"
+    line = "differentiate angles.npy --method backward --times stamps.npy --wrap-dofs 0"
     assert trajcli(f"{line} --repeated-times drop {gap} -o out.h5").code == 0
     with h5py.File("out.h5") as file:
         expected = np.unwrap([0.0, 2.5, -1.0])
@@ -92,7 +91,7 @@ def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli,
     times[103:] += 2.0
     times[250:] += 0.5
     record(times=times)
-    line = "integrate in.h5:position --start first --mode central --max-gap 0.1 -o out.h5"
+    line = "differentiate in.h5:position --method central --max-gap 0.1 -o out.h5"
     result = trajcli(f"{line} --json")
     assert result.code == 0, result.err
     notes = result.document["notes"]
@@ -101,7 +100,7 @@ def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli,
     with h5py.File("out.h5") as file:
         for k, (begin, end) in enumerate([(0, 100), (103, 250), (250, 400)]):
             stamps = times[begin:end]
-            expected = integrate(WRAPPED[begin:end], "first", times=stamps, mode="central")
+            expected = trajectory_of(WRAPPED[begin:end], "first", times=stamps, mode="central")
             for name in ("position", "velocity", "jerk"):
                 actual = file[f"in/segment_{k}/{name}"][:]
                 np.testing.assert_array_equal(actual, getattr(expected, name)[0])
@@ -111,7 +110,7 @@ def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli,
     with h5py.File("in.h5") as file:
         np.save("p.npy", file["position"])
         np.save("t.npy", file["times"])
-    more = "integrate p.npy --times t.npy --start first --mode clique --max-gap 0.1 -o q.h5"
+    more = "differentiate p.npy --times t.npy --method backward --max-gap 0.1 -o q.h5"
     assert trajcli(more).code == 0
     with h5py.File("q.h5") as file:
         assert list(file["p"]) == [f"segment_{k}" for k in range(4)]
@@ -123,7 +122,7 @@ def test_repeats_gaps_and_wraps_are_handled_together(trajcli, folder):
     repeats = int((np.diff(times) == 0).sum())
     times[150:] += 5.0
     record(times=times)
-    line = "integrate in.h5:position --start first --mode clique -o out.h5 --max-gap 1"
+    line = "differentiate in.h5:position --method backward -o out.h5 --max-gap 1"
     result = trajcli(line)
     assert result.code == (2 if repeats else 0)
     result = trajcli(f"{line} --repeated-times drop --wrap-dofs 0,1,2 --overwrite")
@@ -137,7 +136,7 @@ def test_repeats_gaps_and_wraps_are_handled_together(trajcli, folder):
 
 def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
     record()
-    line = "integrate in.h5:position --start first --mode clique --max-gap 1 -o out.h5"
+    line = "differentiate in.h5:position --method backward --max-gap 1 -o out.h5"
     assert trajcli(line).code == 0
     with h5py.File("out.h5") as file:
         assert file["position"].shape == (1, 400, 3)
@@ -155,7 +154,7 @@ def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
 def test_what_cannot_be_is_refused(trajcli, folder, options, message):
     record()
     mode = "" if "--mode" in options else "--mode clique"
-    result = trajcli(f"integrate in.h5:position --start first {mode} {options} -o out.h5")
+    result = trajcli(f"differentiate in.h5:position {mode} {options} -o out.h5")
     assert result.code == 2
     assert message in result.err
     assert not Path("out.h5").exists()
@@ -177,7 +176,7 @@ def test_plans_are_neither_split_nor_unwrapped(trajcli, folder):
 def test_a_window_in_seconds_holds_the_rows_within_half_of_it(trajcli, folder, window, rows):
     """At least degree + 1."""
     np.savez("in.npz", position=np.random.default_rng(3).normal(size=(200, 2)), dt=0.01)
-    options = "--start first --mode savgol --overwrite -o"
+    options = "--method savgol --overwrite -o"
     assert trajcli(f"integrate in.npz:position {options} out.npz --window {window}").code == 0
     assert trajcli(f"integrate in.npz:position {options} rows.npz --window {rows}").code == 0
     for name in ("position", "jerk"):
@@ -188,7 +187,7 @@ def test_a_window_in_seconds_is_another_number_of_rows_at_another_rate(trajcli, 
     position = np.random.default_rng(4).normal(size=(90, 2))
     for name, rate in (("a", 100), ("b", 50)):
         np.savez(f"{name}.npz", position=position, dt=1 / rate)
-    line = "integrate a.npz:position b.npz:position --start first --mode savgol -o out.h5 --window"
+    line = "differentiate a.npz:position b.npz:position --method savgol -o out.h5 --window"
     result = trajcli(f"{line} 0.3s")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
@@ -196,7 +195,7 @@ def test_a_window_in_seconds_is_another_number_of_rows_at_another_rate(trajcli, 
         rows = np.concatenate([group["velocity"][:] for group in groups])
     for values, name, window in zip(rows, "ab", (31, 15), strict=True):
         assert trajcli(
-            f"integrate {name}.npz:position --start first --mode savgol --window {window} "
+            f"differentiate {name}.npz:position --method savgol --window {window} "
             "-o one.npz --overwrite"
         ).code == 0  # fmt: skip
         one = np.load("one.npz")["velocity"][0]
@@ -210,12 +209,12 @@ def test_pieces_of_fewer_rows_than_a_polynomial_needs_are_left_out(trajcli, fold
     times[4:] += 1.0
     times[14:] += 1.0  # 4, 10 and 86 rows
     np.savez("in.npz", position=np.random.default_rng(5).normal(size=(100, 2)), times=times)
-    line = "integrate in.npz:position --start first --mode savgol --window 0.3s --max-gap 0.5"
+    line = "differentiate in.npz:position --method savgol --window 0.3s --max-gap 0.5"
     result = trajcli(f"{line} -o out.h5")
     assert result.code == 0, result.err
     assert "segments of fewer than 5 rows left out: 1" in result.err
     np.savez("few.npz", position=np.zeros((4, 2)), times=times[:4])
-    result = trajcli("integrate few.npz:position --start first --mode savgol --window 0.3s -o x.h5")
+    result = trajcli("differentiate few.npz:position --method savgol --window 0.3s -o x.h5")
     assert result.code == 2
     assert "more than 4 rows" in result.err
 
@@ -223,9 +222,7 @@ def test_pieces_of_fewer_rows_than_a_polynomial_needs_are_left_out(trajcli, fold
 def test_a_window_in_seconds_of_too_many_rows_is_refused(trajcli, folder):
     times = np.concatenate([np.arange(3000) * 1e-4, 1.0 + np.arange(100) * 0.01])
     np.savez("in.npz", position=np.zeros((3100, 2)), times=times)
-    result = trajcli(
-        "integrate in.npz:position --start first --mode savgol --window 0.3s -o out.h5"
-    )
+    result = trajcli("differentiate in.npz:position --method savgol --window 0.3s -o out.h5")
     assert result.code == 2
     assert "up to 999 rows" in result.err
 
@@ -234,7 +231,7 @@ def test_one_sided_ends_are_no_peaks(trajcli, folder):
     """Of noise, the largest jerk by far is at an end; without the ends it is like all others."""
     position = 1e-3 * np.random.default_rng(5).normal(size=(4, 300, 2))
     np.savez("in.npz", position=position, dt=0.01)
-    line = "integrate in.npz:position --start first --mode savgol --window 31 -o out.h5"
+    line = "differentiate in.npz:position --method savgol --window 31 -o out.h5"
     assert trajcli(line).code == 0
     with h5py.File("out.h5") as file:
         jerk = np.abs(file["jerk"][:])

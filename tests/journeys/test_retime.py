@@ -11,8 +11,8 @@ import pytest
 MODES = [
     *(f"{mode} --scheme {scheme}" for mode in ("acceleration", "jerk")
       for scheme in ("euler", "zoh", "foh")),
-    *("velocity --scheme zoh", "clique", "central", "central --start first", "teleport"),
-    *("savgol --window 7 --start first", "bspline --degree 5 --steps 3", "jerk --frames curobo"),
+    *("velocity --scheme zoh", "clique", "central", "central", "teleport"),
+    *("savgol --window 7", "bspline --degree 5 --steps 3", "jerk --frames curobo"),
 ]  # fmt: skip
 QUANTITIES = ("velocity", "acceleration", "jerk")
 IN_SI = {"": 1.0, "rad": 1.0, "deg": np.pi / 180, "mm": 0.001}

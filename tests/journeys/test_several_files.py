@@ -74,7 +74,7 @@ def trajectories(path):
     "line",
     [
         "integrate {} --scheme zoh -o {}",
-        "integrate {} --start first --mode clique -o {}",
+        "differentiate {} --method backward -o {}",
         "resample {} --to 23 -o {}",
     ],
 )

@@ -155,7 +155,7 @@ def test_places_are_those_of_the_file_in_every_block_and_after_dropped_rows(traj
     positions = np.zeros((12, 2))
     positions[9, 1] = np.nan
     np.savez("r.npz", position=positions, times=[0, 1, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9])
-    line = "integrate r.npz:position --start first --mode clique --repeated-times drop -o out.h5"
+    line = "differentiate r.npz:position --method backward --repeated-times drop -o out.h5"
     result = trajcli(line)
     assert result.code == 2
     assert "step 9, dof 1" in result.err
@@ -183,7 +183,7 @@ def test_numbers_without_dimensions_are_no_actions(trajcli, folder):
 
 def test_a_recording_refuses_a_start_index_it_would_not_use(trajcli, folder):
     np.save("index.npy", np.zeros(5, int))
-    line = "integrate actions.npy --start first --mode clique --dt 1 --start-index index.npy"
+    line = "differentiate actions.npy --method backward --dt 1 --start-index index.npy"
     result = trajcli(f"{line} -o out.h5")
     assert result.code == 2
     assert "without a start state" in result.err
@@ -218,7 +218,7 @@ def test_a_damaged_folder_of_arrays_is_read_as_far_as_it_goes(trajcli, folder, t
     for line in ("inspect out", "check out", "inspect out --json"):
         assert trajcli(line).code in (0, 1, 2)
     Path("out/time.npy").write_bytes(b"")
-    for line in ("inspect out", "check out", "integrate out:position --start first -o x.h5"):
+    for line in ("inspect out", "check out", "differentiate out:position -o x.h5"):
         assert trajcli(line).code in (0, 1, 2)
 
 

@@ -149,7 +149,7 @@ def test_any_type_of_values_and_stamps_is_converted_in_float64(trajcli, folder):
                     ",".join(units), clock)  # fmt: skip
         words = "" if stated else f"--units {','.join(units)},{clock}"
         mode = str(random.choice(["central", "clique", "savgol --window 7"]))
-        line = f"integrate in.h5:position --start first --mode {mode} {words} --overwrite -o out.h5"
+        line = f"differentiate in.h5:position --method {mode} {words} --overwrite -o out.h5"
         result = trajcli(f"{line} --dtype float64")
         assert result.code == 0, (line, result.err)
         with h5py.File("truth.h5", "w") as file:
@@ -395,7 +395,7 @@ def test_a_figure_of_files_in_different_units_has_one(trajcli, folder):
 def test_angles_in_degrees_are_unwrapped(trajcli, folder):
     true = np.linspace(0, 720, 60)[:, None]
     write("in.h5", {"position": "deg"}, position=(true + 180) % 360 - 180, dt=0.1)
-    line = "integrate in.h5:position --start first --mode central --wrap-dofs 0 -o out.h5"
+    line = "differentiate in.h5:position --method central --wrap-dofs 0 -o out.h5"
     assert trajcli(line).code == 0
     np.testing.assert_allclose(stored("out.h5", "position")[0][0], np.radians(true), atol=1e-12)
 

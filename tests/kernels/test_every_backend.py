@@ -23,8 +23,9 @@ import pytest
 import torch
 from exact import ORDERS, PARTS
 from gmpy2 import mpq
+from recordings import trajectory_of
 
-from trajcli import State, integrate
+from trajcli import State
 from trajcli.kernels import native
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or random.SystemRandom().randrange(2**31))
@@ -184,7 +185,7 @@ def results(sample: Problem, backend: str = "torch") -> dict[str, Any]:
     leaves = [torch.tensor(values, requires_grad=True) for values in inputs]
     states = leaves[2:]
     count = len(sample.start)
-    result = integrate(
+    result = trajectory_of(
         **sample.arguments(*leaves[:2], states[:count], states[count:]), backend=backend
     )
     outputs = [getattr(result, part) for part in PARTS]
@@ -211,7 +212,7 @@ def names_of_gradients(sample: Problem) -> list[str]:
 def on_numpy(sample: Problem, backend: str) -> dict[str, Any]:
     """Outputs by name, on NumPy arrays."""
     arguments = sample.arguments(sample.actions, sample.dt, sample.start, sample.goal)
-    result = integrate(**arguments, backend=backend)
+    result = trajectory_of(**arguments, backend=backend)
     return {part: getattr(result, part) for part in PARTS}
 
 

@@ -22,8 +22,9 @@ import torch
 from kernels import memory
 from kernels.cases import BANDS, CASCADES, DOFS, DTYPES, STATES, Case, Job, case
 from kernels.comparison import gradients, map_arrays, rows
+from recordings import trajectory_of
 
-from trajcli import State, integrate
+from trajcli import State
 from trajcli.kernels.program import Operands
 from trajcli.modes import PARTS
 
@@ -110,7 +111,7 @@ def derivatives(work: Job, backend: str, inputs: dict[str, Any], above: Any, sec
         else None
         for role in ("start", "goal")
     }
-    result = integrate(
+    result = trajectory_of(
         given["actions"],
         "first" if work.recorded else states["start"],
         given.get("dt", None if "times" in given else 0.05),
@@ -194,7 +195,7 @@ def test_the_sum_of_an_output_has_a_gradient(work: Job, backend: str) -> None:
         leaves = [values.clone().requires_grad_() for _ in range(2)]
         start = "first" if work.recorded else "zero"
         summed, same = (
-            getattr(integrate(u, start, 0.01, work.mode, **options), name) for u in leaves
+            getattr(trajectory_of(u, start, 0.01, work.mode, **options), name) for u in leaves
         )
         summed.sum().backward()
         same.backward(torch.ones_like(same))
@@ -216,7 +217,7 @@ def test_narrow_actions_have_the_gradient_of_wide_ones(
         grads = []
         for kind in (narrow, wide):
             leaf = u.clone().to(getattr(torch, kind)).requires_grad_()
-            result = integrate(leaf, start, 0.5, work.mode, dtype="float64", **options)
+            result = trajectory_of(leaf, start, 0.5, work.mode, dtype="float64", **options)
             sum(x.sum() for x in result).backward()
             grads.append(leaf.grad.to(u.dtype))
         assert torch.equal(*grads)

@@ -135,10 +135,10 @@ def test_aloha_episodes_are_files_in_natural_order(trajcli, folder):
     result = trajcli("integrate episode_*.hdf5 --mode clique -o out.h5")
     assert result.code == 2
     assert "ALOHA records at 50 Hz" in result.err
-    result = trajcli("integrate episode_*.hdf5 --mode central --start first --dt 0.02 -o out.h5")
+    result = trajcli("differentiate episode_*.hdf5 --method central --dt 0.02 -o out.h5")
     assert result.code == 0, result.err
     result = trajcli(
-        "integrate episode_*.hdf5:observations/qpos --mode clique --start first --dt 0.02 "
+        "differentiate episode_*.hdf5:observations/qpos --method backward --dt 0.02 "
         "-o out.h5 --overwrite --json"
     )
     assert result.code == 0, result.err
@@ -165,7 +165,7 @@ def test_aloha_episodes_are_files_in_natural_order(trajcli, folder):
 def test_recorded_positions_are_read_by_name_in_every_trajectory(trajcli, folder, family, name):
     write, group, *_ = {**WRITERS, **WITHOUT_DT}[family]
     write(Path("in.h5"), GIVEN)
-    line = f"integrate in.h5:{name} --start first --mode clique --dt 0.05 -o out.h5"
+    line = f"differentiate in.h5:{name} --method backward --dt 0.05 -o out.h5"
     assert trajcli(line).code == 0
     shift = {"isaaclab": slice(1, None), "maniskill": slice(None), "minari": slice(None)}
     with h5py.File("out.h5") as file:
@@ -187,7 +187,7 @@ def test_a_filter_key_chooses_trajectories_in_natural_order(trajcli, folder):
     assert result.document["shape"]["trajectories"] == 4
     with h5py.File("out.h5") as file:
         assert set(file["data"]) == {"demo_0", "demo_2", "demo_9", "demo_10"}
-    line = "integrate in.h5:data/demo_*/obs/robot0_joint_pos --start first --mode clique"
+    line = "differentiate in.h5:data/demo_*/obs/robot0_joint_pos --method backward"
     assert trajcli(f"{line} --filter-key valid -o one.h5").code == 0
     with h5py.File("one.h5") as file:
         np.testing.assert_array_equal(file["position"][0], GIVEN[1]["position"][:-1])
@@ -265,7 +265,7 @@ def test_normalised_commands_are_warned_of_with_the_positions_to_use(trajcli, fo
     else:
         words = [word.strip(",") for word in result.err.split()]
         named = next(word for word in words if word.startswith("in.h5:"))
-        better = f"integrate {named} --start first --mode central --dt 0.05 -o better.h5"
+        better = f"differentiate {named} --method central --dt 0.05 -o better.h5"
         assert trajcli(better).code == 0
     assert WARNING in trajcli(f"{line} --mode clique").err
 
@@ -336,7 +336,7 @@ def test_rows_of_single_numbers_are_told_as_such(trajcli, folder):
 def test_steps_that_no_robot_takes_are_told(trajcli, folder):
     stamps = np.cumsum(np.full(30, 10_000_000))
     np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps)
-    line = "integrate log.npz --start first --mode clique -o out.h5 --overwrite"
+    line = "differentiate log.npz --method backward -o out.h5 --overwrite"
     assert "log.npz:times: steps of 1e+07, taken as seconds" in trajcli(line).err
     np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps * 1e-9)
     assert "taken as seconds" not in trajcli(line).err

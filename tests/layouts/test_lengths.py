@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import xarray
 from layouts import writers
+from recordings import trajectory_of
 
-from trajcli import State, integrate
+from trajcli import State
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 GIVEN = writers.demos()
@@ -64,7 +65,7 @@ def test_a_padded_array_is_read_up_to_its_lengths(trajcli, folder):
     with h5py.File("out.h5") as file:
         for b, length in enumerate(lengths):
             own = actions[b, None, :length]
-            alone = integrate(own, State(start[b]), dt[b, None, :length], "jerk")
+            alone = trajectory_of(own, State(start[b]), dt[b, None, :length], "jerk")
             group = file[f"in/trajectory_{b}"]
             for name in QUANTITIES:
                 expected = getattr(alone, name)[0]
@@ -84,12 +85,12 @@ def test_a_padded_recording_has_stamps_up_to_its_length(trajcli, folder, times):
     stamps = stamps if times == "own" else stamps[0]
     values = random.standard_normal((3, 9, 2))
     np.savez("in.npz", actions=values, lengths=lengths, times=stamps)
-    result = trajcli("integrate in.npz --start first --mode central -o out.h5")
+    result = trajcli("differentiate in.npz --method central -o out.h5")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
         for b, length in enumerate(lengths):
             own = stamps[b, :length] if times == "own" else stamps[:length]
-            alone = integrate(values[b, :length], "first", times=own, mode="central")
+            alone = trajectory_of(values[b, :length], "first", times=own, mode="central")
             found = file[f"in/trajectory_{b}/jerk"][:]
             np.testing.assert_array_equal(found, alone.jerk[0])
 
@@ -260,7 +261,7 @@ def test_padding_is_not_taken_for_values(trajcli, folder):
     np.savez("log.npz", actions=wide, times=times, lengths=[9, 6])
     for line, last in (
         ("in.h5", 18),
-        ("log.npz --start first --mode central", 5),
+        ("log.npz --method central", 5),
     ):
         assert trajcli(f"integrate {line} --pack -o out.h5 --overwrite").code == 0
         result = trajcli("check out.h5")

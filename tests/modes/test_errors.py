@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recordings import trajectory_of
 
 import trajcli
 from trajcli import Fault, InputError, State, TrajcliError, UsageError
@@ -22,7 +23,7 @@ def refusal(
 ) -> Any:
     """The error of a call that must be refused."""
     with pytest.raises(error) as caught:
-        trajcli.integrate(actions, *arguments, **options)
+        trajectory_of(actions, *arguments, **options)
     assert isinstance(caught.value, (TrajcliError, ValueError))
     assert caught.value.exit_code == 2
     return caught.value
@@ -91,11 +92,20 @@ def test_a_start_is_needed(mode: str) -> None:
     assert "none" in report.found
 
 
-def test_a_start_in_words_is_zero_or_first() -> None:
+def test_a_start_in_words_is_zero() -> None:
     report = fault(UsageError, ACTIONS, "last", 0.1)
     assert "zero" in report.expected
-    assert "first" in report.expected
     assert "last" in report.found
+
+
+@pytest.mark.parametrize(
+    ("start", "mode", "more"),
+    [("first", "clique", {}), (None, "savgol", {}), (None, "central", {"ends": "recording"})],
+)
+def test_recordings_are_for_differentiate(start: Any, mode: str, more: dict[str, str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        trajcli.integrate(ACTIONS, start, 0.1, mode, **more)
+    assert "trajcli.differentiate" in caught.value.faults[0].hint
 
 
 @pytest.mark.parametrize("part", ["position", "velocity", "acceleration", "jerk"])
@@ -121,13 +131,6 @@ def test_a_start_must_have_one_or_two_dimensions() -> None:
     assert "start/position" in report.where
     assert f"[1, {B}, {D}]" in report.found
     assert "position" in fault(InputError, ACTIONS, State(np.zeros(())), 0.1).where
-
-
-@pytest.mark.parametrize("mode", ["velocity", "acceleration", "jerk"])
-def test_a_recording_of_a_derivative_has_no_position_to_start_from(mode: str) -> None:
-    report = fault(InputError, ACTIONS, "first", 0.1, mode)
-    assert mode in report.what
-    assert "start" in report.where
 
 
 # -- index -----------------------------------------------------------------------------------
@@ -235,7 +238,7 @@ def test_a_bad_step_of_a_recording_is_named_by_its_place_in_what_was_given() -> 
 def test_the_step_into_a_recordings_first_row_may_be_anything() -> None:
     for unused in (0.0, -1.0, np.nan):
         dt = changed(np.full(H, 0.1), (0,), unused)
-        report = trajcli.integrate(ACTIONS, "first", dt, "clique")
+        report = trajectory_of(ACTIONS, "first", dt, "clique")
         assert np.isfinite(report.jerk).all()
 
 
@@ -355,7 +358,7 @@ def test_an_unknown_mode_is_told_all_modes(name: str) -> None:
         ("acceleration", "degree", 4),
         ("acceleration", "steps", 4),
         ("acceleration", "ends", "plan"),
-        ("clique", "ends", "recording"),
+        ("clique", "ends", "plan"),
         ("central", "scheme", "euler"),
         ("central", "degree", 3),
         ("bspline", "scheme", "zoh"),
@@ -470,37 +473,7 @@ def test_central_needs_five_rows_of_a_recording(rows: int) -> None:
     report = fault(InputError, ACTIONS[:, :rows], "first", 0.1, "central")
     assert "5" in report.expected
     assert str(rows) in report.found
-    assert "clique" in report.hint
-
-
-def test_a_recording_has_no_start_state_beside_it() -> None:
-    report = fault(InputError, ACTIONS, ZERO, 0.1, "central", ends="recording")
-    assert "recording" in report.what
-    assert "start" in report.where
-
-
-@pytest.mark.parametrize("ends", ["plan", "goal"])
-def test_a_recording_ends_where_it_ends(ends: str) -> None:
-    goal = ZERO if ends == "goal" else None
-    report = fault(InputError, ACTIONS, "first", 0.1, "central", ends=ends, goal=goal)
-    assert "recording" in report.what
-    assert ends in report.found
-
-
-@pytest.mark.parametrize("arguments", [("first", None), (None, "recording")])
-def test_control_points_cannot_be_a_recording(arguments: tuple[str | None, str | None]) -> None:
-    start, ends = arguments
-    report = fault(InputError, ACTIONS, start, 0.1, "bspline", ends=ends)
-    assert "control points" in report.what
-    assert "recording" in report.found
-
-
-@pytest.mark.parametrize("frames", ["actions", "curobo"])
-@pytest.mark.parametrize("mode", ["clique", "central", "teleport"])
-def test_a_recording_has_no_start_row_to_drop(mode: str, frames: str) -> None:
-    report = fault(InputError, ACTIONS, "first", 0.1, mode, frames=frames)
-    assert "frames" in report.where
-    assert frames in report.found
+    assert "backward" in report.hint
 
 
 @pytest.mark.parametrize("mode", ["clique", "central"])
@@ -508,11 +481,6 @@ def test_the_curobo_convention_has_frames_of_its_own(mode: str) -> None:
     options = {"convention": "curobo", "frames": "actions"}
     report = fault(InputError, ACTIONS, ZERO, 0.1, mode, **options)
     assert "frames" in report.where
-
-
-@pytest.mark.parametrize("mode", ["clique", "central"])
-def test_the_curobo_convention_knows_no_recordings(mode: str) -> None:
-    refusal(InputError, ACTIONS, "first", 0.1, mode, convention="curobo")
 
 
 # -- NaN and Inf -----------------------------------------------------------------------------
@@ -604,7 +572,7 @@ NOT_USED: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize("case", NOT_USED.values(), ids=NOT_USED)
 def test_what_is_not_used_may_have_any_values(case: Any, library: Any, backend: str) -> None:
     actions, start, options = case
-    result = trajcli.integrate(library(actions), library(start), 0.1, backend=backend, **options)
+    result = trajectory_of(library(actions), library(start), 0.1, backend=backend, **options)
     for values in result:
         assert np.isfinite(np.asarray(values)).all()
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from exact import PARTS, assert_within, number
 from gmpy2 import mpq
+from recordings import trajectory_of
 
 import trajcli
 from trajcli import State
@@ -66,7 +67,7 @@ def test_constant_actions_under_zoh_are_integrated_exactly(
 ) -> None:
     expected = course(order, times_of(steps))  # its derivative of this order is constant
     actions = expected[PARTS[order]][:, 1:].astype(float)
-    result = trajcli.integrate(actions, state_at(order), steps, mode, scheme="zoh")
+    result = trajectory_of(actions, state_at(order), steps, mode, scheme="zoh")
     assert_follows(result, expected, slice(None))
 
 
@@ -77,7 +78,7 @@ def test_linear_actions_under_foh_are_integrated_exactly(
 ) -> None:
     expected = course(order + 1, times_of(steps))
     actions = expected[PARTS[order]][:, 1:].astype(float)
-    result = trajcli.integrate(actions, state_at(order + 1), steps, mode, scheme="foh")
+    result = trajectory_of(actions, state_at(order + 1), steps, mode, scheme="foh")
     for part in PARTS[: order + 1]:
         assert_within(getattr(result, part), expected[part], 1e-13)
 
@@ -88,7 +89,7 @@ def test_constant_acceleration_under_euler_runs_ahead_by_half_a_step_of_velocity
 ) -> None:
     dt, rows = 0.125, np.arange(13)
     start = State(np.array([1.0]), np.array([2.0]), np.array([4.0]))
-    result = trajcli.integrate(np.full((1, 12, 1), 4.0), start, dt, scheme=scheme)
+    result = trajectory_of(np.full((1, 12, 1), 4.0), start, dt, scheme=scheme)
     time = rows * dt
     ahead = 4.0 * time * dt / 2 if scheme == "euler" else 0.0
     assert (result.velocity[0, :, 0] == 2 + 4 * time).all()
@@ -100,7 +101,7 @@ def test_constant_acceleration_under_euler_runs_ahead_by_half_a_step_of_velocity
 def test_clique_differences_a_straight_line_exactly_from_row_0(steps: np.ndarray) -> None:
     expected = course(1, times_of(steps))
     actions = expected["position"][:, 1:].astype(float)
-    result = trajcli.integrate(actions, state_at(1), steps, "clique")
+    result = trajectory_of(actions, state_at(1), steps, "clique")
     assert_follows(result, expected, slice(None))
 
 
@@ -108,7 +109,7 @@ def test_clique_differences_a_straight_line_exactly_from_row_0(steps: np.ndarray
 def test_clique_finds_the_constant_derivative_once_its_rows_allow(order: int) -> None:
     expected = course(order, times_of(EVEN))
     actions = expected["position"][:, 1:].astype(float)
-    result = trajcli.integrate(actions, state_at(order), EVEN, "clique")
+    result = trajectory_of(actions, state_at(order), EVEN, "clique")
     constant = getattr(result, PARTS[order])[0, order:, 0]
     assert (constant == float(expected[PARTS[order]][0, 0, 0])).all()
 
@@ -118,7 +119,7 @@ def test_clique_finds_the_constant_derivative_once_its_rows_allow(order: int) ->
 def test_central_reproduces_a_recorded_quartic_in_every_row(degree: int, steps: np.ndarray) -> None:
     expected = course(degree, times_of(steps))
     recording = expected["position"].astype(float)
-    result = trajcli.integrate(recording, "first", steps, "central")
+    result = trajectory_of(recording, "first", steps, "central")
     assert_follows(result, expected, slice(None))
 
 
@@ -127,7 +128,7 @@ def test_central_reproduces_a_recorded_quartic_in_every_row(degree: int, steps: 
 def test_central_reproduces_a_quartic_in_the_shortest_recordings(rows: int, uneven: bool) -> None:
     steps = (UNEVEN if uneven else EVEN)[: rows - 1]
     expected = course(4, times_of(steps))
-    result = trajcli.integrate(expected["position"].astype(float), "first", steps, "central")
+    result = trajectory_of(expected["position"].astype(float), "first", steps, "central")
     assert_follows(result, expected, slice(None))
 
 
@@ -139,7 +140,7 @@ def test_central_reproduces_a_planned_polynomial_up_to_its_held_end(
     # the point before the start is on the start's cubic, so that row 1 of a quartic is not
     expected = course(degree, times_of(steps))
     actions = expected["position"][:, 1:].astype(float)
-    result = trajcli.integrate(actions, state_at(degree), steps, "central")
+    result = trajectory_of(actions, state_at(degree), steps, "central")
     assert_follows(result, expected, slice(first, len(steps) - 1))
 
 
@@ -147,7 +148,7 @@ def test_central_reproduces_a_planned_polynomial_up_to_its_held_end(
 def test_central_with_the_last_position_held_long_enough_comes_to_rest(ends: str) -> None:
     actions = np.array([1.0, 2.0, 3.0, 3.0, 3.0, 8.0 if ends == "goal" else 3.0])[None, :, None]
     goal = np.array([3.0]) if ends == "goal" else None
-    result = trajcli.integrate(actions, np.zeros(1), 0.1, "central", ends=ends, goal=goal)
+    result = trajectory_of(actions, np.zeros(1), 0.1, "central", ends=ends, goal=goal)
     assert result.position[0, -1, 0] == 3.0
     for part in PARTS[1:]:
         assert getattr(result, part)[0, -1, 0] == 0.0
@@ -177,7 +178,7 @@ def polynomial_control_points(polynomial: int, degree: int, first_knots: range) 
 def test_bspline_begins_with_the_start_states_polynomial(degree: int, steps: int) -> None:
     dt = float(KNOT / steps)
     actions = np.random.default_rng(0).normal(size=(1, 6, 1))
-    result = trajcli.integrate(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
+    result = trajectory_of(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
     expected = course(3, [t * number(dt) for t in range(steps + 1)])
     whole = slice(0, steps + 1 if degree > 3 else steps)  # of degree 3, jerk jumps at a knot
     for part in PARTS[:3]:
@@ -191,7 +192,7 @@ def test_bspline_through_a_cubics_control_points_is_the_cubic(degree: int) -> No
     dt = float(KNOT / steps)
     # the d + 1 start points begin at knots 1 − d … 1; the actions go on from 2
     actions = polynomial_control_points(3, degree, range(2, 2 + count))
-    result = trajcli.integrate(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
+    result = trajectory_of(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
     rows = (count + 1) * steps  # before the end points come in
     expected = course(3, [t * number(dt) for t in range(rows)])
     for part in PARTS:
@@ -203,7 +204,7 @@ def test_bspline_reproduces_polynomials_of_its_degree_between_the_ends(degree: i
     steps, count = 4, 9
     dt = float(KNOT / steps)
     actions = polynomial_control_points(degree, degree, range(2, 2 + count))
-    result = trajcli.integrate(actions, np.zeros(1), dt, "bspline", degree=degree, steps=steps)
+    result = trajectory_of(actions, np.zeros(1), dt, "bspline", degree=degree, steps=steps)
     rows = range((degree + 1) * steps, (count + 1) * steps)  # of actions alone
     expected = course(degree, [t * number(dt) for t in rows])
     for part in PARTS:
@@ -220,7 +221,7 @@ def test_bspline_reaches_the_goal_state_in_its_last_row(
     actions, start = rng.normal(size=(4, 6, 3)).astype(dtype), State(*np.ones((4, 3)))
     goal = State(*rng.normal(size=(4, 4, 3)).astype(dtype))
     options = {"mode": "bspline", "degree": degree, "steps": steps, "ends": "goal"}
-    result = trajcli.integrate(actions, start, 0.3, goal=goal, **options)
+    result = trajectory_of(actions, start, 0.3, goal=goal, **options)
     tolerance = {"float32": 1e-6, "float64": 1e-13}[dtype]
     for part in PARTS:
         last, wanted = getattr(result, part)[:, -1], getattr(goal, part)
@@ -232,7 +233,7 @@ def test_bspline_reaches_the_goal_state_in_its_last_row(
 def test_bspline_without_a_goal_ends_at_rest_on_its_last_action(degree: int, dtype: str) -> None:
     actions = np.random.default_rng(2).normal(size=(4, 6, 3)).astype(dtype)
     start = State(*np.ones((4, 3)))
-    result = trajcli.integrate(actions, start, 0.3, "bspline", degree=degree, steps=5)
+    result = trajectory_of(actions, start, 0.3, "bspline", degree=degree, steps=5)
     assert (result.position[:, -1] == actions[:, -1]).all()
     for part in PARTS[1:]:
         assert (getattr(result, part)[:, -1] == 0).all(), part
@@ -248,7 +249,7 @@ def test_bspline_with_a_goal_ends_with_the_goals_polynomial(degree: int) -> None
     goal = state_at(3, end)
     actions = np.random.default_rng(3).normal(size=(1, count, 1))
     options = {"degree": degree, "steps": steps, "ends": "goal"}
-    result = trajcli.integrate(actions, np.zeros(1), dt, "bspline", goal=goal, **options)
+    result = trajectory_of(actions, np.zeros(1), dt, "bspline", goal=goal, **options)
     segment = slice(rows - 1 - steps, rows)
     expected = course(3, times[segment])
     for part in PARTS:
@@ -259,9 +260,7 @@ def test_bspline_with_a_goal_ends_with_the_goals_polynomial(degree: int) -> None
 def test_bspline_has_continuous_derivatives_up_to_its_degree_minus_one(degree: int) -> None:
     steps = 500
     actions = np.random.default_rng(4).normal(size=(1, 5, 1))
-    result = trajcli.integrate(
-        actions, np.ones(1), 1 / steps, "bspline", degree=degree, steps=steps
-    )
+    result = trajectory_of(actions, np.ones(1), 1 / steps, "bspline", degree=degree, steps=steps)
     for order, part in enumerate(PARTS):
         jump = np.abs(np.diff(getattr(result, part)[0, :, 0])).max()
         largest = np.abs(getattr(result, part)).max()

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from exact import PARTS
+from recordings import trajectory_of
 
 import trajcli
 from trajcli import State
 
 RECORDING = np.random.default_rng(0).normal(size=(2, 9, 3))
 STEPS = np.random.default_rng(1).uniform(0.05, 0.1, size=8)
-MODES = ("clique", "central", "teleport")
+MODES = ("clique", "central")
 
 
 def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
@@ -24,7 +25,7 @@ def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_recording_has_a_row_for_every_action_and_its_positions(mode: str) -> None:
-    result = trajcli.integrate(RECORDING, "first", STEPS, mode)
+    result = trajectory_of(RECORDING, "first", STEPS, mode)
     assert (result.position == RECORDING).all()
     assert result.time[0] == 0
     for part in PARTS:
@@ -34,7 +35,7 @@ def test_recording_has_a_row_for_every_action_and_its_positions(mode: str) -> No
 
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["even", "uneven"])
 def test_clique_gives_the_rows_before_the_data_the_first_value_there_is(dt: Any) -> None:
-    result = trajcli.integrate(RECORDING, "first", dt, "clique")
+    result = trajectory_of(RECORDING, "first", dt, "clique")
     step = np.broadcast_to(dt, 8)
     velocity = (RECORDING[:, 1] - RECORDING[:, 0]) / step[0]
     np.testing.assert_allclose(result.velocity[:, 1], velocity, rtol=1e-14)
@@ -46,8 +47,8 @@ def test_clique_gives_the_rows_before_the_data_the_first_value_there_is(dt: Any)
 
 
 def test_clique_of_a_recording_and_of_a_plan_agree_where_both_are_differences() -> None:
-    recorded = trajcli.integrate(RECORDING, "first", STEPS, "clique")
-    planned = trajcli.integrate(RECORDING[:, 1:], State(RECORDING[:, 0]), STEPS, "clique")
+    recorded = trajectory_of(RECORDING, "first", STEPS, "clique")
+    planned = trajectory_of(RECORDING[:, 1:], State(RECORDING[:, 0]), STEPS, "clique")
     for order, part in enumerate(PARTS):
         one, two = getattr(recorded, part), getattr(planned, part)
         assert (one[:, order:] == two[:, order:]).all(), part
@@ -55,8 +56,8 @@ def test_clique_of_a_recording_and_of_a_plan_agree_where_both_are_differences() 
 
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["even", "uneven"])
 def test_central_of_a_recording_and_of_a_plan_agree_away_from_the_ends(dt: Any) -> None:
-    recorded = trajcli.integrate(RECORDING, "first", dt, "central")
-    planned = trajcli.integrate(RECORDING[:, 1:], State(RECORDING[:, 0]), dt, "central")
+    recorded = trajectory_of(RECORDING, "first", dt, "central")
+    planned = trajectory_of(RECORDING[:, 1:], State(RECORDING[:, 0]), dt, "central")
     for part in PARTS:
         one, two = getattr(recorded, part), getattr(planned, part)
         np.testing.assert_allclose(one[:, 2:-2], two[:, 2:-2], rtol=1e-12, err_msg=part)
@@ -66,31 +67,25 @@ def test_central_of_a_recording_and_of_a_plan_agree_away_from_the_ends(dt: Any) 
 
 
 def test_central_of_a_recording_played_backwards_has_odd_derivatives_of_the_other_sign() -> None:
-    ahead = trajcli.integrate(RECORDING, "first", STEPS, "central")
-    back = trajcli.integrate(RECORDING[:, ::-1], "first", STEPS[::-1], "central")
+    ahead = trajectory_of(RECORDING, "first", STEPS, "central")
+    back = trajectory_of(RECORDING[:, ::-1], "first", STEPS[::-1], "central")
     for order, part in enumerate(PARTS):
         mirrored = (-1) ** order * getattr(ahead, part)[:, ::-1]
         np.testing.assert_allclose(getattr(back, part), mirrored, rtol=1e-11, err_msg=part)
 
 
 def test_clique_of_a_recording_played_backwards_has_the_other_velocity_one_row_on() -> None:
-    ahead = trajcli.integrate(RECORDING, "first", STEPS, "clique")
-    back = trajcli.integrate(RECORDING[:, ::-1], "first", STEPS[::-1], "clique")
+    ahead = trajectory_of(RECORDING, "first", STEPS, "clique")
+    back = trajectory_of(RECORDING[:, ::-1], "first", STEPS[::-1], "clique")
     assert (back.velocity[:, 1:] == -ahead.velocity[:, :0:-1]).all()
-
-
-def test_central_without_a_start_state_and_ends_recording_is_a_recording() -> None:
-    named = trajcli.integrate(RECORDING, None, STEPS, "central", ends="recording")
-    assert_same(named, trajcli.integrate(RECORDING, "first", STEPS, "central"))
-    assert named.options["ends"] == "recording"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
-    expected = trajcli.integrate(RECORDING, "first", STEPS, mode)
+    expected = trajectory_of(RECORDING, "first", STEPS, mode)
     with_first = np.concatenate([[7.0], STEPS])
     for dt in (with_first, np.tile(STEPS, (2, 1)), np.tile(with_first, (2, 1)), STEPS[None]):
-        result = trajcli.integrate(RECORDING, "first", dt, mode)
+        result = trajectory_of(RECORDING, "first", dt, mode)
         for part in PARTS:
             assert (getattr(result, part) == getattr(expected, part)).all()
         assert (result.time == expected.time).all()
@@ -100,8 +95,8 @@ def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
 def test_recording_takes_time_stamps_for_every_row(mode: str) -> None:
     steps = np.array([0.125, 0.25, 0.5, 0.125, 0.25, 0.25, 0.5, 0.125])
     stamps = 100.0 + np.concatenate([[0.0], np.cumsum(steps)])
-    result = trajcli.integrate(RECORDING, "first", None, mode, times=stamps)
-    assert_same(result, trajcli.integrate(RECORDING, "first", steps, mode))
+    result = trajectory_of(RECORDING, "first", None, mode, times=stamps)
+    assert_same(result, trajectory_of(RECORDING, "first", steps, mode))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +106,7 @@ def test_recording_takes_time_stamps_for_every_row(mode: str) -> None:
 def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
     rows: int, known: tuple[str, ...]
 ) -> None:
-    result = trajcli.integrate(RECORDING[:, :rows], "first", 0.1, "clique")
+    result = trajectory_of(RECORDING[:, :rows], "first", 0.1, "clique")
     for part in PARTS:
         values = getattr(result, part)
         assert values.shape == (2, rows, 3)
@@ -121,17 +116,10 @@ def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
 def test_recording_of_one_row_needs_no_step_but_takes_any_form_of_it() -> None:
     row = RECORDING[:, :1]
     for steps in ({"dt": 0.1}, {"times": np.array([5.0])}, {"dt": np.array([[0.1], [0.2]])}):
-        result = trajcli.integrate(row, "first", mode="clique", **steps)
+        result = trajectory_of(row, "first", mode="clique", **steps)
         assert (result.position == row).all()
         assert (result.velocity == 0).all()
         assert (np.asarray(result.time) == 0).all()
-
-
-def test_start_first_is_the_first_row_of_the_actions_and_not_a_row_before_them() -> None:
-    recorded = trajcli.integrate(RECORDING, "first", 0.1, "teleport")
-    planned = trajcli.integrate(RECORDING, State(RECORDING[:, 0]), 0.1, "teleport")
-    assert recorded.position.shape[1] == 9
-    assert planned.position.shape[1] == 10
 
 
 @pytest.mark.parametrize("dt", [np.zeros(0), np.zeros((1, 0)), 0.1], ids=["[0]", "[1, 0]", "one"])
@@ -148,5 +136,5 @@ def test_a_recording_of_one_row_needs_no_step(dt, make):
         )
     )
     sample = make(dt) if isinstance(dt, np.ndarray) else dt
-    result = trajcli.integrate(actions, "first", sample, "clique")
+    result = trajectory_of(actions, "first", sample, "clique")
     assert [float(x[0, 0, 0]) for x in (result.position, result.velocity)] == [3.0, 0.0]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from exact import PARTS
+from recordings import trajectory_of
 
 import trajcli
 from trajcli import State
@@ -30,8 +31,8 @@ def action_of(result: trajcli.Trajectory, order: int) -> Any:
 
 @pytest.mark.parametrize("dt", [EVEN, UNEVEN], ids=["even", "uneven"])
 def test_jerk_of_clique_returns_the_positions(dt: Any) -> None:
-    clique = trajcli.integrate(ACTIONS, START, dt, "clique")
-    back = trajcli.integrate(clique.jerk[:, 1:], START, dt, "jerk")
+    clique = trajectory_of(ACTIONS, START, dt, "clique")
+    back = trajectory_of(clique.jerk[:, 1:], START, dt, "jerk")
     np.testing.assert_allclose(back.position[:, 1:], ACTIONS, rtol=0, atol=1e-11)
 
 
@@ -40,8 +41,8 @@ def test_jerk_of_clique_returns_the_positions(dt: Any) -> None:
 def test_a_mode_fed_with_what_another_gave_gives_the_same_trajectory(
     first: int, second: int, dt: Any
 ) -> None:
-    once = trajcli.integrate(ACTIONS, START, dt, ORDERS[first])
-    again = trajcli.integrate(action_of(once, second), START, dt, ORDERS[second])
+    once = trajectory_of(ACTIONS, START, dt, ORDERS[first])
+    again = trajectory_of(action_of(once, second), START, dt, ORDERS[second])
     for part in PARTS:
         expected = getattr(once, part)
         error = np.abs(getattr(again, part) - expected).max()
@@ -54,17 +55,17 @@ def test_where_no_value_needs_rounding_the_round_trip_is_bit_for_bit(
 ) -> None:
     whole = np.random.default_rng(1).integers(-9, 10, size=(2, 40, 3)).astype(float)
     start = State(*np.random.default_rng(2).integers(-9, 10, size=(4, 2, 3)).astype(float))
-    once = trajcli.integrate(whole, start, 0.25, ORDERS[first])
-    again = trajcli.integrate(action_of(once, second), start, 0.25, ORDERS[second])
+    once = trajectory_of(whole, start, 0.25, ORDERS[first])
+    again = trajectory_of(action_of(once, second), start, 0.25, ORDERS[second])
     for part in PARTS:
         assert (getattr(again, part) == getattr(once, part)).all(), part
 
 
 @pytest.mark.parametrize("mode", ORDERS)
 def test_a_trajectory_continued_from_its_own_middle_is_the_same(mode: str) -> None:
-    whole = trajcli.integrate(ACTIONS, START, UNEVEN, mode)
+    whole = trajectory_of(ACTIONS, START, UNEVEN, mode)
     middle = State(*(getattr(whole, part)[:, 25] for part in PARTS))
-    rest = trajcli.integrate(ACTIONS[:, 25:], middle, UNEVEN[25:], mode)
+    rest = trajectory_of(ACTIONS[:, 25:], middle, UNEVEN[25:], mode)
     for part in PARTS:
         expected = getattr(whole, part)[:, 25:]
         error = np.abs(getattr(rest, part) - expected).max()
@@ -73,9 +74,9 @@ def test_a_trajectory_continued_from_its_own_middle_is_the_same(mode: str) -> No
 
 @pytest.mark.parametrize("mode", ["central", "bspline"])
 def test_scaling_actions_and_states_by_a_power_of_two_scales_every_output(mode: str) -> None:
-    once = trajcli.integrate(ACTIONS, START, EVEN, mode)
+    once = trajectory_of(ACTIONS, START, EVEN, mode)
     scaled = State(*(8 * getattr(START, part) for part in PARTS))
-    eight = trajcli.integrate(8 * ACTIONS, scaled, EVEN, mode)
+    eight = trajectory_of(8 * ACTIONS, scaled, EVEN, mode)
     for part in PARTS:
         assert (getattr(eight, part) == 8 * getattr(once, part)).all(), part
 
@@ -85,9 +86,9 @@ def test_outputs_are_linear_in_actions_and_start(mode: str) -> None:
     other_actions = RNG.normal(size=ACTIONS.shape)
     other_start = State(*RNG.normal(size=(4, 3, 2)))
     both = State(*(getattr(START, p) + getattr(other_start, p) for p in PARTS))
-    one = trajcli.integrate(ACTIONS, START, EVEN, mode)
-    two = trajcli.integrate(other_actions, other_start, EVEN, mode)
-    sum_of_inputs = trajcli.integrate(ACTIONS + other_actions, both, EVEN, mode)
+    one = trajectory_of(ACTIONS, START, EVEN, mode)
+    two = trajectory_of(other_actions, other_start, EVEN, mode)
+    sum_of_inputs = trajectory_of(ACTIONS + other_actions, both, EVEN, mode)
     for part in PARTS:
         expected = getattr(one, part) + getattr(two, part)
         error = np.abs(getattr(sum_of_inputs, part) - expected).max()
@@ -145,7 +146,7 @@ def plain_loop(actions: Any, state: Any, steps: Any, order: int, scheme: str) ->
     + [("acceleration", "zoh"), ("jerk", "zoh"), ("acceleration", "foh"), ("jerk", "foh")],
 )
 def test_a_step_by_step_loop_gives_the_same(mode: str, scheme: str) -> None:
-    result = trajcli.integrate(ACTIONS, START, UNEVEN, mode, scheme=scheme)
+    result = trajectory_of(ACTIONS, START, UNEVEN, mode, scheme=scheme)
     for b in range(3):
         for d in range(2):
             state = [getattr(START, part)[b, d] for part in PARTS]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from recordings import trajectory_of
 
 import trajcli
 
@@ -23,7 +24,6 @@ CASES = [
     ("central", {"convention": "curobo"}, False),
     ("central", {"convention": "curobo", "ends": "goal"}, False),
     ("central", {}, True),
-    ("teleport", {}, True),
     *(
         ("bspline", {"degree": degree, "steps": steps, "ends": ends, "convention": name}, False)
         for degree in (3, 4, 5)
@@ -50,7 +50,7 @@ def test_matrices_times_inputs_are_what_integrate_gives(mode, options, recorded,
         used = 1 if mode == "central" else 4
         sample["goal"] = trajcli.State(*g[:used, None])
     start = "first" if recorded else trajcli.State(*s[:, None])
-    result = trajcli.integrate(u, start, dt, mode, **sample)
+    result = trajectory_of(u, start, dt, mode, **sample)
     operator = trajcli.operator(H, dt, mode, start="first" if recorded else None, **options)
     want = np.concatenate([getattr(result, name)[0] for name in PARTS])
     got, size = operator.A @ u, np.abs(operator.A) @ np.abs(u)
