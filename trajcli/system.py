@@ -8,8 +8,10 @@ import errno
 import os
 from pathlib import Path
 
-_EXCHANGE, _HERE = 2, -100
-"""RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
+_NO_REPLACE, _EXCHANGE, _HERE = 1, 2, -100
+"""RENAME_NOREPLACE, RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
+_UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+"""What a file system or a sandbox says to a call that it does not have."""
 _MOUNTS = "/proc/self/mounts"
 
 
@@ -36,11 +38,41 @@ def allocate(descriptor: int, size: int) -> None:
 
 def exchange(one: Path, other: Path) -> bool:
     """Exchange two names in one step; False, and nothing done, where the system cannot."""
+    return _renameat2(one, other, _EXCHANGE) == 0
+
+
+def rename_new(one: Path, other: Path) -> None:
+    """Give a file or folder a name that is free.
+
+    Raises FileExistsError, and replaces nothing, where the name is taken. A file system that can
+    neither rename so nor link files is asked first: what appears in between is replaced.
+    """
+    error = _renameat2(one, other, _NO_REPLACE)
+    if error == 0:
+        return
+    if error not in _UNSUPPORTED:
+        raise OSError(error, os.strerror(error), str(other))
     try:
-        rename = ctypes.CDLL(None).renameat2
+        os.link(one, other)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(other):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(other)) from None
+        os.rename(one, other)
+    else:
+        with contextlib.suppress(OSError):  # the file has its name
+            os.unlink(one)
+
+
+def _renameat2(one: Path, other: Path, flags: int) -> int:
+    """Call renameat2(2) and return 0 or the number of its error."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
-        return False
-    return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+        return errno.ENOSYS
+    failed = rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), flags)
+    return ctypes.get_errno() if failed else 0
 
 
 def file_system(folder: str) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import pytest
 from faults.campaign import contents, hidden
 from faults.together import TESTS, together
 
-from trajcli.errors import InputError
+from trajcli import system
+from trajcli.errors import InputError, OutputError
 from trajcli.files.outputs import Output
 from trajcli.jobs.request import Request
 from trajcli.jobs.resample import ResampleRequest, run_resample
@@ -115,6 +118,33 @@ def test_a_source_that_changes_during_a_run_is_reported(folder, change):
     with pytest.raises(InputError, match=r"in\.npy: (changed|replaced) while it was read"):
         run(request, on_progress=during)
     assert Path("out.h5").read_bytes() == b"old"
+    assert not hidden(folder)
+
+
+@pytest.mark.parametrize("lacking", [(), ("_renameat2",), ("_renameat2", "link")])
+def test_a_file_that_appears_at_out_during_a_run_is_not_replaced(folder, monkeypatch, lacking):
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    if "_renameat2" in lacking:
+        monkeypatch.setattr(system, "_renameat2", lambda *_: errno.EINVAL)
+    if "link" in lacking:
+        monkeypatch.setattr(os, "link", refuse)
+
+    def appear(done: int, total: int) -> None:
+        Path("out.h5").write_bytes(b"precious")
+
+    request = Request(sources=["in.npy"], out=Path("out.h5"), dt="0.02", start="zero")
+    with pytest.raises(OutputError) as refused:
+        run(request, on_progress=appear)
+    assert [(fault.what, fault.where) for fault in refused.value.faults] == [
+        ("already exists", "out.h5")
+    ]
+    assert Path("out.h5").read_bytes() == b"precious"
+    run(replace(request, overwrite=True), on_progress=appear)
+    run(replace(request, out=Path("other.h5")))
+    assert Path("out.h5").read_bytes() == Path("other.h5").read_bytes()
+    assert os.stat("other.h5").st_nlink == 1
     assert not hidden(folder)
 
 

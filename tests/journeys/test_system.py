@@ -28,7 +28,7 @@ def poor(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
-    monkeypatch.setattr(system.ctypes, "CDLL", lambda _: Library())
+    monkeypatch.setattr(system.ctypes, "CDLL", lambda *_, **options: Library())
     monkeypatch.setattr(resource, "setrlimit", refused)
     monkeypatch.setattr(system, "_MOUNTS", "/not/on/this/system")
 

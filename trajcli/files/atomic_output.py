@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import BusyError, Fault, OutputError
-from trajcli.files.refusals import os_fault, refuse_others, refuse_place
-from trajcli.system import allocate, exchange
+from trajcli.files.refusals import name_taken, os_fault, refuse_others, refuse_place
+from trajcli.system import allocate, exchange, rename_new
 
 _LONGEST_NAME = 200
 """Bytes of OUT's name in a hidden name; a file system takes 255."""
@@ -49,7 +49,7 @@ class HiddenFolder:
             import hashlib
 
             name = hashlib.sha256(os.fsencode(name)).hexdigest()
-        self._out, self._prefix = path, f".{name}.trajcli-"
+        self._out, self._prefix, self._overwrite = path, f".{name}.trajcli-", overwrite
         self.path = self._sibling(os.urandom(4).hex())
         self.data = self.path / "data"
         """What becomes OUT."""
@@ -110,10 +110,18 @@ class HiddenFolder:
         return (int(done), arrays) if as_left else None
 
     def publish(self, durable: bool = False) -> None:
-        """Give the data the name OUT; durable: with all that is needed to find it after a crash."""
+        """Give the data the name OUT; durable: with all that is needed to find it after a crash.
+
+        Raises OutputError where OUT appeared in the meantime and must not be replaced.
+        """
         if durable:
             sync(self.data)
-        if self.data.is_dir() and self._out.is_dir():
+        if not self._overwrite:
+            try:
+                rename_new(self.data, self._out)
+            except FileExistsError:
+                raise OutputError(name_taken(self._out)) from None
+        elif self.data.is_dir() and self._out.is_dir():
             refuse_others(self._out)  # somebody may have put things there in the meantime
             self._exchange()
         else:

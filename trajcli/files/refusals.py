@@ -61,10 +61,15 @@ def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
         found = "a folder" if is_folder else "not a folder"
         raise OutputError(Fault("already exists and is of another kind", str(path), found=found))
     if not overwrite:
-        hint = "--overwrite replaces it once the new one is complete"
-        raise OutputError(Fault("already exists", str(path), "a name that is free", hint=hint))
+        raise OutputError(name_taken(path))
     if folder:
         refuse_others(path)
+
+
+def name_taken(path: Path) -> Fault:
+    """Return the fault of an OUT that exists and must not be replaced."""
+    hint = "--overwrite replaces it once the new one is complete"
+    return Fault("already exists", str(path), "a name that is free", hint=hint)
 
 
 def refuse_others(path: Path) -> None:
