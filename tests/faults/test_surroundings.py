@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,8 @@ from faults.campaign import contents, hidden
 from faults.together import TESTS, together
 
 from trajcli import system
-from trajcli.errors import InputError, OutputError
+from trajcli.errors import BusyError, InputError, OutputError
+from trajcli.files.atomic_output import new_file
 from trajcli.files.outputs import Output
 from trajcli.jobs.request import Request
 from trajcli.jobs.resample import ResampleRequest, run_resample
@@ -146,6 +150,43 @@ def test_a_file_that_appears_at_out_during_a_run_is_not_replaced(folder, monkeyp
     assert Path("out.h5").read_bytes() == Path("other.h5").read_bytes()
     assert os.stat("other.h5").st_nlink == 1
     assert not hidden(folder)
+
+
+@contextmanager
+def another_user(folder: Path) -> Iterator[None]:
+    """What nobody does in a folder that all may write to, where the tests are those of root."""
+    if os.geteuid():
+        yield
+        return
+    folder.chmod(0o777)
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("state", ["left", "held", "unreadable"])
+def test_a_lock_of_another_user_counts_only_while_it_is_held(folder, state):
+    """That user's umask lets others read it, or not even that."""
+    lock = Path(".out.h5.trajcli-lock")
+    lock.touch()
+    with open(lock) as other:
+        lock.chmod(0o000 if state == "unreadable" else 0o444)
+        if state == "held":
+            fcntl.flock(other, fcntl.LOCK_EX)
+        with another_user(folder):
+            if state == "left":
+                with new_file(Path("out.h5"), overwrite=False) as hidden_file:
+                    hidden_file.write_bytes(b"new")
+            else:
+                with pytest.raises(OutputError) as refused, new_file(Path("out.h5"), False):
+                    pass
+                (fault,) = refused.value.faults
+                assert isinstance(refused.value, BusyError) == (state == "held")
+                assert (f"rm {lock}" in fault.hint) == (state == "unreadable")
+    assert Path("out.h5").exists() == (state == "left")
+    assert lock.exists() != (state == "left")
 
 
 def test_a_source_that_changes_while_it_is_resampled_is_reported(folder, monkeypatch):

@@ -20,6 +20,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,13 +162,18 @@ class HiddenFolder:
         lock = self._sibling("lock")
         for _ in range(100):
             try:
-                flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-                descriptor = os.open(lock, flags, 0o666)
+                descriptor = _open_lock(lock)
+            except FileNotFoundError:
+                continue  # the other run ended and removed it in between
             except OSError as error:
                 if error.errno == errno.ELOOP:  # a link, which is none of ours
                     os.unlink(lock)
                     continue
-                raise OutputError(os_fault(lock, error)) from None
+                fault = os_fault(lock, error)
+                if os.path.lexists(lock):
+                    what, remedy = "cannot be opened", f"rm {lock}, once nobody writes {self._out}"
+                    fault = replace(fault, what=what, expected="a lock file", hint=remedy)
+                raise OutputError(fault) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -237,6 +243,17 @@ def remove(path: Path) -> None:
                 with contextlib.suppress(OSError):
                     part.unlink()
         os.rmdir(path)
+
+
+def _open_lock(lock: Path) -> int:
+    """Open the lock file, or make it; what another user made only to be read, which takes locks."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        return os.open(lock, os.O_RDWR | os.O_CREAT | flags, 0o666)
+    except PermissionError:
+        if not os.path.lexists(lock):
+            raise
+    return os.open(lock, os.O_RDONLY | flags)
 
 
 def _states(folder: Path) -> list[list[Any]]:
