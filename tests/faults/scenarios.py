@@ -8,8 +8,6 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import pyarrow as arrow
-from pyarrow import parquet
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,6 @@ def _scenarios() -> dict[str, Scenario]:
     before = (*old_store, f"{shards[0]} --overwrite")
     made["zarr, last shard, overwritten"] = Scenario(f"{shards[1]} --overwrite", "out.zarr", before)
     made["zarr, overwritten"] = Scenario(f"{zarr} --overwrite", "out.zarr", old_store)
-    again = "integrate set:action --mode clique --start zero --write velocity -o out --as lerobot"
-    made["lerobot"] = Scenario(again, "out")
     return made
 
 
@@ -106,16 +102,6 @@ def write_inputs(folder: Path) -> None:
         for k, length in enumerate((5, 3, 5, 9)):
             actions = random.standard_normal((length, 2)).astype("f4")
             file[f"data/demo_{k}/actions"] = actions
-    data = folder / "set/data/chunk-000"
-    data.mkdir(parents=True)
-    (folder / "set/meta").mkdir()
-    (folder / "set/meta/info.json").write_text('{"fps": 30, "features": {"action": {}}}')
-    (folder / "set/meta/stats.json").write_text('{"action": {"min": [0, 0], "count": [9]}}')
-    columns = {
-        "action": random.standard_normal((9, 2)).tolist(),
-        "episode_index": [0] * 5 + [1] * 4,
-    }
-    parquet.write_table(arrow.table(columns), data / "file-000.parquet")
     (folder / "limits.toml").write_text("[velocity]\nupper = [0.01, 0.01]\n")
     for path in folder.rglob("*"):
         os.utime(path, ns=(0, 0))

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trajcli.files.opening import Files
+    from trajcli.views.export import Selection
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -20,6 +28,7 @@ def export(
     episodes: options.Episodes = None,
     dofs: options.Dofs = None,
     joints: options.Joints = None,
+    lerobot: options.LeRobot = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     untrusted: options.Untrusted = False,
@@ -28,12 +37,13 @@ def export(
     quiet: options.Quiet = False,
 ) -> None:
     """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz),
-    or as HDF5 (.h5) or Zarr (.zarr).
+    as HDF5 (.h5) or Zarr (.zarr), or as features of a LeRobot data set.
 
     A table has a column t and one for each quantity and joint, as position/joint1; of several
     trajectories a column trajectory before them. An .rrd has these as scalars on the time line
     "time". For .rrd: pip install rerun-sdk. For .parquet: pip install pyarrow.
     """
+    from trajcli.errors import Fault, UsageError
     from trajcli.files.opening import Files
     from trajcli.files.reader import read_sources
     from trajcli.files.refusals import refuse_input, refuse_place
@@ -41,15 +51,21 @@ def export(
     from trajcli.views.export import require_kind, selection, write
 
     console = Console(json, quiet)
-    require_kind(out)
-    refuse_place(out, overwrite, folder=out.suffix.lower() == ".zarr")
+    if lerobot is None:
+        require_kind(out)
+        refuse_place(out, overwrite, folder=out.suffix.lower() == ".zarr")
+    elif overwrite:
+        raise UsageError(Fault("--lerobot DIR writes to a new folder", "--overwrite"))
     with (
         Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet) as progress,
     ):
         chosen = selection(read_sources(files, [source]), episodes, progress)
         refuse_input(out, files.paths())
-        write(chosen, out, overwrite, files.sources)
+        if lerobot is None:
+            write(chosen, out, overwrite, files.sources)
+        else:
+            _write_lerobot(chosen, files, lerobot, out, progress)
         parts = out.rglob("*") if out.is_dir() else [out]
         size = sum(part.stat().st_size for part in parts if part.is_file())
     console.warn(*files.notes)
@@ -61,3 +77,23 @@ def export(
         console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
     report = {"trajectories": count, "quantities": list(chosen.arrays), "bytes": size}
     console.document({"out": str(out), **report})
+
+
+def _write_lerobot(
+    chosen: Selection, files: Files, folder: Path, out: Path, progress: Progress
+) -> None:
+    """Writes a copy of a data set. Raises Stopped where a signal comes."""
+    from dataclasses import replace
+
+    from trajcli.errors import Fault, Stopped
+    from trajcli.jobs.run import signals
+    from trajcli.views.lerobot import write
+
+    with signals() as stop:
+
+        def answer(done: int, total: int) -> None:
+            if (name := stop()) is not None:
+                raise Stopped(Fault(f"stopped by {name}", hint="run the same command again"))
+            progress(done, total)
+
+        write(replace(chosen, on_progress=answer), files, folder, out)

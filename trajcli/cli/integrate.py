@@ -59,7 +59,6 @@ def integrate(
     wrt: options.Wrt = None,
     units: options.Units = None,
     pack: options.Pack = False,
-    form: options.Form = None,
     compress: options.Compress = None,
     durable: options.Durable = False,
     device: options.Device = "auto",

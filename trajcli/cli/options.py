@@ -110,6 +110,9 @@ Out = Annotated[Path, _out("-o --out OUT",
     "OUT.h5, OUT.npz, OUT.zarr, or OUT without ending: a folder of .npy files.")]
 Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
 Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz, .h5 or .zarr.")]
+LeRobot = Annotated[Path | None, _output("--lerobot DIR",
+    "Write a copy of this LeRobot data set, with SOURCE as features trajcli.position, …, to a "
+    "new folder OUT.", callback=_expanded)]
 Json = Annotated[bool, _general("--json", "One JSON document on stdout; text on stderr.")]
 JsonSchema = Annotated[bool, _general("--json-schema", "Print the JSON Schema of that document.",
     is_eager=True, callback=_print_schema, allow_from_autoenv=False)]
@@ -214,8 +217,6 @@ Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
 Units = Annotated[str | None, _read("--units UNITS",
     "What positions are in: rad, deg, m, cm, mm, for all dofs or each (rad,rad,m); time stamps: "
     "s, ms, us, ns. Converted to SI. (default: what the file says)")]
-Form = Annotated[Literal["lerobot"] | None, _output("--as NAME",
-    "lerobot: OUT is the data set DIR of SOURCE DIR:action, with trajcli.velocity, … as features.")]
 Pack = Annotated[bool, _output("--pack",
     "Trajectories of different length in one array, padded with NaN, and their lengths. "
     "(default: a group for each, as in the input)")]

@@ -45,8 +45,6 @@ class Output(ABC):
 
     copies = 1
     """How often the values lie on the disk: not at all where OUT refers to them."""
-    form: str | None = None
-    """What --as calls it."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
         self.path = path
@@ -81,7 +79,7 @@ class Output(ABC):
         """
         self._durable, self._identity = durable, identity
         self._segments = {} if checksum else None
-        self._hidden = HiddenFolder(self.path, overwrite, is_folder(self.path, self.form))
+        self._hidden = HiddenFolder(self.path, overwrite, is_folder(self.path))
         try:
             with os_failures(self.path):
                 stopped = self._hidden.has_stopped

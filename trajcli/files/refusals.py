@@ -10,13 +10,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
-from trajcli.files.arrays import json_object
 from trajcli.files.schema import Schema
 
 PROVENANCE = "trajcli.json"
 """In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
-MADE = f"meta/{PROVENANCE}"
-"""In a LeRobot data set, the attributes, and which files trajcli wrote."""
 ZARR_NODE = "zarr.json"
 """In the folder of every group and array of a Zarr store, what it is."""
 _OURS = (rf".*\.npy|{re.escape(PROVENANCE)}|grad", rf"{re.escape(ZARR_NODE)}|c(\.[0-9]+)*")
@@ -25,23 +22,23 @@ _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".zarr": "zarr", "":
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-def output_family(path: Path, form: str | None = None) -> str:
-    """The form that --as names, else "hdf5", "npz", "zarr" or "npy" (a folder), by OUT's name."""
-    family = form or _FAMILIES.get(path.suffix.lower())
+def output_family(path: Path) -> str:
+    """ "hdf5", "npz", "zarr" or "npy" (a folder), by OUT's name."""
+    family = _FAMILIES.get(path.suffix.lower())
     if family is None:
         expected = "OUT.h5, OUT.npz, OUT.zarr, or OUT without ending (a folder of .npy files)"
         raise OutputError(Fault("unknown kind of output", str(path), expected, path.suffix))
     return family
 
 
-def is_folder(path: Path, form: str | None = None) -> bool:
+def is_folder(path: Path) -> bool:
     """Whether an output is a folder."""
-    return output_family(path, form) in ("npy", "zarr", "lerobot")
+    return output_family(path) in ("npy", "zarr")
 
 
-def refuse_output(path: Path, overwrite: bool, form: str | None = None) -> None:
+def refuse_output(path: Path, overwrite: bool) -> None:
     """Raise OutputError where OUT cannot or must not be written."""
-    refuse_place(path, overwrite, is_folder(path, form))
+    refuse_place(path, overwrite, is_folder(path))
 
 
 def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
@@ -86,11 +83,7 @@ def refuse_others(path: Path) -> None:
 
 def _others(path: Path) -> set[str]:
     """The names of these things."""
-    made, node, store = path / MADE, path / ZARR_NODE, path.suffix.lower() == ".zarr"
-    if made.is_file():
-        listed = json_object(made.read_bytes()).get("files")
-        files = {str(p.relative_to(path)) for p in path.rglob("*") if not p.is_dir()}
-        return files - set(listed if isinstance(listed, list) else ())
+    node, store = path / ZARR_NODE, path.suffix.lower() == ".zarr"
     if store:
         parts = [part for part in path.rglob("*") if not part.is_dir()]
         ours = node.is_file() and b'"trajcli_version"' in node.read_bytes()
@@ -112,11 +105,9 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
             raise OutputError(Fault(what, str(path), "another name", str(source)))
 
 
-def refuse_form(
-    path: Path, schema: Schema, compress: int | None = None, form: str | None = None
-) -> None:
+def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None:
     """Raise OutputError where trajectories of unequal length or compression need another OUT."""
-    family, faults = output_family(path, form), []
+    family, faults = output_family(path), []
     if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
         expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
         found = f"{path.name}, level {compress}"

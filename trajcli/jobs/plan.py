@@ -128,7 +128,7 @@ def make_plan(request: Request, files: Files) -> Plan:
         files_of_shard = shard.sources(request.expanded())
     quantities, _, resolved = check.attempt(
         lambda: _quantities(request.write),
-        partial(refuse_output, request.out, overwrite, request.form),
+        partial(refuse_output, request.out, overwrite),
         lambda: resolve(request, files, files_of_shard or request.sources),
     )
     gradient, _ = check.attempt(
@@ -149,7 +149,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
     schema = _schema(resolved, files.paths(), quantities, dtype, gradient, times_differ)
-    refuse_form(request.out, schema, request.compress, request.form)
+    refuse_form(request.out, schema, request.compress)
     kind, memory = working_memory(choice, gradient is not None, request.memory)
     return Plan(
         resolved=resolved,

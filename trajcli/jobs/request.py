@@ -85,7 +85,7 @@ class Request(SourceRequest):
     """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
 
     mode: None takes the one that the file states, else acceleration. wrt: None takes all there
-    are. dtype: None takes that of the input. form: what OUT is, where its name does not say.
+    are. dtype: None takes that of the input.
     """
 
     absolute: str | None = None
@@ -104,7 +104,6 @@ class Request(SourceRequest):
     factor: float | None = None
     wrt: Sequence[str] | None = None
     write: Sequence[str] = QUANTITIES
-    form: str | None = None
     dtype: str | None = None
     units: str | None = None
     device: str = "auto"
@@ -187,7 +186,7 @@ class Request(SourceRequest):
     def shares_store(self) -> bool:
         """Whether it is a shard that writes into one Zarr store with the others, and so has to
         know the whole."""
-        return self.shard is not None and self.out.suffix.lower() == ".zarr" and not self.form
+        return self.shard is not None and self.out.suffix.lower() == ".zarr"
 
     @property
     def _named_files(self) -> list[str]:

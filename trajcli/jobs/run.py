@@ -128,12 +128,6 @@ def _close_store(request: Request) -> list[str]:
 
 def _planned(request: Request, files: Files) -> tuple[Plan, Callable[..., Output] | None]:
     """The plan of a run, and what makes its output, where OUT's name alone does not say it."""
-    if request.form is not None:
-        from trajcli.files.lerobot_output import LeRobotOutput
-        from trajcli.jobs.lerobot import data_set_of
-
-        plan = make_plan(request, files)
-        return plan, partial(LeRobotOutput, data_set=data_set_of(plan))
     if request.shares_store:
         from trajcli.jobs.zarr_parts import shared_store
 

@@ -1,0 +1,206 @@
+"""Copies of LeRobot data sets, v2.1 and v3, with further features.
+
+Frame files and whatever describes features are written anew, videos and images are linked, all
+other files are copied. Nothing outside the data set's folder is read, copied or linked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.arrays import json_object
+from trajcli.files.file_bytes import open_regular, read_regular
+from trajcli.files.opening import Files
+from trajcli.files.parquet_files import ParquetFile
+from trajcli.files.source import Source, expand_files
+
+_META = Path("meta")
+_STATISTICS: Mapping[str, Callable[[Any], Any]] = {
+    "min": np.min, "max": np.max, "mean": np.mean, "std": np.std, "count": len,
+    **{f"q{n:02}": partial(np.quantile, q=n / 100) for n in (1, 10, 50, 90, 99)},
+}  # fmt: skip
+"""What LeRobot keeps of a feature; a data set may keep less."""
+
+
+class LeRobotCopy:
+    """A copy, still to be written, of the data set in a folder.
+
+    ``episodes``: the frames of episode_0, … in the order in which trajcli reads them. ``names``: of
+    the features there are. ``features``: new ones by name, arrays [frames, D]; ``dofs``: names of
+    their entries. Raises InputError where the data set is not as LeRobot has it.
+    """
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        self.folder, self._contents = folder, _contents(folder)
+        self.info = _read_json(folder / _META / "info.json")
+        if not isinstance(self.info.get("features"), dict):
+            what, where = "not a LeRobot data set", folder / _META / "info.json"
+            raise InputError(Fault(what, str(where), "an object called features"))
+        self.names, self.episodes = set(self.info["features"]), dict[str, slice]()
+        self._starts, begin = dict[Path, int](), 0  # the first frame of each frame file
+        self.features: Mapping[str, Any] = {}
+        self.dofs: Sequence[str] | None = None
+        for source in expand_files(Source(folder)):
+            file = files.open(source.path)
+            layout = files.layout(file, "lerobot")
+            assert layout is not None
+            self._starts[source.path.relative_to(folder)] = begin
+            for name, _, first, end in layout.members():
+                if name in self.episodes:
+                    raise InputError(Fault("an episode in two files", str(source.path), found=name))
+                self.episodes[name] = slice(begin + first, begin + (end or 0))
+            begin += layout.rows
+            self.names.update(file.children())
+        files.sources.add(str(folder / path) for path in self._contents)
+
+    def write(self, out: Path, on_progress: Callable[[], None]) -> None:
+        """Writes all files into a folder; on_progress is called before each."""
+        for path in self._contents:
+            on_progress()
+            source, target = self.folder / path, out / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._write_file(path, source, target)
+            except (KeyError, TypeError, AttributeError, UnicodeError, RecursionError) as error:
+                what, expected = "not as LeRobot has it", "a file of version 2.1 or 3"
+                raise InputError(Fault(what, str(source), expected, repr(error))) from None
+
+    def _write_file(self, path: Path, source: Path, target: Path) -> None:
+        if path in self._starts:
+            _extend(source, target, partial(self._frames, self._starts[path]))
+        elif path.parts[:2] == ("meta", "episodes") and path.suffix == ".parquet":
+            _extend(source, target, self._statistics_of_episodes)
+        elif path == _META / "info.json":
+            features = dict(self.info["features"])
+            for name, values in self.features.items():
+                kind, shape = str(values.dtype), [values.shape[1]]
+                features[name] = {"dtype": kind, "shape": shape, "names": self.dofs}
+            _write_json(target, {**self.info, "features": features})
+        elif path == _META / "stats.json":
+            stats = _read_json(source)
+            _write_json(target, stats | self._statistics(_keys_of(stats)))
+        elif path == _META / "episodes_stats.jsonl":
+            with open(open_regular(source), encoding="utf-8") as lines, open(target, "x") as file:
+                for line in lines:
+                    document = json_object(line)
+                    stats, rows = (
+                        document["stats"],
+                        self.episodes[f"episode_{document['episode_index']}"],
+                    )
+                    document["stats"] = stats | self._statistics(_keys_of(stats), rows)
+                    file.write(json.dumps(document) + "\n")
+        elif path.parts[0] in ("videos", "images"):
+            try:
+                os.link(os.path.realpath(source), target)
+            except OSError:  # on another file system
+                os.symlink(os.path.realpath(source), target)
+        else:
+            with open(open_regular(source), "rb") as file, open(target, "xb") as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
+
+    def _frames(self, begin: int, table: Any, first: int) -> dict[str, Any]:
+        """Columns of frames as LeRobot keeps them: lists of D numbers; of one dof the numbers."""
+        import pyarrow as arrow
+
+        columns, rows = {}, slice(begin + first, begin + first + len(table))
+        for name, values in self.features.items():
+            flat, dofs = arrow.array(np.ravel(values[rows])), values.shape[1]
+            columns[name] = flat if dofs == 1 else arrow.FixedSizeListArray.from_arrays(flat, dofs)
+        return columns
+
+    def _statistics_of_episodes(self, table: Any, _: int) -> dict[str, Any]:
+        """Columns stats/FEATURE/KEY of version 3, a row for each episode."""
+        import pyarrow as arrow
+
+        there = {n.rpartition("/")[2] for n in table.column_names if n.startswith("stats/")}
+        keys = [key for key in _STATISTICS if key in there]
+        numbers = table["episode_index"].to_pylist()
+        stats = [self._statistics(keys, self.episodes[f"episode_{number}"]) for number in numbers]
+        whole, real = arrow.list_(arrow.int64()), arrow.list_(arrow.float64())
+        return {
+            f"stats/{name}/{key}": arrow.array(
+                [one[name][key] for one in stats], whole if key == "count" else real
+            )
+            for name in self.features
+            for key in keys
+        }
+
+    def _statistics(self, keys: Sequence[str], rows: slice = slice(None)) -> dict[str, Any]:
+        """Statistics of some frames, in float64, for a dof at a time."""
+        found: dict[str, Any] = {}
+        for name, values in self.features.items():
+            dofs = [values[rows, d] for d in range(values.shape[1])]
+            found[name] = {
+                key: [float(_STATISTICS[key](dof.astype(np.float64))) for dof in dofs]
+                for key in keys
+            }
+            if "count" in keys:
+                found[name]["count"] = [len(dofs[0])]
+        return found
+
+
+def _contents(folder: Path) -> list[Path]:
+    """Lists the files of a folder but those hidden at its top, without opening any.
+
+    Raises InputError for links out of the folder or to folders, and for devices and pipes.
+    """
+    root, found, faults = os.path.realpath(folder), [], []
+    for path in sorted(Path(root).rglob("*")):
+        below, target = path.relative_to(root), Path(os.path.realpath(path))
+        if below.parts[0].startswith("."):
+            continue
+        is_folder = path.is_dir() and not path.is_symlink()
+        is_file = target.is_relative_to(root) and target.is_file()
+        if not os.access(path, os.R_OK) or not (is_folder or is_file):
+            what, expected = "no file of the data set", f"a file in {folder} that can be read"
+            hint = "cp -rL copies what links lead to"
+            faults.append(Fault(what, str(folder / below), expected, str(target), hint))
+        elif is_file:
+            found.append(below)
+    raise_if_any(faults)
+    return found
+
+
+def _extend(source: Path, target: Path, columns: Callable[[Any, int], Mapping[str, Any]]) -> None:
+    """Copies a Parquet file by row groups, with further columns, which are given for a table and
+    the number of its first row."""
+    import pyarrow as arrow
+    from pyarrow import parquet
+
+    with ParquetFile(source) as file:
+        reader = file.opened().file
+        first, schema = 0, reader.schema_arrow
+        for name, values in columns(schema.empty_table(), 0).items():
+            schema = schema.append(arrow.field(name, values.type))
+        with parquet.ParquetWriter(target, schema) as writer:
+            for number in range(reader.num_row_groups):
+                table = file.safely("", partial(reader.read_row_group, number))
+                arrays = [*table.columns, *columns(table, first).values()]
+                writer.write_table(arrow.Table.from_arrays(arrays, schema=schema))
+                first += len(table)
+
+
+def _keys_of(stats: Mapping[str, Any]) -> list[str]:
+    """Which statistics of its features a data set keeps."""
+    there = {key for feature in stats.values() if isinstance(feature, dict) for key in feature}
+    return [key for key in _STATISTICS if key in there] or list(_STATISTICS)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    document = json_object(read_regular(path, 64 << 20, "a JSON file"))
+    if not document:
+        raise InputError(Fault("cannot be read", str(path), "a JSON object"))
+    return document
+
+
+def _write_json(path: Path, document: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(document, indent=4) + "\n", encoding="utf-8")
