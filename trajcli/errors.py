@@ -98,6 +98,8 @@ class FaultCollector:
         for step in steps:
             try:
                 results.append(step())
+            except Stopped:
+                raise
             except TrajcliError as error:
                 self.faults += error.faults
                 results.append(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+
+from trajcli.errors import InputError
 
 rosbags = pytest.importorskip("rosbags")
 
@@ -156,6 +159,48 @@ def test_joints_that_come_in_turns_are_as_they_were_last(trajcli, folder):
     np.testing.assert_array_equal(np.stack([rows["h"], rows["g"]], 1), hand[last])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_reading_a_bag_shows_how_far_it_is_and_can_be_stopped(folder, kind):
+    from trajcli.errors import Stopped
+    from trajcli.jobs.request import Request
+    from trajcli.jobs.run import run
+
+    make, count = Maker(kind), 900
+    path = make.write(kind, [
+        ("/js", JOINTS, time, make.joints(time, [], np.ones(600))) for time in stamps(count)
+    ])  # fmt: skip
+    request = Request(
+        sources=[f"{path}:/js/position"], out=Path("out.h5"), mode="central", start="first"
+    )
+    shares: list[float] = []
+    run(request, on_progress=lambda done, total: shares.append(done / total), dry=True)
+    assert 3 < len(shares) < 10
+    assert all(0 < share < 1 for share in np.diff([0, *shares, 1]))
+    with pytest.raises(Stopped, match="stopped by SIGTERM"):
+        run(request, on_progress=lambda done, total: signal.raise_signal(signal.SIGTERM))
+    assert not Path("out.h5").exists()
+
+
+def test_of_a_topic_that_is_larger_than_the_memory_one_field_is_kept(folder):
+    from trajcli.files.file_bytes import OpenFiles
+    from trajcli.files.opening import open_arrays
+
+    make, count, width = Maker("mcap"), 400, 22_000
+    rows = np.arange(count, dtype=float)[:, None] + np.zeros(width)
+    path = make.write("mcap", [
+        ("/js", JOINTS, time, make.joints(time, [], row, -row))
+        for time, row in zip(stamps(count), rows, strict=True)
+    ])  # fmt: skip
+    with open_arrays(path, OpenFiles(100 << 20)) as file:
+        for name, expected in (("position", rows), ("velocity", -rows)):
+            np.testing.assert_array_equal(file.require(f"js/{name}").read(), expected)
+    with open_arrays(path, OpenFiles(64 << 20)) as file:
+        times, position = file.require("js/times"), "js/position"
+        assert len(times.read()) == count
+        with pytest.raises(InputError, match="too large to be unpacked"):
+            file.require(position)
+
+
 def test_planned_trajectories_are_trajectories(trajcli, folder):
     make = Maker("db3")
     messages: Messages = []
@@ -294,6 +339,26 @@ def test_a_field_that_some_messages_do_not_fill_is_nan_there(trajcli, folder, ki
         np.testing.assert_array_equal(made["position"][0], rows)
         filled = np.where(np.arange(90)[:, None] % 3 == 1, 2 * rows, np.nan)
         np.testing.assert_array_equal(made["velocity"][0], filled)
+
+
+@pytest.mark.parametrize("late", [1, 100])
+def test_a_field_of_several_sizes_is_refused_and_the_rest_is_read(trajcli, folder, late):
+    make, kind = Maker("mcap"), "std_msgs/msg/Float64MultiArray"
+    layout = make("std_msgs/msg/MultiArrayLayout", [], 0)
+    messages: Messages = [
+        ("/scan", kind, time, make(kind, layout, np.ones(2 + (k >= late))))
+        for k, time in enumerate(stamps(120))
+    ]
+    messages += [
+        ("/id", "std_msgs/msg/UInt64", BEGIN + k, make("std_msgs/msg/UInt64", 2**63 + k))
+        for k in range(3)
+    ]
+    path = make.write("mcap", messages)
+    refused = trajcli(f"export {path}:scan/data -o out.npz")
+    assert refused.code == 2
+    assert "another number of values in data" in refused.err
+    assert trajcli(f"export {path}:id/data -o out.npz").code == 0
+    assert np.load("out.npz")["data"].ravel().tolist() == [2**63, 2**63 + 1, 2**63 + 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)

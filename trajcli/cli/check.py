@@ -59,7 +59,7 @@ def check(
     for one in expand_globs(source):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
-            with Files(allow_external, untrusted, dofs, joints) as files:
+            with Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files:
 
                 def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows

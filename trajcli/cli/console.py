@@ -150,7 +150,7 @@ class Progress:
             if self._bar is None and done < total and now - self._began >= SECONDS_BEFORE_BAR:
                 self._bar = self._make_bar(total)
             if self._bar is not None:
-                self._bar.update(0, completed=done)
+                self._bar.update(0, completed=done, total=total)
         elif now - self._last >= SECONDS_BETWEEN_LINES:
             self._last = now
             percent = int(100 * done / max(total, 1))

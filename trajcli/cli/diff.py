@@ -55,8 +55,8 @@ def diff(
     console = Console(json, quiet)
     sources = parse_source(first), parse_source(second)
     with (
-        Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet, "datasets") as progress,
+        Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
     ):
         pair = datasets(files, first, episodes), datasets(files, second, episodes)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))

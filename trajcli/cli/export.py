@@ -57,8 +57,8 @@ def export(
     elif overwrite:
         raise UsageError(Fault("--lerobot DIR writes to a new folder", "--overwrite"))
     with (
-        Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet) as progress,
+        Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
     ):
         chosen = selection(read_sources(files, [source]), episodes, progress)
         refuse_input(out, files.paths())

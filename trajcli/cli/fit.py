@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, counted, units_lines
+from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
 
 EXAMPLE = """
 Examples, on the files in sample_data (the second makes trajectories of what the first fits):
@@ -51,7 +51,8 @@ def fit(
     from trajcli.jobs.fit import FitRequest, run_fit
 
     console = Console(json, quiet)
-    report = run_fit(options.request(FitRequest, typed))
+    with Progress(not quiet) as progress:
+        report = run_fit(options.request(FitRequest, typed), progress)
     worst = report["error"]["most"]
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     console.say(

@@ -42,8 +42,8 @@ def inspect(
     reports = []
     for one in expand_globs(source):
         with (
-            Progress(full and not quiet) as progress,
-            Files(allow_external, untrusted, dofs, joints) as files,
+            Progress(not quiet) as progress,
+            Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
         ):
             inspection = inspect_source(files, one, episodes, full, progress)
             files.sources.require_unchanged()

@@ -55,8 +55,8 @@ def plot(
     matplotlib = figures.require_matplotlib()
     table = read_limits(limits) if limits else None
     with (
-        Files(allow_external, untrusted, dofs, joints) as files,
         Progress(not quiet) as progress,
+        Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
     ):
         chosen = selections(files, source, episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])

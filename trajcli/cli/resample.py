@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, units_lines
+from trajcli.cli.console import Console, Progress, bytes_text, units_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -51,7 +51,8 @@ def resample(
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
     console = Console(json, quiet)
-    report = run_resample(options.request(ResampleRequest, typed))
+    with Progress(not quiet) as progress:
+        report = run_resample(options.request(ResampleRequest, typed), progress)
     console.say(
         f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "
         f"{', '.join(report['arrays'])}, steps from {report['dt_source']}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, bytes_text, counted, units_lines
+from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
 
 EXAMPLE = """
 Example, on the files in sample_data:
@@ -49,7 +49,8 @@ def retime(
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
     console = Console(json, quiet)
-    report = run_retime(options.request(RetimeRequest, typed))
+    with Progress(not quiet) as progress:
+        report = run_retime(options.request(RetimeRequest, typed), progress)
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     paces = dict.fromkeys(f"{report['factor'][end]:.6g}" for end in ("least", "most"))

@@ -59,8 +59,8 @@ def score(
     bounds, tables, reports = read_limits(limits) if limits else None, {}, []
     for one in expand_globs(source):
         with (
-            Files(allow_external, untrusted, dofs, joints) as files,
             Progress(not quiet) as progress,
+            Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
         ):
             time = time_from_options(files, dt, rate, times)
             tables[one] = table = score_source(files, one, bounds, episodes, time, progress)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError
+from trajcli.errors import Fault, InputError, TrajcliError
 from trajcli.files.file_bytes import OpenFiles, read_regular, unreadable
 from trajcli.files.near_names import no_such_dataset
 from trajcli.files.source import natural_order
@@ -205,7 +205,7 @@ class ArrayFile(ABC):
         with self.lock:
             try:
                 return read()
-            except InputError:
+            except TrajcliError:
                 raise
             except self.failures as error:
                 raise self.damaged(name, error, expected) from None

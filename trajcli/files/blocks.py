@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError, raise_if_any
+from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 
@@ -19,8 +20,6 @@ BLOCK_BYTES = 1 << 18
 """What is read of one array at once: with what is computed from it, it fits in the caches."""
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
-Progress = Callable[[int, int], None]
-"""Called with trajectories done, and all of them."""
 
 
 @dataclass(frozen=True)

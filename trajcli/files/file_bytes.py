@@ -13,7 +13,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from trajcli.system import file_system
 if TYPE_CHECKING:
     from trajcli.files.arrays import ArrayFile
 
+Progress = Callable[[float, int], None]
+"""Called with trajectories done, of one maybe a part, and all of them."""
 DEFAULT_MEMORY = 256 << 20
 _LEAST_MEMORY = 64 << 20
 _MOST_FILES = 64
@@ -144,11 +146,18 @@ class OpenFiles:
 
     That one is opened again when something of it is read. ``lock`` is held while a file is used,
     so that no other thread closes it. ``memory``: bytes that may be unpacked at once, 64 MiB at
-    least. ``allow_external``: what leads out of a file is followed.
+    least. ``allow_external``: what leads out of a file is followed. ``on_progress`` is called where
+    one trajectory takes long to read.
     """
 
-    def __init__(self, memory: int = DEFAULT_MEMORY, allow_external: bool = False) -> None:
+    def __init__(
+        self,
+        memory: int = DEFAULT_MEMORY,
+        allow_external: bool = False,
+        on_progress: Progress = lambda done, total: None,
+    ) -> None:
         self.memory, self.allow_external = max(memory, _LEAST_MEMORY), allow_external
+        self.on_progress = on_progress
         self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
         self.lock = threading.RLock()
 

@@ -17,6 +17,7 @@ from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import (
     DEFAULT_MEMORY,
     OpenFiles,
+    Progress,
     SourceFiles,
     open_regular,
     unreadable,
@@ -58,6 +59,7 @@ class Files:
     allow_external: links, external storage and virtual datasets may lead to other files.
     untrusted: files are read by a child process. See :func:`open_arrays`.
     dofs, joints: see :meth:`picking`. memory: bytes that packed archives may unpack to.
+    on_progress: of what takes long to read, as messages of a bag.
     ``notes``: what was taken without being named.
     """
 
@@ -68,8 +70,10 @@ class Files:
         dofs: str | None = None,
         joints: str | None = None,
         memory: int = DEFAULT_MEMORY,
+        on_progress: Progress = lambda done, total: None,
     ) -> None:
-        self._pool, self._untrusted = OpenFiles(memory, allow_external), untrusted
+        self._pool = OpenFiles(memory, allow_external, on_progress)
+        self._untrusted = untrusted
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
         self._guard = native.guard()

@@ -1,38 +1,33 @@
 """Reading ROS 1 and ROS 2 bags (.bag, .mcap, .db3): topics are groups, fields of messages arrays.
 
 ``times`` are those of the headers, where messages have them; ``log_times`` are when messages were
-recorded, and ``header_times``, which is not listed, those of headers alone. In nanoseconds.
+recorded. In nanoseconds.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles
-from trajcli.files.ros_bag import Bag
-from trajcli.files.ros_fields import Arrays, joints_of
-from trajcli.files.ros_messages import Decoder
+from trajcli.files.file_bytes import OpenFiles, open_regular
+from trajcli.files.ros_messages import Arrays, Messages, field_of, is_part, joined
 
-_FIRST = 64
-"""Messages that show whether the joints of a topic come in turns."""
-_TIMES = ("times", "log_times", "header_times")
-_BLOCK, _BLOCK_BYTES = 1 << 13, 1 << 24
-"""Messages that are decoded at once, and their bytes."""
+_FIRST, _FIRST_BYTES = 64, 1 << 24
+"""Messages that show what fields a topic has, and their bytes."""
+_BETWEEN = 1 << 20
+"""Bytes from one look at the memory, and word of the progress, to the next."""
 
 
 class RosFile(ArrayFile):
-    """A bag, which is read in blocks of messages.
+    """A bag. A row is a message, and any field of numbers an array: "imu/linear_acceleration.x".
 
-    A row is a message, and any field of numbers an array: "imu/linear_acceleration.x". Where the
-    joints of a JointState come in turns, rows are the messages of those that come most often, and
-    the others are as they were last. A JointTrajectory is a trajectory, in a group of its own.
-    Both are kept as a whole until the bag is closed.
+    A topic is read as a whole when its first values are needed, and kept until the bag is closed:
+    all its numbers, or only those of a field where all are more than the memory.
     """
 
     failures = (Exception,)  # rosbags has no error that all its others are
@@ -46,105 +41,120 @@ class RosFile(ArrayFile):
         except ImportError:
             what = "bags are read by rosbags, which is not installed"
             raise InputError(Fault(what, str(path), hint="pip install 'trajcli[ros]'")) from None
-        self._decoder = cache(lambda topic: self.safely(topic, lambda: self._learn(topic)))
-        self._like = cache(lambda *where: self.safely(where[0], lambda: self._first(*where)))
-        self._counts: dict[str, int] = self.opened().counts  # the last, as it may fail
+        self._first = cache(lambda topic: self.safely(topic, lambda: self._sampled(topic)))
+        bag: _Bag = self.opened()
+        self._counts = {name: int(topic.msgcount) for name, topic in bag.topics.items()}
 
-    def begin(self) -> Bag:
-        return Bag(self.path)
+    def begin(self) -> _Bag:
+        return _Bag(self.path)
 
     def names(self) -> list[str]:
-        names = (f"{topic}/{name}" for topic in self._counts for name in self._like(topic, ""))
-        return [name for name in names if not name.endswith("/header_times")]
+        names = (f"{t}/{path.split('.')[0]}" for t in self._counts for path in self._paths(t))
+        return list(dict.fromkeys(names))
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
         topic = max((t for t in self._counts if name.startswith(f"{t}/")), key=len, default="")
         field = name[len(topic) + 1 :]
-        path = field if "." in field else ""
-        like = self._like(topic, path).get(field) if topic else None
-        if like is None:
+        if not topic or not any(is_part(path, field) for path in self._paths(topic)):
             return None
-        each = not self._decoder(topic).whole and field != "joint_names"
-        shape = (self._counts[topic], *like.shape[1:]) if each else like.shape
+        whole, count = self._first(topic).whole, self._counts[topic]
+        parts = self.safely(topic, lambda: self._parts(topic, field, whole))
+        like = joined([part[:0] for part in parts])
 
         def read_rows(start: int, stop: int) -> Any:
-            read = self._rows if each else self._whole
-            return self.safely(topic, lambda: read(topic, path, field, start, stop))
+            parts = self.safely(topic, lambda: self._parts(topic, field, True))
+            return joined([part[start:stop] for part in parts])
 
+        shape = (len(parts[0]) if whole else count, *like.shape[1:])
         units = {"units": "ns"} if field.endswith("times") else {}
-        return Dataset(f"{self.path}:/{name}", shape, like.dtype, read_rows, units, "messages")
+        where = f"{self.path}:/{name}"
+        return Dataset(where, shape, like.dtype, read_rows, units, "messages")
 
-    def _learn(self, topic: str) -> Decoder:
-        bag: Bag = self.opened()
-        ((_, _, raw),) = bag.messages(topic, 0, 1)
-        some = max(1, min(_FIRST, _BLOCK_BYTES // max(len(raw), 1), self._counts[topic]))
-        samples, form = [*bag.messages(topic, 0, some)], bag.format(topic)
-        if joints_of(form[0](raw)):
-            samples += bag.later(topic, _FIRST)
-        return Decoder(samples, *form)
+    def _paths(self, topic: str) -> list[str]:
+        """What a topic has arrays of."""
+        messages = self._first(topic)
+        if messages.plans:
+            return list(self.safely(topic, lambda: self._read(topic, "")))
+        return messages.paths
 
-    def _first(self, topic: str, path: str) -> Arrays:
-        """The arrays of one message; of a topic that is decoded as a whole, all of it, as arrays
-        without their values."""
-        decoder = self._decoder(topic)
-        if not decoder.whole:
-            return decoder.like(path)
-        arrays = self._all(topic, path)
-        empty = {name: np.zeros((), values.dtype) for name, values in arrays.items()}
-        return {name: np.broadcast_to(empty[name], arrays[name].shape) for name in arrays}
+    def _parts(self, topic: str, field: str, whole: bool) -> list[Any]:
+        """The arrays in a field: of all messages, or the first. Raises ValueError where there are
+        none, or others in all than in the first."""
+        first = self._first(topic)
+        parts = field_of(self._read(topic, field) if whole else first.arrays(""), field)
+        like = parts if first.whole else field_of(first.arrays(""), field)
+        if not parts or [part.shape[1:] for part in parts] != [part.shape[1:] for part in like]:
+            raise ValueError(f"messages with another number of values in {field}")
+        return parts
 
-    def _rows(self, topic: str, path: str, field: str, start: int, stop: int) -> Any:
-        """Rows of a field, decoded in blocks. The last block is kept, for the fields beside it,
-        and both times of all messages."""
-        bag, count = self.opened(), self._counts[topic]
-        if (topic, field) in bag.times:
-            return bag.times[topic, field][start:stop]
-        begin, stop, _ = slice(start, stop).indices(count)
-        decoder, like = self._decoder(topic), self._like(topic, path)
-        every = field in _TIMES and (begin, stop) == (0, count)
-        fields = [name for name in like if name in _TIMES] if every else [field]
-        rows = {
-            name: np.empty((max(stop - begin, 0), *like[name].shape[1:]), like[name].dtype)
-            for name in fields
-        }
-        step = self._step(topic)
-        for first in range(begin, stop, step):
-            last = min(first + step, stop)
-            key = topic, path, first, last
-            if bag.last[0] != key:
-                messages, where = bag.messages(topic, first, last), f"{self.path}:/{topic}"
-                bag.last = key, decoder.rows(messages, like, path, where, first)
-            for name in fields:
-                if name not in bag.last[1]:
-                    raise ValueError(f"messages with another number of values in {name}")
-                rows[name][first - begin : last - begin] = bag.last[1][name]
-        if every:
-            bag.times.update({(topic, name): rows[name] for name in fields})
-        return rows[field]
+    def _sampled(self, topic: str) -> Messages:
+        """The first messages of a topic."""
+        bag: _Bag = self.opened()
+        messages, size = Messages(bag.types), 0
+        for message, log, raw in bag.messages(topic):
+            messages.add(message, log)
+            size += raw
+            if len(messages) == _FIRST or size > _FIRST_BYTES:
+                return messages
+        if not messages:
+            raise InputError(self._miscounted(topic, 0))
+        return messages
 
-    def _step(self, topic: str) -> int:
-        """Messages that are decoded at once."""
-        return max(1, min(_BLOCK, _BLOCK_BYTES // max(1, self._decoder(topic).size)))
-
-    def _whole(self, topic: str, path: str, field: str, start: int, stop: int) -> Any:
-        if field == "joint_names" and not self._decoder(topic).whole:
-            return self._like(topic, path)[field][start:stop]
-        return self._all(topic, path)[field][start:stop]
-
-    def _all(self, topic: str, path: str) -> Arrays:
-        """All of a topic that is decoded as a whole."""
-        bag: Bag = self.opened()
-        if (topic, path) not in bag.kept:
-            size = self._counts[topic] * self._decoder(topic).size
-            self.pool.refuse_larger(size, f"{self.path}:/{topic}", "a part of the bag")
-            step = self._step(topic)
-            blocks = (
-                bag.messages(topic, first, min(first + step, self._counts[topic]))
-                for first in range(0, self._counts[topic], step)
-            )
-            arrays = self._decoder(topic).all(blocks, path)
-            self.pool.hold(self, sum(values.nbytes for values in arrays.values()))
+    def _read(self, topic: str, field: str) -> Arrays:
+        """The arrays of all messages of a topic, of this field alone where they are too many."""
+        bag: _Bag = self.opened()
+        first, count = self._first(topic), self._counts[topic]
+        key = topic, field if first.nbytes / len(first) * count > self.pool.memory else ""
+        if key not in bag.arrays:
+            where = f"{self.path}:{self.slash}{topic}"
+            messages, size, hint = Messages(bag.types, key[1]), 0, "a part of the bag"
+            for message, log, raw in bag.messages(topic):
+                messages.add(message, log)
+                size += raw
+                if size > _BETWEEN:
+                    size = 0
+                    self.pool.on_progress(min(len(messages) / count, 1.0), 1)
+                    self.pool.refuse_larger(messages.nbytes, where, hint)
+            self.pool.refuse_larger(messages.nbytes, where, hint)
+            if len(messages) != count:
+                raise InputError(self._miscounted(topic, len(messages)))
+            self.pool.hold(self, messages.nbytes)
             bag = self.opened()
-            bag.kept[topic, path] = arrays
-        return bag.kept[topic, path]
+            bag.arrays[key] = messages.arrays(where)
+        return bag.arrays[key]
+
+    def _miscounted(self, topic: str, found: int) -> Fault:
+        what, where = "not as many messages as the bag says", f"{self.path}:{self.slash}{topic}"
+        hint = "a damaged bag; `mcap recover` or `rosbag reindex` counts anew"
+        return Fault(what, where, f"{self._counts[topic]} messages", str(found), hint)
+
+
+class _Bag:
+    """A bag that rosbags reads, and the arrays of its topics, or of their fields."""
+
+    def __init__(self, path: Path) -> None:
+        from rosbags.highlevel import AnyReader
+        from rosbags.typesys import Stores, get_typestore
+
+        os.close(open_regular(path))
+        store = None if path.suffix == ".bag" else get_typestore(Stores.LATEST)
+        self._reader = AnyReader([path], default_typestore=store)
+        self._reader.open()
+        topics = self._reader.topics.items()
+        self.topics = {name.strip("/"): topic for name, topic in topics if topic.msgcount}
+        self.types = self._reader.typestore.fielddefs
+        self.arrays: dict[tuple[str, str], Arrays] = {}
+
+    def messages(self, topic: str) -> Iterator[tuple[Any, int, int]]:
+        """The messages of a topic, when they were recorded in ns, and their sizes in bytes."""
+        kind = self.topics[topic].msgtype
+        if kind is None:
+            raise ValueError("messages of several types")
+        for _, log, raw in self._reader.messages(self.topics[topic].connections):
+            yield self._reader.deserialize(raw, kind), log, len(raw)
+
+    def close(self) -> None:
+        """Close it."""
+        self._reader.close()
+        self.arrays.clear()

@@ -1,144 +1,223 @@
-"""The messages of a ROS topic as arrays: fields of numbers, joints by their names. No files."""
+"""The messages of a ROS topic as arrays: a row for each, a column for every number. No files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.ros_fields import Arrays, Template, fields_of, joints_of
-from trajcli.files.ros_turns import Alike, in_turns, planned
 
-Recorded = Sequence[tuple[Any, int, bytes]]
-"""What rosbags gives of messages: the connection, when they were recorded in ns, their bytes."""
-
-_MOST_TEMPLATES = 32
+Arrays = dict[str, npt.NDArray[Any]]
+_POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
+_LATE = 0.1
+"""The share of a topic that may be over before all its joints have come."""
 
 
-class Decoder:
-    """Makes arrays of the messages of a topic. Those that differ from one before them in numbers
-    alone are read by where that has these, others are deserialized one by one.
+class _Leaf(NamedTuple):
+    """An array, or a number, within messages; numbers are kept in ``column``."""
 
-    ``whole``: the joints come in turns, or messages are trajectories, so that only all messages
-    together are arrays. ``size``: bytes of the first message.
+    path: str
+    get: Callable[[Any], Any]
+    dtype: np.dtype[Any]
+    column: Any = None
+
+
+class _Alike(NamedTuple):
+    """Messages of the same joints whose arrays have the same sizes: their numbers, and the bytes
+    of each array."""
+
+    numbers: Any
+    buffers: list[bytearray]
+
+
+class Messages:
+    """Messages of one type, added one after the other, of which the numbers are kept.
+
+    types: the fields of all types, as rosbags has them. field: what is kept, by its path; all
+    fields where it is empty. ``plans``: they are trajectories.
     """
 
-    def __init__(
-        self,
-        samples: Recorded,
-        deserialize: Callable[[bytes], Any],
-        serialize: Callable[[Any], Any],
-        types: Mapping[str, Any],
-    ) -> None:
-        """samples: the first messages of the topic, and others. types: the fields of all types."""
-        self._deserialize, self._serialize, self._types = deserialize, serialize, types
-        self._templates: list[Template] = []
-        self.size = len(samples[0][2])
-        first = deserialize(samples[0][2])
-        self._plans = hasattr(first, "points") and hasattr(first, "joint_names")
-        self._joints = joints_of(first)
-        sets = {frozenset(joints_of(deserialize(raw))) for _, _, raw in samples}
-        self.whole = self._plans or len(sets) > 1
-        few = [] if self.whole else [int(one.which[0]) for one in self._alike(samples, "")]
-        self._samples = [samples[k] for k in sorted(few)]
+    def __init__(self, types: Mapping[str, Any], field: str = "") -> None:
+        self._types, self._field = types, field
+        self._logs, self._stamps = array("q"), array("q")
+        self._numbers: list[_Leaf] = []
+        self._leaves: list[_Leaf] = []
+        self._alike: dict[tuple[tuple[str, ...], tuple[int, ...]], _Alike] = {}
+        self._planned: list[Arrays] = []
+        self._stamped = self._named = self.plans = False
 
-    def like(self, path: str = "") -> Arrays:
-        """Arrays of one row, of the types and sizes of all fields that a sample has."""
-        arrays: Arrays = {}
-        for one in self._alike(self._samples, path):
-            arrays |= {
-                name: values[:1] for name, values in one.arrays.items() if name not in arrays
-            }
-        return arrays | ({"joint_names": np.array(self._joints)} if self._joints else {})
+    def __len__(self) -> int:
+        return len(self._logs)
 
-    def rows(self, messages: Recorded, like: Arrays, path: str, where: str, number: int) -> Arrays:
-        """Arrays [n, D] as in ``like``, NaN in messages without the field, without those fields
-        that have another number of values in one.
+    @property
+    def whole(self) -> bool:
+        """Whether only all messages tell what the arrays are: they name joints, or are plans."""
+        return self._named or self.plans
 
-        Raises InputError for messages of other joints; number: of the first, for messages.
+    @property
+    def paths(self) -> list[str]:
+        """What there are arrays of, as far as the messages so far show."""
+        filled = (one for k, one in enumerate(self._leaves) if any(of[k] for _, of in self._alike))
+        times = ["times", "log_times", *["joint_names"] * self._named]
+        return [*times, *(one.path for one in (*self._numbers, *filled))]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        buffers = (len(buffer) for one in self._alike.values() for buffer in one.buffers)
+        plans = (values.nbytes for plan in self._planned for values in plan.values())
+        return len(self) * 8 * (2 + len(self._numbers)) + sum(buffers) + sum(plans)
+
+    def add(self, message: Any, log: int) -> None:
+        """Add a message that was recorded at a time in ns."""
+        if not self._logs:
+            self._begin(message)
+        self._logs.append(log)
+        self._stamps.append(_nanoseconds(message.header.stamp) if self._stamped else 0)
+        if self.plans:
+            self._planned.append(_planned(message))
+        for leaf in self._numbers:
+            leaf.column.append(leaf.get(message))
+        values = [leaf.get(message) for leaf in self._leaves]
+        key = tuple(message.name) if self._named else (), tuple(map(len, values))
+        if key not in self._alike:
+            self._alike[key] = _Alike(array("q"), [bytearray() for _ in values])
+        numbers, buffers = self._alike[key]
+        numbers.append(len(self) - 1)
+        for buffer, part in zip(buffers, values, strict=True):
+            buffer.extend(part.tobytes())
+
+    def _begin(self, message: Any) -> None:
+        self._stamped = hasattr(getattr(message, "header", None), "stamp")
+        self._named = isinstance(getattr(message, "name", None), list)
+        self.plans = hasattr(message, "points") and hasattr(message, "joint_names")
+        found = [] if self.plans else list(_leaves(message, self._types))
+        found = [one for one in found if not self._field or is_part(one.path, self._field)]
+        self._numbers = [one for one in found if one.column is not None]
+        self._leaves = [one for one in found if one.column is None]
+
+    def arrays(self, where: str) -> Arrays:
+        """Arrays [T, n] by their paths, those of all numbers of a message; times, log_times (when
+        it was recorded) in ns; joint_names. Of trajectories "0/position", "1/position".
+
+        Where some joints come in some messages, rows are the messages of those that come most
+        often, from when all have come, and the others are as they were last. NaN where a message
+        leaves out a field that others have. An array of several sizes is left out.
+
+        Raises InputError for joints that come late.
         """
-        rows = {
-            name: np.full(
-                (len(messages), *one.shape[1:]), np.nan if one.dtype.kind == "f" else 0, one.dtype
-            )
-            for name, one in like.items()
-            if name != "joint_names"
+        if self.plans:
+            plans = enumerate(self._planned)
+            return {f"{k}/{name}": part for k, plan in plans for name, part in plan.items()}
+        joints = list(dict.fromkeys(name for names, _ in self._alike for name in names))
+        sets = Counter[frozenset[str]]()
+        for (names, _), alike in self._alike.items():
+            sets[frozenset(names)] += len(alike.numbers)
+        rows = slice(None) if len(sets) < 2 else self._rows(joints, sets, where)
+        logs, stamps = np.array(self._logs), np.array(self._stamps)
+        arrays = {"times": np.where(stamps == 0, logs, stamps)[rows], "log_times": logs[rows]}
+        arrays |= {one.path: np.array(one.column)[rows, None] for one in self._numbers}
+        for k, leaf in enumerate(self._leaves):
+            values = self._column(k, leaf.dtype, joints, len(sets) > 1)
+            if values is not None:
+                arrays[leaf.path] = values[rows]
+        return arrays | ({"joint_names": np.array(joints)} if joints else {})
+
+    def _rows(
+        self, joints: list[str], sets: Counter[frozenset[str]], where: str
+    ) -> npt.NDArray[np.int64]:
+        """The messages of the joints that come most often, from when all joints have come."""
+        kinds = [(names, alike.numbers) for (names, _), alike in self._alike.items()]
+        firsts = {
+            one: min(numbers[0] for names, numbers in kinds if one in names) for one in joints
         }
-        for which, joints, arrays in self._alike(messages, path):
-            if set(joints) != set(self._joints):
-                place = f"{where}, message {number + int(which[0])}"
-                what, expected = "messages of other joints", ", ".join(self._joints)
-                hint = "cut the bag there: the first and some later messages do not have them"
-                raise InputError(Fault(what, place, expected, ", ".join(joints) or "none", hint))
-            order = [joints.index(name) for name in self._joints]
-            for name in list(rows):
-                values = arrays.get(name)
-                if values is None and rows[name].dtype.kind == "f":
-                    continue
-                if values is None or values.shape[1:] != rows[name].shape[1:]:
-                    del rows[name]
-                    continue
-                of_joints = joints != self._joints and values.shape[1:] == (len(joints),)
-                rows[name][which] = values[:, order] if of_joints else values
-        return rows
+        last = max(joints, key=lambda name: firsts[name])
+        if firsts[last] > _LATE * len(self):
+            what, place = "messages of other joints", f"{where}, message {firsts[last]}"
+            expected = ", ".join(name for name in joints if name != last)
+            hint = "cut the bag there: the messages before it do not have them"
+            raise InputError(Fault(what, place, expected, last, hint))
+        ((most, _),) = sets.most_common(1)
+        often = [np.array(numbers) for names, numbers in kinds if frozenset(names) == most]
+        rows = np.sort(np.concatenate(often))
+        return np.asarray(rows[rows >= firsts[last]])
 
-    def all(self, blocks: Iterable[Recorded], path: str) -> Arrays:
-        """Arrays of all messages of a topic that is read as a whole."""
-        if self._plans:
-            every = (self._deserialize(raw) for block in blocks for _, _, raw in block)
-            return {
-                f"{number}/{name}": part
-                for number, message in enumerate(every)
-                for name, part in planned(message).items()
-            }
-        parts, count = [], 0
-        for block in blocks:
-            alike = self._alike(block, path)
-            parts += [one._replace(which=one.which + count) for one in alike]
-            count += len(block)
-        return in_turns(parts, count)
+    def _column(
+        self, k: int, dtype: np.dtype[Any], joints: list[str], turns: bool
+    ) -> npt.NDArray[Any] | None:
+        """An array of all messages [T, n]; None where it has several sizes, or none."""
+        sizes = {of[k] for _, of in self._alike}
+        if len(self._alike) == 1 and sizes != {0}:
+            ((_, buffers),) = self._alike.values()
+            return np.frombuffer(buffers[k], dtype).reshape(len(self), -1)
+        by_joint = joints and all(of[k] in (0, len(names)) for names, of in self._alike)
+        filled = sizes - {0}
+        if not filled or (len(filled) > 1 and not by_joint) or (0 in sizes and dtype.kind != "f"):
+            return None
+        width = len(joints) if by_joint else max(sizes)
+        since = np.zeros((len(self), width), np.int64) if turns else None
+        table = np.full((len(self), width), np.nan if dtype.kind == "f" else 0, dtype)
+        for (names, of), (numbers, buffers) in self._alike.items():
+            if of[k]:
+                columns = [joints.index(name) for name in names] if by_joint else range(width)
+                at = np.array(numbers)[:, None], np.array(columns)
+                table[at] = np.frombuffer(buffers[k], dtype).reshape(len(numbers), -1)
+                if since is not None:
+                    since[at] = np.array(numbers)[:, None]
+        if since is None:
+            return table
+        return np.take_along_axis(table, np.maximum.accumulate(since, axis=0), 0)
 
-    def _alike(self, messages: Recorded, path: str) -> Iterator[Alike]:
-        """The messages by what they are alike in."""
-        sizes = np.array([len(raw) for _, _, raw in messages])
-        logs = np.array([log for _, log, _ in messages], np.int64)
-        rest, tried = np.arange(len(messages)), 0
-        while len(rest) and (tried < len(self._templates) or self._learn(messages[rest[0]])):
-            template, tried = self._templates[tried], tried + 1
-            same = rest[sizes[rest] == template.size]
-            raw = b"".join(messages[k][2] for k in same.tolist())
-            table = np.frombuffer(raw, np.uint8).reshape(-1, template.size)
-            fits = template.fits(table)
-            which = same[fits]
-            if len(which):
-                table = table if fits.all() else table[fits]
-                yield Alike(which, template.joints, template.arrays(table, logs[which], path))
-                rest = np.setdiff1d(rest, which, assume_unique=True)
-        others: dict[Any, list[tuple[int, Arrays]]] = {}
-        for k in rest.tolist():
-            message = self._deserialize(messages[k][2])
-            fields = fields_of(message, messages[k][1], path)
-            sizes_of = tuple((name, values.shape) for name, values in fields.items())
-            others.setdefault((joints_of(message), sizes_of), []).append((k, fields))
-        for (joints, sizes_of), few in others.items():
-            stacked = {name: np.stack([one[name] for _, one in few]) for name, _ in sizes_of}
-            yield Alike(np.array([k for k, _ in few]), joints, stacked)
 
-    def _learn(self, recorded: tuple[Any, int, bytes]) -> bool:
-        """Whether messages like this one can be read by their bytes from now on."""
-        _, log, raw = recorded
-        if len(self._templates) == _MOST_TEMPLATES:
-            return False
-        message = self._deserialize(raw)
-        template = Template(message, raw, self._serialize, self._types)
-        table, one = np.frombuffer(raw, np.uint8)[None], fields_of(message, log)
-        arrays = template.arrays(table, np.array([log])) if template.fits(table).all() else {}
-        same = list(arrays) == list(one) and all(
-            arrays[name][0].tobytes() == values.astype(arrays[name].dtype).tobytes()
-            for name, values in one.items()
-        )
-        if same:
-            self._templates.append(template)
-        return same
+def field_of(arrays: Arrays, field: str) -> list[npt.NDArray[Any]]:
+    """The arrays that are a field, or lie in it."""
+    return [values for path, values in arrays.items() if is_part(path, field)]
+
+
+def joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The arrays of a field as one."""
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
+def is_part(path: str, field: str) -> bool:
+    """Whether a path is that of a field, or of one within it."""
+    return f"{path}.".startswith(f"{field}.")
+
+
+def _leaves(message: Any, types: Mapping[str, Any], prefix: str = "") -> Iterator[_Leaf]:
+    """The numbers of a message, without its header, flags and bytes."""
+    kinds = dict(types[message.__msgtype__][1])
+    for name in message.__dataclass_fields__:
+        value, path = getattr(message, name), f"{prefix}{name}"
+        if path == "header":
+            continue
+        if hasattr(value, "__dataclass_fields__"):
+            yield from _leaves(value, types, f"{path}.")
+        elif isinstance(value, np.ndarray):
+            if value.dtype.kind in "fiu" and value.dtype.itemsize > 1:
+                yield _Leaf(path, attrgetter(path), value.dtype)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            unsigned = name in kinds and kinds[name][1][0] == "uint64"
+            column = array("d" if isinstance(value, float) else "Q" if unsigned else "q")
+            yield _Leaf(path, attrgetter(path), np.dtype(column.typecode), column)
+
+
+def _planned(message: Any) -> Arrays:
+    """The arrays of a planned trajectory."""
+    arrays = {
+        name: np.stack([getattr(point, field) for point in message.points])
+        for field, name in _POINTS.items()
+        if message.points and len(getattr(message.points[0], field))
+    }
+    times = np.array([_nanoseconds(point.time_from_start) for point in message.points])
+    return arrays | {"times": times, "joint_names": np.array(message.joint_names)}
+
+
+def _nanoseconds(stamp: Any) -> int:
+    return int(stamp.sec) * 10**9 + int(stamp.nanosec)

@@ -10,6 +10,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.blocks import Block
+from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import open_output
 from trajcli.files.refusals import refuse_input, refuse_output
@@ -37,7 +38,9 @@ class FitRequest(SourceRequest):
     goal: str | None = None
 
 
-def run_fit(request: FitRequest) -> dict[str, Any]:
+def run_fit(
+    request: FitRequest, on_progress: Progress = lambda done, total: None
+) -> dict[str, Any]:
     """Read, fit, write; returns a report of plain values.
 
     Raises TrajcliError with every fault found; OUT is then as it was before.
@@ -47,7 +50,7 @@ def run_fit(request: FitRequest) -> dict[str, Any]:
         found = f"{request.knots} and {request.error}, steps {request.steps}"
         expected = "--knots N or --error E, and --steps > 0"
         raise UsageError(Fault("which fit is not said", "fit", expected, found))
-    with Files(request.allow_external, request.untrusted) as files:
+    with Files(request.allow_external, request.untrusted, on_progress=on_progress) as files:
         rows = Rows(request, files, actions=False)
         name = "position" if "position" in rows.names else rows.names[0]
         if name in QUANTITIES[1:]:

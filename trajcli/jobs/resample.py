@@ -12,6 +12,7 @@ from trajcli.arrays import output_dtype
 from trajcli.errors import UsageError, raise_if_any
 from trajcli.files.arrays import text_of
 from trajcli.files.blocks import Block, Floats
+from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES
@@ -125,13 +126,15 @@ class Curves:
         return arrays
 
 
-def run_resample(request: ResampleRequest) -> dict[str, Any]:
+def run_resample(
+    request: ResampleRequest, on_progress: Progress = lambda done, total: None
+) -> dict[str, Any]:
     """Read, resample, write; returns a report of plain values.
 
     Raises TrajcliError with every fault found; OUT is then as it was before.
     """
     refuse_output(request.out, request.overwrite)
-    with Files(request.allow_external, request.untrusted) as files:
+    with Files(request.allow_external, request.untrusted, on_progress=on_progress) as files:
         new = output_times(files, request.to, request.at)
         rows = Rows(request, files, actions=True)
         new.require_shape(len(rows.lengths))

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, FaultCollector, InputError, TrajcliError, UsageError, raise_if_any
+from trajcli.errors import (
+    Fault,
+    FaultCollector,
+    InputError,
+    Stopped,
+    TrajcliError,
+    UsageError,
+    raise_if_any,
+)
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
@@ -74,6 +82,8 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         try:
             first = inputs[0] if inputs else None
             inputs.append(_look_up(request, one, time, states, first))
+        except Stopped:
+            raise
         except TrajcliError as error:
             if not request.skip_bad:
                 check.faults += error.faults

@@ -12,6 +12,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.blocks import Block, Floats
+from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
@@ -33,13 +34,15 @@ class RetimeRequest(SourceRequest):
     slower_only: bool = False
 
 
-def run_retime(request: RetimeRequest) -> dict[str, Any]:
+def run_retime(
+    request: RetimeRequest, on_progress: Progress = lambda done, total: None
+) -> dict[str, Any]:
     """Read, find the factors, write; returns a report of plain values.
 
     Raises TrajcliError with every fault found; OUT is then as it was before.
     """
     refuse_output(request.out, request.overwrite)
-    with Files(request.allow_external, request.untrusted) as files:
+    with Files(request.allow_external, request.untrusted, on_progress=on_progress) as files:
         rows = Rows(request, files, actions=False)
         paces = Paces(rows, request.limits)
 

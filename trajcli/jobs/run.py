@@ -17,6 +17,7 @@ import numpy as np
 from trajcli.arrays import largest
 from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
 from trajcli.files.atomic_output import remove_dead
+from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
@@ -27,10 +28,6 @@ from trajcli.jobs.plan import Plan, make_plan, sources_of_part
 from trajcli.jobs.request import Request, fingerprint, identity
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory
 from trajcli.modes import PARTS
-
-Progress = Callable[[int, int], None]
-"""Called with trajectories done, and all of them."""
-
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -78,7 +75,15 @@ def run(
             return report | {"shard": str(shard), **done}
         if request.shares_store:
             refuse_output(request.out, request.overwrite)
-    files = Files(request.allow_external, request.untrusted, memory=request.memory)
+
+    def reading(done: float, total: int) -> None:
+        if (reason := stop()) is not None:
+            raise Stopped(Fault(f"stopped by {reason}", hint="run it again"))
+        on_progress(done, total)
+
+    files = Files(
+        request.allow_external, request.untrusted, memory=request.memory, on_progress=reading
+    )
     with files, signals() as stop:
         files.sources.add(request.paths())
         plan, make = _planned(request, files)
