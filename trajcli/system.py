@@ -8,8 +8,8 @@ import errno
 import os
 from pathlib import Path
 
-_NO_REPLACE, _EXCHANGE, _HERE = 1, 2, -100
-"""RENAME_NOREPLACE, RENAME_EXCHANGE and AT_FDCWD of renameat2(2)."""
+_NO_REPLACE, _HERE = 1, -100
+"""RENAME_NOREPLACE and AT_FDCWD of renameat2(2)."""
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 """What a file system or a sandbox says to a call that it does not have."""
 _MOUNTS = "/proc/self/mounts"
@@ -34,11 +34,6 @@ def allocate(descriptor: int, size: int) -> None:
         if isinstance(error, OSError) and error.errno not in missing:
             raise
         os.ftruncate(descriptor, max(size, os.fstat(descriptor).st_size))
-
-
-def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False, and nothing done, where the system cannot."""
-    return _renameat2(one, other, _EXCHANGE) == 0
 
 
 def rename_new(one: Path, other: Path) -> None:

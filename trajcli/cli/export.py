@@ -36,8 +36,8 @@ def export(
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz),
-    as HDF5 (.h5) or Zarr (.zarr), or as features of a LeRobot data set.
+    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz,
+    .npy), as HDF5 (.h5), or as features of a LeRobot data set.
 
     A table has a column t and one for each quantity and joint, as position/joint1; of several
     trajectories a column trajectory before them. An .rrd has these as scalars on the time line
@@ -53,7 +53,7 @@ def export(
     console = Console(json, quiet)
     if lerobot is None:
         require_kind(out)
-        refuse_place(out, overwrite, folder=out.suffix.lower() == ".zarr")
+        refuse_place(out, overwrite)
     elif overwrite:
         raise UsageError(Fault("--lerobot DIR writes to a new folder", "--overwrite"))
     with (
@@ -91,7 +91,7 @@ def _write_lerobot(
 
     with signals() as stop:
 
-        def answer(done: int, total: int) -> None:
+        def answer(done: float, total: int) -> None:
             if (name := stop()) is not None:
                 raise Stopped(Fault(f"stopped by {name}", hint="run the same command again"))
             progress(done, total)

@@ -40,7 +40,6 @@ def integrate(
     write: options.Write = "position,velocity,acceleration,jerk",
     dtype: options.Dtype = None,
     overwrite: options.Overwrite = False,
-    resume: options.Resume = False,
     dry_run: options.DryRun = False,
     skip_bad: options.SkipBad = False,
     json: options.Json = False,

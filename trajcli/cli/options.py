@@ -107,9 +107,9 @@ FirstSource = Annotated[str, _argument("A", "FILE[:DATASET or :GROUP].")]
 SecondSource = Annotated[str, _argument("B", "FILE[:DATASET or :GROUP], the other one.")]
 Divided = Annotated[Path, _argument("OUT", "OUT of the run, or OUT.parts.")]
 Out = Annotated[Path, _out("-o --out OUT",
-    "OUT.h5, OUT.npz, OUT.zarr, or OUT without ending: a folder of .npy files.")]
+    "OUT.h5, OUT.npz, or OUT.npy with one quantity.")]
 Figure = Annotated[Path, _out("-o --out FIG", "FIG.png, FIG.svg or FIG.pdf.")]
-Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .npz, .h5 or .zarr.")]
+Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .h5, .npz or .npy.")]
 LeRobot = Annotated[Path | None, _output("--lerobot DIR",
     "Write a copy of this LeRobot data set, with SOURCE as features trajcli.position, …, to a "
     "new folder OUT.", callback=_expanded)]
@@ -223,8 +223,6 @@ Pack = Annotated[bool, _output("--pack",
 Overwrite = Annotated[bool, _output("--overwrite", "Replace OUT if it is there.")]
 Compress = Annotated[int | None, _output("--compress LEVEL",
     "Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual).")]
-Resume = Annotated[bool, _output("--resume",
-    "Go on where the same command was stopped; from the start if it was not.")]
 Durable = Annotated[bool, _output("--durable", "Sync OUT to the disk before it appears.")]
 Virtual = Annotated[bool, _output("--virtual",
     "OUT.h5 refers to the values in the parts, unchecked; they must stay beside it, and one "

@@ -51,7 +51,7 @@ def plot(
 
     console = Console(json, quiet)
     figures.require_format(out)
-    refuse_place(out, overwrite, folder=False)
+    refuse_place(out, overwrite)
     matplotlib = figures.require_matplotlib()
     table = read_limits(limits) if limits else None
     with (

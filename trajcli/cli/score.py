@@ -54,7 +54,7 @@ def score(
     if to_stdout and json:
         raise UsageError(Fault("two documents on stdout", "--json and --csv -", "one of them"))
     if csv is not None and not to_stdout:
-        refuse_place(csv, overwrite, folder=False)
+        refuse_place(csv, overwrite)
     console = Console(json, quiet, text_on_stderr=to_stdout)
     bounds, tables, reports = read_limits(limits) if limits else None, {}, []
     for one in expand_globs(source):

@@ -1,12 +1,10 @@
 """Where an output is written: the hidden folder beside it, and its name at the end.
 
     .OUT.trajcli-1f3a09c2    of a process that writes OUT, or that was killed
-    .OUT.trajcli-stopped     of a run that was stopped: all there, and what resumes it
     .OUT.trajcli-lock        locked while a process writes OUT
 
 Every process writes in a folder that it made, under a name that no other has. OUT appears by one
-rename, and so does what a stopped run leaves; it is taken up by another one, before anything in it
-is touched. So the names alone say what may be trusted.
+rename.
 """
 
 from __future__ import annotations
@@ -14,28 +12,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import re
 import stat
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from trajcli.errors import BusyError, Fault, OutputError
-from trajcli.files.refusals import name_taken, os_fault, refuse_others, refuse_place
-from trajcli.system import allocate, exchange, rename_new
+from trajcli.files.refusals import name_taken, os_fault, refuse_place
+from trajcli.system import allocate, rename_new
 
 _LONGEST_NAME = 200
 """Bytes of OUT's name in a hidden name; a file system takes 255."""
-_JOURNAL = "journal"
-"""What resumes a stopped run: the arrays of its state, and as the JSON text ``head`` all else."""
-_TICK = 0.02
-"""Seconds, more than the clock of a file system takes to go on."""
 
 
 class HiddenFolder:
@@ -44,7 +33,7 @@ class HiddenFolder:
     Raises OutputError where OUT is refused, BusyError where another process writes it.
     """
 
-    def __init__(self, path: Path, overwrite: bool, folder: bool) -> None:
+    def __init__(self, path: Path, overwrite: bool) -> None:
         name = path.name
         if len(os.fsencode(name)) > _LONGEST_NAME:
             import hashlib
@@ -54,11 +43,11 @@ class HiddenFolder:
         self.path = self._sibling(os.urandom(4).hex())
         self.data = self.path / "data"
         """What becomes OUT."""
-        refuse_place(path, overwrite, folder)
+        refuse_place(path, overwrite)
         self._lock: int | None = None
         exclusive = self._acquire_lock()
         try:
-            refuse_place(path, overwrite, folder)  # the process before may just have written it
+            refuse_place(path, overwrite)  # the process before may just have written it
             if exclusive:
                 self._remove_dead()
         except BaseException:
@@ -70,69 +59,20 @@ class HiddenFolder:
         remove(self.path)
         os.mkdir(self.path, 0o700)
 
-    def take_stopped(self) -> bool:
-        """Make what a stopped run of this user left the folder of this process; False without."""
-        stopped = self._sibling("stopped")
-        if not _is_private(stopped):
-            return False
-        os.rename(stopped, self.path)
-        return True
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether a stopped run left something, be it another user's."""
-        return os.path.lexists(self._sibling("stopped"))
-
-    def leave_stopped(self, fingerprint: str, done: int, arrays: Mapping[str, Any]) -> None:
-        """Leave the folder to be resumed: on the disk, with how many trajectories are done, arrays,
-        and the state of its files."""
-        sync(self.path)
-        head = json.dumps([fingerprint, done, _states(self.path)])
-        contents: dict[str, Any] = {**arrays, "head": np.array(head)}
-        with open(self.path / _JOURNAL, "wb") as file:
-            np.savez(file, **contents)
-        sync(self.path / _JOURNAL)
-        time.sleep(_TICK)  # what is changed from now on has another time of change
-        os.rename(self.path, self._sibling("stopped"))
-        self.close()
-
-    def read_stopped(self, fingerprint: str) -> tuple[int, dict[str, Any]] | None:
-        """What a stopped run left; None for another fingerprint, or where anything has changed."""
-        path = self.path / _JOURNAL
-        try:
-            if not stat.S_ISREG(os.lstat(path).st_mode):
-                return None
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-            noted, done, states = json.loads(str(arrays.pop("head")))
-        except Exception:  # whatever a damaged journal leads to
-            return None
-        as_left = (noted, states) == (fingerprint, _states(self.path))
-        return (int(done), arrays) if as_left else None
-
     def publish(self, durable: bool = False) -> None:
         """Give the data the name OUT; durable: with all that is needed to find it after a crash.
 
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
         if durable:
-            sync(self.data)
-        if not self._overwrite:
+            _sync_one(self.data)
+        if self._overwrite:
+            os.replace(self.data, self._out)
+        else:
             try:
                 rename_new(self.data, self._out)
             except FileExistsError:
                 raise OutputError(name_taken(self._out)) from None
-        elif self.data.is_dir() and self._out.is_dir():
-            refuse_others(self._out)  # somebody may have put things there in the meantime
-            self._exchange()
-        else:
-            try:
-                os.replace(self.data, self._out)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                refuse_others(self._out)  # just made by a process without locks, or not
-                self._exchange()
         if durable:
             try:
                 _sync_one(self._out.parent)
@@ -198,30 +138,17 @@ class HiddenFolder:
             if re.fullmatch("[0-9a-f]{8}", name.removeprefix(self._prefix)) and _is_private(folder):
                 remove(folder)
 
-    def _exchange(self) -> None:
-        """Put the folder in the place of the one that is there: in one step, where the file system
-        can; the other one is then removed with the hidden folder."""
-        if exchange(self.data, self._out):
-            return
-        old = self.path / "old"
-        os.rename(self._out, old)
-        try:
-            os.rename(self.data, self._out)
-        except OSError:
-            os.rename(old, self._out)
-            raise
-
 
 def remove_dead(path: Path) -> None:
     """Remove what processes that were killed left beside OUT, unless it is being written."""
     with contextlib.suppress(OutputError):
-        HiddenFolder(path, overwrite=True, folder=path.is_dir()).close()
+        HiddenFolder(path, overwrite=True).close()
 
 
 @contextlib.contextmanager
 def new_file(path: Path, overwrite: bool) -> Iterator[Path]:
     """A file being made: a hidden name to write to, which becomes the file when all went well."""
-    hidden = HiddenFolder(path, overwrite, folder=False)
+    hidden = HiddenFolder(path, overwrite)
     try:
         hidden.make()
         yield hidden.data
@@ -256,16 +183,6 @@ def _open_lock(lock: Path) -> int:
     return os.open(lock, os.O_RDONLY | flags)
 
 
-def _states(folder: Path) -> list[list[Any]]:
-    """Name, inode, size and time of change of what is in a folder: whoever writes to a file, cuts
-    it or puts another one in its place changes one of them."""
-    states = [(p, p.lstat()) for p in sorted(folder.rglob("*")) if p.name != _JOURNAL]
-    return [
-        [str(path.relative_to(folder)), state.st_ino, state.st_size, state.st_ctime_ns]
-        for path, state in states
-    ]
-
-
 def _is_private(path: Path) -> bool:
     """Whether it is a folder of this user that others cannot write to."""
     try:
@@ -274,12 +191,6 @@ def _is_private(path: Path) -> bool:
         return False
     others = status.st_uid != os.geteuid() or status.st_mode & 0o022
     return stat.S_ISDIR(status.st_mode) and not others
-
-
-def sync(path: Path) -> None:
-    """Have a file, or a folder and the files in it, brought to the disk."""
-    for part in [*sorted(path.rglob("*")), path] if path.is_dir() else [path]:
-        _sync_one(part)
 
 
 def _sync_one(path: Path) -> None:

@@ -8,6 +8,7 @@ other in the file, so that a block of them is one write.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -17,18 +18,54 @@ from trajcli.errors import Fault, OutputError
 from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import reserve
 from trajcli.files.outputs import Output
-from trajcli.files.schema import Variable
+from trajcli.files.schema import Schema, Variable
 
 _GROUP_BYTES = 4096
 """About what HDF5 itself needs for a group of five datasets."""
 _LARGEST_META_BLOCK = 1 << 20
 SOURCES = "trajcli_sources"
 """The group of a part that lists what the run reads, which merge sums up."""
+_CHUNK_BYTES = 4 << 20
+"""Of a chunk: whole trajectories, or rows of one that is larger."""
 _PACK = "--pack writes all into one array"
 
 
 class Hdf5Output(Output):
-    """Contiguous datasets at known places."""
+    """Contiguous datasets at known places; with a ``level``, chunks that h5py shuffles and deflates
+    at the end, of values that wait in a file of their own."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        super().__init__(path, schema)
+        self._packed: set[str] = set()
+        self._end = 0
+
+    def _open_files(self) -> None:
+        super()._open_files()
+        if self._packed:
+            values = self._hidden.path / "values"
+            descriptor = self._open_file(values)
+            reserve(values, self._end)
+            self._descriptors |= dict.fromkeys(self._packed, descriptor)
+
+    def _is_packed(self, variable: Variable) -> bool:
+        """Whether its values are compressed: those of trajectories."""
+        large = variable.by_trajectory and len(variable.shape) > 1 and variable.nbytes > 0
+        return self.level is not None and large
+
+    def _complete(self) -> None:
+        """Have h5py compress what was written, a dataset after the other, chunk by chunk: the bytes
+        then do not depend on blocks or parts."""
+        if not self._packed:
+            return
+        with h5py.File(self._hidden.data, "r+", locking=False) as file:
+            values = self._hidden.path / "values"
+            for (name, k), addresses in self._addresses.items():
+                for n, at in enumerate(addresses.tolist() if name in self._packed else ()):
+                    prefix = f"{self.schema.groups[k].names[n]}/" if self.schema.groups else ""
+                    dataset = file[f"{prefix}{name}"]
+                    rows = np.memmap(values, dataset.dtype, "r", at, dataset.shape)
+                    for part in dataset.iter_chunks():
+                        dataset[part] = rows[part]
 
     def _prepare(self) -> None:
         schema = self.schema
@@ -79,6 +116,11 @@ class Hdf5Output(Output):
         addresses = [dataset.get_offset() for dataset in datasets]
         if variable.nbytes == 0:
             addresses = [0] * len(addresses)
+        elif self._is_packed(variable):
+            self._packed.add(variable.name)
+            size = variable.nbytes // len(datasets)
+            addresses = [self._end + n * size for n in range(len(datasets))]
+            self._end += variable.nbytes
         if None not in addresses:
             self._addresses[variable.name, group] = np.array(addresses, np.int64)
         return datasets
@@ -87,6 +129,16 @@ class Hdf5Output(Output):
         """How a variable's dataset is made, or each of those in groups: its place in the file is
         fixed now and filled later."""
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        if self._is_packed(variable):
+            count, rows, *inner = variable.shape
+            if variable.row_bytes > _CHUNK_BYTES:
+                rows = max(1, _CHUNK_BYTES * rows // variable.row_bytes)
+            count = max(1, min(count, _CHUNK_BYTES // variable.row_bytes))
+            properties.set_chunk((rows, *inner) if self.schema.groups else (count, rows, *inner))
+            properties.set_shuffle()
+            properties.set_deflate(self.level)
+            properties.set_obj_track_times(False)
+            return properties
         properties.set_layout(h5py.h5d.CONTIGUOUS)
         properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object
-from trajcli.files.file_bytes import FileBytes, OpenFiles, read_regular
+from trajcli.files.file_bytes import FileBytes, OpenFiles
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import natural_order
 
@@ -153,29 +153,6 @@ class _NamedArrays(ArrayFile):
     def array(self, name: str) -> Dataset:
         """The array of a name there is."""
         raise NotImplementedError
-
-
-class FolderFile(_NamedArrays):
-    """A folder that trajcli wrote; each .npy in it and in its folders is a dataset."""
-
-    def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
-        super().__init__(path, "npy folder", pool)
-        self.describe(read_regular(path / PROVENANCE, _LONGEST_PROVENANCE, "trajcli.json"))
-        self._files: dict[str, NpyFile] = {}
-        self.parts = {
-            part.relative_to(path).with_suffix("").as_posix(): part
-            for part in [*path.glob("*.npy"), *path.glob("*/*.npy")]
-            if part.is_file() and not (part.is_symlink() or part.parent.is_symlink())
-        }
-
-    def array(self, name: str) -> Dataset:
-        if name not in self._files:
-            self._files[name] = NpyFile(self.parts[name], self.pool)
-        return self._files[name].require("")
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
 
 
 class NpzFile(_NamedArrays):

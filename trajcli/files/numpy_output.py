@@ -1,4 +1,4 @@
-"""Outputs for those who want no HDF5: a folder of .npy files, or an .npz archive of them."""
+"""Outputs for those who want no HDF5: an .npz archive, or one array as .npy."""
 
 from __future__ import annotations
 
@@ -6,40 +6,19 @@ import io
 import json
 import os
 import zipfile
-from pathlib import Path
-from typing import BinaryIO
+import zlib
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from trajcli.files.atomic_output import reserve
-from trajcli.files.checksums import checksum
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import PROVENANCE
 from trajcli.files.schema import Schema, Variable, plain_value
 
 
-class FolderOutput(Output):
-    """A folder with one .npy per variable, and the attributes in trajcli.json."""
-
-    def _prepare(self) -> None:
-        self._hidden.data.mkdir()
-        for variable in self.schema.variables:
-            head, path = _npy_header(variable), self._path_of(variable.name)
-            self._addresses[variable.name, 0] = np.array([len(head)])
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(head)
-            reserve(path, len(head) + variable.nbytes)
-        (self._hidden.data / PROVENANCE).write_text(_provenance(self.schema), encoding="utf-8")
-
-    def _open_files(self) -> None:
-        self._descriptors = {n: self._open_file(self._path_of(n)) for n, _ in self._addresses}
-
-    def _path_of(self, name: str) -> Path:
-        return self._hidden.data / f"{name}.npy"
-
-
 class NpzOutput(Output):
-    """The same files in one uncompressed .npz archive, where each has its place from the start."""
+    """An uncompressed .npz archive, where each array has its place from the start."""
 
     def _prepare(self) -> None:
         with open(self._hidden.data, "xb+") as file:
@@ -55,7 +34,7 @@ class NpzOutput(Output):
             member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
             member.file_size = member.compress_size = len(head) + variable.nbytes
             first = begin + len(member.FileHeader(zip64=True))
-            member.CRC = checksum(file, first, member.file_size)
+            member.CRC = _checksum(file, first, member.file_size)
             file.seek(begin)
             file.write(member.FileHeader(zip64=True) + head)
             self._addresses[variable.name, 0] = np.array([file.tell()])
@@ -76,6 +55,23 @@ class NpzOutput(Output):
             archive.writestr(zipfile.ZipInfo(PROVENANCE), _provenance(self.schema))
 
 
+class NpyOutput(Output):
+    """The one quantity that is written, as an array and nothing else."""
+
+    def _prepare(self) -> None:
+        self._name = next(v.name for v in self.schema.streamed if v.name != "time")
+        variable = self._variables[self._name]
+        head = _npy_header(variable)
+        self._hidden.data.write_bytes(head)
+        reserve(self._hidden.data, len(head) + variable.nbytes)
+        self._addresses[self._name, 0] = np.array([len(head)])
+
+    def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
+        """Entries of the quantity; times and indices are left out."""
+        if name == self._name:
+            super().write(name, row, block, group)
+
+
 def _npy_header(variable: Variable) -> bytes:
     head = io.BytesIO()
     layout = {"descr": variable.dtype.str, "fortran_order": False, "shape": variable.shape}
@@ -94,3 +90,12 @@ def _provenance(schema: Schema) -> str:
         **({"dof": list(schema.joint_names)} if schema.joint_names else {}),
     }
     return json.dumps(document, indent=2, sort_keys=True, default=plain_value) + "\n"
+
+
+def _checksum(file: BinaryIO, offset: int, size: int) -> int:
+    """That of so many bytes of a file."""
+    value = 0
+    file.seek(offset)
+    while size > 0 and (block := file.read(min(size, 4 << 20))):
+        value, size = zlib.crc32(block, value), size - len(block)
+    return value

@@ -24,7 +24,6 @@ from trajcli.files.file_bytes import (
 )
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
-from trajcli.files.refusals import PROVENANCE
 from trajcli.files.source import ONE_SOURCE, natural_order, parse_source
 from trajcli.kernels import native
 
@@ -32,7 +31,6 @@ READERS = {
     "hdf5": "hdf5.Hdf5File",
     "npy": "numpy_files.NpyFile",
     "npz": "numpy_files.NpzFile",
-    "npy folder": "numpy_files.FolderFile",
     "parquet": "parquet_files.ParquetFile",
     "csv": "csv_files.CsvFile",
     "ros": "ros_files.RosFile",
@@ -160,11 +158,8 @@ def open_family(path: Path, family: str, pool: OpenFiles | None = None) -> Array
 
 
 def recognise(path: Path) -> str:
-    """The family of a file, by its first bytes or else its name; of a folder that trajcli wrote
-    "npy folder"."""
+    """The family of a file, by its first bytes or else its name;"""
     if os.path.isdir(path):
-        if os.path.isfile(path / PROVENANCE):
-            return "npy folder"
         if any(os.path.isfile(path / name) for name in ONE_SOURCE):
             return "zarr"
         if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):

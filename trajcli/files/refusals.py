@@ -14,83 +14,47 @@ from trajcli.files.schema import Schema
 
 PROVENANCE = "trajcli.json"
 """In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
-ZARR_NODE = "zarr.json"
-"""In the folder of every group and array of a Zarr store, what it is."""
-_OURS = (rf".*\.npy|{re.escape(PROVENANCE)}|grad", rf"{re.escape(ZARR_NODE)}|c(\.[0-9]+)*")
-"""The files in a folder of .npy files, and in a Zarr store."""
-_FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".zarr": "zarr", "": "npy"}
+_FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def output_family(path: Path) -> str:
-    """ "hdf5", "npz", "zarr" or "npy" (a folder), by OUT's name."""
+    """ "hdf5", "npz" or "npy", by OUT's name."""
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
-        expected = "OUT.h5, OUT.npz, OUT.zarr, or OUT without ending (a folder of .npy files)"
-        raise OutputError(Fault("unknown kind of output", str(path), expected, path.suffix))
+        expected = "OUT.h5, OUT.npz, or OUT.npy with one quantity"
+        hint = "of an .h5, xarray.open_dataset(OUT).to_zarr(STORE) makes a Zarr store"
+        fault = Fault("unknown kind of output", str(path), expected, path.suffix, hint)
+        raise OutputError(fault)
     return family
-
-
-def is_folder(path: Path) -> bool:
-    """Whether an output is a folder."""
-    return output_family(path) in ("npy", "zarr")
 
 
 def refuse_output(path: Path, overwrite: bool) -> None:
     """Raise OutputError where OUT cannot or must not be written."""
-    refuse_place(path, overwrite, is_folder(path))
+    output_family(path)
+    refuse_place(path, overwrite)
 
 
-def refuse_place(path: Path, overwrite: bool, folder: bool) -> None:
-    """Raise OutputError where a file, or a folder, of this name cannot or must not be written."""
+def refuse_place(path: Path, overwrite: bool) -> None:
+    """Raise OutputError where a file of this name cannot or must not be written."""
     if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
         found = "standard output" if str(path) == "-" else "an address"
         hint = "write to a file, then send it on"
-        raise OutputError(Fault("not a file or folder", str(path), "a name", found, hint))
+        raise OutputError(Fault("not a file", str(path), "a name", found, hint))
     if not os.path.isdir(path.parent):
         what = "not a folder" if os.path.exists(path.parent) else "no such folder"
         hint = f"mkdir -p {path.parent}"
         raise OutputError(Fault(what, str(path.parent), "the folder of OUT", hint=hint))
-    if not os.path.lexists(path):
-        return
-    is_folder = path.is_dir() and not path.is_symlink()
-    if is_folder != folder:
-        found = "a folder" if is_folder else "not a folder"
-        raise OutputError(Fault("already exists and is of another kind", str(path), found=found))
-    if not overwrite:
+    if path.is_dir():
+        raise OutputError(Fault("already exists, and is a folder", str(path), "a file"))
+    if os.path.lexists(path) and not overwrite:
         raise OutputError(name_taken(path))
-    if folder:
-        refuse_others(path)
 
 
 def name_taken(path: Path) -> Fault:
     """Return the fault of an OUT that exists and must not be replaced."""
     hint = "--overwrite replaces it once the new one is complete"
     return Fault("already exists", str(path), "a name that is free", hint=hint)
-
-
-def refuse_others(path: Path) -> None:
-    """Raise OutputError where a folder holds what trajcli did not write."""
-    try:
-        others = _others(path)
-    except OSError as error:
-        raise OutputError(os_fault(path, error)) from None
-    if others:
-        what = "a folder with other things in it"
-        hint = "choose another name; only folders that trajcli wrote are replaced"
-        raise OutputError(Fault(what, str(path), found=", ".join(sorted(others)[:5]), hint=hint))
-
-
-def _others(path: Path) -> set[str]:
-    """The names of these things."""
-    node, store = path / ZARR_NODE, path.suffix.lower() == ".zarr"
-    if store:
-        parts = [part for part in path.rglob("*") if not part.is_dir()]
-        ours = node.is_file() and b'"trajcli_version"' in node.read_bytes()
-    else:
-        parts = [*path.iterdir(), *(path / "grad").glob("*")]
-        ours = (path / PROVENANCE).is_file()
-    return {part.name for part in parts if not (ours and re.fullmatch(_OURS[store], part.name))}
 
 
 def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
@@ -112,10 +76,14 @@ def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None
         expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
         found = f"{path.name}, level {compress}"
         faults.append(Fault("cannot be compressed", "--compress", expected, found))
-    if schema.kind == "groups" and family in ("npz", "npy"):
-        what = "trajectories of unequal length are written as groups of HDF5 or Zarr"
-        hint = "--pack makes one array of them, padded with NaN"
-        faults.append(Fault(what, str(path), "OUT.h5 or OUT.zarr", path.suffix, hint))
+    if schema.kind == "groups" and family != "hdf5":
+        what = "trajectories of unequal length are written as groups of HDF5"
+        faults.append(Fault(what, str(path), "OUT.h5", path.suffix))
+    arrays = [variable.name for variable in schema.streamed if variable.name != "time"]
+    if family == "npy" and len(arrays) != 1:
+        hint = f"--write {arrays[0]} writes one" if arrays else ""
+        what = "a .npy file holds one array"
+        faults.append(Fault(what, str(path), "OUT.h5", ", ".join(arrays), hint))
     if schema.kind == "padded" and compress is not None:
         what = "a padded array is not compressed while it is written"
         hint = "leave --pack out, or compress it afterwards: h5repack -f SHUF -f GZIP=4"

@@ -15,7 +15,7 @@ _ENDINGS = "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
 
 
-ONE_SOURCE = ("trajcli.json", "zarr.json", ".zgroup", ".zarray")
+ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
 """Files of which a folder has one that trajcli wrote, or that is a Zarr store."""
 
 

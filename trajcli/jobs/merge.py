@@ -45,12 +45,6 @@ def merge(
     """
     began = time.perf_counter()
     out = out.with_suffix("") if out.suffix == ".parts" else out
-    if output_family(out) == "zarr":
-        if virtual:
-            raise UsageError(Fault("cannot be virtual", "--virtual", "OUT.h5", out.name))
-        from trajcli.jobs.zarr_parts import close_store
-
-        return close_store(out, overwrite, durable)
     refuse_output(out, overwrite)
     parts = find_run(out, checked=True).require_all(out)
     with Files() as files, signals() as stop:

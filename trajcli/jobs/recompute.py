@@ -86,7 +86,6 @@ class _StoredOutput(Output):
 
     def __init__(self, file: ArrayFile, plan: Plan) -> None:
         self.schema, self.path = plan.schema, file.path
-        self.done, self.carried = 0, {}
         self._variables = {variable.name: variable for variable in plan.schema.variables}
         self._file, self._mode = file, plan.resolved.mode
         absolute = bool(plan.resolved.commands.absolute)  # differences of positions, in every mode

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trajcli.jobs.shards import Shard
 
 _NOT_STORED = {
-    *("out", "overwrite", "resume", "durable", "memory", "device", "backend", "shard"),
+    *("out", "overwrite", "durable", "memory", "device", "backend", "shard"),
     *("allow_external", "untrusted"),
 }
 """Fields that do not shape the result, and those that say what is trusted."""
@@ -109,7 +109,6 @@ class Request(SourceRequest):
     device: str = "auto"
     backend: str = "auto"
     memory: int = 256 << 20
-    resume: bool = False
     compress: int | None = None
     allow_nonfinite: bool = False
     skip_bad: bool = False
@@ -175,18 +174,7 @@ class Request(SourceRequest):
     def shares_all(self) -> bool:
         """Whether no option picks trajectories by their number, or gives them values of their own,
         and nothing is summed over all of them."""
-        return (
-            self.cost is None
-            and self.episodes is None
-            and not self._named_files
-            and not self.shares_store
-        )
-
-    @property
-    def shares_store(self) -> bool:
-        """Whether it is a shard that writes into one Zarr store with the others, and so has to
-        know the whole."""
-        return self.shard is not None and self.out.suffix.lower() == ".zarr"
+        return self.cost is None and self.episodes is None and not self._named_files
 
     @property
     def _named_files(self) -> list[str]:

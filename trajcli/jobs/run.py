@@ -8,24 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
 from trajcli.arrays import largest
-from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
+from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
-from trajcli.files.refusals import refuse_output
 from trajcli.jobs.block import Block
 from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan, sources_of_part
-from trajcli.jobs.request import Request, fingerprint, identity
+from trajcli.jobs.request import Request, fingerprint
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory
 from trajcli.modes import PARTS
 
@@ -63,7 +59,7 @@ def run(
     with every fault found; OUT is then as it was before.
     """
     began = time.perf_counter()
-    shard, again = request.shard, request.resume or request.shard is not None
+    shard = request.shard
     part_fingerprint = "" if shard is None else fingerprint(request)
     report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None and not dry:
@@ -71,10 +67,7 @@ def run(
 
         if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
             remove_dead(request.path)
-            done = {"already_done": True, "notes": _close_store(request), "left_out": []}
-            return report | {"shard": str(shard), **done}
-        if request.shares_store:
-            refuse_output(request.out, request.overwrite)
+            return report | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
 
     def reading(done: float, total: int) -> None:
         if (reason := stop()) is not None:
@@ -86,60 +79,36 @@ def run(
     )
     with files, signals() as stop:
         files.sources.add(request.paths())
-        plan, make = _planned(request, files)
+        plan = make_plan(request, files)
         files.sources.add(files.paths())
         on_plan(plan)
         report = plan.description | report
         if dry:
             return report
-        schema, paths = plan.schema, files.paths()
+        schema = plan.schema
         if shard is not None:
             labels = {"fingerprint": part_fingerprint, **shard.attributes()}
-            sources = {} if request.shares_store else sources_of_part(plan, paths)
-            attributes = {**schema.attributes, **labels}
+            attributes, sources = (
+                {**schema.attributes, **labels},
+                sources_of_part(plan, files.paths()),
+            )
             schema = replace(schema, attributes=attributes, sources=sources)
         output = open_output(
             request.path,
             schema,
             request.overwrite or shard is not None,
             request.durable,
-            f"{part_fingerprint or identity(request, paths)} {plan.choice.backend}",
-            again,
             request.compress,
-            checksum=shard is not None,
-            make=make,
         )
-        report["resumed_after"] = output.done
         with output:
             execution = Execution(plan, output, files.sources, stop, on_progress)
             execution.compute()
             files.sources.require_unchanged()
             output.finish()
-    output.notes += _close_store(request)
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
     notes = [*report["notes"], *execution.notes(), *output.notes]
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
-
-
-def _close_store(request: Request) -> list[str]:
-    """What there is to say of the Zarr store that this shard completes, if it does."""
-    if not request.shares_store:
-        return []
-    from trajcli.jobs.zarr_parts import close_when_done
-
-    return close_when_done(request)
-
-
-def _planned(request: Request, files: Files) -> tuple[Plan, Callable[..., Output] | None]:
-    """The plan of a run, and what makes its output, where OUT's name alone does not say it."""
-    if request.shares_store:
-        from trajcli.jobs.zarr_parts import shared_store
-
-        request, store = shared_store(request, files)
-        plan = make_plan(request, files)
-        return plan, partial(store.part, plan)
-    return make_plan(request, files), None
 
 
 @dataclass
@@ -161,15 +130,11 @@ class Execution:
     halved: int = 0
 
     def compute(self) -> None:
-        """Compute what is not done, in smaller blocks where a device has no room for whole ones.
+        """Compute all, in smaller blocks where a device has no room for whole ones.
 
-        Raises Stopped where a signal came, or a device was lost; what is done is then kept.
+        Raises Stopped where a signal came, or a device was lost.
         """
         output, gradient = self.output, self.plan.gradient
-        self.done, self.bad = output.done, int(output.carried.get("bad", 0))
-        sums = {name: np.array(of) for name, of in output.carried.items() if name != "bad"}
-        if gradient is not None:
-            gradient.totals.update(sums)
         while True:
             try:
                 self._compute_blocks()
@@ -218,20 +183,10 @@ class Execution:
             yield block, bad
 
     def _stopped(self, reason: str) -> Stopped:
-        """The end of a run that a signal or a lost device stopped; what is done is kept, and what
-        to go on from."""
-        plan = self.plan
-        sums = {} if plan.gradient is None else plan.gradient.totals
-        done = f"{self.done} of {plan.resolved.count} trajectories done"
-        try:
-            self.output.keep(self.done, {"bad": np.array(self.bad), **sums})
-        except OutputError as error:
-            lost = f"{done}, which could not be kept: {error.faults[0].found}"
-            return Stopped(Fault(f"stopped by {reason}", found=lost, hint="run it again"))
-        hint = "run the same command again" + (
-            "" if plan.resolved.request.shard else " with --resume"
-        )
-        return Stopped(Fault(f"stopped by {reason}", found=f"{done}; they are kept", hint=hint))
+        """The end of a run that a signal or a lost device stopped."""
+        done = f"{self.done} of {self.plan.resolved.count} trajectories done"
+        hint = "run the same command again"
+        return Stopped(Fault(f"stopped by {reason}", found=done, hint=hint))
 
     def _no_room(self, short: DeviceOutOfMemory) -> TrajcliError:
         """The end of a run whose smallest blocks do not fit a device."""
@@ -245,8 +200,6 @@ class Execution:
     def notes(self) -> Iterator[str]:
         """What there is to say when it is done."""
         plan = self.plan
-        if self.output.begun_anew:
-            yield "begun anew: the stopped run there was of another command, or of other inputs"
         if self.halved:
             times = f"halved {self.halved} times" if self.halved > 1 else "halved"
             yield f"blocks were {times}: memory on {plan.choice.device} was short"

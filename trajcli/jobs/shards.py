@@ -22,7 +22,6 @@ from typing import Any
 
 from trajcli.errors import Fault, InputError, OutputError, raise_if_any
 from trajcli.files.arrays import json_object
-from trajcli.files.checksums import require_intact
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.refusals import os_fault
 from trajcli.files.source import Source
@@ -37,23 +36,18 @@ class Shard:
     """Shard ``index``, from 0, of ``count``.
 
     ``local`` counts the shards on this machine, so that each takes a GPU of its own.
-    ``per_array_task``: how many shards one task of a Slurm array holds. ``together``: how many
-    trajectories share a chunk, and so a shard.
+    ``per_array_task``: how many shards one task of a Slurm array holds.
     """
 
     index: int
     count: int
     local: int = 0
     per_array_task: int = 1
-    together: int = 1
 
     def share(self, count: int) -> tuple[int, int]:
         """The first of its trajectories, of so many, and the one behind the last; none where there
         are fewer than shards."""
-        chunks = -(-count // self.together)
-        edges = (number * chunks // self.count for number in (self.index, self.index + 1))
-        first, last = (min(edge * self.together, count) for edge in edges)
-        return first, last
+        return self.index * count // self.count, (self.index + 1) * count // self.count
 
     def path(self, out: Path) -> Path:
         """Its part of OUT."""
@@ -125,16 +119,10 @@ def read_part(path: Path, checked: bool = True) -> Part:
     checked: all its bytes are read first, and compared with the checksum.
     """
     index, count = _numbers_of(path.name)
-    if checked:
-        require_intact(path)
-    elif not path.is_file():
+    if not path.is_file():
         raise InputError(Fault("cannot be read", str(path), "a file", "something else"))
     with Hdf5File(path) as file:
         stated = dict(file.attributes())
-    if checked and path.parent.name.lower().endswith(".zarr.parts"):
-        from trajcli.jobs.zarr_parts import require_chunks
-
-        require_chunks(path)
     request, shard = json_object(stated.get("request")), stated.get("shard")
     tasks, fingerprint = positive(stated.get("shards_per_array_task")), stated.get("fingerprint")
     if not request or shard != f"{index}/{count}" or tasks is None or not fingerprint:

@@ -253,6 +253,6 @@ _WRITERS: dict[str, Callable[[Selection, Path, str], None]] = {
     ".parquet": _write_parquet,
     ".rrd": _write_rrd,
 }
-_ARRAYS = (".npz", ".h5", ".hdf5", ".zarr")
+_ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
 """What a form needs, and the package that has it."""

@@ -37,7 +37,7 @@ def write(chosen: Selection, files: Files, folder: Path, out: Path) -> None:
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
         raise InputError(Fault("features there already", str(folder), found=", ".join(taken)))
     frames = _frames_of(chosen, copy)
-    hidden = HiddenFolder(out, overwrite=False, folder=True)
+    hidden = HiddenFolder(out, overwrite=False)
     try:
         with os_failures(out):
             hidden.make()
@@ -45,7 +45,7 @@ def write(chosen: Selection, files: Files, folder: Path, out: Path) -> None:
             copy.dofs = chosen.batch.first.joint_names
             copy.write(hidden.data, partial(chosen.on_progress, len(frames), len(frames)))
             files.sources.require_unchanged()
-            os.rename(hidden.data, out)  # an error where OUT is a folder that is not empty
+            hidden.publish()
     finally:
         hidden.close()
 
