@@ -82,12 +82,3 @@ def file_system(folder: str) -> str:
     while folder.rstrip("/") not in kinds and folder.strip("/"):
         folder = os.path.dirname(folder)
     return kinds.get(folder.rstrip("/"), "")
-
-
-def limit_memory(size: int) -> None:
-    """Let this process have so many bytes of addresses, where the system can, and dump no core."""
-    import resource
-
-    for limit, most in ((resource.RLIMIT_AS, size), (resource.RLIMIT_CORE, 0)):
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(limit, (most, most))

@@ -29,7 +29,6 @@ def check(
     velocity_of: options.VelocityOf = None,
     verbose: options.Verbose = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
@@ -59,13 +58,11 @@ def check(
     for one in expand_globs(source):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
-            with Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files:
+            with Files(allow_external, dofs, joints, on_progress=progress) as files:
 
                 def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows
 
-                    if untrusted:
-                        return "with --untrusted, what the file names is not opened"
                     return start_rows(files, path)
 
                 time = time_from_options(files, dt, rate, times)
@@ -77,7 +74,7 @@ def check(
             if recompute:
                 from trajcli.jobs.recompute import recompute as compare
 
-                again = compare(path, allow_external, untrusted, progress)
+                again = compare(path, allow_external, progress)
                 findings += [recompute_finding(**vars(variable)) for variable in again]
         passed = all(finding.passed is not False for finding in findings)
         checks = [finding.as_dict(verbose) for finding in findings]

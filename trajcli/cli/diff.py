@@ -27,7 +27,6 @@ def diff(
     ulp: options.Ulp = 0.0,
     verbose: options.Verbose = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
@@ -56,7 +55,7 @@ def diff(
     sources = parse_source(first), parse_source(second)
     with (
         Progress(not quiet, "datasets") as progress,
-        Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
+        Files(allow_external, dofs, joints, on_progress=progress) as files,
     ):
         pair = datasets(files, first, episodes), datasets(files, second, episodes)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))

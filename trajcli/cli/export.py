@@ -31,7 +31,6 @@ def export(
     lerobot: options.LeRobot = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
@@ -58,7 +57,7 @@ def export(
         raise UsageError(Fault("--lerobot DIR writes to a new folder", "--overwrite"))
     with (
         Progress(not quiet) as progress,
-        Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
+        Files(allow_external, dofs, joints, on_progress=progress) as files,
     ):
         chosen = selection(read_sources(files, [source]), episodes, progress)
         refuse_input(out, files.paths())

@@ -36,7 +36,6 @@ def fit(
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,

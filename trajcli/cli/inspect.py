@@ -21,7 +21,6 @@ def inspect(
     joints: options.Joints = None,
     full: options.Full = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
@@ -43,7 +42,7 @@ def inspect(
     for one in expand_globs(source):
         with (
             Progress(not quiet) as progress,
-            Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
+            Files(allow_external, dofs, joints, on_progress=progress) as files,
         ):
             inspection = inspect_source(files, one, episodes, full, progress)
             files.sources.require_unchanged()

@@ -66,7 +66,6 @@ def integrate(
     shard: options.Shard = None,
     allow_nonfinite: options.AllowNonfinite = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
 ) -> int:
     """Integrate actions and a start state into trajectories.
 

@@ -238,8 +238,6 @@ AllowNonfinite = Annotated[bool, _run("--allow-nonfinite",
     "Compute with NaN and Inf in the input.")]
 AllowExternal = Annotated[bool, _run("--allow-external",
     "Follow HDF5 links, storage and virtual datasets out of the file.")]
-Untrusted = Annotated[bool, _run("--untrusted",
-    "Read files in a child process with limits on time and memory.")]
 DryRun = Annotated[bool, _run("--dry-run", "Say what would be done, and stop.")]
 Shard = Annotated[str | None, _run("--shard I/N",
     "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from there. auto or "

@@ -28,7 +28,6 @@ def plot(
     title: options.Title = None,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
@@ -56,7 +55,7 @@ def plot(
     table = read_limits(limits) if limits else None
     with (
         Progress(not quiet) as progress,
-        Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
+        Files(allow_external, dofs, joints, on_progress=progress) as files,
     ):
         chosen = selections(files, source, episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])

@@ -34,7 +34,6 @@ def retime(
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,

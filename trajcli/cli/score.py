@@ -29,7 +29,6 @@ def score(
     verbose: options.VerboseScores = False,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
-    untrusted: options.Untrusted = False,
     json: options.Json = False,
     json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
@@ -60,7 +59,7 @@ def score(
     for one in expand_globs(source):
         with (
             Progress(not quiet) as progress,
-            Files(allow_external, untrusted, dofs, joints, on_progress=progress) as files,
+            Files(allow_external, dofs, joints, on_progress=progress) as files,
         ):
             time = time_from_options(files, dt, rate, times)
             tables[one] = table = score_source(files, one, bounds, episodes, time, progress)

@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.kernels import native
 from trajcli.system import file_system
 
 if TYPE_CHECKING:
@@ -131,16 +130,6 @@ def _is_safe(folder: str) -> bool:
     return file_system(folder) in _SAFE
 
 
-def require_packed(stored: int, unpacked: int, where: str) -> None:
-    """Raise InputError for a packed chunk that takes more bytes than what should be in it: it
-    would unpack to far more than it declares."""
-    most = unpacked + unpacked // 8 + 4096
-    if stored > most:
-        expected = f"at most {most} bytes, as it should unpack to {unpacked}"
-        what, hint = "a chunk that holds more than it declares", "get or write the file again"
-        raise InputError(Fault(what, where, expected, f"{stored} bytes", hint))
-
-
 class OpenFiles:
     """Files of which only so many are open at a time: one more closes the one opened first.
 
@@ -188,12 +177,7 @@ class OpenFiles:
 
 
 class SourceFiles:
-    """The files of a command as they were when it began.
-
-    Mapped pages that are gone would end the process by SIGBUS; within :class:`Files` the guard of
-    the compiled kernels replaces them by zeros. Whether that was needed is asked after every block,
-    and at the end whether a file has changed. Without the compiled kernels there is no guard.
-    """
+    """The files of a command as they were when it began."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[int, ...]] = {}
@@ -204,12 +188,6 @@ class SourceFiles:
             state = self._before.get(path) or _state(path)
             if state is not None:
                 self._before[path] = state
-
-    def require_pages(self) -> None:
-        """Raise InputError where pages were gone when they were needed."""
-        if native.pages_lost():
-            self.require_unchanged()
-            raise InputError(Fault("pages of a mapped file were gone", hint=_WRITTEN))
 
     def require_unchanged(self) -> None:
         """Raise InputError for the files that are others now; one that is gone was read."""

@@ -14,7 +14,6 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset
-from trajcli.files.file_bytes import require_packed
 
 FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
 """What h5py raises over a damaged file."""
@@ -80,16 +79,7 @@ def unpacked_bytes(dataset: Any, where: str) -> int:
     if not packed:
         return 0
     chunk: int = math.prod(dataset.chunks) * dataset.dtype.itemsize
-    if held > chunk:
-        require_packed(_largest_chunk(dataset), chunk, where)
     return max(chunk, size) if dataset.ndim == 1 else chunk  # lines are read as a whole
-
-
-def _largest_chunk(dataset: Any) -> int:
-    """Bytes that it takes in the file."""
-    sizes = [0]
-    dataset.id.chunk_iter(lambda info: sizes.append(info.size))
-    return max(sizes)
 
 
 class Attributes(Mapping[str, Any]):

@@ -25,7 +25,6 @@ from trajcli.files.file_bytes import (
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
 from trajcli.files.source import ONE_SOURCE, natural_order, parse_source
-from trajcli.kernels import native
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -55,7 +54,6 @@ class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
     allow_external: links, external storage and virtual datasets may lead to other files.
-    untrusted: files are read by a child process. See :func:`open_arrays`.
     dofs, joints: see :meth:`picking`. memory: bytes that packed archives may unpack to.
     on_progress: of what takes long to read, as messages of a bag.
     ``notes``: what was taken without being named.
@@ -64,17 +62,14 @@ class Files:
     def __init__(
         self,
         allow_external: bool = False,
-        untrusted: bool = False,
         dofs: str | None = None,
         joints: str | None = None,
         memory: int = DEFAULT_MEMORY,
         on_progress: Progress = lambda done, total: None,
     ) -> None:
         self._pool = OpenFiles(memory, allow_external, on_progress)
-        self._untrusted = untrusted
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
-        self._guard = native.guard()
         self.sources = SourceFiles()
         self.notes: list[str] = []
         self.dofs, self.joints = dofs, joints
@@ -91,7 +86,7 @@ class Files:
         key = str(path)
         if key not in self._files:
             self.sources.add([key])
-            self._files[key] = open_arrays(Path(path), self._pool, self._untrusted)
+            self._files[key] = open_arrays(Path(path), self._pool)
         return self._files[key]
 
     def layout(self, file: ArrayFile, name: str | None = None) -> Layout | None:
@@ -125,34 +120,18 @@ class Files:
             file.close()
 
     def __enter__(self) -> Files:
-        self._guard.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.close()
-        finally:
-            self._guard.__exit__(None, None, None)
+        self.close()
 
 
-def open_arrays(path: Path, pool: OpenFiles | None = None, untrusted: bool = False) -> ArrayFile:
+def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:
     """Open a file of one of :data:`READERS` for reading.
 
-    ``untrusted``: the file is read by a child process with limits on time and memory, so that
-    what a library cannot survive is a reported bad file. Raises InputError for a file that is
-    missing, unreadable, empty or something else.
+    Raises InputError for a file that is missing, unreadable, empty or something else.
     """
-    family = recognise(path)
-    if untrusted:
-        from trajcli.files.untrusted import UntrustedFile
-
-        return UntrustedFile(path, family, pool)
-    return open_family(path, family, pool)
-
-
-def open_family(path: Path, family: str, pool: OpenFiles | None = None) -> ArrayFile:
-    """Open a file of a known family in this process."""
-    module, name = READERS[family].split(".")
+    module, name = READERS[recognise(path)].split(".")
     reader: ArrayFile = getattr(import_module(f"trajcli.files.{module}"), name)(path, pool)
     return reader
 

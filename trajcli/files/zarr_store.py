@@ -36,20 +36,6 @@ class ZarrStore:
         self.items: dict[str, Any] = {}
         self.last: dict[str, tuple[int, Any]] = {}
 
-    def chunk(self, key: str, blosc: bool) -> tuple[int, bytes]:
-        """Bytes that a chunk takes, 0 where there is none, and those that one of Blosc's begins
-        with; raises ValueError for what is no file."""
-        if self._members is not None:
-            return self._members.get(key, 0), b""
-        path = self._folder / key
-        with contextlib.suppress(FileNotFoundError):
-            size = _regular(path)
-            if not blosc:
-                return size, b""
-            with open(path, "rb") as file:
-                return size, file.read(16)
-        return 0, b""
-
     def holds(self, key: str) -> bool:
         """Whether anything lies under this key."""
         there = self._members

@@ -50,7 +50,7 @@ def run_fit(
         found = f"{request.knots} and {request.error}, steps {request.steps}"
         expected = "--knots N or --error E, and --steps > 0"
         raise UsageError(Fault("which fit is not said", "fit", expected, found))
-    with Files(request.allow_external, request.untrusted, on_progress=on_progress) as files:
+    with Files(request.allow_external, on_progress=on_progress) as files:
         rows = Rows(request, files, actions=False)
         name = "position" if "position" in rows.names else rows.names[0]
         if name in QUANTITIES[1:]:

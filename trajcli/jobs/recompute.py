@@ -154,7 +154,6 @@ class _StoredOutput(Output):
 def recompute(
     path: Path,
     allow_external: bool = False,
-    untrusted: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> list[Comparison]:
     """Every variable of an output beside what its recorded request gives; nothing is written.
@@ -162,7 +161,7 @@ def recompute(
     Raises InputError for a file without a request or where a source is not there any more, and
     Stopped where a signal came.
     """
-    with Files(allow_external, untrusted) as files, signals() as stop:
+    with Files(allow_external) as files, signals() as stop:
         file = files.open(path)
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)

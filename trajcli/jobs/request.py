@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NOT_STORED = {
     *("out", "overwrite", "durable", "memory", "device", "backend", "shard"),
-    *("allow_external", "untrusted"),
+    *("allow_external"),
 }
 """Fields that do not shape the result, and those that say what is trusted."""
 _PATHS = ("dt", "times", "at", "start", "start_index", "goal", "goal_index", "grad")
@@ -48,7 +48,6 @@ class SourceRequest:
     overwrite: bool = False
     durable: bool = False
     allow_external: bool = False
-    untrusted: bool = False
 
     def to_json(self) -> str:
         """What shapes the result, as one JSON text; paths are relative to OUT's folder, and those

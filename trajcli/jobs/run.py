@@ -74,9 +74,7 @@ def run(
             raise Stopped(Fault(f"stopped by {reason}", hint="run it again"))
         on_progress(done, total)
 
-    files = Files(
-        request.allow_external, request.untrusted, memory=request.memory, on_progress=reading
-    )
+    files = Files(request.allow_external, memory=request.memory, on_progress=reading)
     with files, signals() as stop:
         files.sources.add(request.paths())
         plan = make_plan(request, files)
@@ -153,7 +151,6 @@ class Execution:
     def _compute_blocks(self) -> None:
         total = self.plan.resolved.count
         for block, bad in self._computed():
-            self.sources.require_pages()
             self.bad += bad
             if self.plan.positions is not None:
                 self.largest = max(self.largest, largest(block.inputs.actions))

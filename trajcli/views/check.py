@@ -14,13 +14,13 @@ from trajcli.files.blocks import Array, Block, Progress
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, RECORDED_START
 from trajcli.files.selection import select
 from trajcli.files.time import Time
+from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
 from trajcli.views.findings import Finding, dof_facts, dof_text, failed, worst_text
-from trajcli.views.mode_check import ModeCheck, is_recording, mode_check
 from trajcli.views.row_checks import (
     StartCheck,
     StartRows,
@@ -83,8 +83,8 @@ def _check_batch(
     arrays = {name: Statistics(first.shape[2]) for name in first.arrays}
     if limits is not None:
         arrays |= limits.stored
-    mode = mode_check(attributes, list(first.arrays))
-    start = StartCheck("" if not mode else _no_start(attributes) or start_of())
+    stated = attributes.get("mode") in MODES
+    start = StartCheck(_no_start(attributes) or start_of() if stated else "")
     times = TimeCheck(attributes)
     for block in batch.blocks(numbers, on_progress):
         values = {name: block.read(name) for name in arrays}
@@ -93,8 +93,6 @@ def _check_batch(
             statistics.add(values[name], block)
         if limits is not None:
             limits.add(values, block)
-        if isinstance(mode, ModeCheck):
-            mode.add(block, values)
         start.add(block, values)
     for name, of in arrays.items():
         if not of.nonfinite:
@@ -104,12 +102,7 @@ def _check_batch(
         yield failed("finite", batch, name, of.nonfinite, text, count, **facts)
     if (time := times.finding(batch, count)) is not None:
         yield time
-    if isinstance(mode, ModeCheck):
-        yield mode.finding(batch, count)
-    elif mode:
-        text = f"not checked: {mode}; see --recompute"
-        yield Finding(f"mode {attributes['mode']}", batch.label(), None, text, count)
-    if mode:
+    if stated:
         yield start.finding(batch)
     if limits is not None:
         yield from limits.findings(count)
@@ -117,7 +110,7 @@ def _check_batch(
 
 def _no_start(attributes: Mapping[str, Any]) -> str:
     """Why row 0 of an output is no start state; empty where it is."""
-    if is_recording(attributes):
+    if attributes.get("start") == RECORDED_START:
         return "a recording has no start state"
     frames, convention = str(attributes.get("frames")), str(attributes.get("convention"))
     curobo = convention == "curobo" and str(attributes["mode"]) in _BANDS

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -32,7 +31,7 @@ from trajcli.kernels.native.job import (
 from trajcli.kernels.program import Gradients, Operands, Parts, Program
 from trajcli.system import processors
 
-__all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward", "guard"]
+__all__ = ["Adjoint", "Forward", "InFile", "absence", "address", "adjoint", "forward"]
 
 _MOST_THREADS = 1024
 
@@ -72,32 +71,6 @@ def threads() -> int:
     if limit.isdecimal() and int(limit) > 0:
         return int(limit)
     return processors()
-
-
-_guarded = False
-
-
-@contextmanager
-def guard() -> Iterator[None]:
-    """Within it, mapped pages whose file was cut short read as zeros, and do not end the process.
-
-    Only where these kernels are there, and on the main thread. One within another does nothing.
-    """
-    global _guarded
-    main = threading.current_thread() is threading.main_thread()
-    up = main and not _guarded and not absence() and _library()[0].trajcli_guard(1) == 0
-    _guarded |= up
-    try:
-        yield
-    finally:
-        if up:
-            _library()[0].trajcli_guard(0)
-            _guarded = False
-
-
-def pages_lost() -> bool:
-    """Whether the guard has had such pages."""
-    return not absence() and bool(_library()[0].trajcli_pages_lost())
 
 
 class Call:

@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
 #include <vector>
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "job.hpp"
@@ -58,22 +56,6 @@ struct Half {
         return bits >> 15 ? -value : value;
     }
 };
-
-std::atomic<bool> lost{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler may take no lock");
-std::uintptr_t page = 0;
-struct sigaction before;
-
-// Touching a mapped page that is gone, as its file was cut short, ends a process by SIGBUS. This
-// puts zeros there and notes the loss, so that the run can end with an error instead.
-void replace_page(int, siginfo_t* info, void*) {
-    void* at = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(info->si_addr) & -page);
-    constexpr int access = PROT_READ | PROT_WRITE, kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-    if (info->si_code == BUS_ADRERR && mmap(at, page, access, kind, -1, 0) == at)
-        lost = true;
-    else
-        sigaction(SIGBUS, &before, nullptr);  // another error: it comes again, and ends the process
-}
 
 template <class T>
 void convert_all(const Array& array, const char* from, Int count, double* to) {
@@ -146,19 +128,5 @@ std::int64_t trajcli_run(Job& job) {
     job.faults = run.faults;
     return run.status;
 }
-
-// Puts the guard of mapped pages up, or takes it down; returns 0 where that worked.
-int trajcli_guard(int up) {
-    if (!up) return sigaction(SIGBUS, &before, nullptr);
-    page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    lost = false;
-    struct sigaction action = {};
-    action.sa_sigaction = replace_page;
-    action.sa_flags = SA_SIGINFO;
-    return sigaction(SIGBUS, &action, &before);
-}
-
-// Whether pages were lost since the guard is up.
-int trajcli_pages_lost() { return lost; }
 
 }  // extern "C"
