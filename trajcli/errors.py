@@ -5,7 +5,8 @@
     ├── UsageError          options that do not fit together             exit 2  (also a ValueError)
     ├── OutputError         an output that is refused or cannot be made  exit 2
     ├── DataError           the data failed what was asked of it         exit 1
-    └── Stopped             a signal ended the run                       exit 75
+    ├── Stopped             a signal ended the run                       exit 75
+    └── Cancelled           Ctrl-C ended a command that writes nothing   exit 130
 
 Faults are collected as values at the boundary and raised together, so that one run
 reports all of them.
@@ -84,6 +85,12 @@ class Stopped(TrajcliError):
     """A signal ended the run before it was done."""
 
     exit_code = 75
+
+
+class Cancelled(TrajcliError):
+    """Ctrl-C ended a command that writes nothing."""
+
+    exit_code = 130
 
 
 class FaultCollector:

@@ -6,13 +6,20 @@ import contextlib
 import ctypes
 import errno
 import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 _NO_REPLACE, _HERE = 1, -100
 """RENAME_NOREPLACE and AT_FDCWD of renameat2(2)."""
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 """What a file system or a sandbox says to a call that it does not have."""
 _MOUNTS = "/proc/self/mounts"
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Those that stop a command."""
 
 
 def processors() -> int:
@@ -82,3 +89,86 @@ def file_system(folder: str) -> str:
     while folder.rstrip("/") not in kinds and folder.strip("/"):
         folder = os.path.dirname(folder)
     return kinds.get(folder.rstrip("/"), "")
+
+
+class Interrupt(BaseException):
+    """A signal that ends a command, by its name; Typer keeps KeyboardInterrupt to itself."""
+
+
+def answer_signals() -> None:
+    """Begin to answer signals by :func:`interrupt`, in a process of the command line."""
+    for number in _heard():
+        signal.signal(number, interrupt)
+        _once(number)
+
+
+def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """Raise Interrupt with the name of a signal; the next one takes the default way."""
+    _take_default_way()
+    raise Interrupt(signal.Signals(number).name)
+
+
+def is_command() -> bool:
+    """Return whether signals are answered by :func:`interrupt`."""
+    return any(signal.getsignal(number) is interrupt for number in SIGNALS)
+
+
+@contextlib.contextmanager
+def signals() -> Iterator[Callable[[], str | None]]:
+    """Hold signals back: yields what to ask between blocks, the name of one that came, or None.
+
+    A command answers no signal after this has ended without an error, as its output is complete;
+    a second signal takes the default way. Another process then has its own handlers again.
+    """
+    names: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    command, before = is_command(), {number: signal.getsignal(number) for number in _heard()}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        names.append(signal.Signals(number).name)
+        if command:
+            _take_default_way()
+
+    complete = False
+    for number in before:
+        signal.signal(number, note)
+        if command:
+            _once(number)
+    try:
+        yield lambda: names[0] if names else None
+        complete = True
+    finally:
+        if not (command and (complete or names)):
+            for number, handler in before.items():
+                signal.signal(number, handler)
+                if handler is interrupt:
+                    _once(number)
+
+
+def ignore_signals() -> None:
+    """Answer no signal any more: the process ends."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _heard() -> list[signal.Signals]:
+    """The signals that this process was not started to ignore, as nohup does."""
+    return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _take_default_way() -> None:
+    """Let every signal do what it does to a process without handlers."""
+    for number in _heard():
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _once(number: int) -> None:
+    """Let a signal take the default way from its second time on, also where the handler waits for
+    a library that does not return; where C has no such call, only once the handler has run."""
+    with contextlib.suppress(AttributeError):
+        handler_of, handle = ctypes.pythonapi.PyOS_getsig, ctypes.CDLL(None).sysv_signal
+        handler_of.restype, handle.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)
+        handle.restype = ctypes.c_void_p
+        handle(number, handler_of(number))

@@ -16,8 +16,8 @@ import h5py
 import numpy as np
 import pytest
 from cluster.runs import OUT, PARTS, write_parts
-
 from trajcli.files.checksums import require_intact
+
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 KILLS = 6
 RUNNER = """
 import sys
-from trajcli.cli import main
+from trajcli.cli import main, start_process
+start_process()
 print("ready", flush=True)
 line = "integrate in.npy --dt 0.02 --start zero -o out.h5 --memory 200kB --shard"
 sys.exit(main([*line.split(), sys.argv[1]]))

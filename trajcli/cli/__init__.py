@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import gc
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,26 +14,54 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from trajcli.errors import Fault, TrajcliError
 
+_WRITING = ("integrate", "merge", "plot", "export", "resample", "retime", "fit", "operator")
+"""Commands that write a file; score does with --csv."""
 _WHILE_LOADING = 100_000
 """Objects between two searches for garbage, of which modules that load leave none."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code is 0, 1 (data failed), 2 (input), 70 (bug), 75 (stopped).
+    """Run a command line; the exit code is 0, 1 (data failed), 2 (input), 70 (bug), 75 (stopped),
+    or 130 (Ctrl-C where nothing is written).
 
     Every error becomes one message on stderr (with --json, also a document on stdout); a
     traceback only with TRAJCLI_DEBUG=1.
     """
+    from trajcli.system import Interrupt
+
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(words)
+    except Interrupt as signal:
+        from trajcli.cli.console import Console
+
+        return Console(_wants_json(words)).fail(_interrupted(str(signal), words))
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    return "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
+
+
+def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
+    """Return the error of a command that the signal of this name ended."""
+    from trajcli.errors import Cancelled, Fault, Stopped
+
+    csv = any(word.startswith("--csv") for word in words) or "TRAJCLI_CSV" in os.environ
+    writes = (words[:1] == ["score"] and csv) or not {*words[:1]}.isdisjoint(_WRITING)
+    kind = Stopped if writes or name != "SIGINT" else Cancelled
+    return kind(Fault(f"stopped by {name}", hint="run the same command again"))
+
+
+def _run(words: list[str]) -> int:
+    """Run a command line, where no signal comes."""
     import logging
 
     from typer import Abort
 
     from trajcli.cli.app import command_line
     from trajcli.cli.console import Console
-    from trajcli.errors import Fault, OutputError, Stopped, TrajcliError, UsageError
+    from trajcli.errors import Fault, OutputError, TrajcliError, UsageError
 
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    as_json = "--json" in words or os.environ.get("TRAJCLI_JSON", "0") not in ("", "0")
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
     # NumPy, of huge values, of limits near zero, of a signalling NaN that becomes wider: what is
     # not finite is reported by its place
@@ -57,8 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         failure = error
-    except (KeyboardInterrupt, Abort):
-        failure = Stopped(Fault("stopped by SIGINT", hint="run the same command again"))
+    except Abort:
+        failure = _interrupted("SIGINT", words)
     except SystemExit:
         if "_TRAJCLI_COMPLETE" in os.environ:
             raise
@@ -82,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             what = f"a bug in trajcli: {type(error).__name__}: {error}"
             hint = "TRAJCLI_DEBUG=1 shows where; please report it"
             failure = TrajcliError(Fault(what, hint=hint))
-    return Console(as_json).fail(_with_flags(failure, words))
+    return Console(_wants_json(words)).fail(_with_flags(failure, words))
 
 
 def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
@@ -141,7 +168,14 @@ def _other_command(context: Any, flag: str) -> str:
 def run() -> None:
     """The console script."""
     start_process()
-    end_process(main())
+    from trajcli.system import Interrupt, ignore_signals
+
+    try:
+        code = main()
+        ignore_signals()
+    except Interrupt as signal:  # before the command, or behind it
+        code = _interrupted(str(signal), sys.argv[1:]).exit_code
+    end_process(code)
 
 
 def start_process() -> None:
@@ -149,9 +183,9 @@ def start_process() -> None:
     gc.set_threshold(_WHILE_LOADING)
     # NumPy's linear algebra is not used; its threads would wait for work by spinning
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        # before there is work, or after it, nothing is half done
-        signal.signal(number, lambda *_: os._exit(75))
+    from trajcli.system import answer_signals
+
+    answer_signals()
 
 
 def settle() -> None:

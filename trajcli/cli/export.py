@@ -8,10 +8,7 @@ from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from trajcli.files.opening import Files
-    from trajcli.views.export import Selection
+    pass
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -48,6 +45,7 @@ def export(
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.jobs.statements import units_report
     from trajcli.views.export import require_kind, selection, write
+    from trajcli.views.lerobot import write as write_lerobot
 
     console = Console(json, quiet)
     if lerobot is None:
@@ -64,7 +62,7 @@ def export(
         if lerobot is None:
             write(chosen, out, overwrite, files.sources)
         else:
-            _write_lerobot(chosen, files, lerobot, out, progress)
+            write_lerobot(chosen, files, lerobot, out)
         parts = out.rglob("*") if out.is_dir() else [out]
         size = sum(part.stat().st_size for part in parts if part.is_file())
     console.warn(*files.notes)
@@ -76,23 +74,3 @@ def export(
         console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
     report = {"trajectories": count, "quantities": list(chosen.arrays), "bytes": size}
     console.document({"out": str(out), **report})
-
-
-def _write_lerobot(
-    chosen: Selection, files: Files, folder: Path, out: Path, progress: Progress
-) -> None:
-    """Writes a copy of a data set. Raises Stopped where a signal comes."""
-    from dataclasses import replace
-
-    from trajcli.errors import Fault, Stopped
-    from trajcli.jobs.run import signals
-    from trajcli.views.lerobot import write
-
-    with signals() as stop:
-
-        def answer(done: float, total: int) -> None:
-            if (name := stop()) is not None:
-                raise Stopped(Fault(f"stopped by {name}", hint="run the same command again"))
-            progress(done, total)
-
-        write(replace(chosen, on_progress=answer), files, folder, out)

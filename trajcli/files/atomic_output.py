@@ -21,7 +21,7 @@ from pathlib import Path
 
 from trajcli.errors import BusyError, Fault, OutputError
 from trajcli.files.refusals import name_taken, os_fault, refuse_place
-from trajcli.system import allocate, rename_new
+from trajcli.system import allocate, is_command, rename_new, signals
 
 _LONGEST_NAME = 200
 """Bytes of OUT's name in a hidden name; a file system takes 255."""
@@ -66,6 +66,16 @@ class HiddenFolder:
         """
         if durable:
             _sync_one(self.data)
+        with signals() if is_command() else contextlib.nullcontext():  # none between name and end
+            self._rename()
+        if durable:
+            try:
+                _sync_one(self._out.parent)
+            except OSError as error:
+                what, reason = "complete, but maybe not on the disk yet", error.strerror or ""
+                raise OutputError(Fault(what, str(self._out), found=reason)) from None
+
+    def _rename(self) -> None:
         if self._overwrite:
             os.replace(self.data, self._out)
         else:
@@ -73,12 +83,6 @@ class HiddenFolder:
                 rename_new(self.data, self._out)
             except FileExistsError:
                 raise OutputError(name_taken(self._out)) from None
-        if durable:
-            try:
-                _sync_one(self._out.parent)
-            except OSError as error:
-                what, reason = "complete, but maybe not on the disk yet", error.strerror or ""
-                raise OutputError(Fault(what, str(self._out), found=reason)) from None
 
     def close(self) -> list[str]:
         """Remove all that is not OUT; returns what could not be removed."""

@@ -24,9 +24,10 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
 from trajcli.files.refusals import output_family, refuse_output
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable, unequal_schema
-from trajcli.jobs.run import Progress, signals
+from trajcli.jobs.run import Progress
 from trajcli.jobs.segments import sources_text
 from trajcli.jobs.shards import PART_ATTRIBUTES, find_run
+from trajcli.system import signals
 
 _BLOCK_BYTES = 16 << 20
 
@@ -47,7 +48,7 @@ def merge(
     out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
     parts = find_run(out, checked=True).require_all(out)
-    with Files() as files, signals() as stop:
+    with Files() as files:
         files.sources.add([str(part.path) for part in parts])
         contents = [PartContents(part.path, files.open(part.path)) for part in parts]
         contents = [part for part in contents if part.count] or contents[:1]
@@ -62,7 +63,7 @@ def merge(
             level = None if schema.pack else request.get("compress")  # padding is not compressed
             output = open_output(out, schema, overwrite, durable, compress=level)
         total = sum(part.count for part in contents)
-        with output:
+        with signals() as stop, output:
             for done in _copy(contents, schema, output):
                 on_progress(done, total)
                 signal = stop()

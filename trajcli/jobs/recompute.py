@@ -18,7 +18,7 @@ from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
-from trajcli.jobs.run import Execution, Progress, signals
+from trajcli.jobs.run import Execution, Progress
 from trajcli.jobs.segments import trajectory_names
 from trajcli.modes.mode import promise
 
@@ -158,14 +158,13 @@ def recompute(
 ) -> list[Comparison]:
     """Every variable of an output beside what its recorded request gives; nothing is written.
 
-    Raises InputError for a file without a request or where a source is not there any more, and
-    Stopped where a signal came.
+    Raises InputError for a file without a request or where a source is not there any more.
     """
-    with Files(allow_external) as files, signals() as stop:
+    with Files(allow_external) as files:
         file = files.open(path)
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)
-        Execution(plan, output, files.sources, stop, on_progress).compute()
+        Execution(plan, output, files.sources, lambda: None, on_progress).compute()
         files.sources.require_unchanged()
         return list(output.compared.values())
 

@@ -13,7 +13,6 @@ from trajcli.errors import (
     Fault,
     FaultCollector,
     InputError,
-    Stopped,
     TrajcliError,
     UsageError,
     raise_if_any,
@@ -82,8 +81,6 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         try:
             first = inputs[0] if inputs else None
             inputs.append(_look_up(request, one, time, states, first))
-        except Stopped:
-            raise
         except TrajcliError as error:
             if not request.skip_bad:
                 check.faults += error.faults

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from types import FrameType
 from typing import Any
 
 from trajcli.arrays import largest
@@ -24,27 +21,7 @@ from trajcli.jobs.plan import Plan, make_plan, sources_of_part
 from trajcli.jobs.request import Request, fingerprint
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory
 from trajcli.modes import PARTS
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
-
-
-@contextmanager
-def signals() -> Iterator[Callable[[], str | None]]:
-    """Turn signals into an answer to ask for between blocks: the name of one that came."""
-    names: list[str] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        names.append(signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: None
-        return
-    before = {number: signal.signal(number, note) for number in _SIGNALS}
-    try:
-        yield lambda: names[0] if names else None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+from trajcli.system import signals
 
 
 def run(
@@ -68,14 +45,8 @@ def run(
         if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
             remove_dead(request.path)
             return report | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
-
-    def reading(done: float, total: int) -> None:
-        if (reason := stop()) is not None:
-            raise Stopped(Fault(f"stopped by {reason}", hint="run it again"))
-        on_progress(done, total)
-
-    files = Files(request.allow_external, memory=request.memory, on_progress=reading)
-    with files, signals() as stop:
+    files = Files(request.allow_external, memory=request.memory, on_progress=on_progress)
+    with files:
         files.sources.add(request.paths())
         plan = make_plan(request, files)
         files.sources.add(files.paths())
@@ -98,7 +69,7 @@ def run(
             request.durable,
             request.compress,
         )
-        with output:
+        with signals() as stop, output:
             execution = Execution(plan, output, files.sources, stop, on_progress)
             execution.compute()
             files.sources.require_unchanged()

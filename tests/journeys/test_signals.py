@@ -1,0 +1,185 @@
+"""Signals at every stage of a command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "integrate actions.npy --start zero --dt 0.02 -o out.h5 --json"
+LOOP = "while True: time.sleep(0.01)"
+HANG = "sum(itertools.repeat(0))"
+"""C code that looks for no signals."""
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
+
+def start(line: str, function: str, body: str, ignored: tuple[int, ...] = ()) -> Any:
+    """Start a command in which a function, module:name, says "ready" and does something else.
+
+    ignored: signals that the process is started to ignore.
+    """
+    module, _, name = function.partition(":")
+    code = f"""
+import importlib, itertools, os, signal, sys, time
+from trajcli import cli
+place = importlib.import_module({module!r})
+*within, last = {name!r}.split(".")
+for part in within:
+    place = getattr(place, part)
+original = getattr(place, last)
+
+def instead(*arguments, **options):
+    setattr(place, last, original)
+    print("ready", file=sys.stderr, flush=True)
+    {body}
+
+setattr(place, last, instead)
+cli.run()
+"""
+
+    def dispositions() -> None:
+        for number in STOPS:
+            signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *line.split()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=dispositions,
+    )
+    assert process.stderr is not None
+    while (printed := process.stderr.readline()) != "ready\n":
+        assert printed, "the function was not called"
+    return process
+
+
+def end(process: Any) -> tuple[int, str, str]:
+    """The exit code of a command, and what it printed."""
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [
+        *(("jobs.resolve:segments_of", number) for number in STOPS),
+        ("files.hdf5_output:require_names", signal.SIGINT),
+    ],
+)
+def test_a_signal_while_a_run_is_planned_or_prepared_is_exit_75_at_once(folder, number, stage):
+    np.savez("actions.npz", actions=np.ones((3, 4, 2)), lengths=[4, 3, 4])
+    process = start(RUN.replace(".npy", ".npz"), f"trajcli.{stage}", LOOP)
+    process.send_signal(number)
+    code, out, err = end(process)
+    assert code == 75, err
+    error = json.loads(out)["error"]
+    assert (error["exit_code"], error["faults"][0]["what"]) == (75, f"stopped by {number.name}")
+    assert "Traceback" not in err
+    assert not list(folder.glob("*out.h5*")) + list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize("line", [RUN, "inspect actions.npy"])
+def test_a_second_signal_ends_a_command_that_does_not_answer(folder, line):
+    """C code that never returns, as HDF5 within a damaged file."""
+    process = start(line, "trajcli.files.opening:open_family", HANG)
+    time.sleep(0.3)  # it says that it is ready just before
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGINT)
+    assert end(process)[0] == -signal.SIGINT
+
+
+def test_a_second_signal_ends_a_run_whose_block_takes_long(folder):
+    process = start(RUN, "trajcli.jobs.block:Block.run", LOOP)
+    process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    process.send_signal(signal.SIGINT)
+    assert end(process)[0] == -signal.SIGINT
+    assert not Path("out.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "rename"),
+    [
+        (RUN, "rename_new"),
+        (f"{RUN} --overwrite", "os.replace"),
+        ("resample actions.npy --dt 0.02 --to 90 -o out.h5 --json", "rename_new"),
+        ("fit actions.npy --dt 0.02 --knots 7 -o out.h5 --json", "rename_new"),
+        ("export actions.npy -o out.csv --json", "rename_new"),
+        ("score actions.npy --dt 0.02 --csv out.csv --json", "rename_new"),
+    ],
+)
+def test_a_signal_when_the_output_is_complete_is_exit_0(folder, line, rename):
+    """It comes before the call by which OUT appears has returned."""
+    if "integrate" not in line:
+        np.save("actions.npy", np.load("actions.npy")[0].astype("f8"))
+    body = "original(*arguments, **options); os.kill(os.getpid(), signal.SIGTERM)"
+    code, out, err = end(start(line, f"trajcli.files.atomic_output:{rename}", body))
+    assert code == 0, err
+    assert json.loads(out)
+    assert list(folder.glob("out.*"))
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "inspect actions.npy",
+        "inspect actions.npy --json",
+        "check actions.npy --json",
+        "diff actions.npy actions.npy --json",
+        "score actions.npy --json",
+        "status out.h5 --json",
+        "modes --json",
+        "info --json",
+    ],
+)
+def test_ctrl_c_in_a_command_that_only_reads_is_exit_130(folder, line):
+    process = start(line, "trajcli.cli.console:Console.__init__", LOOP)
+    process.send_signal(signal.SIGINT)
+    code, out, err = end(process)
+    assert code == 130, err
+    assert "Traceback" not in err
+    assert "stopped by SIGINT" in err
+    assert bool(out) == ("--json" in line)
+    if out:
+        assert json.loads(out)["error"]["exit_code"] == 130
+
+
+def test_ctrl_c_while_modules_load_is_no_traceback(folder):
+    process = start("inspect actions.npy --json", "trajcli.cli:_run", LOOP)
+    process.send_signal(signal.SIGINT)
+    code, out, err = end(process)
+    assert (code, json.loads(out)["error"]["exit_code"]) == (130, 130)
+    assert "Traceback" not in err
+
+
+def test_what_nohup_ignores_stays_ignored(folder):
+    body = "time.sleep(0.2); return original(*arguments, **options)"
+    process = start(RUN, "trajcli.jobs.resolve:segments_of", body, ignored=(signal.SIGHUP,))
+    process.send_signal(signal.SIGHUP)
+    assert end(process)[0] == 0
+
+
+def test_a_signal_after_the_command_has_ended_changes_nothing(folder):
+    process = start("modes", "trajcli.cli:end_process", "time.sleep(0.3); original(*arguments)")
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    assert end(process)[0] == 0
