@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,11 +84,9 @@ def test_joint_states_are_trajectories_at_the_times_of_their_headers(trajcli, fo
     ]
     path = make.write(kind, messages)
     for source in (f"{path}", f"{path}:/arm/joint_states", f"{path}:arm/joint_states/position"):
-        line = f"integrate {source}{'' if source.endswith('position') else '/position'}"
-        line = line if ":" in source else f"integrate {source}:/arm/joint_states/position"
-        result = trajcli(
-            f"{line} --mode central --start first --ends recording -o out.h5 --overwrite"
-        )
+        line = f"differentiate {source}{'' if source.endswith('position') else '/position'}"
+        line = line if ":" in source else f"differentiate {source}:/arm/joint_states/position"
+        result = trajcli(f"{line} --method central -o out.h5 --overwrite")
         assert result.code == 0, result.err
         with h5py.File("out.h5") as file:
             np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
@@ -160,25 +157,19 @@ def test_joints_that_come_in_turns_are_as_they_were_last(trajcli, folder):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_reading_a_bag_shows_how_far_it_is_and_can_be_stopped(folder, kind):
-    from trajcli.errors import Stopped
-    from trajcli.jobs.request import Request
+def test_reading_a_bag_shows_how_far_it_is(folder, kind):
+    from trajcli.jobs.request import DifferentiateRequest
     from trajcli.jobs.run import run
 
     make, count = Maker(kind), 900
     path = make.write(kind, [
         ("/js", JOINTS, time, make.joints(time, [], np.ones(600))) for time in stamps(count)
     ])  # fmt: skip
-    request = Request(
-        sources=[f"{path}:/js/position"], out=Path("out.h5"), mode="central", start="first"
-    )
+    request = DifferentiateRequest([f"{path}:/js/position"], Path("out.h5"))
     shares: list[float] = []
     run(request, on_progress=lambda done, total: shares.append(done / total), dry=True)
     assert 3 < len(shares) < 10
     assert all(0 < share < 1 for share in np.diff([0, *shares, 1]))
-    with pytest.raises(Stopped, match="stopped by SIGTERM"):
-        run(request, on_progress=lambda done, total: signal.raise_signal(signal.SIGTERM))
-    assert not Path("out.h5").exists()
 
 
 def test_of_a_topic_that_is_larger_than_the_memory_one_field_is_kept(folder):
@@ -297,7 +288,7 @@ def test_log_times_are_when_messages_were_recorded(trajcli, folder, kind):
         ("/js", JOINTS, log, make.joints(header, ["a"], row))
         for log, header, row in zip(logs, headers, rows, strict=True)
     ])  # fmt: skip
-    line = f"integrate {path}:/js/position --mode central --start first -o out.h5 --overwrite"
+    line = f"differentiate {path}:/js/position --method central -o out.h5 --overwrite"
     for more, times in (("", headers), (f"--times {path}:/js/log_times", logs)):
         assert trajcli(f"{line} {more}").code == 0
         with h5py.File("out.h5") as file:
@@ -418,7 +409,7 @@ def test_of_several_topics_one_is_to_be_named(trajcli, folder, kind):
         for time in stamps(9) for topic in ("/command", "/joint_states")
     ])  # fmt: skip
     for line in (f"export {path} -o out.npz", f"check {path}",
-                 f"integrate {path} --mode central --start first -o out.h5"):  # fmt: skip
+                 f"differentiate {path} --method central -o out.h5"):  # fmt: skip
         refused = trajcli(line)
         assert refused.code == 2
         assert "/command/position [9, 2], /joint_states/position [9, 2]" in refused.err

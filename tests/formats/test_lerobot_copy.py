@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import signal
 from pathlib import Path
 
 import h5py
@@ -13,6 +12,8 @@ import numpy as np
 import pytest
 from layouts import writers
 from layouts.test_parquet import GIVEN, episode, version_2, version_3
+
+from trajcli.system import Interrupt
 
 arrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -66,7 +67,7 @@ def features() -> dict[str, dict[str, object]]:
     ("compute", "more"),
     [
         (COMPUTE, ""),
-        (COMPUTE.replace("zero", "first").replace("action", "observation.state"), ""),
+        ("differentiate set:observation.state --method backward -o out.h5", ""),
         (f"{COMPUTE} --frames actions --dtype float64", ""),
         (f"{COMPUTE} --write velocity", " --dofs 2"),
     ],
@@ -245,11 +246,13 @@ def test_files_that_are_not_the_data_sets_leave_nothing(trajcli, folder, place, 
     assert not list(Path().glob(".*"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_leaves_nothing(trajcli, folder, monkeypatch, number):
+def test_a_signal_leaves_nothing(trajcli, folder, monkeypatch):
+    def interrupted(*_: object) -> None:
+        raise Interrupt("SIGTERM")
+
     data_set(3)
     assert trajcli(COMPUTE).code == 0
-    monkeypatch.setattr(os, "link", lambda *_: os.kill(os.getpid(), number))
+    monkeypatch.setattr(os, "link", interrupted)
     Path("set/videos/z.mp4").touch()
     result = trajcli(LINE)
     assert result.code == 75, result.err

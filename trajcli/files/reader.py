@@ -58,7 +58,7 @@ def read_sources(
         else:
             found = _plain(file, source, inputs)
         if file.family == "ros" and (inputs or not as_stored):
-            _require_one_topic(found)
+            require_one_topic(found)
         if family is not None and family.remark:
             files.note(family.remark)
         if found[0].guessed:
@@ -116,7 +116,7 @@ def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
             return
 
 
-def _require_one_topic(sets: Sequence[TrajectorySet]) -> None:
+def require_one_topic(sets: Sequence[TrajectorySet]) -> None:
     """Raise InputError for trajectories of several topics, which nobody asked for together."""
     topics: dict[str, TrajectorySet] = {}
     for one in sets:

@@ -19,7 +19,7 @@ from trajcli.errors import (
 )
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
+from trajcli.files.reader import read_sources, require_one_topic
 from trajcli.files.selection import select
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import time_from_options
@@ -188,6 +188,8 @@ def _read_recordings(
     Raises InputError for files with none.
     """
     sets = read_sources(files, sources, *how, **more)
+    if sets and sets[0].file.family == "ros":
+        require_one_topic(sets)
     found = [
         one.only("position") for one in sets if one.named or one.lone or "position" in one.arrays
     ]
