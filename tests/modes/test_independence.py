@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -174,3 +175,61 @@ def test_nan_in_one_action_reaches_only_the_rows_made_from_it(mode: str) -> None
     for part in PARTS:
         touched |= np.isnan(getattr(result, part)[0, :, 0])
     assert np.flatnonzero(touched).tolist() == list(rows)
+
+
+def bands() -> list[tuple[str, Any, dict[str, Any]]]:
+    """Modes, what they start from, and options; steps so few that no weight is small but not 0."""
+    jobs: list[tuple[str, Any, dict[str, Any]]] = [
+        ("central", "first", {}),
+        ("central", START, {"ends": "plan"}),
+        ("central", START, {"convention": "curobo"}),
+    ]
+    jobs += [
+        ("bspline", START, {"degree": degree, "steps": steps})
+        for degree in (3, 4, 5)
+        for steps in (1, 2, 3, 4)
+    ]
+    jobs += [
+        ("savgol", "first", {"window": window, "degree": degree})
+        for window, degree in ((5, 2), (5, 4), (7, 2), (7, 5), (9, 3))
+    ]
+    jobs += [("clique", "first", {})]
+    return jobs
+
+
+@pytest.mark.parametrize("backend", ["native", "torch"])
+@pytest.mark.parametrize(("mode", "start", "options"), bands(), ids=str)
+def test_nan_reaches_just_what_has_weight(
+    mode: str, start: Any, options: Any, backend: str
+) -> None:
+    """A quantity has it from the actions that it changes with, and gives it back to these."""
+    if isinstance(start, State):
+        start = State(*(part[:1, :1] for part in start.parts().values()))
+    for rows in (1, 2, 3, 4, 11):
+        least = {"central": 5 if start == "first" else 1, "savgol": options.get("window", 1)}
+        if rows < least.get(mode, 1):
+            continue
+        actions = torch.from_numpy(ACTIONS[:1, :rows, :1].copy()).requires_grad_()
+        call = partial(
+            trajcli.integrate, start=start, dt=0.1, mode=mode, backend=backend, **options
+        )
+        made = [x[0, :, 0] for x in call(actions)]
+        weights = np.stack(
+            [[torch.autograd.grad(x, actions, retain_graph=True)[0][0, :, 0] for x in values]
+             for values in made]
+        )  # fmt: skip
+        used = abs(weights) > 1e-9 * abs(weights).max((1, 2), keepdims=True)  # [4, T, rows]
+        last = rows - (start != "first")  # a plan holds the last action, which has several weights
+        for i in range(last):
+            wrong = actions.detach().clone()
+            wrong[0, i] = torch.nan
+            reached = np.stack([x[0, :, 0] for x in call(wrong, allow_nonfinite=True)])
+            np.testing.assert_array_equal(np.isnan(reached), used[..., i])
+            clean = call(wrong.nan_to_num(1.0))
+            for values, wanted, nan in zip(reached, clean, used[..., i], strict=True):
+                atol = 1e-13 * wanted.abs().max()
+                np.testing.assert_allclose(values[~nan], wanted[0, ~nan, 0], rtol=0, atol=atol)
+        for m, t in np.ndindex(used.shape[:2]):
+            upstream = torch.where(torch.arange(used.shape[1]) == t, torch.nan, 0.0).double()
+            (grad,) = torch.autograd.grad(made[m], actions, upstream, retain_graph=True)
+            np.testing.assert_array_equal(grad[0, :last, 0].isnan(), used[m, t, :last])

@@ -135,15 +135,16 @@ class Band:
         x_0 = X_{first + base[kind]} + Σ_i table[kind, 0, i]·d_i
         x_m = h⁻ᵐ Σ_i table[kind, m, i]·d_i
 
-    ``table`` [P, 4, width − 1] is for points one unit apart. None where steps differ: width is
-    then 5, windows.steps 1, and the derivatives are those, at the point base[kind] of the window,
-    of the polynomial through its points, whose times differ by gaps: from point i to point i + 1
-    it is dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is that point itself. With ``degree``
-    the width is any, and the polynomial is the one of that degree that fits the points best in
-    the sense of least squares; x_0 is its value. Such a band has no points but the actions, all of
-    them, and no start row. With ``spans`` [b, T, 2], as many as there are dt, each row has a
-    window of its own: of the points of its window those from its first to its last, the row's own
-    among them, numbered as the actions are.
+    ``table`` [P, 4, width − 1] is for points one unit apart. A point whose two differences have
+    equal weights, or 0 where it has one alone, is not used: no NaN of it reaches the row. None
+    where steps differ: width is then 5, windows.steps 1, and the derivatives are those, at the
+    point base[kind] of the window, of the polynomial through its points, whose times differ by
+    gaps: from point i to point i + 1 it is dt[:, clip(i − max(n − 1, 0), 0, steps − 1)]; x_0 is
+    that point itself. With ``degree`` the width is any, and the polynomial is the one of that
+    degree that fits the points best in the sense of least squares; x_0 is its value. Such a band
+    has no points but the actions, all of them, and no start row. With ``spans`` [b, T, 2], as many
+    as there are dt, each row has a window of its own: of the points of its window those from its
+    first to its last, the row's own among them, numbered as the actions are.
 
     ``start_row``: the start state is written as row 0, before those of the windows.
 

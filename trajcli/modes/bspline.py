@@ -12,7 +12,7 @@ import numpy as np
 from trajcli.errors import Fault
 from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.mode import NO_POINTS, Case, Mode, needs_goal, needs_start
-from trajcli.modes.stencils import blossoms, on_differences
+from trajcli.modes.stencils import blossoms, on_differences, without_rounding
 
 
 @dataclass(frozen=True)
@@ -147,4 +147,4 @@ def basis_table(degree: int, steps: int) -> Floats:
     for power in reversed(range(degree + 1)):
         table = table * time[:, None, None] + coefficients[:, :, power]
     table[-1] = at_end
-    return table
+    return without_rounding(table)

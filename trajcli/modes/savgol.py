@@ -12,6 +12,7 @@ from trajcli.errors import Fault, InputError
 from trajcli.kernels.fit import fit_weights
 from trajcli.kernels.program import Band, Floats, Windows
 from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal
+from trajcli.modes.stencils import without_rounding
 
 MOST_ROWS = 999
 _ROUNDING = 1e-5
@@ -145,9 +146,10 @@ def fit_table(window: int, degree: int) -> Floats:
     """Weights on differences of points one unit apart, at each of them: [place, order, W − 1]."""
     points = np.arange(window, dtype=np.longdouble)  # ten more bits, where there are any
     weights = np.stack(fit_weights(points - points[:, None], degree), 1)  # [place, order, point]
+    weights[np.abs(weights) < 1e-13 * np.abs(weights).max(2, keepdims=True)] = 0.0  # by rounding
     # c_i of Σ_i w_i X_i = X_base + Σ_i c_i (X_{i+1} − X_i): the weights beyond the difference, seen
     # from the base; negative on its left
     after = weights[:, :, :0:-1].cumsum(2)[:, :, ::-1]
     before = weights[:, :, :-1].cumsum(2)
     left = np.arange(window - 1) < np.arange(window)[:, None]
-    return np.where(left[:, None], -before, after).astype(np.float64)
+    return without_rounding(np.where(left[:, None], -before, after).astype(np.float64))

@@ -8,6 +8,10 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any, TypeVar
 
+import numpy as np
+
+from trajcli.kernels.program import Floats
+
 Number = TypeVar("Number", Fraction, Any)
 
 
@@ -45,6 +49,18 @@ def on_differences(weights: Sequence[Sequence[Any]], base: int) -> list[list[Any
         [sum(row[i + 1 :]) if i >= base else -sum(row[: i + 1]) for i in range(len(row) - 1)]
         for row in weights
     ]
+
+
+def without_rounding(table: Floats) -> Floats:
+    """Weights on differences [..., N], equal where they differ by rounding alone.
+
+    The point between two equal ones has weight zero, and kernels leave it out.
+    """
+    close = 1e-13 * np.abs(table).max(-1, initial=0.0)
+    for i in range(1, table.shape[-1]):
+        same = np.abs(table[..., i] - table[..., i - 1]) <= close
+        table[..., i] = np.where(same, table[..., i - 1], table[..., i])
+    return table
 
 
 def taylor(time: Fraction) -> tuple[Fraction, ...]:

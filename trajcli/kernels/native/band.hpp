@@ -36,7 +36,7 @@ inline Int first_row(const Job& job, Int point) {
 }
 
 // What a kind of row takes: the point its position is based on, and the differences that have
-// weights. The others are left out, so that no NaN comes through a weight of zero.
+// weights.
 struct Kind {
     Int base, begin, end;
 };
@@ -107,12 +107,64 @@ public:
         add(point + base * next, g[0]);
     }
 
-private:
+protected:
     const Int next_kind_;
     const bool copies_;
     const Kind* kinds_;
     const double* weights_;
     Vec scale_[4];
+};
+
+// The same where something is not finite: what has weight zero in a row's order is left out of it.
+// That is a point between two differences of equal weights. Finite lanes have the same bits.
+class SparingTable : public Table<1> {
+public:
+    using Table<1>::Table;
+
+    void derive(Int first, Int kind, Rows<const double> points, Vec* x) const {
+        const auto [base, begin, end] = kinds_[kind];
+        const double* point = points.at + first * points.pitch;
+        x[0] = load(point + base * points.pitch);
+        for (int m = copies_; m < 4; m++) {
+            Vec sum = {}, here = load(point + begin * points.pitch);
+            for (Int i = begin; i < end; i++) {
+                const double weight = weight_of(kind, i, m);
+                Vec after = load(point + (i + 1) * points.pitch);
+                if (weight == weight_of(kind, i + 1, m)) after = finite_or(after, here);
+                if (weight != 0) sum += weight * (after - here);
+                here = after;
+            }
+            x[m] = m == 0 ? x[0] + sum : sum * scale_[m];
+        }
+    }
+
+    void pull(Int first, Int kind, const Vec* x, Rows<double> points) const {
+        const auto [base, begin, end] = kinds_[kind];
+        double* point = points.at + first * points.pitch;
+        Vec g[4], nan[4], before = {};  // nan: 0 where g is finite
+        for (int m = 0; m < 4; m++) {
+            g[m] = finite_or(x[m], Vec{}) * scale_[m];
+            nan[m] = x[m] - x[m];
+        }
+        for (Int i = begin; i <= end; i++) {
+            Vec sum = {};
+            for (int m : {1, 2, 3, 0})
+                if (m >= copies_) sum += weight_of(kind, i, m) * g[m];
+            Vec gradient = before - sum;
+            for (int m = copies_; m < 4; m++)
+                if (weight_of(kind, i - 1, m) != weight_of(kind, i, m)) gradient += nan[m];
+            add(point + i * points.pitch, gradient);
+            before = sum;
+        }
+        add(point + base * points.pitch, x[0]);
+    }
+
+private:
+    // Of difference i in order m; zero beyond those that have weights.
+    double weight_of(Int kind, Int i, int m) const {
+        const Kind& of = kinds_[kind];
+        return i < of.begin || i >= of.end ? 0.0 : weights_[kind * next_kind_ + i * 4 + m];
+    }
 };
 
 // Rows where steps differ: derivatives of the polynomial through five points in Newton's form,
@@ -336,16 +388,33 @@ void band_adjoint_strip(const Job& job, const Rule& rule, Int row, Int rows,
     }
 }
 
+// Whether what rows have of a tile's dofs is finite.
+inline bool finite(const Tile& tile, Rows<const double> values, Int rows) {
+    const Int lanes = tile.group * tile.columns;
+    bool all = true;
+    for_strips(lanes, [&](Int column) {
+        decltype(Vec{} != Vec{}) faults = {};
+        for (Int t = 0; t < rows; t++) {
+            const Vec value = load(values.at + t * values.pitch + column);
+            faults |= value - value != 0.0;
+        }
+        for (Int lane = 0; lane < std::min(W, lanes - column); lane++) all &= !faults[lane];
+    });
+    return all;
+}
+
 // Calls ``work`` with the rule of a job's rows from ``row`` on, for every strip: rows
 // [t, t + count), the first point of their windows, counted from that of all, and the first lane.
+// plain: whether all that they take is finite.
 template <class Work>
 void for_rules(const Job& job, Fit& fit, const Tile& tile, Int row, Int rows, const double* dt,
-               Rows<const double> gaps, Work work) {
+               Rows<const double> gaps, bool plain, Work work) {
     const Int lanes = tile.lanes;
     if (!fits(job))
         return for_strips(lanes, [&](Int column) {
-            job.table ? work(Table<1>(job, dt + column), 0, rows, 0, column)
-                      : work(Newton(job, gaps, column), 0, rows, 0, column);
+            !job.table ? work(Newton(job, gaps, column), 0, rows, 0, column)
+            : plain    ? work(Table<1>(job, dt + column), 0, rows, 0, column)
+                       : work(SparingTable(job, dt + column), 0, rows, 0, column);
         });
     for (Int t = 0; t < rows; t += W) {
         const Int count = std::min(W, rows - t);
@@ -424,7 +493,8 @@ void band(Run& run, Int begin, Int end) {
         place(job.tail, points.tail, goal, std::max(from, points.tail), last);
         Rows<const double> gaps = {};
         if (!job.table) gaps = steps.rows(tile, from - points.lead, last - from - 1);
-        for_rules(job, fit, tile, row, rows, dt, gaps,
+        const bool plain = job.finite || finite(tile, {window.at, tile.lanes}, last - from);
+        for_rules(job, fit, tile, row, rows, dt, gaps, plain,
                   [&](const auto& rule, Int t, Int count, Int point, Int column) {
                       Out* to[4];
                       for (int m = 0; m < 4; m++) to[m] = out[m].from(t, column).at;
@@ -448,8 +518,20 @@ public:
           values_((tiling.rows + 2 * job_.width + Points(job_).count - job_.used + 2) * pitch),
           fit_(job_) {}
 
-    // Gathers those of points [from, end).
+    // Gathers those of points [from, end), and again where one is not finite.
     void gather(const Tile& tile, Int from, Int end, const double* dt) {
+        gather(tile, from, end, dt, true);
+        if (job_.table && !finite(tile, {at(from), pitch}, end - from))
+            gather(tile, from, end, dt, false);
+    }
+
+    double* at(Int point) { return values_.at + (point - begin_) * pitch; }
+
+    const Int pitch;
+    Readers<In> upstream;
+
+private:
+    void gather(const Tile& tile, Int from, Int end, const double* dt, bool plain) {
         const Int row = first_row(job_, from - job_.width + 1), last = first_row(job_, end);
         begin_ = row < last ? std::min(from, first_point(job_, row)) : from;
         const Int stop = row < last ? first_point(job_, last - 1) + job_.width : end;
@@ -463,7 +545,7 @@ public:
             Rows<const double> gaps = {};
             if (!job_.table) gaps = steps_.rows(tile, origin - Points(job_).lead, points - 1);
             const Rows<double> to = {at(origin), pitch};
-            for_rules(job_, fit_, tile, t, count, dt, gaps,
+            for_rules(job_, fit_, tile, t, count, dt, gaps, plain,
                       [&](const auto& rule, Int u, Int some, Int point, Int column) {
                           Rows<const In> of[4];
                           for (int m = 0; m < 4; m++) of[m] = rows[m].from(u, column);
@@ -472,12 +554,6 @@ public:
         }
     }
 
-    double* at(Int point) { return values_.at + (point - begin_) * pitch; }
-
-    const Int pitch;
-    Readers<In> upstream;
-
-private:
     // Rows that are gathered at once.
     static Int chunk(const Job& job, const Tiling& tiling) {
         return std::min(std::max(job.window_count, Int(1)), tiling.rows_per_tile(job));

@@ -45,4 +45,7 @@ inline void store(float* to, Vec v) {
 
 inline Vec all(double x) { return x - Vec{}; }
 
+// Of every lane a, where it is finite, else b.
+inline Vec finite_or(Vec a, Vec b) { return a - a == 0.0 ? a : b; }
+
 }  // namespace LEVEL

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from trajcli.arrays import columns
@@ -112,20 +113,29 @@ def _even(
         base = columns(points, first + program.base[kinds[0]], count)[:, None]
         for m in (m for m in range(4) if wanted[m]):
             parts = []
-            # a zero weight adds nothing, so that a NaN stays in the rows that depend on it
-            nonzero = (program.table[:, m] != 0).tolist()
-            for mask, group in groupby(kinds, nonzero.__getitem__):
-                phases = list(group)
+            # points without a weight are left out, so that their NaN stays in other rows
+            weighted = _weighted(program.table[kinds.start : kinds.stop, m]).tolist()
+            for mask, group in groupby(range(len(kinds)), weighted.__getitem__):
+                phases = [kinds[k] for k in group]
                 values = zeros[m] if m else base  # [B, phases, windows, D]
-                for i in np.flatnonzero(mask):
-                    gap = columns(gaps, first + int(i), count)[:, None]
-                    weight = weights[:, phases[0] : phases[-1] + 1, m, i]
-                    values = torch.addcmul(values, gap, weight)
+                for before, after in pairwise(np.flatnonzero(mask).tolist()):
+                    gap = columns(gaps, first + before, count)
+                    if after > before + 1:
+                        near, far = (columns(points, first + i, count) for i in (before, after))
+                        gap = far - near
+                    weight = weights[:, phases[0] : phases[-1] + 1, m, before]
+                    values = torch.addcmul(values, gap[:, None], weight)
                 parts.append(values.expand(-1, len(phases), count, -1))
             rows = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
             size = (rows.shape[0], len(kinds) * count, rows.shape[3])
             outputs[m].append(rows.transpose(1, 2).reshape(size))
     return outputs
+
+
+def _weighted(weights: Floats) -> npt.NDArray[np.bool_]:
+    """Which points [P, W] have a weight, by those of differences [P, W − 1]."""
+    weighted: npt.NDArray[np.bool_] = np.diff(weights, prepend=0.0, append=0.0) != 0.0
+    return weighted
 
 
 def _uneven(

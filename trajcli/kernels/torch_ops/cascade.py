@@ -67,6 +67,6 @@ def _from_row(values: Tensor, first: int) -> Tensor:
     if first == 0 or values.dim() != 3:
         return values
     if values.shape[1] <= first:
-        return values * 0.0
+        return values.masked_fill(torch.ones_like(values, dtype=torch.bool), 0.0)  # NaN, too
     known = columns(values, first, values.shape[1] - first)
     return torch.cat([columns(known, 0, 1).expand(-1, first, -1), known], 1)
