@@ -123,7 +123,7 @@ def stamped(rounds: int) -> dict[str, Any]:
         return rows
 
     def by_trajcli() -> Any:
-        return trajcli.integrate(positions, "first", mode="central", times=times)
+        return trajcli.differentiate(positions, method="central", times=times)
 
     seconds: dict[str, list[float]] = {"trajcli": [], "gradient": []}
     works = {"trajcli": by_trajcli, "gradient": by_numpy}

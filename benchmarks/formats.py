@@ -2,8 +2,8 @@
 
     python benchmarks/formats.py [--rows REGEX] [--episodes 10000] [--messages 1000000]
 
-The files are made in a temporary folder (about 1 GB). ``find`` is ``trajcli integrate --dry-run``,
-which looks up every trajectory, its length and its times and reads no actions; ``inspect`` reads a
+The files are made in a temporary folder (about 1 GB). ``find`` is ``differentiate --dry-run``, which
+looks up every trajectory, its length and its times and reads no actions; ``inspect`` reads a
 sample of the values, too. Seconds are processor time of the whole process, which other work on the
 machine disturbs least, and those on the clock; memory is its largest resident size.
 """
@@ -147,11 +147,11 @@ def main() -> None:
             count = options.messages if of_messages else options.episodes
             with ProcessPoolExecutor(1, get_context("spawn")) as other:  # memory is inherited
                 source = other.submit(make, Path(place), count).result()
-            dry = ["--mode", "central", "--start", "first", "--dry-run", "-o", f"{place}/out.h5"]
+            dry = ["--method", "central", "--dry-run", "-o", f"{place}/out.h5"]
             if family in ("Zarr replay buffer", "CSV"):
                 dry += ["--rate", str(RATE)]
             for name, command in (
-                ("find", ["integrate", source, *dry]),
+                ("find", ["differentiate", source, *dry]),
                 ("inspect", ["inspect", source.partition(":")[0]]),
             ):
                 busy, seconds, size = measure(command)

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 
 _CHILD = """
@@ -60,7 +61,7 @@ def start_up(root: Path, dry: bool) -> dict[str, dict[str, float]]:
 
 
 def file_to_file(elements: int, device: str, rounds: int) -> dict[str, Any]:
-    """Mode acceleration, 100 actions of 7 dofs, from .npy to a folder of .npy: seconds on the
+    """Mode acceleration, 100 actions of 7 dofs, from .npy to HDF5: seconds on the
     device and on the CPU, those of a copy of the result, and how far the two are apart."""
     from trajcli.jobs.request import Request
     from trajcli.jobs.run import run
@@ -74,24 +75,22 @@ def file_to_file(elements: int, device: str, rounds: int) -> dict[str, Any]:
         np.save(place / "a.npy", random.standard_normal((batch, 100, 7), dtype=np.float32))
         for _ in range(rounds + 1):
             for kind in dict.fromkeys((device, "cpu")):
-                asked = Request([str(place / "a.npy")], place / kind, dt="0.02", start="zero",
-                                device=kind, overwrite=True)  # fmt: skip
+                source, out = str(place / "a.npy"), place / f"{kind}.h5"
+                asked = Request([source], out, dt="0.02", start="zero", device=kind, overwrite=True)
                 began = time.perf_counter()
                 report = run(asked)
                 seconds[kind].append(time.perf_counter() - began)
                 backends[kind] = report["backend"]
             began = time.perf_counter()
-            shutil.copytree(place / "cpu", place / "copy")
+            shutil.copy(place / "cpu.h5", place / "copy.h5")
             seconds["copy"].append(time.perf_counter() - began)
-            shutil.rmtree(place / "copy")
         far = 0.0
-        for part in ("position", "velocity", "acceleration", "jerk"):
-            a, b = (
-                np.load(place / kind / f"{part}.npy", mmap_mode="r") for kind in (device, "cpu")
-            )
-            for k in range(0, batch, 10_000):
-                off = np.abs(a[k : k + 10_000].astype(np.float64) - b[k : k + 10_000])
-                far = max(far, float((off / np.spacing(np.abs(b[k : k + 10_000]))).max()))
+        with h5py.File(place / f"{device}.h5") as one, h5py.File(place / "cpu.h5") as other:
+            for part in ("position", "velocity", "acceleration", "jerk"):
+                for k in range(0, batch, 10_000):
+                    a, b = one[part][k : k + 10_000], other[part][k : k + 10_000]
+                    off = np.abs(a.astype(np.float64) - b) / np.spacing(np.abs(b))
+                    far = max(far, float(off.max()))
     return {
         "actions": batch * 700,
         "bytes_written": report["bytes_written"],

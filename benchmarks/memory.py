@@ -83,15 +83,18 @@ def measure(row: Row, dtype: str, elements: int, rounds: int, unchecked: bool) -
     arguments: dict[str, Any] = {
         "actions": random.standard_normal(shape).astype(dtype),
         **steps(row.dt, shape, random),
-        "mode": row.mode,
         **row.options,
         "allow_nonfinite": unchecked,
     }
-    if "times" not in arguments:
-        arguments["start"] = np.zeros(row.dofs)
-    found = trajcli.integrate(**arguments)
+    method: Callable[..., Any] = trajcli.integrate
+    if "times" in arguments:
+        arguments |= {"positions": arguments.pop("actions"), "method": row.mode}
+        method = trajcli.differentiate
+    else:
+        arguments |= {"start": np.zeros(row.dofs), "mode": row.mode}
+    found = method(**arguments)
     sources: list[Any] = [found.position] * 4 + [found.time]
-    work: Callable[[], object] = lambda: trajcli.integrate(**arguments)  # noqa: E731
+    work: Callable[[], object] = lambda: method(**arguments)  # noqa: E731
     if row.backward:
         tensors: dict[str, Any] = {**arguments, "start": torch.zeros(row.dofs)}
         actions = torch.from_numpy(arguments["actions"]).requires_grad_()
@@ -117,7 +120,7 @@ def steps(form: str, shape: tuple[int, int, int], random: Any) -> dict[str, Any]
     if not form.startswith("times"):
         return {"dt": random.uniform(0.01, 0.03, shapes[form])}
     stamps = np.cumsum(random.uniform(0.01, 0.03, shapes[form.removeprefix("times ")]), -1)
-    return {"start": "first", "times": stamps}
+    return {"times": stamps}
 
 
 def copies(sources: list[Any]) -> list[Any]:

@@ -47,7 +47,7 @@ def measure_speed(random: np.random.Generator) -> None:
         "even steps": {"dt": 0.01}, "uneven": {"times": stamps[0]}, "of each": {"times": stamps}
     }  # fmt: skip
     for label, step in steps.items():
-        runs = [partial(trajcli.integrate, positions, "first", mode=mode, **options, **step)
+        runs = [partial(trajcli.differentiate, positions, method=mode, **options, **step)
                 for mode, options in MODES]  # fmt: skip
         seconds = np.full((60, len(runs)), np.inf)
         for row in seconds:
@@ -69,7 +69,7 @@ def main() -> None:
     recorded = exact[0] + random.normal(0.0, NOISE, exact[0].shape)
     print("RMS error: velocity, acceleration, jerk | without ends | largest | without ends")
     for mode, options in MODES:
-        result = trajcli.integrate(recorded, "first", 1.0 / RATE, mode, **options)
+        result = trajcli.differentiate(recorded, dt=1.0 / RATE, method=mode, **options)
         half = options.get("window", 5) // 2
         columns = []
         for ends in (slice(None), slice(half, -half)):

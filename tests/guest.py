@@ -110,7 +110,7 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
     leaf, dt = torch.from_numpy(u).requires_grad_(), torch.tensor(0.1, requires_grad=True)
     found = trajcli.integrate(u, "zero", 0.1, "jerk", scheme="zoh")
     torch_found = trajcli.integrate(leaf, "zero", 0.1, "jerk", scheme="zoh")
-    files = {ending: folder / f"saved{ending}" for ending in (".h5", ".npz", "")}
+    files = {ending: folder / f"saved{ending}" for ending in (".h5", ".npz")}
     limits = {"velocity": 1.0, "acceleration": 2.0, "jerk": 3.0}
 
     def differentiated(**options: Any) -> None:
@@ -130,6 +130,7 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "integrate, refused": lambda: refused(
             lambda: trajcli.integrate(np.full((1, 3, 2), np.nan), "zero", 0.1)
         ),
+        "differentiate": lambda: trajcli.differentiate(u, dt=0.1, method="central"),
         "integrate, torch": differentiated,
         "integrate, torch's kernels": lambda: differentiated(mode="central", backend="torch"),
         "integrate, transformed": lambda: torch.func.grad(

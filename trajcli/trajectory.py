@@ -83,7 +83,7 @@ class Trajectory:
         return {name: x for name, x in zip(PARTS, self, strict=True) if x is not None}
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write it to an .h5 or .npz file or a folder of .npy files, as ``trajcli integrate`` does.
+        """Write it to an .h5 or .npz file as ``trajcli integrate`` does.
 
         The file appears whole or not at all. Raises OutputError if it exists (unless
         ``overwrite``) or cannot be written.

@@ -1,13 +1,13 @@
 """Fail, kill or cut a command at every call by which it changes a file, and look what comes of it.
 
     cd tests
-    python -m faults.campaign                  every point of all scenarios: an hour
-    python -m faults.campaign --every 40       each 40th of them
-    python -m faults.campaign --only resumed   scenarios with this in their name
+    python -m faults.campaign                every point of all scenarios: minutes
+    python -m faults.campaign --every 40     each 40th of them
+    python -m faults.campaign --only merge   scenarios with this in their name
 
 Whatever happens, OUT is as it was before or complete, nothing that a user would have to clean up is
-left, and the next run, with and without --resume, writes the right bytes. The process imports
-trajcli once, under a preloaded library that counts the calls (shim.c), and forks for every run.
+left, and the next run writes the right bytes. The process imports trajcli once, under a preloaded
+library that counts the calls (shim.c), and forks for every run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,8 +37,8 @@ from faults.scenarios import SCENARIOS, Scenario, write_inputs
 _LIMIT = 30.0
 """Seconds that a run may take."""
 _EVERYTHING = (
-    "integrate in.npy --start zero --dt 1 -o out.h5 --compress 1 --cost jerk --quiet",
-    "export out.h5 -o out.parquet --quiet",
+    "integrate in.npy --start zero --dt 1 -o out.h5 --quiet",
+    "export out.h5 -o out.csv --quiet",
 )
 """Commands that import all that the others do."""
 _COUNT, _KILL, _CUT, _FAIL, _SHORT = range(5)
@@ -111,12 +110,12 @@ class Runner:
         shutil.copytree(self._inputs, folder, copy_function=os.link)
         return folder
 
-    def run(self, folder: Path, line: str, fault: Fault = Fault(), stop_at: int = 0) -> Result:  # noqa: B008
-        """Run a command line; a SIGTERM comes at call ``stop_at``."""
+    def run(self, folder: Path, line: str, fault: Fault = Fault()) -> Result:  # noqa: B008
+        """Run a command line."""
         process = os.fork()
         if not process:
             try:
-                self._child(folder, line, fault, stop_at)
+                self._child(folder, line, fault)
             finally:
                 os._exit(99)
         with_timeout = os.pidfd_open(process)
@@ -131,9 +130,8 @@ class Runner:
         error = (self._results / "error").read_text()
         return Result(code if ready else 98, error, text)
 
-    def _child(self, folder: Path, line: str, fault: Fault, stop_at: int) -> None:
+    def _child(self, folder: Path, line: str, fault: Fault) -> None:
         from trajcli.cli import main, start_process
-        from trajcli.files import compressed
 
         os.chdir(folder)
         for name, descriptor in (("output", 1), ("error", 2)):
@@ -141,10 +139,7 @@ class Runner:
             os.dup2(file, descriptor)
             os.close(file)
         start_process()
-        compressed._CHUNK_BYTES, compressed._QUEUED_CHUNKS = 300, 0  # many, and in one order
-        self._shim.faults_arm(
-            fault.mode, ctypes.c_long(fault.at), fault.error, fault.forever, ctypes.c_long(stop_at)
-        )
+        self._shim.faults_arm(fault.mode, ctypes.c_long(fault.at), fault.error, fault.forever)
         code = main(line.split())
         sys.stdout.flush()
         sys.stderr.flush()
@@ -155,27 +150,15 @@ class Runner:
         """A folder in which the commands before that of a scenario have run."""
         folder = self.folder()
         for line in scenario.before:
-            stops = scenario.resumes and line == scenario.before[-1]
-            stop_at = self.stop_at(line) if stops else 0
-            result = self.run(folder, line, stop_at=stop_at)
-            if result.code != (75 if stop_at else 0):
+            result = self.run(folder, line)
+            if result.code:
                 raise RuntimeError(f"{line}: exit code {result.code}\n{result.error}")
         return folder
 
-    @cache  # noqa: B019
-    def stop_at(self, line: str) -> int:
-        """The call, some blocks on, at which a SIGTERM stops a command."""
-        folder = self.folder()
-        kinds = self.run(folder, f"{line.removesuffix('--overwrite')} --overwrite").kinds
-        shutil.rmtree(folder)
-        return kinds.index("www", kinds.rindex("a")) + 4
 
-
-def contents(path: Path) -> dict[str, bytes] | None:
-    """The bytes of a file, or of those in a folder; None where there is nothing."""
-    if path.is_dir():
-        return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
-    return {"": path.read_bytes()} if path.exists() else None
+def contents(path: Path) -> bytes | None:
+    """The bytes of a file; None where there is nothing."""
+    return path.read_bytes() if path.exists() else None
 
 
 def hidden(folder: Path) -> list[str]:
@@ -194,11 +177,8 @@ class Trial:
         folder, scenario = self.runner.prepared(self.scenario), self.scenario
         out = folder / scenario.out
         self.old = contents(out)
-        self.stop_at = stop_at = self.runner.stop_at(scenario.line) if scenario.stopped else 0
-        self.kinds = self.runner.run(folder, scenario.line, stop_at=stop_at).kinds
-        if not self.kinds or (stop_at and not hidden(folder)):
-            raise RuntimeError(f"{scenario.line}: is not stopped, or changes no file")
-        again = self.runner.run(folder, scenario.again(False))
+        self.kinds = self.runner.run(folder, scenario.line).kinds
+        again = self.runner.run(folder, scenario.again)
         self.new = contents(out)
         if self.new is None or self.new == self.old:
             raise RuntimeError(f"{scenario.line}: writes nothing: {again.error}")
@@ -211,50 +191,42 @@ class Trial:
     def problems(self, fault: Fault) -> Iterator[str]:
         """What is not as promised where this fault happens."""
         kind = self.kinds[fault.at - 1]
-        for resume in (False, True)[: 1 + self.scenario.resumable]:
-            folder = self.runner.prepared(self.scenario)
-            out = folder / self.scenario.out
-            result = self.runner.run(folder, self.scenario.line, fault, self.stop_at)
-            if not resume:
-                yield from self._first(fault, kind, result, contents(out), hidden(folder))
-            after = self.runner.run(folder, self.scenario.again(resume))
-            what = "the next run with --resume" if resume else "the next run"
-            if after.code != 0 or contents(out) != self.new:
-                right = "right" if contents(out) == self.new else "wrong"
-                yield f"{what}: exit code {after.code}, OUT is {right}; {after.error}"
-            elif hidden(folder):
-                yield f"{what} leaves {hidden(folder)}"
-            shutil.rmtree(folder)
+        folder = self.runner.prepared(self.scenario)
+        out = folder / self.scenario.out
+        result = self.runner.run(folder, self.scenario.line, fault)
+        yield from self._first(fault, kind, result, contents(out), hidden(folder))
+        after = self.runner.run(folder, self.scenario.again)
+        if after.code != 0 or contents(out) != self.new:
+            right = "right" if contents(out) == self.new else "wrong"
+            yield f"the next run: exit code {after.code}, OUT is {right}; {after.error}"
+        elif hidden(folder):
+            yield f"the next run leaves {hidden(folder)}"
+        shutil.rmtree(folder)
 
     def _first(
         self,
         fault: Fault,
         kind: str,
         result: Result,
-        out: dict[str, bytes] | None,
+        out: bytes | None,
         left: list[str],
     ) -> Iterator[str]:
         """What is not as promised of the run in which the fault happens."""
         code, error = result.code, result.error
         killed = code == -signal.SIGKILL and fault.mode in (_KILL, _CUT)
-        stopped = code == 75 and self.stop_at
-        if not (killed or stopped or code in (0, 2)):
+        if not (killed or code in (0, 2)):
             yield f"exit code {code}: {error}"
         if out not in (self.old, self.new):
             yield f"OUT is neither the old nor the new one, exit code {code}"
         if code == 0 and out != self.new:
             yield "exit code 0, and OUT is not complete"
-        durable = "--durable" in self.scenario.line
-        if code in (2, 75) and out != self.old and not durable:
-            yield f"exit code {code}, and OUT is changed: {error}"
-        if code in (2, 75) and not error.strip():
-            yield f"exit code {code} without a message"
+        if code == 2 and out != self.old:
+            yield f"exit code 2, and OUT is changed: {error}"
+        if code == 2 and not error.strip():
+            yield "exit code 2 without a message"
         if "Traceback" in error or "a bug" in error:
             yield f"a traceback or a bug: {error}"
-        kept = stopped and "they are kept" in error
-        before = ".trajcli-stopped" if self.scenario.resumes else "nothing"
-        unclaimed = all(path.endswith(before) for path in left)
-        if not killed and left and not kept and not unclaimed and kind not in _REMOVALS:
+        if not killed and left and kind not in _REMOVALS:
             yield f"exit code {code} leaves {left}"
 
 

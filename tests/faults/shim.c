@@ -21,13 +21,13 @@ enum Action { GO_ON, FAILED, PARTIAL };
 enum { LONGEST = 1 << 16, DESCRIPTORS = 1 << 16 };
 
 static int mode, error_number, for_good;
-static long calls, fault_at, signal_at;
+static long calls, fault_at;
 static volatile int armed;
 static char kinds[LONGEST + 1];
 static char written[DESCRIPTORS];  // descriptors that are open for writing
 
-void faults_arm(int new_mode, long at, int error, int forever, long term_at) {
-    mode = new_mode, fault_at = at, error_number = error, for_good = forever, signal_at = term_at;
+void faults_arm(int new_mode, long at, int error, int forever) {
+    mode = new_mode, fault_at = at, error_number = error, for_good = forever;
     calls = 0;
     memset(kinds, 0, sizeof kinds);
     armed = 1;
@@ -49,7 +49,6 @@ static enum Action step(char kind) {
     if (!armed) return GO_ON;
     const long now = ++calls;
     if (now <= LONGEST) kinds[now - 1] = kind;
-    if (now == signal_at) raise(SIGTERM);
     const int takes_space = strchr("owtarldsm", kind) != NULL;
     if (mode == COUNT || !(now == fault_at || (for_good && now > fault_at && takes_space)))
         return GO_ON;

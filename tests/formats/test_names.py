@@ -15,7 +15,7 @@ NAMES = (
     "position", "fps", "NAME", "request", "trajcli.json", "zarr.json", "c.0.0.0", "__x", "dt.npy",
 )  # fmt: skip
 ROWS = np.random.default_rng(0).normal(size=(6, 20, 3)).astype("f4")
-OUTS = ("out.h5", "out", "out.npz", "out.zarr")
+OUTS = ("out.h5", "out.npz")
 
 
 def hdf5(name: str) -> str:

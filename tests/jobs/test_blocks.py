@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from trajcli.errors import InputError
-from trajcli.jobs.request import Request
+from trajcli.jobs.request import DifferentiateRequest, Request
 from trajcli.jobs.run import run
 from trajcli.kernels import native
 
@@ -29,7 +29,7 @@ MODES = {
         for mode in ("clique", "velocity", "acceleration", "jerk")
         for scheme in ("euler", "zoh", "foh")
     },
-    "clique recorded": {"mode": "clique", "start": "first"},
+    "backward": {"mode": "backward"},
     "actions' rows": {"mode": "acceleration", "options": {"frames": "actions"}},
     "curobo's rows": {"mode": "jerk", "options": {"frames": "curobo"}},
     "curobo's steps": {"mode": "clique", "options": {"convention": "curobo"}},
@@ -37,7 +37,7 @@ MODES = {
     "central, actions' rows": {"mode": "central", "options": {"frames": "actions"}},
     "central, curobo's rows": {"mode": "central", "options": {"frames": "curobo"}},
     "central to a goal": {"mode": "central", "options": {"ends": "goal"}, "goal": "goal.npy"},
-    "central recorded": {"mode": "central", "start": "first"},
+    "savgol": {"mode": "savgol", "options": {"window": "5"}},
     "central of curobo": {"mode": "central", "options": {"convention": "curobo"}},
     "bspline": {"mode": "bspline", "options": {"degree": 4, "steps": 3}},
     "bspline, many rows": {"mode": "bspline", "options": {"degree": 5, "steps": 40}},
@@ -78,10 +78,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def request_of(mode: str, steps: str, **more: object) -> Request:
     """The request for a mode with steps of a kind."""
-    options = {"start": "start.npz", **MODES[mode]}
-    recorded = options["start"] == "first"
+    recorded = MODES[mode]["mode"] in ("backward", "savgol")
+    kind, start = (DifferentiateRequest, {}) if recorded else (Request, {"start": "start.npz"})
     named = {k: v.format(n=H - 1 if recorded else H) for k, v in STEPS[steps].items()}
-    return Request(sources=["actions.npy"], out=Path("whole.h5"), **{**options, **named, **more})
+    options = {**start, **MODES[mode], **named, **more}
+    return kind(sources=["actions.npy"], out=Path("whole.h5"), **options)
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_the_bytes_do_not_depend_on_memory(folder, blockwise, mode, steps):
         assert file["time"][..., -1].all()
 
 
-@pytest.mark.parametrize("mode", ["jerk foh", "clique recorded", "central", "bspline"])
+@pytest.mark.parametrize("mode", ["jerk foh", "backward", "central", "bspline"])
 @pytest.mark.parametrize("backend", ["torch", "native"])
 @pytest.mark.parametrize(
     ("out", "more"),
@@ -132,8 +133,7 @@ def test_the_bytes_do_not_depend_on_memory(folder, blockwise, mode, steps):
 def test_nor_do_those_of_other_outputs(folder, blockwise, monkeypatch, mode, backend, out, more):
     if backend == "native" and native.absence():
         pytest.skip(native.absence())
-    monkeypatch.setattr("trajcli.files.compressed._LARGEST_CHUNK", 600)
-    monkeypatch.setattr("trajcli.files.compressed._CHUNK_BYTES", 300)
+    monkeypatch.setattr("trajcli.files.hdf5_output._CHUNK_BYTES", 300)
     steps = "each its own" if mode == "bspline" else "own steps"
     request = request_of(mode, steps, backend=backend, **more)
     run(replace(request, out=Path(out)))
@@ -180,9 +180,7 @@ def test_rows_with_repeated_stamps_are_left_out_block_by_block(folder, blockwise
     stamps = np.load(f"stamps{H - 1}.npy")
     stamps[[10, 11, 20]] = stamps[[9, 9, 19]]
     np.save("repeats.npy", stamps)
-    request = replace(
-        request_of("central recorded", "stamps"), times="repeats.npy", repeated_times="drop"
-    )
+    request = replace(request_of("backward", "stamps"), times="repeats.npy", repeated_times="drop")
     assert "3 rows" in str(run(request)["notes"])
     blockwise(replace(request, out=Path("blocks.h5")))
     assert_same(Path("whole.h5"), Path("blocks.h5"))

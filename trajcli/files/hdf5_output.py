@@ -7,6 +7,7 @@ other in the file, so that a block of them is one write.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ class Hdf5Output(Output):
         then do not depend on blocks or parts."""
         if not self._packed:
             return
-        with h5py.File(self._hidden.data, "r+", locking=False) as file:
+        # without a cache of chunks: what fails as a dataset is closed is not raised
+        with h5py.File(self._hidden.data, "r+", locking=False, rdcc_nbytes=0) as file:
             values = self._hidden.path / "values"
             for (name, k), addresses in self._addresses.items():
                 for n, at in enumerate(addresses.tolist() if name in self._packed else ()):
@@ -73,7 +75,7 @@ class Hdf5Output(Output):
         count = sum(len(group.names) for group in schema.groups)
         # values between which no description lies can be written at once
         room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if grouped else 2048
-        with h5py.File(self._hidden.data, "x", locking=False, meta_block_size=room) as file:
+        with _new_file(self._hidden.data, room) as file:
             for name, value in sorted(schema.attributes.items()):
                 # names of files may hold bytes that are no text
                 file.attrs[name] = text_of(value) if isinstance(value, str) else value
@@ -200,6 +202,18 @@ class Hdf5Output(Output):
                         np.array([h5py.h5r.create(one, b".", h5py.h5r.OBJECT)], h5py.ref_dtype)
                         for one in datasets
                     ]
+
+
+def _new_file(path: Path, meta_block: int) -> h5py.File:
+    """A new file without a sieve buffer: what fails as a dataset is closed is not raised."""
+    made, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    made.set_obj_track_times(False)
+    access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    access.set_file_locking(False, True)
+    access.set_meta_block_size(meta_block)
+    access.set_sieve_buf_size(0)
+    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, made, access))
 
 
 def _label_datasets(

@@ -1,4 +1,4 @@
-"""Reading .npy, .npz and folders of .npy: never a pickle, never more than the file holds."""
+"""Reading .npy and .npz: never a pickle, never more than the file holds."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def read_sources(
 ) -> list[TrajectorySet]:
     """The trajectories that SOURCEs name, in their order, in SI where the files state units.
 
-    SOURCE is FILE[:DATASET]; FILE may be a glob or a folder that trajcli wrote, DATASET may hold
+    SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold
     * and end in a slice of dofs, [:7]. Without DATASET it is every group with actions or position,
     velocity, acceleration or jerk; a group as DATASET is those below it, and a name that the file
     itself does not have is looked for in the group of every trajectory. layout: the family to

@@ -13,7 +13,7 @@ from trajcli.errors import Fault, OutputError
 from trajcli.files.schema import Schema
 
 PROVENANCE = "trajcli.json"
-"""In a folder of .npy files, the attributes; also the mark of a folder that may be replaced."""
+"""The member of an .npz archive with what HDF5 says in attributes."""
 _FAMILIES = {".h5": "hdf5", ".hdf5": "hdf5", ".npz": "npz", ".npy": "npy"}
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -58,13 +58,11 @@ def name_taken(path: Path) -> Fault:
 
 
 def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
-    """Raise OutputError where OUT is, or holds, a file that is read."""
+    """Raise OutputError where OUT is a file that is read."""
     if not os.path.exists(path):
         return
     for source in inputs:
-        same = os.path.exists(source) and os.path.samefile(source, path)
-        inside = Path(os.path.realpath(source)).is_relative_to(os.path.realpath(path))
-        if same or inside:
+        if os.path.exists(source) and os.path.samefile(source, path):
             what = "the output is an input"
             raise OutputError(Fault(what, str(path), "another name", str(source)))
 

@@ -16,7 +16,7 @@ _NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
 
 
 ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
-"""Files of which a folder has one that trajcli wrote, or that is a Zarr store."""
+"""Files of which the folder of a Zarr store has one."""
 
 
 class Source(NamedTuple):

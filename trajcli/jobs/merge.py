@@ -47,7 +47,7 @@ def merge(
     began = time.perf_counter()
     out = out.with_suffix("") if out.suffix == ".parts" else out
     refuse_output(out, overwrite)
-    parts = find_run(out, checked=True).require_all(out)
+    parts = find_run(out).require_all(out)
     with Files() as files:
         files.sources.add([str(part.path) for part in parts])
         contents = [PartContents(part.path, files.open(part.path)) for part in parts]

@@ -202,22 +202,18 @@ def _is_of(value: Any, kind: str) -> bool:
 
 
 def fingerprint(request: Request) -> str:
-    """The hash of :func:`identity`, by the files that a request names."""
+    """The same for two runs that give the same output: a hash of the request, this version and
+    name, size and time of change of each input."""
     import hashlib  # which loads OpenSSL: a plain run does without
 
-    return hashlib.sha256(identity(request, request.paths()).encode()).hexdigest()
-
-
-def identity(request: Request, paths: Iterable[str]) -> str:
-    """The same text, in ASCII, for two runs that give the same output: of the request, this
-    version and name, size and time of change of each input."""
     folder = os.path.realpath(request.out.parent)
     inputs = []
-    for path in paths:
+    for path in request.paths():
         with suppress(OSError):  # what is not there is said when it is read
             status = os.stat(path)
             inputs.append((relative_path(path, folder), status.st_size, status.st_mtime_ns))
-    return json.dumps([request.to_json(), __version__, sorted(inputs)])
+    text = json.dumps([request.to_json(), __version__, sorted(inputs)])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_value(text: str) -> bool:

@@ -2,8 +2,8 @@
 
     OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file is there
 
-A part has attributes that other outputs do not have, :data:`PART_ATTRIBUTES`, and a checksum
-behind its end. ``fingerprint`` is that of the request and its inputs, the same in all parts.
+A part has attributes that other outputs do not have, :data:`PART_ATTRIBUTES`. ``fingerprint`` is
+that of the request and its inputs, the same in all parts.
 """
 
 from __future__ import annotations
@@ -113,11 +113,8 @@ class Part:
         return Fault(what, str(self.path), expected, "; ".join(texts) or same, hint)
 
 
-def read_part(path: Path, checked: bool = True) -> Part:
-    """A part; raises InputError for a file that is damaged or something else.
-
-    checked: all its bytes are read first, and compared with the checksum.
-    """
+def read_part(path: Path) -> Part:
+    """A part; raises InputError for a file that is damaged or something else."""
     index, count = _numbers_of(path.name)
     if not path.is_file():
         raise InputError(Fault("cannot be read", str(path), "a file", "something else"))
@@ -190,11 +187,8 @@ class Run:
         return ranges(index // per_task for index in (*self.missing, *self.faults))
 
 
-def find_run(out: Path, checked: bool = False) -> Run:
-    """The parts of OUT; raises InputError where there are none, or those of two runs.
-
-    checked: see :func:`read_part`.
-    """
+def find_run(out: Path) -> Run:
+    """The parts of OUT; raises InputError where there are none, or those of two runs."""
     folder = parts_folder(out)
     try:
         names, reason = _part_names(folder), "no parts in it"
@@ -209,7 +203,7 @@ def find_run(out: Path, checked: bool = False) -> Run:
     faults: dict[int, Fault] = {}
     for name in names:
         try:
-            done[_numbers_of(name)[0]] = read_part(folder / name, checked)
+            done[_numbers_of(name)[0]] = read_part(folder / name)
         except InputError as error:
             faults[_numbers_of(name)[0]] = replace(error.faults[0], hint="run this shard again")
     if done:
