@@ -2,7 +2,7 @@
 
     python benchmarks/formats.py [--rows REGEX] [--episodes 10000] [--messages 1000000]
 
-The files are made in a temporary folder (about 1 GB). ``find`` is ``differentiate --dry-run``, which
+The files are made in a temporary folder (about 1 GB). ``find`` is ``differentiate --dry-run``: it
 looks up every trajectory, its length and its times and reads no actions; ``inspect`` reads a
 sample of the values, too. Seconds are processor time of the whole process, which other work on the
 machine disturbs least, and those on the clock; memory is its largest resident size.

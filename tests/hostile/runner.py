@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -31,52 +29,6 @@ class Ended:
     resident: int = 0
     """kB, at most"""
     folder: Path = field(default_factory=Path)
-
-
-class ForkedPopen:
-    """subprocess.Popen for the reader of --untrusted, forked from here instead of started anew.
-
-    It serves the same requests over the same pipes under the same limits; only the start of a
-    Python is saved, nine hundred times.
-    """
-
-    def __init__(self, command: list[str], **_: object) -> None:
-        from trajcli.files import untrusted
-
-        ask_read, ask_write = os.pipe()
-        answer_read, answer_write = os.pipe()
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if not self.pid:
-            for mine, standard in ((ask_read, 0), (answer_write, 1)):
-                os.dup2(mine, standard)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-            os.closerange(3, 64)
-            sys.stdin = open(0, closefd=False)  # noqa: SIM115
-            sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
-            code = 1
-            with contextlib.suppress(BaseException):
-                untrusted._serve(*command[-5:])
-                code = 0
-            os._exit(code)
-        os.close(ask_read)
-        os.close(answer_write)
-        self.stdin, self.stdout = os.fdopen(ask_write, "wb"), os.fdopen(answer_read, "rb")
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
-
-    def wait(self) -> int:
-        if self.returncode is None:
-            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-        return self.returncode
-
-    def communicate(self) -> None:
-        with contextlib.suppress(OSError):
-            self.stdin.close()
-        self.stdout.close()
-        self.wait()
 
 
 def run_all(
@@ -115,7 +67,6 @@ def _start(job: Any, work: Callable[[Any], int], place: Path) -> int:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        subprocess.Popen = ForkedPopen  # type: ignore[misc, assignment]
         code = work(job)
     except BaseException:
         traceback.print_exc()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,13 +19,12 @@ from hostile.runner import Ended, run_all
 PLACES = {
     "odd.h5": ("integrate odd.h5 --start zero --dt 1 -o out.h5", "inspect odd.h5", "check odd.h5",
                "plot odd.h5 -o fig.svg", "diff odd.h5 in.h5", "export odd.h5 -o out.csv",
-               "resample odd.h5 --to 9 -o out.h5", "inspect odd.h5 --untrusted"),
+               "resample odd.h5 --to 9 -o out.h5"),
     "states.npy": ("integrate in.h5 --start states.npy --dt 1 -o out.h5",
                    "integrate in.h5 --start zero --times states.npy -o out.h5",
                    "integrate in.h5 --start zero --dt ./states.npy -o out.h5"),
     "limits.toml": ("check in.h5 --limits limits.toml", "plot in.h5 --limits limits.toml -o f.svg"),
-    "in.json": ("integrate in.h5 --start zero -o out.h5", "inspect in.h5",
-                "integrate in.h5 --start zero --untrusted -o out.h5"),
+    "in.json": ("integrate in.h5 --start zero -o out.h5", "inspect in.h5"),
     "folder/trajcli.json": ("inspect folder", "check folder"),
     "out.h5.parts/00000-of-00002.h5": ("merge out.h5",),
 }  # fmt: skip
@@ -88,34 +86,6 @@ def one_chunk(path: str, shape: tuple[int, ...]) -> None:
         file["dt"] = 0.01
 
 
-def chunk_that_lies(path: str, shape: tuple[int, ...]) -> None:
-    """Of 480 bytes, it says; packed in it are as many megabytes as the others have."""
-    packer, zeros = zlib.compressobj(1), bytes(1 << 20)
-    size = 4 * int(np.prod(shape))
-    packed = b"".join([*(packer.compress(zeros) for _ in range(size >> 20)), packer.flush()])
-    with h5py.File(path, "w") as file:
-        stored = file.create_dataset(
-            "actions", (4, 10, 3), "f8", chunks=(2, 10, 3), compression="gzip"
-        )
-        stored[:] = 1.0
-        stored.id.write_direct_chunk((2, 0, 0), packed)
-        file["dt"] = 0.01
-
-
-def zarr_chunk_that_lies(path: str, shape: tuple[int, ...]) -> None:
-    zarr = pytest.importorskip("zarr")
-    gzip = zarr.codecs.GzipCodec(level=1)
-    root = zarr.open_group(f"{path}.zarr", mode="w")
-    root.create_array("actions", data=np.ones((4, 10, 3)), chunks=(2, 10, 3), compressors=gzip)
-    packer, zeros = zlib.compressobj(1, wbits=31), bytes(1 << 20)
-    size = 4 * int(np.prod(shape))
-    packed = b"".join([*(packer.compress(zeros) for _ in range(size >> 20)), packer.flush()])
-    chunk = Path(f"{path}.zarr/actions/c/1/0/0")
-    chunk.write_bytes(packed)
-    shutil.make_archive(f"{path}.zarr", "zip", f"{path}.zarr")
-    os.rename(f"{path}.zarr.zip", path)
-
-
 def many_chunks(path: str, shape: tuple[int, ...]) -> None:
     with h5py.File(path, "w") as file:
         file.create_dataset("actions", data=np.zeros(shape, "f4"), chunks=(1 << 18, *shape[1:]),
@@ -135,8 +105,6 @@ BOMBS = {
     "group.parquet": (one_row_group, (1 << 25, 4), (2,)),
     "batch.npz": (packed_archive, (1 << 9, 1 << 16, 4), (0,)),
     "long_chunk.h5": (one_chunk, (1 << 25, 4), (2,)),
-    "lie.h5": (chunk_that_lies, (1 << 25, 4), (0,)),
-    "lie.zip": (zarr_chunk_that_lies, (1 << 25, 4), (0,)),
     "chunks.h5": (many_chunks, (1 << 25, 4), (0,)),
 }
 
@@ -145,8 +113,6 @@ BOMBS = {
 def test_looking_at_a_file_of_megabytes_that_unpacks_to_hundreds_takes_little_memory(
     tmp_path, name
 ):
-    if name == "lie.zip":
-        pytest.importorskip("zarr")
     make_bomb, shape, codes = BOMBS[name]
     path = tmp_path / name
     place = tmp_path / "made"
@@ -161,7 +127,7 @@ def test_looking_at_a_file_of_megabytes_that_unpacks_to_hundreds_takes_little_me
         return main(["inspect", str(path), *option.split()])
 
     resident = resident_memory()
-    for end in endings(["", "--untrusted"], look, tmp_path):
+    for end in endings([""], look, tmp_path):
         assert end.code in (0, 2), end.text
         most = 600 if name.endswith("parquet") else 350  # MiB; Arrow keeps as much as it decodes
         assert end.resident - resident < most << 10, (end.job, end.resident, resident)
@@ -182,20 +148,6 @@ def test_rows_of_a_chunk_larger_than_the_memory_are_refused_with_what_to_do(tmp_
     assert (small.code, large.code) == (2, 0), small.text + large.text
     assert "too large to be unpacked" in small.text
     assert "a larger --memory" in small.text
-
-
-def test_what_belongs_to_an_untrusted_file_is_parsed_by_its_child(tmp_path, monkeypatch):
-    from trajcli.files import arrays
-    from trajcli.files.untrusted import UntrustedFile
-
-    np.save(tmp_path / "in.npy", np.zeros((2, 3)))
-    (tmp_path / "in.json").write_text('{"env_info": {"control_freq": 20, "names": [1, "a"]}}')
-    (tmp_path / "deep.json").write_text("[" * 100_000)
-    monkeypatch.setattr(arrays, "json_object", lambda text: pytest.fail("parsed here"))
-    with UntrustedFile(tmp_path / "in.npy", "npy") as file:
-        assert file.beside("in.json") == {"env_info": {"control_freq": 20, "names": [1, "a"]}}
-        assert file.beside("deep.json") == file.beside("none.json") == {}
-        assert file.outside == [str(tmp_path / name) for name in ("in.json", "deep.json")]
 
 
 def test_what_belongs_to_a_data_set_is_looked_for_in_its_folder_alone(tmp_path, monkeypatch):
