@@ -37,7 +37,7 @@ MODES = {
     "central, actions' rows": {"mode": "central", "options": {"frames": "actions"}},
     "central, curobo's rows": {"mode": "central", "options": {"frames": "curobo"}},
     "central to a goal": {"mode": "central", "options": {"ends": "goal"}, "goal": "goal.npy"},
-    "savgol": {"mode": "savgol", "options": {"window": "5"}},
+    "savgol": {"mode": "savgol", "options": {"window": 5}},
     "central of curobo": {"mode": "central", "options": {"convention": "curobo"}},
     "bspline": {"mode": "bspline", "options": {"degree": 4, "steps": 3}},
     "bspline, many rows": {"mode": "bspline", "options": {"degree": 5, "steps": 40}},
