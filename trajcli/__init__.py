@@ -1,8 +1,7 @@
 """Integrate batches of action sequences into trajectories: positions and their derivatives.
 
 ``trajcli.integrate(actions, start, dt, mode=...)`` and ``trajcli.differentiate(positions, dt=...)``
-are the library; ``trajcli`` the command.
-Importing this package imports neither torch nor h5py.
+are the library; ``trajcli`` the command. Importing this package imports neither torch nor h5py.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,7 +33,7 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
     if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
         return []
     expected = f"one per row: [{rows}] or [{batch}, {rows}]"
-    hint = "one of the start and of every action (of every row in a recording), or one dt for all"
+    hint = "one dt for all; integrate has a row more than actions, differentiate those it reads"
     return [Fault("wrong number of time stamps", where, expected, describe(shape), hint)]
 
 
@@ -58,7 +59,7 @@ def time_stamp_faults(
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
-    drop = "leave those rows out, as integrate --repeated-times drop does"
+    drop = "leave those rows out, as trajcli differentiate --repeated-times drop does"
     faults = []
     for what, wrong, first_row, hint in (
         ("time stamps that are not finite", ~np.isfinite(table), 0, ""),
@@ -151,7 +152,8 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
         faults = _step_value_faults(inputs)
     faults += _state_faults(inputs, "start")
     faults += _state_faults(inputs, "goal")
-    return faults + inputs.mode.faults(inputs.case)
+    faults += inputs.mode.faults(inputs.case)
+    return [replace(fault, where=inputs.name(fault.where)) for fault in faults]
 
 
 def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:

@@ -49,7 +49,7 @@ class State:
 
 @dataclass(frozen=True, repr=False)
 class Trajectory:
-    """What ``integrate`` returns: outputs [B, T, D] and the time of the rows.
+    """What ``integrate`` and ``differentiate`` return: outputs [B, T, D] and the time of the rows.
 
     ``p, v, a, j = trajectory`` unpacks the outputs; one that ``write`` does not name is None.
     ``time`` is float64 [T], or [B, T] if dt or time stamps differ between trajectories, in seconds
@@ -320,7 +320,7 @@ def _compute(
 
 
 def load(path: str | Path) -> Trajectory:
-    """Read what ``Trajectory.save`` or ``trajcli integrate`` wrote, as NumPy arrays.
+    """Read what ``Trajectory.save``, ``trajcli integrate`` or ``differentiate`` wrote, as NumPy.
 
     Raises InputError for a file without trajectories of one length.
     """

@@ -28,16 +28,15 @@ def table(labels: list[object]) -> tuple[arrow.Table, np.ndarray]:
 def test_columns_of_one_prefix_are_an_array_and_an_episode_is_a_trajectory(trajcli, folder, labels):
     made, rows = table(labels)
     parquet.write_table(made, "log.parquet", row_group_size=8)
-    line = "differentiate log.parquet:q --method central --pack -o out.h5"
+    line = "differentiate log.parquet:q --method central -o out.h5"
     result = trajcli(line)
     assert result.code == 0, result.err
     edges = np.cumsum([0, *LENGTHS])
     with h5py.File("out.h5") as file:
-        assert file["lengths"][:].tolist() == list(LENGTHS)
-        for k, (begin, end) in enumerate(itertools.pairwise(edges)):
-            np.testing.assert_array_equal(file["position"][k, : end - begin], rows[begin:end])
-            dt = np.diff(file["time"][k, : end - begin] if file["time"].ndim == 2 else file["time"])
-            np.testing.assert_allclose(dt[: end - begin - 1], 0.05, rtol=0, atol=1e-12)
+        for label, (begin, end) in zip(labels, itertools.pairwise(edges), strict=True):
+            group = file[f"episode_{label}"]
+            np.testing.assert_array_equal(group["position"], rows[begin:end])
+            np.testing.assert_allclose(np.diff(group["time"]), 0.05, rtol=0, atol=1e-12)
 
 
 def test_without_an_episode_the_file_is_one_trajectory(trajcli, folder):

@@ -116,13 +116,13 @@ def test_columns_of_a_table_are_a_dataset(trajcli, folder, command):
             assert file["dof"].asstr()[:].tolist() == ["y", "x"]
 
 
-@pytest.mark.parametrize("command", ["integrate", "resample", "export"])
+@pytest.mark.parametrize("command", ["differentiate", "resample", "export"])
 def test_a_fault_of_an_episode_that_is_not_chosen_is_none(trajcli, folder, command):
     good = [f"{0.02 * k},0,{k},{k}\n" for k in range(9)]
     bad = [f"{time},1,0,0\n" for time in (0.0, 0.02, 0.01)]
     Path("log.csv").write_text("t,episode,q0,q1\n" + "".join(good + bad))
-    line = f"{command} log.csv {READS[command].replace('--rate 50', '')} --overwrite"
-    line = line.replace("--start zero", "--start first")
+    options = READS.get(command, "-o out.h5").replace("--rate 50", "")
+    line = f"{command} log.csv {options} --overwrite"
     result = trajcli(f"{line} --episodes 0")
     assert result.code == 0, result.err
     if command != "export":

@@ -11,11 +11,12 @@ from trajcli import Fault, InputError
 from trajcli.cli import options
 from trajcli.cli.console import Console, visible
 from trajcli.files.layouts import LAYOUTS, PLAIN
-from trajcli.modes import ALIASES, MODES
+from trajcli.modes import ALIASES, METHODS, MODES
 
 
 def test_the_choices_are_what_the_rooms_below_know():
-    assert set(get_args(options.ModeName)) == {*MODES, *ALIASES}
+    assert set(get_args(options.ModeName)) == {*MODES, *ALIASES} - {"savgol"}
+    assert set(get_args(get_args(options.Differences)[0])) == {*METHODS}
     assert set(get_args(options.LayoutName)) == {*LAYOUTS, PLAIN}
 
 

@@ -270,21 +270,6 @@ def test_an_output_with_absolute_dofs_is_resampled_through_its_rows(trajcli, fol
         np.testing.assert_allclose(file["position"][:, 2::2, 2], actions[..., 2], rtol=1e-9)
 
 
-def test_a_gripper_of_a_recording_by_name_beside_dofs(trajcli, folder):
-    rows_ = np.cumsum(0.01 * RANDOM.standard_normal((2, 30, 4)), 1)
-    with h5py.File("in.h5", "w") as file:
-        file["position"], file.attrs["dt"] = rows_, 0.02
-        file["joint_names"] = ["a", "b", "c", "gripper"]
-    line = "differentiate in.h5:position --dofs 1:4 --absolute gripper -o out.h5"
-    for mode in ("central", "savgol --window 7", "clique"):
-        assert trajcli(f"{line} --mode {mode} --overwrite").code == 0
-        out = rows("out.h5")
-        np.testing.assert_array_equal(out["position"][..., 2], rows_[..., 3])
-        velocity = np.diff(rows_[..., 3], axis=1) / 0.02
-        np.testing.assert_allclose(out["velocity"][:, 1:, 2], velocity, rtol=1e-9, atol=1e-12)
-        assert trajcli("check out.h5 --recompute").code == 0
-
-
 def test_a_gripper_of_a_retimed_output_is_known(trajcli, folder):
     write("in.h5", RANDOM.standard_normal((2, 12, 3)), np.zeros((2, 3)))
     assert trajcli("integrate in.h5 --mode velocity --absolute 2 -o out.h5").code == 0
@@ -324,7 +309,6 @@ def test_gradients_of_a_gripper_are_those_of_its_positions(trajcli, folder, mode
     [
         ("--mode jerk --actions delta", "delta actions are positions"),
         ("--mode velocity --actions relative", "relative actions are positions"),
-        ("--method backward --actions delta", "no start position"),
         ("--mode clique --actions sum", "delta, relative"),
         ("--mode jerk --absolute 3", "numbers from 0 to 2"),
         ("--mode jerk --absolute gripper", "--absolute"),

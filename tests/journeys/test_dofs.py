@@ -224,11 +224,11 @@ def test_trajectories_of_other_joints_or_another_order_are_refused(trajcli, fold
         Path(f"{name}.csv").write_text(f"t,{heads}\n0,{rows}\n1,{rows}\n2,{rows}\n")
     line = "--method backward -o out.h5 --overwrite"
     for other, found in (("b", "b, a"), ("c", "a, c")):
-        result = trajcli(f"integrate a.csv:position {other}.csv:position {line}")
+        result = trajcli(f"differentiate a.csv:position {other}.csv:position {line}")
         assert result.code == 2
         assert f"{other}.csv:position: trajectories of different joints" in result.err
         assert f"found:    {found}" in result.err
-    result = trajcli(f"integrate a.csv:position b.csv:position --dofs b,a {line}")
+    result = trajcli(f"differentiate a.csv:position b.csv:position --dofs b,a {line}")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
         assert np.all(file["position"][:] == [2, 1])
@@ -264,7 +264,7 @@ def test_results_of_different_joints_are_not_read_as_one(trajcli, folder):
         heads = ",".join(f"position/{joint}" for joint in joints.split(","))
         Path(f"{name}.csv").write_text(f"t,{heads}\n0,1,2\n1,1,2\n2,1,2\n")
         line = f"{name}.csv:position --method backward -o {name}.h5"
-        assert trajcli(f"integrate {line}").code == 0
+        assert trajcli(f"differentiate {line}").code == 0
     result = trajcli("resample a.h5 b.h5 --to 5 -o out.h5")
     assert result.code == 2
     assert "b.h5:/position: trajectories of different joints" in result.err

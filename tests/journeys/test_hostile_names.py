@@ -79,7 +79,7 @@ LINES = [
         ["integrate", "-o", "out.h5", "--start", "zero", "--dt", f"in.h5:dt{EVIL}"],
         ["integrate", "-o", "out.h5", "--start", "zero", "--dofs", EVIL, "--joints", EVIL],
         ["integrate", "-o", "out.h5", "--start", "zero", "--units", EVIL],
-        ["integrate", "-o", "out.h5", "--start", "first", "--mode", "central", "--dt", "0.1"],
+        ["differentiate", "-o", "out.h5", "--method", "central", "--dt", "0.1"],
         ["integrate", "-o", "out.h5", "--mode", EVIL],
         ["integrate", "-o", "out.h5", "--filter-key", EVIL],
         ["integrate", "-o", "out.h5", f"--{EVIL}"],

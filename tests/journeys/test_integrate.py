@@ -15,9 +15,8 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from recordings import trajectory_of
 
-from trajcli import State
+from trajcli import State, differentiate, integrate
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 
@@ -38,7 +37,7 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def expected(**options: object) -> dict[str, np.ndarray]:
-    trajectory = trajectory_of(np.load("actions.npy"), np.load("start.npy"), 0.02, **options)
+    trajectory = integrate(np.load("actions.npy"), np.load("start.npy"), 0.02, **options)
     return {name: getattr(trajectory, name) for name in (*QUANTITIES, "time")}
 
 
@@ -88,7 +87,7 @@ def test_start_and_goal_states_come_from_groups_of_files(trajcli, folder):
     result = trajcli(f"{line} --start states.h5 --goal states.h5:other")
     assert result.code == 0, result.err
     goal = State(**{name: values[::-1] for name, values in parts.items()})
-    trajectory = trajectory_of(
+    trajectory = integrate(
         np.load("actions.npy"), State(**parts), 0.02, "bspline", ends="goal", goal=goal
     )
     for name in QUANTITIES:
@@ -113,7 +112,7 @@ def test_dofs_are_picked_and_named(trajcli, folder):
     for dofs, columns in (("0:2", [0, 1]), ("2,0", [2, 0]), ("c,b", [2, 1])):
         result = trajcli(f"integrate in.h5 -o out.h5 --overwrite --dofs {dofs} --joints x,y")
         assert result.code == 0, result.err
-        trajectory = trajectory_of(actions[..., columns], start[:, columns], 0.02)
+        trajectory = integrate(actions[..., columns], start[:, columns], 0.02)
         with h5py.File("out.h5") as file:
             np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
             assert list(file["dof"].asstr()) == ["x", "y"]
@@ -126,7 +125,6 @@ def test_dofs_are_picked_and_named(trajcli, folder):
         ("--dofs 3", "from 0 to 2"),
         ("--joints a,b", "3 different names"),
         ("--joints ,", "--joints: no names"),
-        ("--wrap-dofs ,", "--wrap-dofs: for recorded positions only"),
         ("--joints a,b,b", "3 different names"),
     ):
         result = trajcli(f"integrate in.h5 -o none.h5 {options}")
@@ -148,7 +146,7 @@ def test_what_cannot_be_integrated_is_left_out_and_listed(trajcli, folder):
     ]  # fmt: skip
     assert "left out: nan.npy, trajectory 3: NaN or Inf" in result.err
     good = np.concatenate([np.load("actions.npy"), np.delete(actions, 3, 0)])
-    np.testing.assert_array_equal(read("out.h5")["jerk"], trajectory_of(good, "zero", 0.02).jerk)
+    np.testing.assert_array_equal(read("out.h5")["jerk"], integrate(good, "zero", 0.02).jerk)
     with h5py.File("out.h5") as file:
         names = [f"{stem}/trajectory_{k}" for stem in ("actions", "nan") for k in range(5)]
         assert list(file["trajectory"].asstr()) == [n for n in names if n != "nan/trajectory_3"]
@@ -298,7 +296,7 @@ def test_everything_is_found_in_a_plain_hdf5_file(trajcli, folder):
         file["dt"] = np.full(10, 0.02)
         file["joint_names"] = ["a", "b", "c"]
     assert trajcli("integrate in.h5 -o out.h5").code == 0
-    trajectory = trajectory_of(
+    trajectory = integrate(
         np.load("actions.npy"), State(**start), np.full(10, 0.02), start_index=index
     )
     with h5py.File("out.h5") as file:
@@ -356,7 +354,7 @@ def test_a_recording_is_differenced_on_its_own_time_stamps(trajcli, folder, samp
     assert "times" in result.document["dt_source"]
     with h5py.File(source) as file:
         positions, times = file["position"][:], file["times"][:]
-    trajectory = trajectory_of(positions, "first", times=times, mode="central")
+    trajectory = differentiate(positions, times=times, method="central")
     with h5py.File("out.h5") as file:
         np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
         assert file["position"].shape == (1, *positions.shape)
@@ -396,7 +394,7 @@ def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, fo
     order = [0, 1, 2, 9, 10]
     stacked = np.stack([actions[i % 5] + i for i in order])
     start = np.array([[i] * 3 for i in order])
-    trajectory = trajectory_of(stacked, start, 0.02)
+    trajectory = integrate(stacked, start, 0.02)
     np.testing.assert_array_equal(read("out.h5")["position"], trajectory.position)
     result = trajcli("integrate actions.npy actions.npy --start zero --dt 1 -o two.h5")
     assert result.code == 0, result.err

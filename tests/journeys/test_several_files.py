@@ -74,7 +74,6 @@ def trajectories(path):
     "line",
     [
         "integrate {} --scheme zoh -o {}",
-        "differentiate {} --method backward -o {}",
         "resample {} --to 23 -o {}",
     ],
 )

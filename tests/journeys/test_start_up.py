@@ -96,7 +96,6 @@ def test_importing_the_package_imports_neither_torch_nor_h5py():
         "differentiate {samples}/recorded.h5:position --method central -o {out}",
         "integrate {samples}/control_points.npz --mode bspline --ends goal -o {out}",
         "integrate {samples}/reach.h5 --mode jerk -o {out} --cost velocity+0.1*jerk",
-        "differentiate {samples}/recorded.h5:position --method backward --cost jerk -o {out}",
         "integrate {samples}/control_points.npz --mode bspline --ends goal -o {out} --cost jerk",
         "resample {samples}/recorded.h5:position --to 50 --method cubic -o {out}",
         "info",

@@ -181,14 +181,6 @@ def test_numbers_without_dimensions_are_no_actions(trajcli, folder):
     assert "[B, T, D]" in result.err
 
 
-def test_a_recording_refuses_a_start_index_it_would_not_use(trajcli, folder):
-    np.save("index.npy", np.zeros(5, int))
-    line = "differentiate actions.npy --method backward --dt 1 --start-index index.npy"
-    result = trajcli(f"{line} -o out.h5")
-    assert result.code == 2
-    assert "without a start state" in result.err
-
-
 def test_names_of_files_may_hold_any_bytes(trajcli, folder):
     name = os.fsdecode(b"in\xff\xfe.npy")
     Path("actions.npy").rename(name)

@@ -183,7 +183,10 @@ def test_what_resample_says_of_nan_can_be_followed(trajcli, folder):
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ("--start Zero --dt 0.02", ["--start: neither a value nor a file", "zero, first", "Zero"]),
+        (
+            "--start Zero --dt 0.02",
+            ["--start: neither a value nor a file", "zero, n", "Zero"],
+        ),
         ("--start zero --dt 20ms", ["--dt: neither a value nor a file", "SECONDS", "20ms"]),
         ("--start zero --dt 0,02", ["--dt: neither a value nor a file", "as 0.02", "0,02"]),
         ("--start nothere.npy --dt 1", ["nothere.npy: no such file"]),

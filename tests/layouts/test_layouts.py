@@ -135,11 +135,12 @@ def test_aloha_episodes_are_files_in_natural_order(trajcli, folder):
     result = trajcli("integrate episode_*.hdf5 --mode clique -o out.h5")
     assert result.code == 2
     assert "ALOHA records at 50 Hz" in result.err
-    result = trajcli("differentiate episode_*.hdf5 --method central --dt 0.02 -o out.h5")
-    assert result.code == 0, result.err
+    result = trajcli("differentiate episode_*.hdf5 --dt 0.02 -o out.h5")
+    assert result.code == 2
+    assert "episode_0.hdf5:observations/qpos names them" in result.err
     result = trajcli(
         "differentiate episode_*.hdf5:observations/qpos --method backward --dt 0.02 "
-        "-o out.h5 --overwrite --json"
+        "-o out.h5 --json"
     )
     assert result.code == 0, result.err
     assert result.document["layout"] == "aloha"
@@ -335,13 +336,13 @@ def test_rows_of_single_numbers_are_told_as_such(trajcli, folder):
 
 def test_steps_that_no_robot_takes_are_told(trajcli, folder):
     stamps = np.cumsum(np.full(30, 10_000_000))
-    np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps)
+    np.savez("log.npz", position=GIVEN[3]["position"][:30], times=stamps)
     line = "differentiate log.npz --method backward -o out.h5 --overwrite"
     assert "log.npz:times: steps of 1e+07, taken as seconds" in trajcli(line).err
-    np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=stamps * 1e-9)
+    np.savez("log.npz", position=GIVEN[3]["position"][:30], times=stamps * 1e-9)
     assert "taken as seconds" not in trajcli(line).err
     times = stamps + 1_700_000_000_000_000_000  # which are no seconds
-    np.savez("log.npz", actions=GIVEN[3]["position"][:30], times=times)
+    np.savez("log.npz", position=GIVEN[3]["position"][:30], times=times)
     clock = trajcli(line)
     assert "log.npz:times, in ns since 1970 by their size" in clock.out
     assert "taken as seconds" not in clock.err

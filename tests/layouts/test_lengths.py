@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 import xarray
 from layouts import writers
-from recordings import trajectory_of
 
-from trajcli import State
+from trajcli import State, differentiate, integrate
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 GIVEN = writers.demos()
@@ -65,7 +64,7 @@ def test_a_padded_array_is_read_up_to_its_lengths(trajcli, folder):
     with h5py.File("out.h5") as file:
         for b, length in enumerate(lengths):
             own = actions[b, None, :length]
-            alone = trajectory_of(own, State(start[b]), dt[b, None, :length], "jerk")
+            alone = integrate(own, State(start[b]), dt[b, None, :length], "jerk")
             group = file[f"in/trajectory_{b}"]
             for name in QUANTITIES:
                 expected = getattr(alone, name)[0]
@@ -84,13 +83,13 @@ def test_a_padded_recording_has_stamps_up_to_its_length(trajcli, folder, times):
     stamps = np.cumsum(random.uniform(0.1, 0.2, (3, 9)), 1)
     stamps = stamps if times == "own" else stamps[0]
     values = random.standard_normal((3, 9, 2))
-    np.savez("in.npz", actions=values, lengths=lengths, times=stamps)
+    np.savez("in.npz", position=values, lengths=lengths, times=stamps)
     result = trajcli("differentiate in.npz --method central -o out.h5")
     assert result.code == 0, result.err
     with h5py.File("out.h5") as file:
         for b, length in enumerate(lengths):
             own = stamps[b, :length] if times == "own" else stamps[:length]
-            alone = trajectory_of(values[b, :length], "first", times=own, mode="central")
+            alone = differentiate(values[b, :length], times=own, method="central")
             found = file[f"in/trajectory_{b}/jerk"][:]
             np.testing.assert_array_equal(found, alone.jerk[0])
 
@@ -246,37 +245,6 @@ def test_a_padded_output_opens_by_name_too(trajcli, folder):
         assert np.isnan(found["jerk"][1, 19:]).all()
         assert np.isfinite(found["jerk"][1, :19]).all()
         np.testing.assert_allclose(found["time"], 0.05 * np.arange(61))
-
-
-def test_padding_is_not_taken_for_values(trajcli, folder):
-    given = writers.demos()
-    writers.robomimic(Path("in.h5"), given)
-    stamps = [
-        np.cumsum(np.random.default_rng(i).uniform(0.1, 0.2, n)) for i, n in enumerate((9, 6))
-    ]
-    wide = np.full((2, 9, 7), np.nan)
-    for i, times in enumerate(stamps):
-        wide[i, : len(times)] = given[i]["position"][: len(times)]
-    times = np.array([np.pad(t, (0, 9 - len(t)), constant_values=np.nan) for t in stamps])
-    np.savez("log.npz", actions=wide, times=times, lengths=[9, 6])
-    for line, last in (
-        ("in.h5", 18),
-        ("log.npz --method central", 5),
-    ):
-        assert trajcli(f"integrate {line} --pack -o out.h5 --overwrite").code == 0
-        result = trajcli("check out.h5")
-        assert result.code == 0, result.out
-        assert trajcli("export out.h5 --episodes 1 -o one.csv --overwrite").code == 0
-        rows = Path("one.csv").read_text().splitlines()
-        assert len(rows) == 1 + last + 1
-        assert "nan" not in rows[-1]
-        with h5py.File("out.h5", "r+") as file:
-            file["velocity"][1, last, 3] = np.nan
-        result = trajcli("check out.h5 --json")
-        assert result.code == 1
-        (bad,) = [check for check in result.document["checks"] if check["passed"] is False]
-        assert bad["dataset"] == "velocity"
-        assert bad["at"] == {"trajectory": 1, "row": last, "dof": 3}
 
 
 def test_many_groups_are_told_of_in_few_lines_and_a_bad_one_by_name(trajcli, folder):

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from recordings import trajectory_of
 
 import trajcli
 
@@ -132,7 +131,7 @@ def test_standing_still_is_by_the_mean_speed_of_each_step():
 
 def test_what_is_absent_is_the_central_difference_of_the_positions():
     motion = random_trajectory()
-    derived = trajectory_of(motion.position, "first", 0.01, "central")
+    derived = trajcli.differentiate(motion.position, dt=0.01, method="central")
     found = trajcli.score(trajcli.Trajectory(motion.position, None, None, None, motion.time))
     expected = trajcli.score(derived)
     assert set(found) == set(expected)

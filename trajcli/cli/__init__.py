@@ -142,6 +142,7 @@ def _usage_fault(error: Any) -> Fault:
     message = error.format_message()
     if (flag := getattr(error, "option_name", None)) and (other := _other_command(context, flag)):
         hint = f"trajcli {other} takes {flag}"
+        hint += "; --method here" if flag == "--mode" else ""
         return Fault("no such option", f"{command} {flag}", hint=hint)
     value = message.partition(": '")[2].partition("'")[0]
     if not choices or not value:

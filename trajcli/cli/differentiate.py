@@ -54,7 +54,6 @@ def differentiate(
     SOURCE holds positions [B, T, D] (or [T, D]) with their times. OUT gets position, velocity,
     acceleration and jerk [B, T, D]; with savgol the position is smoothed as well.
     """
-    typed = dict(locals())
     from trajcli.jobs.request import DifferentiateRequest
     from trajcli.jobs.run import run
 
@@ -63,7 +62,7 @@ def differentiate(
         sources=source,
         out=out,
         mode=method,
-        options=options.of_mode(typed),
+        options=options.of_mode({"window": window, "degree": degree}),
         dt=dt,
         rate=rate,
         times=times,

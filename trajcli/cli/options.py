@@ -135,7 +135,7 @@ Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
     "Position commands: delta (steps from one to the next) | relative (offsets from the start). "
     "(default: what the mode takes)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
-    "Leave out what cannot be integrated, list it, and exit with 1.")]
+    "Leave out what cannot be computed, list it, and exit with 1.")]
 
 Mode = Annotated[ModeName | None, _computed("--mode MODE",
     "acceleration (acc) | jerk | velocity | clique (position) | central | bspline | "

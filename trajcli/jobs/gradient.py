@@ -73,8 +73,6 @@ class Gradient:
         if any(name.partition("_")[0] in self.wrt for name in mixed):
             what, hint = "gradients of inputs in different units", "run them one at a time"
             faults.append(Fault(what, "--grad, --cost", "one unit", ", ".join(mixed), hint))
-        if "start" in self.wrt and not inputs.start:
-            faults.append(Fault("a recording has no start state", "--wrt start", "actions, dt"))
         if "goal" in self.wrt and not inputs.goal:
             faults.append(Fault("this run has no goal state", "--wrt goal", hint="--ends goal"))
         return faults

@@ -40,7 +40,7 @@ def _plan_again(file: ArrayFile, files: Files) -> Plan:
     try:
         stored = Request.from_json(str(file.attributes().get("request", "")), file.path.parent)
     except (ValueError, RecursionError):
-        expected = "an output of trajcli integrate: its command, in the attribute request"
+        expected = "an output of integrate or differentiate: its command, in the attribute request"
         raise InputError(Fault("no recorded command", str(file.path), expected)) from None
     out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
     return make_plan(replace(stored, out=out, overwrite=True, device="cpu"), files)

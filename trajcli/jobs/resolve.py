@@ -195,8 +195,10 @@ def _read_recordings(
     ]
     if sets and not found:
         one = sets[0]
+        path, layout, member = one.file.path, one.layout, one.member
         listed = ", ".join(f"{one.group}/{name}".strip("/") for name in one.arrays)
-        hint = f"{one.file.path}:DATASET names them; trajcli integrate takes actions"
+        names = layout.recorded(member) if layout and member else []
+        hint = f"{path}:{(names or ['DATASET'])[0]} names them; trajcli integrate takes actions"
         expected = "a dataset called position, or one that is named"
         raise InputError(Fault("no recorded positions", str(one.file.path), expected, listed, hint))
     return found

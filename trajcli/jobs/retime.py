@@ -82,7 +82,7 @@ class Paces:
         others = [name for name in rows.names if name not in QUANTITIES]
         rows.names = [name for name in rows.names if name in QUANTITIES]
         if not rows.names:
-            hint = "trajcli integrate makes trajectories of actions"
+            hint = "trajcli integrate makes trajectories of actions, differentiate of positions"
             expected = ", ".join(QUANTITIES)
             raise InputError(
                 Fault("not a trajectory", rows.source, expected, ", ".join(others), hint)
@@ -95,7 +95,7 @@ class Paces:
         missing = [name for name in bounds if name not in ("position", *rows.names)]
         if missing:
             what = f"limits of {', '.join(missing)}, and no such rows"
-            hint = "trajcli integrate writes them; or leave these limits out"
+            hint = "trajcli differentiate makes them of positions; or leave these limits out"
             have = ", ".join(rows.names)
             raise InputError(Fault(what, rows.source, ", ".join(bounds), have, hint))
         remarks = (stored.remarks(name, names, first.units.get(name), picked) for name in bounds)

@@ -47,7 +47,7 @@ class BSpline(Mode):
                     "ends",
                     "plan or goal, with a start state",
                     "recording",
-                    "--mode central or clique reads recorded positions",
+                    "modes central, savgol and clique take recorded positions",
                 )
             ]
         faults = [*needs_start(case), *needs_goal(self.ends, case)]

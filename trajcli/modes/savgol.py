@@ -32,7 +32,7 @@ class SavitzkyGolay(Mode):
 
     name = "savgol"
     formula = "p, v, a, j of the polynomial that fits the window rows around t best"
-    needs = "a recording of at least window rows; in seconds: of degree + 1"
+    needs = "a recording (trajcli differentiate) of window rows; in seconds: degree + 1"
     gives = "H"
     degrees = (2, 3, 4, 5)
 
@@ -106,7 +106,8 @@ class SavitzkyGolay(Mode):
         if window > MOST_ROWS:
             expected = f"one that holds up to {MOST_ROWS} rows"
             found = f"{self.window}: about {window} rows"
-            raise InputError(Fault("a window of too many rows", "window", expected, found))
+            hint = "a narrower window"
+            raise InputError(Fault("a window of too many rows", "window", expected, found, hint))
         window = min(window, horizon)
         size = last - first + 1
         if even and window % 2 and (size == window).all():

@@ -18,7 +18,7 @@ from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
 from trajcli.files.time import Time, positive
 from trajcli.modes.central import WINDOW
-from trajcli.trajectory import integrate
+from trajcli.trajectory import differentiate
 from trajcli.views.findings import (
     Failure,
     Finding,
@@ -210,11 +210,10 @@ def velocities_finding(
         if velocities.rows < 2:
             continue
         v = velocities.read(velocity).astype(np.float64)
-        d: Any = integrate(
+        d: Any = differentiate(
             places.read(position),
-            "first",
             times=times,
-            mode="central" if velocities.rows >= WINDOW else "clique",
+            method="central" if velocities.rows >= WINDOW else "backward",
             write=("velocity",),
             dtype="float64",
             allow_nonfinite=True,
