@@ -35,9 +35,9 @@ PICTURES = {
     "differences.png": (
         f"{POINTS} --degree 5 -o {{made}}/exact.h5",
         "resample {made}/exact.h5 --to 10 -o {made}/rows.h5",
-        "differentiate {made}/rows.h5:position --method backward -o {made}/clique.h5",
+        "differentiate {made}/rows.h5:position --method backward -o {made}/backward.h5",
         "differentiate {made}/rows.h5:position --method central -o {made}/central.h5",
-        "plot {made}/exact.h5 {made}/clique.h5 {made}/central.h5 --dofs 0 --title=",
+        "plot {made}/exact.h5 {made}/backward.h5 {made}/central.h5 --dofs 0 --title=",
     ),
 }
 """What is run for each; the last command draws it. {made}: a folder for what others write."""

@@ -132,7 +132,7 @@ def calls(folder: Path) -> dict[str, Callable[[], Any]]:
         "integrate, refused": lambda: refused(
             lambda: trajcli.integrate(np.full((1, 3, 2), np.nan), "zero", 0.1)
         ),
-        "differentiate": lambda: trajcli.differentiate(u, dt=0.1, method="central"),
+        "differentiate, central": lambda: trajcli.differentiate(u, dt=0.1, method="central"),
         "integrate, torch": differentiated,
         "integrate, torch's kernels": lambda: differentiated(mode="central", backend="torch"),
         "integrate, transformed": lambda: torch.func.grad(
