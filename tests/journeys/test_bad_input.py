@@ -236,8 +236,7 @@ def test_pickled_data_is_never_loaded(trajcli, folder):
     assert not Path("owned").exists()
 
 
-@pytest.mark.parametrize("untrusted", ["", "--untrusted"])
-def test_truncated_files_are_refused(trajcli, folder, untrusted):
+def test_truncated_files_are_refused(trajcli, folder):
     values = np.zeros((50, 40, 3))
     np.save("whole.npy", values)
     np.savez("whole.npz", actions=values)
@@ -248,7 +247,7 @@ def test_truncated_files_are_refused(trajcli, folder, untrusted):
         for size in (9, 100, 1000, len(data) // 2, len(data) - 1):
             Path(f"cut.{ending}").write_bytes(data[:size])
             name = f"cut.{ending}"
-            refused(trajcli, f"{name} --start zero --dt 1 -o out.h5 {untrusted}", name)
+            refused(trajcli, f"{name} --start zero --dt 1 -o out.h5", name)
 
 
 def test_a_small_file_that_declares_4_tb_is_refused_at_once(trajcli, folder):
@@ -405,29 +404,6 @@ def test_several_faults_are_reported_in_one_run(trajcli, folder):
         "seven.npy",
         "--dt",
     )
-
-
-def test_a_file_that_kills_its_reader_is_a_bad_file_when_untrusted(trajcli, folder, monkeypatch):
-    """What HDF5 itself cannot survive happens in a child: here the child is made to die."""
-    from trajcli.files import untrusted
-
-    np.savez("in.npz", actions=np.zeros((2, 3, 1)), start_position=np.zeros(1), dt=1.0)
-    assert trajcli("integrate in.npz -o ok.h5 --untrusted").code == 0
-    monkeypatch.setattr(untrusted, "MEMORY_LIMIT", 0)
-    monkeypatch.setattr(
-        untrusted.sys, "executable", str(_script("kill -SEGV $$", folder)), raising=True
-    )
-    refused(trajcli, "in.npz -o out.h5 --untrusted", "in.npz", "SIGSEGV")
-    monkeypatch.setattr(untrusted, "SECONDS", 0.2)
-    monkeypatch.setattr(untrusted.sys, "executable", str(_script("exec sleep 60", folder)))
-    refused(trajcli, "in.npz -o out.h5 --untrusted", "in.npz", "too long")
-
-
-def _script(body: str, folder: Path) -> Path:
-    path = folder / "reader"
-    path.write_text(f"#!/bin/sh\n{body}\n")
-    path.chmod(0o755)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_a_job_loads_only_what_it_uses(samples, tmp_path):
     names, run = loaded(words)
     assert run.returncode == 0, run.stderr
     unused = {"hashlib", "zipfile", "tempfile", "asyncio", "multiprocessing", "rich", "torch"}
-    unused |= {"trajcli.files.compressed", "trajcli.files.numpy_files", "trajcli.files.untrusted"}
+    unused |= {"trajcli.files.numpy_files"}
     assert names.isdisjoint(unused)
 
 

@@ -62,12 +62,6 @@ def test_each_call_has_another_way(folder, poor):
     system.allocate(descriptor, 5000)
     assert os.stat("actions.npy").st_size == 5000
     os.close(descriptor)
-    system.limit_memory(1 << 30)
-
-
-def test_a_file_is_read_where_memory_has_no_limit(trajcli, folder, poor):
-    result = trajcli(f"{RUN} --untrusted -o out.h5")
-    assert result.code == 0, result.err
 
 
 def test_windows_is_refused_in_a_line_that_names_wsl():
