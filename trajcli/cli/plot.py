@@ -52,11 +52,11 @@ def plot(
     figures.require_format(out)
     refuse_place(out, overwrite)
     matplotlib = figures.require_matplotlib()
-    table = read_limits(limits) if limits else None
     with (
         Progress(not quiet) as progress,
         Files(allow_external, dofs, joints, on_progress=progress) as files,
     ):
+        table = read_limits(limits, files.sources) if limits else None
         chosen = selections(files, source, episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:

@@ -55,12 +55,13 @@ def score(
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite)
     console = Console(json, quiet, text_on_stderr=to_stdout)
-    bounds, tables, reports = read_limits(limits) if limits else None, {}, []
+    tables, reports = {}, []
     for one in expand_globs(source):
         with (
             Progress(not quiet) as progress,
             Files(allow_external, dofs, joints, on_progress=progress) as files,
         ):
+            bounds = read_limits(limits, files.sources) if limits else None
             time = time_from_options(files, dt, rate, times)
             tables[one] = table = score_source(files, one, bounds, episodes, time, progress)
             files.sources.require_unchanged()

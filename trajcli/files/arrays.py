@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, TrajcliError
-from trajcli.files.file_bytes import OpenFiles, read_regular, unreadable
+from trajcli.files.file_bytes import OpenFiles, file_state, read_regular, unreadable
 from trajcli.files.near_names import no_such_dataset
 from trajcli.files.source import natural_order
 
@@ -179,7 +179,7 @@ class ArrayFile(ABC):
         self.pool = pool or OpenFiles()
         self.lock = self.pool.lock
         self._handle: Any = None
-        self._stamp: tuple[int, int] | None = None
+        self._state: tuple[int, ...] | None = None
 
     def opened(self) -> Any:
         """What :meth:`begin` gave, opened again where it was closed.
@@ -188,12 +188,12 @@ class ArrayFile(ABC):
         """
         with self.lock:
             if self._handle is None:
-                now = self.safely("", self.path.stat, "a readable file")
-                stamp = now.st_size, now.st_mtime_ns
-                if self._stamp not in (None, stamp):
+                self.pool.sources.opened(self.path)
+                state = file_state(self.path)
+                if self._state not in (None, state):
                     hint = "another program writes it: run again when it is done"
                     raise InputError(Fault("changed while it was read", str(self.path), hint=hint))
-                self._handle, self._stamp = self.safely("", self.begin), stamp
+                self._handle, self._state = self.safely("", self.begin), state
                 self.pool.add(self)
             return self._handle
 
@@ -252,6 +252,7 @@ class ArrayFile(ABC):
         """The JSON object in another file of the data set, named from the folder of this one;
         empty where there is none. Raises InputError for a file that must not or cannot be read."""
         path = self.path_beside(name)
+        self.pool.sources.opened(path)
         if not os.path.lexists(path):
             return {}
         self.outside = list(dict.fromkeys([*self.outside, str(path)]))

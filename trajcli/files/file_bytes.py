@@ -13,10 +13,10 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,10 @@ _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
 _WRITTEN = "another program writes it: run again when it is done"
 _SMALL_BYTES = 1 << 20
 """Less is read: mapping it would bring the megabytes around it into memory."""
+
+
+_HASHED_BYTES = 64 << 10
+"""At each end of a file."""
 
 
 def open_regular(path: Path) -> int:
@@ -136,7 +140,7 @@ class OpenFiles:
     That one is opened again when something of it is read. ``lock`` is held while a file is used,
     so that no other thread closes it. ``memory``: bytes that may be unpacked at once, 64 MiB at
     least. ``allow_external``: what leads out of a file is followed. ``on_progress`` is called where
-    one trajectory takes long to read.
+    one trajectory takes long to read. ``sources``: the files that readers opened.
     """
 
     def __init__(
@@ -145,6 +149,7 @@ class OpenFiles:
         allow_external: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> None:
+        self.sources = SourceFiles()
         self.memory, self.allow_external = max(memory, _LEAST_MEMORY), allow_external
         self.on_progress = on_progress
         self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
@@ -176,25 +181,54 @@ class OpenFiles:
             raise InputError(Fault(what, where, expected, f"{size} bytes", hint))
 
 
+class FileContent(NamedTuple):
+    """Size, time of modification in ns, and a hash of both ends of a file."""
+
+    size: int
+    modified: int
+    ends: str
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes, modified at {self.modified} ns, {self.ends[:8]}"
+
+
 class SourceFiles:
-    """The files of a command as they were when it began."""
+    """The files of a command as they were when it began, and which of them it opened.
+
+    A file that was not there is kept in mind, too: it changes when it appears.
+    """
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[int, ...]] = {}
+        self._before: dict[str, tuple[int, ...] | None] = {}
+        self._opened: dict[str, None] = {}
 
     def add(self, paths: Iterable[str]) -> None:
         """Keep these in mind as they are now."""
         for path in paths:
-            state = self._before.get(path) or _state(path)
-            if state is not None:
-                self._before[path] = state
+            if path not in self._before:
+                self._before[path] = file_state(path)
+
+    def opened(self, path: str | Path) -> None:
+        """Keep a file in mind that is about to be opened; of a folder, what is in it."""
+        self._opened[str(path)] = None
+        self.add([str(path)])
+
+    def contents(self) -> Iterator[tuple[str, FileContent]]:
+        """The files that were opened, with what copies of them have in common."""
+        for path in self._opened:
+            before = self._before[path]
+            if before is not None and not os.path.isdir(path):
+                yield path, file_content(path) or FileContent(before[2], before[3], "gone")
 
     def require_unchanged(self) -> None:
         """Raise InputError for the files that are others now; one that is gone was read."""
         faults = []
         for path, before in self._before.items():
-            now = _state(path)
+            now = file_state(path)
             if now is None or now == before:
+                continue
+            if before is None:
+                faults.append(Fault("appeared while it was read", path, "no file", hint=_WRITTEN))
                 continue
             if now[:2] == before[:2] and now[2] < before[2]:
                 faults.append(shortened(path, before[2], now[2]))
@@ -204,10 +238,26 @@ class SourceFiles:
         raise_if_any(faults)
 
 
-def _state(path: str) -> tuple[int, ...] | None:
-    """Device, inode, size and time of change of a file; None where there is none."""
+def file_state(path: str | Path) -> tuple[int, ...] | None:
+    """Device, inode, size, and times of modification and of change of a file; None where there is
+    none. The last of these nobody but the kernel sets."""
     try:
-        status = os.stat(path)
+        s = os.stat(path)
     except OSError:
         return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns
+
+
+def file_content(path: str | Path) -> FileContent | None:
+    """What copies of a file have in common; None where it cannot be read."""
+    import hashlib  # which loads OpenSSL: a plain run does without
+
+    try:
+        with open(open_regular(Path(path)), "rb") as file:
+            status = os.fstat(file.fileno())
+            digest = hashlib.sha256(file.read(_HASHED_BYTES))
+            file.seek(max(status.st_size - _HASHED_BYTES, file.tell()))
+            digest.update(file.read(_HASHED_BYTES))
+    except (OSError, InputError):
+        return None
+    return FileContent(status.st_size, status.st_mtime_ns, digest.hexdigest())

@@ -172,6 +172,7 @@ class Hdf5File(ArrayFile):
     def _lead_to(self, name: str | bytes) -> str:
         """Remember a file that this one names; relative names are beside it."""
         path = os.path.join(self.path.parent, os.fsdecode(name))
+        self.pool.sources.opened(path)
         if path not in self.outside:
             self.outside.append(path)
         return path

@@ -26,6 +26,8 @@ _GROUP_BYTES = 4096
 _LARGEST_META_BLOCK = 1 << 20
 SOURCES = "trajcli_sources"
 """The group of a part that lists what the run reads, which merge sums up."""
+INPUTS = "inputs"
+"""The dataset of a part in which it lists its inputs."""
 _CHUNK_BYTES = 4 << 20
 """Of a chunk: whole trajectories, or rows of one that is larger."""
 _PACK = "--pack writes all into one array"
@@ -55,11 +57,11 @@ class Hdf5Output(Output):
 
     def _complete(self) -> None:
         """Have h5py compress what was written, a dataset after the other, chunk by chunk: the bytes
-        then do not depend on blocks or parts."""
-        if not self._packed:
+        then do not depend on blocks or parts. A part lists its inputs."""
+        if not self._packed and not self.inputs:
             return
-        # without a cache of chunks: what fails as a dataset is closed is not raised
-        with h5py.File(self._hidden.data, "r+", locking=False, rdcc_nbytes=0) as file:
+        opened = h5py.h5f.open(os.fsencode(self._hidden.data), h5py.h5f.ACC_RDWR, _access())
+        with h5py.File(opened) as file:
             values = self._hidden.path / "values"
             for (name, k), addresses in self._addresses.items():
                 for n, at in enumerate(addresses.tolist() if name in self._packed else ()):
@@ -68,6 +70,8 @@ class Hdf5Output(Output):
                     rows = np.memmap(values, dataset.dtype, "r", at, dataset.shape)
                     for part in dataset.iter_chunks():
                         dataset[part] = rows[part]
+            if self.inputs:
+                file.create_dataset(INPUTS, data=self.inputs, dtype=h5py.string_dtype())
 
     def _prepare(self) -> None:
         schema = self.schema
@@ -204,15 +208,23 @@ class Hdf5Output(Output):
                     ]
 
 
-def _new_file(path: Path, meta_block: int) -> h5py.File:
-    """A new file without a sieve buffer: what fails as a dataset is closed is not raised."""
-    made, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    made.set_obj_track_times(False)
+def _access() -> Any:
+    """How files are opened, without buffers for values: what fails as a dataset is closed is not
+    raised."""
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     access.set_file_locking(False, True)
-    access.set_meta_block_size(meta_block)
     access.set_sieve_buf_size(0)
+    access.set_cache(0, 0, 0, 0.75)
+    return access
+
+
+def _new_file(path: Path, meta_block: int) -> h5py.File:
+    """A new file, whose descriptions are laid out in blocks of so many bytes."""
+    made, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), _access()
+    made.set_obj_track_times(False)
+    access.set_meta_block_size(meta_block)
     return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, made, access))
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError, UsageError
 from trajcli.files.dofs import Dofs
-from trajcli.files.file_bytes import read_regular, unreadable
+from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.units import (
     KNOWN,
@@ -150,8 +150,13 @@ class Limits:
         raise InputError(Fault("limits of other joints", where, ", ".join(dofs), found, hint))
 
 
-def read_limits(path: Path) -> Limits:
-    """Limits from a .toml or .urdf file; raises InputError for what is neither or not right."""
+def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
+    """Limits from a .toml or .urdf file; raises InputError for what is neither or not right.
+
+    sources: the files of the command, of which it becomes one.
+    """
+    if sources is not None:
+        sources.opened(path)
     data = read_regular(path, _LARGEST_BYTES, "a file of limits")
     urdf = data.lstrip()[:1] == b"<"
     joints, tables, units = (_from_urdf if urdf else _from_toml)(path, data)

@@ -18,7 +18,6 @@ from trajcli.files.file_bytes import (
     DEFAULT_MEMORY,
     OpenFiles,
     Progress,
-    SourceFiles,
     open_regular,
     unreadable,
 )
@@ -70,7 +69,7 @@ class Files:
         self._pool = OpenFiles(memory, allow_external, on_progress)
         self._files: dict[str, ArrayFile] = {}
         self._layouts: dict[tuple[str, str | None], Layout | None] = {}
-        self.sources = SourceFiles()
+        self.sources = self._pool.sources
         self.notes: list[str] = []
         self.dofs, self.joints = dofs, joints
 
@@ -85,7 +84,6 @@ class Files:
         """The file at a path, opened once. Raises InputError where it cannot be read."""
         key = str(path)
         if key not in self._files:
-            self.sources.add([key])
             self._files[key] = open_arrays(Path(path), self._pool)
         return self._files[key]
 

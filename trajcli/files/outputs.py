@@ -47,6 +47,8 @@ class Output(ABC):
         self.schema = schema
         self.notes: list[str] = []
         """What there is to say of an output that is complete."""
+        self.inputs: list[str] = []
+        """What a part of a run says of its inputs, set before it is finished."""
         self._variables = {variable.name: variable for variable in schema.variables}
         self._descriptors: dict[str, int] = {}
         self._addresses: dict[tuple[str, int], npt.NDArray[np.int64]] = {}

@@ -31,7 +31,7 @@ number; the others make nothing larger."""
 _KEPT = 8 << 20
 """Bytes of an array that are kept."""
 _MOST_CHUNKS = 1 << 16
-"""Of arrays of more, nobody looks whether all are there."""
+"""Of arrays of more, nobody looks whether all are there, or change before they are read."""
 
 
 class ZarrFile(ArrayFile):
@@ -48,9 +48,10 @@ class ZarrFile(ArrayFile):
             what = "Zarr stores are read by zarr, which is not installed"
             raise InputError(Fault(what, str(path), hint="pip install 'trajcli[zarr]'")) from None
         self._arrays: dict[str, Dataset] = {}
+        self._watched: set[str] = set()
 
     def begin(self) -> ZarrStore:
-        return ZarrStore(self.path)
+        return ZarrStore(self.path, self.pool.sources)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -108,16 +109,20 @@ class ZarrFile(ArrayFile):
     def _missing(self, name: str) -> str:
         """What to say of chunks that are not there, as of a store that was not copied as a whole,
         or where all values are the fill value."""
-        stored, store = self._array(name), self.opened()
+        stored, store, keys = self._array(name), self.opened(), self._keys(name)
+        gone = sum(not store.holds(key) for key in keys)
+        text = f"{self.path}:{name}: {gone} of {len(keys)} chunks are not in the store"
+        return f"{text}; their values are the fill value, {stored.fill_value}" if gone else ""
+
+    def _keys(self, name: str) -> list[str]:
+        """The keys of all chunks of an array; none of one of very many."""
+        stored = self._array(name)
         sizes = stored.shards or stored.chunks
         along = [range(-(-n // max(m, 1))) for n, m in zip(stored.shape, sizes, strict=True)]
-        count = math.prod(map(len, along))
-        if count > _MOST_CHUNKS:
-            return ""
+        if math.prod(map(len, along)) > _MOST_CHUNKS:
+            return []
         keys = map(stored.metadata.encode_chunk_key, itertools.product(*along))
-        gone = sum(not store.holds(f"{name}/{key}".strip("/")) for key in keys)
-        text = f"{self.path}:{name}: {gone} of {count} chunks are not in the store"
-        return f"{text}; their values are the fill value, {stored.fill_value}" if gone else ""
+        return [f"{name}/{key}".strip("/") for key in keys]
 
     def _rows(self, name: str, start: int, stop: int, _: int) -> Any:
         """Rows of an array. Of few, as an episode of a replay buffer has, the whole chunks are
@@ -134,6 +139,9 @@ class ZarrFile(ArrayFile):
 
     def _read(self, name: str, rows: Any) -> Any:
         """The same, read."""
+        if name not in self._watched:  # all of it, as it is when the first rows are read
+            self._watched.add(name)
+            self.opened().watch(self._keys(name))
         values = np.asarray(self._array(name)[rows])
         return np.array(values.tolist(), str) if values.dtype.hasobject else values
 

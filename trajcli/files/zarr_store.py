@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import stat
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.numpy_files import require_deflate
 
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
@@ -20,21 +21,27 @@ _LONGEST_METADATA = 32 << 20
 class ZarrStore:
     """A store, its arrays and groups, and of each array the chunks read last."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, sources: SourceFiles) -> None:
         import zarr
 
-        self._folder, self._members = path, None
+        self._folder, self._members, self._sources = path, None, sources
         if path.is_file():
             with zipfile.ZipFile(path) as archive:
                 for one in archive.infolist():
                     require_deflate(one, path)
                     _require_small(one.filename, one.file_size)
                 self._members = {one.filename: one.file_size for one in archive.infolist()}
-        kind = _folder_store() if self._members is None else zarr.storage.ZipStore
+        folder = self._members is None
+        kind = _folder_store(sources) if folder else zarr.storage.ZipStore
         self._store = kind(path, read_only=True)
         self.root: Any = zarr.open(self._store, mode="r")
         self.items: dict[str, Any] = {}
         self.last: dict[str, tuple[int, Any]] = {}
+
+    def watch(self, keys: Iterable[str]) -> None:
+        """Have it noticed when the files of these keys change, also before they are opened."""
+        if self._members is None:
+            self._sources.add(str(self._folder / key) for key in keys)
 
     def holds(self, key: str) -> bool:
         """Whether anything lies under this key."""
@@ -63,18 +70,19 @@ def _regular(path: Path) -> int:
     return state.st_size
 
 
-@functools.cache
-def _folder_store() -> Any:
-    """zarr's store in a folder, which opens nothing but files."""
+def _folder_store(sources: SourceFiles) -> Any:
+    """zarr's store in a folder, which opens nothing but files, and says which."""
     from zarr.storage import LocalStore
 
     class FolderStore(LocalStore):
         async def get(self, key: str, *rest: Any, **others: Any) -> Any:
+            sources.opened(self.root / key)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 _regular(self.root / key)
             return await super().get(key, *rest, **others)
 
         def get_sync(self, key: str, **others: Any) -> Any:
+            sources.opened(self.root / key)
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 _regular(self.root / key)
             return super().get_sync(key, **others)

@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.blocks import Block, Floats
-from trajcli.files.file_bytes import Progress
+from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
@@ -44,7 +44,7 @@ def run_retime(
     refuse_output(request.out, request.overwrite)
     with Files(request.allow_external, on_progress=on_progress) as files:
         rows = Rows(request, files, actions=False)
-        paces = Paces(rows, request.limits)
+        paces = Paces(rows, request.limits, files.sources)
 
         def compute(block: Block) -> tuple[Floats, Arrays]:
             values = {name: finite_rows(block, name) for name in rows.names}
@@ -76,7 +76,7 @@ class Paces:
     share [n] of the limit that is left.
     """
 
-    def __init__(self, rows: Rows, path: Path) -> None:
+    def __init__(self, rows: Rows, path: Path, sources: SourceFiles) -> None:
         """Raises InputError for a file without trajectories, and for a limit of what they do not
         have."""
         others = [name for name in rows.names if name not in QUANTITIES]
@@ -87,7 +87,7 @@ class Paces:
             raise InputError(
                 Fault("not a trajectory", rows.source, expected, ", ".join(others), hint)
             )
-        self._rows, first, stored = rows, rows.first, read_limits(path)
+        self._rows, first, stored = rows, rows.first, read_limits(path, sources)
         itemsize = min(first.arrays[name].precision.itemsize for name in rows.names)
         units = {name: first.unit(name) or "" for name in rows.names}
         names, picked = first.dof_labels, first.dofs

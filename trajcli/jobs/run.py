@@ -40,7 +40,7 @@ def run(
     part_fingerprint = "" if shard is None else fingerprint(request)
     report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None and not dry:
-        from trajcli.jobs.shards import part_is_done
+        from trajcli.jobs.shards import input_lines, part_is_done
 
         if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
             remove_dead(request.path)
@@ -72,6 +72,8 @@ def run(
         with signals() as stop, output:
             execution = Execution(plan, output, files.sources, stop, on_progress)
             execution.compute()
+            if shard is not None:
+                output.inputs = input_lines(files.sources, request.out)
             files.sources.require_unchanged()
             output.finish()
     seconds = time.perf_counter() - began

@@ -3,7 +3,9 @@
     OUT.h5.parts/00003-of-00064.h5    shard 3 of 64; it is done when this file is there
 
 A part has attributes that other outputs do not have, :data:`PART_ATTRIBUTES`. ``fingerprint`` is
-that of the request and its inputs, the same in all parts.
+that of the request and its inputs, the same in all parts. In the dataset ``inputs`` it lists the
+files that were opened for it, each as a JSON text: the name as it is seen from OUT's folder, size,
+time of modification, and a hash of up to 64 KiB at both ends.
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from trajcli.errors import Fault, InputError, OutputError, raise_if_any
-from trajcli.files.arrays import json_object
+from trajcli.files.arrays import ArrayFile, json_object
+from trajcli.files.file_bytes import FileContent, SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
+from trajcli.files.hdf5_output import INPUTS
 from trajcli.files.refusals import os_fault
 from trajcli.files.source import Source
 from trajcli.files.time import positive
+from trajcli.jobs.request import relative_path
 
 PART_ATTRIBUTES = ("shard", "fingerprint", "shards_per_array_task")
 """What a part says of itself, and a merged output does not."""
@@ -100,6 +105,7 @@ class Part:
     fingerprint: str
     request: Mapping[str, Any]
     shards_per_array_task: int
+    inputs: Mapping[str, FileContent]
 
     def difference(self, fingerprint: str, request: Mapping[str, Any], hint: str) -> Fault | None:
         """The fault of a part of another command than this request."""
@@ -112,6 +118,32 @@ class Part:
         what, expected = "a part of another command", "parts of one command"
         return Fault(what, str(self.path), expected, "; ".join(texts) or same, hint)
 
+    def input_fault(self, name: str, expected: FileContent | None, hint: str) -> Fault | None:
+        """Return the fault of a part that read another state of an input than this."""
+        there = self.inputs.get(name, expected)
+        if there == expected:
+            return None
+        what, wanted = "a part of another state of its inputs", expected or "no such file"
+        return Fault(what, str(self.path), f"{name}: {wanted}", str(there), hint)
+
+
+def input_lines(sources: SourceFiles, out: Path) -> list[str]:
+    """Return what a part lists of the files that were opened for it."""
+    folder = os.path.realpath(out.parent)
+    return sorted(
+        json.dumps([relative_path(path, folder), *content]) for path, content in sources.contents()
+    )
+
+
+def _inputs_of(file: ArrayFile) -> dict[str, FileContent]:
+    """Return what a part lists; raises InputError where it is nothing that a part lists."""
+    stored = file.get(INPUTS)
+    try:
+        lines = [json.loads(text) for text in stored.texts()] if stored is not None else []
+        return {str(name): FileContent(*content) for name, *content in lines}
+    except (TypeError, ValueError):
+        raise InputError(Fault("damaged", str(file.path), f"files in {INPUTS}")) from None
+
 
 def read_part(path: Path) -> Part:
     """A part; raises InputError for a file that is damaged or something else."""
@@ -119,20 +151,21 @@ def read_part(path: Path) -> Part:
     if not path.is_file():
         raise InputError(Fault("cannot be read", str(path), "a file", "something else"))
     with Hdf5File(path) as file:
-        stated = dict(file.attributes())
+        stated, inputs = dict(file.attributes()), _inputs_of(file)
     request, shard = json_object(stated.get("request")), stated.get("shard")
     tasks, fingerprint = positive(stated.get("shards_per_array_task")), stated.get("fingerprint")
     if not request or shard != f"{index}/{count}" or tasks is None or not fingerprint:
         expected = f"shard {index}/{count} of a run"
         raise InputError(Fault("not a part", str(path), expected, f"shard {shard}"))
-    return Part(path, str(fingerprint), request, int(tasks))
+    return Part(path, str(fingerprint), request, int(tasks), inputs)
 
 
 def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
     """Whether a part is there, intact and of this run; makes the folder of parts.
 
     A part that cannot be read is not done, but to be replaced. Raises OutputError for a part of
-    another run unless ``overwrite``, and where there are parts of another number of shards.
+    another run, or of inputs that are others now, unless ``overwrite``, and where there are parts
+    of another number of shards.
     """
     try:
         path.parent.mkdir(exist_ok=True)
@@ -147,6 +180,8 @@ def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) ->
         return False
     hint = "another OUT, or --overwrite"
     fault = part.difference(fingerprint, json.loads(request), hint)
+    states = ((name, _content_now(path, name)) for name in part.inputs)
+    fault = fault or next(filter(None, (part.input_fault(*one, hint) for one in states)), None)
     if fault and not overwrite:
         raise OutputError(fault)
     return fault is None
@@ -213,7 +248,35 @@ def find_run(out: Path) -> Run:
             if fault := part.difference(usual, like.request, "run this shard again"):
                 faults[index] = fault
                 del done[index]
+    for index, fault in _input_faults(done).items():
+        faults[index] = fault
+        del done[index]
     return Run(folder, _numbers_of(names[0])[1], done, dict(sorted(faults.items())))
+
+
+def _input_faults(parts: Mapping[int, Part]) -> dict[int, Fault]:
+    """Return the faults of parts that read another state of an input than the others: than it is
+    now, if one of them read that."""
+    states: dict[str, Counter[FileContent]] = {}
+    for part in parts.values():
+        for name, content in part.inputs.items():
+            states.setdefault(name, Counter())[content] += 1
+    faults: dict[int, Fault] = {}
+    for name, counts in states.items():
+        if len(counts) == 1:
+            continue
+        now = _content_now(next(iter(parts.values())).path, name)
+        usual = now if now in counts else counts.most_common(1)[0][0]
+        for index, part in parts.items():
+            fault = part.input_fault(name, usual, "run this shard again with --overwrite")
+            if fault is not None:
+                faults.setdefault(index, fault)
+    return faults
+
+
+def _content_now(part: Path, name: str) -> FileContent | None:
+    """Return the state of a file that a part lists."""
+    return file_content(os.path.join(part.parent.parent, name))
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -55,7 +55,7 @@ def check_source(
 
     Raises InputError where the file or the limits cannot be read, or there are no trajectories.
     """
-    tables = None if limits is None else read_limits(limits)
+    tables = None if limits is None else read_limits(limits, files.sources)
     findings: list[Finding] = []
     every = batches(read_sources(files, [source]))
     for batch in every:
