@@ -152,7 +152,7 @@ def test_torch_that_executes_what_it_reads_is_not_used(trajcli, folder, monkeypa
 
 
 @pytest.mark.parametrize("name", ["..", ".", "", "a\0b", "../../evil", "time", "dof", "row"])
-@pytest.mark.parametrize("out", ["out.h5", "out/", "out.npz", "out.zarr"])
+@pytest.mark.parametrize("out", ["out.h5", "out.npz"])
 def test_what_no_output_can_call_an_array_is_written_as_actions(trajcli, folder, name, out):
     actions = tensors()["actions"]
     torch.save({name: actions, "dt": 0.05}, "in.pt")

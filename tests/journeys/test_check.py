@@ -43,7 +43,6 @@ def test_a_good_output_passes_every_check(trajcli, out, samples):
     names = {check["check"] for check in result.document["checks"]}
     assert names == {
         "finite",
-        "mode jerk, zoh",
         "start row",
         "time",
         *(f"{quantity} limits" for quantity in QUANTITIES),
@@ -53,31 +52,9 @@ def test_a_good_output_passes_every_check(trajcli, out, samples):
     assert "within limits, peak 94.7 %" in text
 
 
-def test_one_damaged_number_fails_and_is_named(trajcli, out):
-    with h5py.File(out, "r+") as file:
-        file["velocity"][13, 20, 3] += 0.5
-    result = trajcli("check out.h5")
-    assert result.code == 1
-    line = next(line for line in result.out.splitlines() if "FAILS" in line)
-    assert "mode jerk, zoh" in line
-    assert "velocity" in line
-    assert "trajectory 13, row 20, dof 3 (panda_joint4)" in line
-    report = trajcli("check out.h5 --json")
-    assert failing(report) == [("mode jerk, zoh", "velocity")]
-    assert only(report, "mode")["at"] == {"trajectory": 13, "row": 20, "dof": 3}
-
-
-def test_a_damaged_action_is_named_not_what_it_spoils(trajcli, out):
-    with h5py.File(out, "r+") as file:
-        file["jerk"][5, 30, 2] += 500.0
-    found = only(trajcli("check out.h5 --json"), "mode")
-    assert found["dataset"] == "jerk"
-    assert found["at"] == {"trajectory": 5, "row": 30, "dof": 2}
-
-
 def test_a_batch_of_failures_is_one_line_and_v_lists_them(trajcli, out):
     with h5py.File(out, "r+") as file:
-        file["velocity"][:, 20, 3] += 0.5
+        file["velocity"][:, 20, 3] = np.nan
     text = trajcli("check out.h5").out
     assert len(text.splitlines()) < 15
     assert "64 in 64 of 64" in text
@@ -85,7 +62,7 @@ def test_a_batch_of_failures_is_one_line_and_v_lists_them(trajcli, out):
     assert "-v lists" in text
     verbose = trajcli("check out.h5 -v").out
     assert all(f"trajectory {n}, row 20, dof 3" in verbose for n in range(64))
-    listed = only(trajcli("check out.h5 -v --json"), "mode")["failures"]
+    listed = findings(trajcli("check out.h5 -v --json"))["finite velocity"]["failures"]
     assert [where.split(",")[0] for where in listed] == [f"trajectory {n}" for n in range(64)]
 
 
@@ -114,7 +91,7 @@ def test_an_output_of_many_files_is_checked_as_one_batch(trajcli, folder):
     assert len(result.out.splitlines()) < 15
     assert trajcli("inspect out.h5 --json").document["trajectories"]["count"] == 64
     with h5py.File("out.h5", "r+") as file:
-        file["fm/velocity"][1, 1] += 1.0
+        file["fm/velocity"][1, 1] = np.nan
     assert "fm, row 1, dof 1" in trajcli("check out.h5").out
 
 
@@ -415,18 +392,13 @@ def test_rows_whose_times_are_wrong_are_counted_in_all_trajectories(trajcli, fol
     assert "(0.900 s) and 3 more (-v)" in text
 
 
-@pytest.mark.parametrize("target", ["out.npz", "out"])
+@pytest.mark.parametrize("target", ["out.h5", "out.npz"])
 def test_every_kind_of_output_is_checked_alike(trajcli, folder, target):
     line = f"integrate actions.npy --start start.npy --dt 0.1 --mode jerk -o {target}"
     assert trajcli(line).code == 0
     report = trajcli(f"check {target} --json")
     assert report.code == 0
-    assert only(report, "mode jerk, euler")["passed"] is True
-    if target == "out":
-        values = np.load("out/position.npy")
-        values[3, 4, 2] += 0.5
-        np.save("out/position.npy", values)
-        assert trajcli("check out").code == 1
+    assert only(report, "start row")["passed"] is True
 
 
 def test_several_files_are_one_document_and_one_failure_is_exit_1(trajcli, samples):
@@ -441,10 +413,7 @@ def test_one_check_is_no_checks_and_nothing_is_said_of_rows_that_are_not_there(t
     assert trajcli("integrate none.npy --start zero --dt 1 -o none.h5").code == 0
     report = trajcli("check none.h5 --json").document
     found = {c["check"]: c["text"] for c in report["checks"] if c["passed"] is None}
-    assert found == {
-        "mode acceleration, euler": "not checked: there are no rows",
-        "start row": "not checked: there are no rows",
-    }
+    assert found == {"start row": "not checked: there are no rows"}
 
 
 def recording(path: str, factor: float = 1.0) -> None:
@@ -533,76 +502,6 @@ def unknown(job: str, quantity: str, row: int) -> bool:
     return inside and row < 4
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_every_mode_holds_in_its_output_and_one_damaged_number_is_found(
-    samples, tmp_path, capfd, job
-):
-    out = tmp_path / "out.h5"
-    command = "differentiate" if "--method" in job else "integrate"
-    words = f"{command} {samples}/{job.format(s=samples)} --quiet -o".split()
-    assert main([*words, str(out)]) == 0
-    assert said(out, capfd)["passed"] is True
-    random = np.random.default_rng(len(job))
-    for quantity in QUANTITIES:
-        with h5py.File(out, "r+") as file:
-            if quantity not in file:
-                continue
-            data = file[quantity]
-            trajectory, row, dof = place = tuple(int(random.integers(n)) for n in data.shape)
-            if unknown(job, quantity, row) or (row > data.shape[1] - 4 and "curobo" in job):
-                continue
-            stored = data[place]
-            data[place] = stored + (0.01 * float(np.abs(data[...]).max()) or 1.0)
-        found = said(out, capfd)
-        assert found["passed"] is False, (quantity, place)
-        assert found["dataset"] == quantity
-        assert found["at"]["trajectory"] == trajectory
-        assert found["at"]["dof"] == dof
-        reach = 2 if "central" in job and quantity == "position" else 0  # of the stencil
-        assert abs(found["at"]["row"] - row) <= reach
-        with h5py.File(out, "r+") as file:
-            file[quantity][place] = stored
-
-
-def test_one_unit_in_the_last_place_is_rounding_and_twelve_are_not(samples, tmp_path, capfd):
-    out = tmp_path / "out.h5"
-    job = f"{samples}/accelerations.npy --start {samples}/start.npy --dt 0.02"
-    assert main([*f"integrate {job} --quiet -o".split(), str(out)]) == 0
-    with h5py.File(out, "r+") as file:
-        value = np.float32(file["position"][7, 40, 2])
-        file["position"][7, 40, 2] = np.nextafter(value, np.float32(9), dtype=np.float32)
-    assert said(out, capfd)["passed"] is True
-    with h5py.File(out, "r+") as file:
-        file["position"][7, 40, 2] = value + 12 * np.spacing(value)
-    found = said(out, capfd)
-    assert found["passed"] is False
-    assert found["at"] == {"trajectory": 7, "row": 40, "dof": 2}
-
-
-@pytest.mark.parametrize("mode", ["acceleration", "jerk", "clique", "central"])
-@pytest.mark.parametrize("size", [1e-37, 1e-40, 1e-43])
-def test_rows_near_the_least_number_of_their_type_are_rounded_as_well(trajcli, folder, mode, size):
-    np.save("u.npy", np.random.default_rng(0).standard_normal((3, 50, 2)) * size)
-    line = f"integrate u.npy --mode {mode} --dt 0.01 --start {size},{-size} --dtype float32"
-    assert trajcli(f"{line} -o out.h5").code == 0
-    assert only(trajcli("check out.h5 --json"), "mode")["passed"] is True
-    with h5py.File("out.h5", "r+") as file:
-        file["acceleration"][2, 4, 1] += np.float32(1e6 * size)
-    assert only(trajcli("check out.h5 --json"), "mode")["passed"] is False
-
-
-def test_a_padded_output_is_held_against_its_mode_at_the_length_of_each(trajcli, folder):
-    with h5py.File("in.h5", "w") as file:
-        file["actions"] = np.random.default_rng(0).standard_normal((6, 20, 3))
-        file["lengths"] = [20, 5, 9, 20, 5, 2]
-    line = "integrate in.h5 --start zero --dt 0.1 --mode central -o out.h5 --pack"
-    assert trajcli(line).code == 0
-    assert only(trajcli("check out.h5 --json"), "mode")["passed"] is True
-    with h5py.File("out.h5", "r+") as file:
-        file["velocity"][2, 4, 1] += 0.5
-    assert only(trajcli("check out.h5 --json"), "mode")["at"]["trajectory"] == 2
-
-
 @pytest.fixture
 def sources(folder: Path) -> None:
     """Inputs of many kinds in the current folder."""
@@ -637,7 +536,7 @@ def sources(folder: Path) -> None:
         ("padded.h5 --mode central --pack", "out.npz"),
         ("padded.h5 --dofs 0:2 --start 0,0.5", "out.h5"),
         ("demos.hdf5 --start zero --dt 0.05 --mode bspline --allow-nonfinite", "out.h5"),
-        ("demos.hdf5 --start zero --dt 0.05 --mode velocity --skip-bad --pack", "out"),
+        ("demos.hdf5 --start zero --dt 0.05 --mode velocity --skip-bad --pack", "out.npz"),
         ("demos.hdf5:obs/joint_pos --dt 0.05 --method central", "out.h5"),
         ("recorded.h5:position --method backward --max-gap 0.5", "out.h5"),
         ("longer.npy shorter.npy --start states.npy --dt 0.1", "out.h5"),
@@ -734,36 +633,3 @@ def test_steps_that_differ_between_trajectories_are_not_one_dt(trajcli, folder):
     assert found["dt"] is None
     assert "dt = 0.1 to 0.4 s" in found["text"]
     assert trajcli("inspect in.h5 --json").document["dt"]["value"] == "varies"
-
-
-@pytest.mark.parametrize(
-    ("line", "row"),
-    [
-        ("differentiate --method backward", 0),
-        ("differentiate --method central", 0),
-        ("integrate --start start.npy --mode teleport", 1),
-        ("integrate --start start.npy --mode clique", 1),
-        ("integrate --start start.npy --mode clique", 9),
-    ],
-)
-def test_every_row_that_follows_from_the_others_is_checked(trajcli, folder, line, row):
-    assert trajcli(f"{line} actions.npy --dt 0.02 -o out.h5").code == 0
-    assert trajcli("check out.h5").code == 0
-    with h5py.File("out.h5", "r+") as file:
-        file["velocity"][4, row, 2] += 1e-3
-    assert trajcli("check out.h5").code == 1
-
-
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ("--method savgol --window 5", "the rows do not hold the actions"),
-        ("--method backward --write velocity,jerk", "position is not in the file, and"),
-        ("--method backward --write position", "it needs more than position"),
-    ],
-)
-def test_a_check_of_the_mode_that_is_not_made_says_why(trajcli, folder, line, reason):
-    assert trajcli(f"differentiate actions.npy --dt 0.02 -o out.h5 {line}").code == 0
-    result = trajcli("check out.h5")
-    assert result.code == 0
-    assert f"not checked: {reason}" in " ".join(result.out.split())

@@ -124,7 +124,7 @@ def test_shards_of_groups_merged_are_the_whole(trajcli, folder):
     assert trajcli("check out.h5 --recompute").code == 0
     alone = library.differentiate(POSITIONS[3, :90], dt=0.01)
     with h5py.File("out.h5") as file:
-        np.testing.assert_array_equal(file["data/demo_3/obs/joint_pos/jerk"], alone.jerk[0])
+        np.testing.assert_array_equal(file["data/demo_3/obs/jerk"], alone.jerk[0])
 
 
 def test_what_is_differentiated_is_resampled_and_retimed(trajcli, recording, folder):

@@ -78,10 +78,10 @@ def test_a_signalling_nan_is_counted_without_a_warning(trajcli, folder):
     assert "Warning" not in result.err
 
 
-@pytest.mark.parametrize("out", ["out.h5", "out.npz", "out/position.npy"])
+@pytest.mark.parametrize("out", ["out.h5", "out.npz", "out.npy"])
 def test_inspect_reads_every_kind_of_output(trajcli, folder, out):
-    target = out.split("/")[0]
-    assert trajcli(f"integrate actions.npy --start start.npy --dt 1 -o {target}").code == 0
+    write = "--write jerk" if out == "out.npy" else ""
+    assert trajcli(f"integrate actions.npy --start start.npy --dt 1 {write} -o {out}").code == 0
     result = trajcli(f"inspect {out}")
     assert result.code == 0, result.err
     assert "5×11×3" in result.out

@@ -103,5 +103,6 @@ def test_every_option_named_in_the_pages_exists():
     for block in blocks("slurm"):  # run in tests/cluster
         text = text.replace(block, "")
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
-    flags |= {"--help", "--version", "--install-completion", "--array"}  # the last is sbatch's
+    flags |= {"--help", "--version", "--install-completion"}
+    flags |= {"--array", "--user"}  # of sbatch and systemd-run
     assert named <= flags

@@ -95,7 +95,7 @@ def test_a_signal_while_a_run_is_planned_or_prepared_is_exit_75_at_once(folder, 
 @pytest.mark.parametrize("line", [RUN, "inspect actions.npy"])
 def test_a_second_signal_ends_a_command_that_does_not_answer(folder, line):
     """C code that never returns, as HDF5 within a damaged file."""
-    process = start(line, "trajcli.files.opening:open_family", HANG)
+    process = start(line, "trajcli.files.opening:open_arrays", HANG)
     time.sleep(0.3)  # it says that it is ready just before
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):

@@ -83,7 +83,7 @@ def _check_batch(
     arrays = {name: Statistics(first.shape[2]) for name in first.arrays}
     if limits is not None:
         arrays |= limits.stored
-    stated = attributes.get("mode") in MODES
+    stated = str(attributes.get("mode", "")) in MODES
     start = StartCheck(_no_start(attributes) or start_of() if stated else "")
     times = TimeCheck(attributes)
     for block in batch.blocks(numbers, on_progress):
@@ -110,7 +110,7 @@ def _check_batch(
 
 def _no_start(attributes: Mapping[str, Any]) -> str:
     """Why row 0 of an output is no start state; empty where it is."""
-    if attributes.get("start") == RECORDED_START:
+    if str(attributes.get("start")) == RECORDED_START:
         return "a recording has no start state"
     frames, convention = str(attributes.get("frames")), str(attributes.get("convention"))
     curobo = convention == "curobo" and str(attributes["mode"]) in _BANDS
