@@ -366,5 +366,3 @@ def test_more_dofs_than_any_block_are_right(work: Job) -> None:
 def test_without_compiled_kernels_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_library", lambda: (None, "not built: no C++ compiler"))
     assert native.absence() == "not built: no C++ compiler"
-    with native.guard():
-        assert not native.pages_lost()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from exact import PARTS
+from recordings import trajectory_of
 
 import trajcli
 from trajcli import State
@@ -210,9 +211,7 @@ def test_nan_reaches_just_what_has_weight(
         if rows < least.get(mode, 1):
             continue
         actions = torch.from_numpy(ACTIONS[:1, :rows, :1].copy()).requires_grad_()
-        call = partial(
-            trajcli.integrate, start=start, dt=0.1, mode=mode, backend=backend, **options
-        )
+        call = partial(trajectory_of, start=start, dt=0.1, mode=mode, backend=backend, **options)
         made = [x[0, :, 0] for x in call(actions)]
         weights = np.stack(
             [[torch.autograd.grad(x, actions, retain_graph=True)[0][0, :, 0] for x in values]

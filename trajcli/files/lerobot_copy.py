@@ -24,6 +24,7 @@ from trajcli.files.parquet_files import ParquetFile
 from trajcli.files.source import Source, expand_files
 
 _META = Path("meta")
+_LINKED = ("videos", "images")
 _STATISTICS: Mapping[str, Callable[[Any], Any]] = {
     "min": np.min, "max": np.max, "mean": np.mean, "std": np.std, "count": len,
     **{f"q{n:02}": partial(np.quantile, q=n / 100) for n in (1, 10, 50, 90, 99)},
@@ -60,7 +61,9 @@ class LeRobotCopy:
                 self.episodes[name] = slice(begin + first, begin + (end or 0))
             begin += layout.rows
             self.names.update(file.children())
-        files.sources.add(str(folder / path) for path in self._contents)
+        # those that are linked are not read, and a link changes when they were changed
+        read = (path for path in self._contents if path.parts[0] not in _LINKED)
+        files.sources.add(str(folder / path) for path in read)
 
     def write(self, out: Path, on_progress: Callable[[], None]) -> None:
         """Writes all files into a folder; on_progress is called before each."""
@@ -98,7 +101,7 @@ class LeRobotCopy:
                     )
                     document["stats"] = stats | self._statistics(_keys_of(stats), rows)
                     file.write(json.dumps(document) + "\n")
-        elif path.parts[0] in ("videos", "images"):
+        elif path.parts[0] in _LINKED:
             try:
                 os.link(os.path.realpath(source), target)
             except OSError:  # on another file system

@@ -31,8 +31,8 @@ def output_family(path: Path) -> str:
 
 def refuse_output(path: Path, overwrite: bool) -> None:
     """Raise OutputError where OUT cannot or must not be written."""
-    output_family(path)
     refuse_place(path, overwrite)
+    output_family(path)
 
 
 def refuse_place(path: Path, overwrite: bool) -> None:
