@@ -1,5 +1,5 @@
 """What mkdocs adds to docs/: the README and all that pages link to, where it lies, the commands
-with their options and JSON, and the names of the library.
+with their options, and the names of the library.
 """
 
 from __future__ import annotations
@@ -66,9 +66,8 @@ def _library() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    """A section for each command: its help, and the fields of its document."""
+    """A section for each command: its help."""
     from trajcli.cli.app import command_line
-    from trajcli.cli.schemas import schema
 
     yield "# Commands\n"
     group: Any = command_line()
@@ -86,16 +85,6 @@ def _commands() -> Iterator[str]:
             yield _table(title, rows)
         examples = re.findall(r"^ +(trajcli .*)$", command.epilog, re.MULTILINE)
         yield "\n".join(["```sh", *examples, "```", ""])
-        yield _table("With `--json`", _fields(schema(name)["$defs"][name], ""))
-
-
-def _fields(schema: Any, prefix: str) -> Iterator[str]:
-    """A line for each field that a schema names, and each within it."""
-    for name, one in schema.get("properties", {}).items():
-        path = prefix + name
-        yield _row(f"`{path}`", one.get("description", ""))
-        yield from _fields(one, f"{path}.")
-        yield from _fields(one.get("items", {}), f"{path}[].")
 
 
 def _table(title: str, rows: Any) -> str:

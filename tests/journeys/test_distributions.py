@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from trajcli.cli.app import COMMANDS
-
 ROOT = Path(__file__).parents[2]
 BUILD = "from scikit_build_core.build import {0} as build; build({1!r}, {2!r})"
 
@@ -62,8 +60,7 @@ def test_a_wheel_holds_the_package_alone_and_two_builds_are_the_same(sdist, tmp_
         assert not [name for name in wheel.namelist() if b"/tmp/" in wheel.read(name)]
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "trajcli").rglob("*.py")}
     beside = {"py.typed", "kernels/native/_kernels.so", "kernels/native/fields.def"}
-    schemas = {f"trajcli/cli/schemas/{command}.json" for command in (*COMMANDS, "shared")}
-    assert names == modules | schemas | {f"trajcli/{name}" for name in beside}
+    assert names == modules | {f"trajcli/{name}" for name in beside}
     assert str(tmp_path).encode() not in kernels
 
 

@@ -51,7 +51,6 @@ def imported(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
         ["--version"],
         ["integrate", "--help"],
         ["inspect", "--help"],
-        ["integrate", "--json-schema"],
     ],
 )
 def test_help_imports_neither_torch_nor_h5py_nor_numpy(arguments):

@@ -30,7 +30,6 @@ def check(
     verbose: options.Verbose = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Check that a file holds, and keeps limits; exit 1 if not.

@@ -28,7 +28,6 @@ def diff(
     verbose: options.Verbose = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Compare two files or datasets; exit 1 where they differ by more than allowed.

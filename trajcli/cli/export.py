@@ -29,7 +29,6 @@ def export(
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz,

@@ -37,7 +37,6 @@ def fit(
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Fit recorded positions by B-splines: least squares, the same number of knots for all.

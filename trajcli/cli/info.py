@@ -16,7 +16,6 @@ Example:
 
 def info(
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Say what is installed here: versions, devices, backends and why one is absent."""

@@ -22,7 +22,6 @@ def inspect(
     full: options.Full = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Show what is in a file: datasets, ranges, peaks, times, a plot.

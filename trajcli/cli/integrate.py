@@ -43,7 +43,6 @@ def integrate(
     dry_run: options.DryRun = False,
     skip_bad: options.SkipBad = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
     ends: options.Ends = None,
     degree: options.Degree = None,

@@ -20,7 +20,6 @@ def merge(
     overwrite: options.Overwrite = False,
     durable: options.Durable = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Merge the parts of a run in shards into OUT: one behind the other, in their order.

@@ -14,7 +14,6 @@ Example:
 
 def modes(
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """List the modes: formula, what each needs, rows it gives, options it takes."""

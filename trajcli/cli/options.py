@@ -46,14 +46,6 @@ def _expanded(path: Path | None) -> Path | None:
     return None if path is None else Path(os.path.expanduser(path))
 
 
-def _print_schema(context: typer.Context, wanted: bool) -> None:
-    if wanted:
-        from trajcli.cli import schemas
-
-        schemas.show(context.info_name or "")
-        raise typer.Exit
-
-
 def _panel(title: str | None) -> Callable[..., Any]:
     """A maker of the options under one heading of the help.
 
@@ -114,8 +106,6 @@ LeRobot = Annotated[Path | None, _output("--lerobot DIR",
     "Write a copy of this LeRobot data set, with SOURCE as features trajcli.position, …, to a "
     "new folder OUT.", callback=_expanded)]
 Json = Annotated[bool, _general("--json", "One JSON document on stdout; text on stderr.")]
-JsonSchema = Annotated[bool, _general("--json-schema", "Print the JSON Schema of that document.",
-    is_eager=True, callback=_print_schema, allow_from_autoenv=False)]
 Quiet = Annotated[bool, _general("--quiet -q", "Only warnings and errors.")]
 
 Layout = Annotated[LayoutName | None, _read("--layout NAME",

@@ -29,7 +29,6 @@ def plot(
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Draw position, velocity, acceleration and jerk over time, as .png, .svg or .pdf.

@@ -34,7 +34,6 @@ def resample(
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write trajectories or actions at another rate or at given times: rows of one curve.

@@ -35,7 +35,6 @@ def retime(
     durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Stretch time by the smallest factor that keeps velocity, acceleration and jerk in limits.

@@ -30,7 +30,6 @@ def score(
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Score trajectories: how smooth, how long, how near their limits; exit 1 where --fail holds.

@@ -17,7 +17,6 @@ Example, on the files in sample_data (the first writes the part that the second 
 def status(
     out: options.Divided,
     json: options.Json = False,
-    json_schema: options.JsonSchema = False,
     quiet: options.Quiet = False,
 ) -> int:
     """Say which shards of a run are done and missing; exit 1 unless all are done.
