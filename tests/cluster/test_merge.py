@@ -11,9 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from cluster.runs import BATCH, OUT, PARTS, demonstrations, many_files, run_shards, write_parts
+from cluster.runs import OUT, PARTS, many_files, run_shards, write_parts
 
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import InputError
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
@@ -38,32 +38,6 @@ def test_out_and_its_folder_of_parts_mean_the_same():
     first = OUT.read_bytes()
     merge(PARTS, overwrite=True)
     assert OUT.read_bytes() == first
-
-
-def test_a_virtual_output_refers_to_the_parts_and_never_reads_zeros():
-    write_parts(3)
-    merge(OUT)
-    with h5py.File(OUT) as file:
-        expected, time = file["position"][()], file["time"][()]
-    merge(OUT, virtual=True, overwrite=True)
-    os.mkdir("elsewhere")
-    shutil.move(OUT, "elsewhere")
-    shutil.move(PARTS, "elsewhere")
-    (Path("elsewhere") / PARTS / "00001-of-00003.h5").unlink()
-    expected[BATCH // 3 : 2 * BATCH // 3] = np.nan
-    with h5py.File("elsewhere/out.h5") as file:
-        assert file["position"].is_virtual
-        np.testing.assert_array_equal(file["position"], expected)
-        np.testing.assert_array_equal(file["time"], time)
-        assert [axis[0].name for axis in file["velocity"].dims] == ["/trajectory", "/time", "/dof"]
-
-
-@pytest.mark.parametrize("make", [demonstrations, lambda: many_files(out=Path("out.npz"))])
-def test_what_cannot_be_virtual_is_refused(make):
-    request = make()
-    run_shards(request, 2)
-    with pytest.raises(UsageError, match="cannot be virtual"):
-        merge(request.out, virtual=True)
 
 
 def test_padded_parts_that_are_compressed_become_one_padded_array():

@@ -142,19 +142,6 @@ def test_what_an_output_of_many_files_says_of_them_is_right_wherever_it_lies():
     assert said["dt"] == "varies"
 
 
-@pytest.mark.parametrize("name", ["an array", "with steps of every row", "files",
-                                  "an array with lengths, padded", "gradients"])  # fmt: skip
-def test_a_virtual_output_reads_as_the_whole(name, trajcli):
-    request = RUNS[name]()
-    run(request)
-    OUT.rename("whole.h5")
-    run_shards(request, 2)
-    merge(OUT, virtual=True)
-    require_same(OUT, Path("whole.h5"))
-    refused = trajcli("inspect out.h5")
-    assert "--allow-external" in refused.err + refused.out
-
-
 def test_a_shard_opens_its_own_files_only(monkeypatch):
     request = many_files()
     run_shards(request, 3, [0])

@@ -558,12 +558,6 @@ def test_an_empty_batch_and_a_single_action_work(trajcli, folder):
     np.testing.assert_array_equal(read("one.h5")["position"], [[[0.0], [1.0]]])
 
 
-def test_durable_output_is_the_same(trajcli, folder):
-    assert trajcli(f"{RUN} -o a.h5").code == 0
-    assert trajcli(f"{RUN} -o b.h5 --durable").code == 0
-    assert Path("a.h5").read_bytes() == Path("b.h5").read_bytes()
-
-
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_ends_the_run_with_75_and_the_same_command_does_it(trajcli, folder, signum):
     np.save("many.npy", np.zeros((20000, 100, 7), "f4"))
@@ -673,3 +667,13 @@ def test_the_output_says_all_that_it_was_made_of(trajcli, folder, samples):
     assert trajcli(f"{line} --repeated-times drop -o drop.h5").code == 0
     with h5py.File("drop.h5") as file:
         assert json.loads(file.attrs["request"])["repeated_times"] == "drop"
+
+
+@pytest.mark.parametrize("option", ["goals.h5", "goals.h5:far/goal"])
+def test_the_index_of_goal_states_lies_beside_them(trajcli, folder, option):
+    group, states = option.partition(":")[2].removesuffix("goal"), np.arange(6.0).reshape(2, 3)
+    with h5py.File("goals.h5", "w") as file:
+        file[f"{group}goal/position"], file[f"{group}goal_index"] = states, [1, 0, 1, 1, 0]
+    line = f"{RUN} --mode central --ends goal --goal {option} -o out.h5"
+    assert trajcli(line).code == 0
+    np.testing.assert_array_equal(read("out.h5")["position"][:, -1], states[[1, 0, 1, 1, 0]])

@@ -34,7 +34,6 @@ def fit(
     rate: options.Rate = None,
     times: options.Times = None,
     overwrite: options.Overwrite = False,
-    durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -16,9 +16,7 @@ Example, on the files in sample_data (the first writes the part that the second 
 
 def merge(
     out: options.Divided,
-    virtual: options.Virtual = False,
     overwrite: options.Overwrite = False,
-    durable: options.Durable = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -30,13 +28,10 @@ def merge(
 
     console = Console(json, quiet)
     with Progress(not quiet) as progress:
-        report = merge_parts(out, overwrite, durable, virtual, progress)
+        report = merge_parts(out, overwrite, progress)
     console.warn(*report["notes"])
     whole = f"{report['out']}: {counted(report['trajectories'], 'trajectory', 'trajectories')} of "
     whole += counted(report["parts"], "part")
-    if virtual:
-        console.say(f"{whole}, which must stay where they are; --allow-external reads them")
-    else:
-        size, seconds = bytes_text(report["bytes_written"]), report["seconds"]
-        console.say(f"{whole}, {size} in {seconds:.2f} s, {report['gb_per_s']:.2f} GB/s")
+    size, seconds = bytes_text(report["bytes_written"]), report["seconds"]
+    console.say(f"{whole}, {size} in {seconds:.2f} s, {report['gb_per_s']:.2f} GB/s")
     console.document(report)

@@ -189,8 +189,6 @@ FitGoal = Annotated[str | None, _state("--goal GOAL",
     "(default: fitted)")]
 StartIndex = Annotated[str | None, _state("--start-index FILE:DATASET",
     "[B]: which start state each trajectory uses.")]
-GoalIndex = Annotated[str | None, _state("--goal-index FILE:DATASET",
-    "[B]: which goal state each trajectory uses.")]
 
 Grad = Annotated[str | None, _gradient("--grad FILE[:GROUP]",
     "Upstream gradients [B, T, D], named like the outputs; any of them.")]
@@ -213,10 +211,6 @@ Pack = Annotated[bool, _output("--pack",
 Overwrite = Annotated[bool, _output("--overwrite", "Replace OUT if it is there.")]
 Compress = Annotated[int | None, _output("--compress LEVEL",
     "Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual).")]
-Durable = Annotated[bool, _output("--durable", "Sync OUT to the disk before it appears.")]
-Virtual = Annotated[bool, _output("--virtual",
-    "OUT.h5 refers to the values in the parts, unchecked; they must stay beside it, and one "
-    "that is gone reads as NaN.")]
 Title = Annotated[str | None, _output("--title TEXT",
     "Above the figure; '' for none. (default: files and trajectories)")]
 

@@ -31,7 +31,6 @@ def resample(
     times: options.Times = None,
     pack: options.Pack = False,
     overwrite: options.Overwrite = False,
-    durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -32,7 +32,6 @@ def retime(
     verbose: options.VerbosePaces = False,
     pack: options.Pack = False,
     overwrite: options.Overwrite = False,
-    durable: options.Durable = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

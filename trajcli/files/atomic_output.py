@@ -59,21 +59,13 @@ class HiddenFolder:
         remove(self.path)
         os.mkdir(self.path, 0o700)
 
-    def publish(self, durable: bool = False) -> None:
-        """Give the data the name OUT; durable: with all that is needed to find it after a crash.
+    def publish(self) -> None:
+        """Give the data the name OUT.
 
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
-        if durable:
-            _sync_one(self.data)
         with signals() if is_command() else contextlib.nullcontext():  # none between name and end
             self._rename()
-        if durable:
-            try:
-                _sync_one(self._out.parent)
-            except OSError as error:
-                what, reason = "complete, but maybe not on the disk yet", error.strerror or ""
-                raise OutputError(Fault(what, str(self._out), found=reason)) from None
 
     def _rename(self) -> None:
         if self._overwrite:
@@ -195,14 +187,6 @@ def _is_private(path: Path) -> bool:
         return False
     others = status.st_uid != os.geteuid() or status.st_mode & 0o022
     return stat.S_ISDIR(status.st_mode) and not others
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def reserve(path: Path, size: int) -> None:

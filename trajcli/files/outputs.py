@@ -36,9 +36,6 @@ class Output(ABC):
     (:attr:`Schema.groups`); ``row`` then counts those of this length.
     """
 
-    copies = 1
-    """How often the values lie on the disk: not at all where OUT refers to them."""
-
     level: int | None = None
     """Of deflate, where values are compressed."""
 
@@ -57,14 +54,13 @@ class Output(ABC):
         self._open: list[int] = []
         self._file: Any = None
 
-    def begin(self, overwrite: bool, durable: bool = False) -> None:
+    def begin(self, overwrite: bool) -> None:
         """Make the hidden folder and what is known before the values are."""
-        self._durable = durable
         self._hidden = HiddenFolder(self.path, overwrite)
         try:
             with os_failures(self.path):
                 self._hidden.make()
-                require_space(self.path, self.schema.nbytes * self.copies)
+                require_space(self.path, self.schema.nbytes)
                 self._prepare()
                 self._open_files()
                 self._write_known()
@@ -158,7 +154,7 @@ class Output(ABC):
         with os_failures(self.path):
             self._complete()
             self._close()
-            self._hidden.publish(self._durable)
+            self._hidden.publish()
         for path in self._hidden.close():
             self.notes.append(f"{path} could not be removed; nothing needs it")
 
@@ -186,7 +182,6 @@ def open_output(
     path: Path,
     schema: Schema,
     overwrite: bool,
-    durable: bool,
     compress: int | None = None,
 ) -> Output:
     """The output that OUT's name asks for: .h5/.hdf5, .npz or .npy.
@@ -199,5 +194,5 @@ def open_output(
     module, name = _WRITERS[output_family(path)].split(".")
     output: Output = getattr(import_module(f"trajcli.files.{module}"), name)(path, schema)
     output.level = compress
-    output.begin(overwrite, durable)
+    output.begin(overwrite)
     return output

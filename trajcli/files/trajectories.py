@@ -29,7 +29,7 @@ def save(
         own_times=time.ndim == 2,
         attributes=attributes,
     )
-    with open_output(path, schema, overwrite, durable=False) as output:
+    with open_output(path, schema, overwrite) as output:
         for name, values in {**outputs, "time": time}.items():
             output.write(name, 0, values)
         output.finish()

@@ -75,7 +75,7 @@ def run_fit(
         steps = request.steps or max(1, round(typical))
         schema = _schema(request, files, rows, name, intervals, steps)
         error = np.empty(len(rows.lengths))
-        with open_output(request.out, schema, request.overwrite, request.durable) as output:
+        with open_output(request.out, schema, request.overwrite) as output:
             for begin, fitted in fits(intervals):
                 output.write("actions", begin, fitted.actions)
                 output.write("dt", begin, fitted.knot[:, None] / steps)

@@ -7,22 +7,20 @@ added. Memory is that of a block, and of the names of the trajectories.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
-from trajcli.errors import Fault, InputError, Stopped, UsageError
+from trajcli.errors import Fault, InputError, Stopped
 from trajcli.files.arrays import ArrayFile
-from trajcli.files.hdf5_output import SOURCES, Hdf5Output
+from trajcli.files.hdf5_output import SOURCES
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
-from trajcli.files.refusals import output_family, refuse_output
+from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.jobs.run import Progress
 from trajcli.jobs.segments import sources_text
@@ -35,13 +33,11 @@ _BLOCK_BYTES = 16 << 20
 def merge(
     out: Path,
     overwrite: bool = False,
-    durable: bool = False,
-    virtual: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> dict[str, Any]:
     """Join the parts of OUT and return a report of plain values. The parts stay.
 
-    virtual: OUT.h5 refers to the values in the parts. Raises InputError for parts that are
+    Raises InputError for parts that are
     missing, damaged or of another command; OUT is then as it was before.
     """
     began = time.perf_counter()
@@ -54,14 +50,8 @@ def merge(
         contents = [part for part in contents if part.count] or contents[:1]
         request = parts[0].request
         schema = _merged_schema(contents, bool(request.get("pack")))
-        if virtual:
-            _require_array(schema, out)
-            output: Output = VirtualOutput(out, schema, contents)
-            output.begin(overwrite, durable)
-            schema = replace(schema, variables=[v for v in schema.variables if not _is_virtual(v)])
-        else:
-            level = None if schema.pack else request.get("compress")  # padding is not compressed
-            output = open_output(out, schema, overwrite, durable, compress=level)
+        level = None if schema.pack else request.get("compress")  # padding is not compressed
+        output = open_output(out, schema, overwrite, compress=level)
         total = sum(part.count for part in contents)
         with signals() as stop, output:
             for done in _copy(contents, schema, output):
@@ -78,7 +68,6 @@ def merge(
     notes = [f"parts of {' and '.join(sorted(kinds))}, as their files are; --dtype makes them one"]
     return {
         "out": str(out),
-        "virtual": virtual,
         "parts": len(parts),
         "trajectories": total,
         "notes": [*output.notes, *notes * (len(kinds) > 1)],
@@ -86,14 +75,6 @@ def merge(
         "seconds": seconds,
         "gb_per_s": 2 * schema.nbytes / seconds / 1e9,
     }
-
-
-def _require_array(schema: Schema, out: Path) -> None:
-    """Raise UsageError for what cannot refer to parts."""
-    if schema.kind == "groups" or output_family(out) != "hdf5":
-        there = "a group for every trajectory" if schema.kind == "groups" else out.name
-        expected, hint = "one array for all, in an HDF5 file", "merge without --virtual"
-        raise UsageError(Fault("cannot be virtual", "--virtual", expected, there, hint))
 
 
 class PartContents:
@@ -251,39 +232,6 @@ def _copy(parts: Sequence[PartContents], schema: Schema, output: Output) -> Iter
         if not variable.by_trajectory and variable.name != "time":  # a sum over trajectories
             total = sum((part.read(variable.name) for part in parts), np.zeros(variable.shape))
             output.write(variable.name, 0, np.atleast_1d(total))
-
-
-class VirtualOutput(Hdf5Output):
-    """An HDF5 file that refers to the values in packed parts; what is gone reads as NaN."""
-
-    copies = 0
-
-    def __init__(self, path: Path, schema: Schema, parts: Sequence[PartContents]) -> None:
-        super().__init__(path, schema)
-        self._parts = parts
-
-    def _properties(self, variable: Variable) -> Any:
-        if not _is_virtual(variable):
-            return super()._properties(variable)
-        properties, row = h5py.h5p.create(h5py.h5p.DATASET_CREATE), 0
-        properties.set_obj_track_times(False)
-        properties.set_fill_value(np.array(np.nan, variable.dtype))
-        for part in self._parts:
-            source = part.variables[variable.name]
-            # % begins a pattern of names in HDF5
-            name = os.path.join(part.path.parent.name, part.path.name).replace("%", "%%")
-            place = h5py.h5s.create_simple(variable.shape)
-            place.select_hyperslab((row, *(0 for _ in source.shape[1:])), source.shape)
-            stored = h5py.h5s.create_simple(source.shape)
-            properties.set_virtual(place, os.fsencode(name), source.name.encode(), stored)
-            row += part.count
-        return properties
-
-
-def _is_virtual(variable: Variable) -> bool:
-    """Whether a variable can stay in the parts: integers have no NaN for what is gone, and time is
-    in some parts that of all trajectories."""
-    return variable.by_trajectory and variable.dtype.kind == "f" and variable.name != "time"
 
 
 def _merged_attributes(parts: Sequence[PartContents]) -> dict[str, Any]:

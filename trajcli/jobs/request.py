@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from trajcli.jobs.shards import Shard
 
 _NOT_STORED = {
-    *("out", "overwrite", "durable", "memory", "device", "backend", "shard"),
+    *("out", "overwrite", "memory", "device", "backend", "shard"),
     *("allow_external"),
 }
 """Fields that do not shape the result, and those that say what is trusted."""
-_PATHS = ("dt", "times", "at", "start", "start_index", "goal", "goal_index", "grad")
+_PATHS = ("dt", "times", "at", "start", "start_index", "goal", "grad")
 """Fields that may name a file, besides ``sources``."""
 
 
@@ -46,7 +46,6 @@ class SourceRequest:
     episodes: str | None = None
     pack: bool = False
     overwrite: bool = False
-    durable: bool = False
     allow_external: bool = False
 
     def to_json(self) -> str:
@@ -97,7 +96,6 @@ class Request(SourceRequest):
     start: str | None = None
     start_index: str | None = None
     goal: str | None = None
-    goal_index: str | None = None
     grad: str | None = None
     cost: str | None = None
     factor: float | None = None

@@ -119,8 +119,6 @@ def _resolved(
     goal = joined_states("goal", [one.goal for one in inputs], batches)
     if request.start_index is not None:
         start = start.with_index("start", files.dataset(request.start_index))
-    if request.goal_index is not None:
-        goal = goal.with_index("goal", files.dataset(request.goal_index))
     mode, mode_source, notes = stated
     raise_if_any([fault for one in sets for fault in guess_faults(one, mode)], UsageError)
     commands = _commands(request, sets[0])

@@ -197,7 +197,7 @@ def write_rows(
     names = rows.trajectory_names() if len(lengths) > 1 or len(rows.sets) > 1 else None
     schema = in_groups(schema, lengths, names, request.pack)
     files.sources.add(files.paths())
-    with open_output(request.out, schema, request.overwrite, request.durable) as output:
+    with open_output(request.out, schema, request.overwrite) as output:
         for group, (count, numbers) in enumerate(lengths):
             for begin, block in rows.blocks(numbers, count):
                 times, arrays = compute(block)

@@ -66,7 +66,6 @@ def run(
             request.path,
             schema,
             request.overwrite or shard is not None,
-            request.durable,
             request.compress,
         )
         with signals() as stop, output:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -120,7 +121,12 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
             numeric = {part: values and values.require_numeric() for part, values in parts.items()}
-            return _state(role, numeric, text, one)
+            state, beside = (
+                _state(role, numeric, text, one),
+                re.sub(f"(^|/){role}[/_]$", r"\1", prefix),
+            )
+            index = file.get(f"{beside}{role}_index")
+            return state if index is None else state.with_index(role, index)
     raise InputError(file.missing(name or f"{role}/position"))
 
 

@@ -206,7 +206,7 @@ def _write_arrays(chosen: Selection, out: Path, overwrite: bool, sources: Source
     schema = _schema(chosen, pack=out.suffix.lower() == ".npz")
     lengths = np.unique(chosen.batch.lengths[chosen.numbers]).tolist()
     written = dict.fromkeys(lengths, 0)
-    with open_output(out, schema, overwrite, durable=False) as output:
+    with open_output(out, schema, overwrite) as output:
         for block in chosen.blocks():
             place, group = written[block.rows], lengths.index(block.rows)
             for name in chosen.arrays:
