@@ -16,7 +16,6 @@ from cluster.runs import OUT, PARTS, many_files, run_shards, write_parts
 from trajcli.errors import InputError
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
-from trajcli.jobs.run import run
 
 
 @pytest.fixture(autouse=True)
@@ -38,16 +37,6 @@ def test_out_and_its_folder_of_parts_mean_the_same():
     first = OUT.read_bytes()
     merge(PARTS, overwrite=True)
     assert OUT.read_bytes() == first
-
-
-def test_padded_parts_that_are_compressed_become_one_padded_array():
-    """No shard knows that another one has trajectories of another length."""
-    run_shards(many_files(rows=3, pack=True, compress=1), 9)
-    merge(OUT)
-    run(many_files(rows=3, pack=True, out=Path("whole.h5")))
-    with h5py.File(OUT) as file, h5py.File("whole.h5") as whole:
-        for name in ("position", "lengths"):
-            np.testing.assert_array_equal(file[name], whole[name])
 
 
 def test_missing_parts_are_named():

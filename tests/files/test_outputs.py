@@ -20,7 +20,7 @@ VALUES = [RANDOM.standard_normal((rows, DOFS)).astype("f4") for rows in ROWS]
 STEPS = RANDOM.uniform(0.1, 0.2, COUNT)
 
 
-def schema(pack: bool, shared: bool = False, names: Any = None) -> Schema:
+def schema(shared: bool = False, names: Any = None) -> Schema:
     names = names or [f"data/demo_{i}" for i in range(COUNT)]
     groups = []
     for rows in dict.fromkeys(ROWS.tolist()):
@@ -30,7 +30,7 @@ def schema(pack: bool, shared: bool = False, names: Any = None) -> Schema:
         COUNT, 9, DOFS, wanted=["position", "jerk"], dtype="float32", own_times=not shared,
         attributes={"mode": "jerk"}, start_index=np.arange(COUNT), units="rad",
     )  # fmt: skip
-    return unequal_schema(longest, groups, pack)
+    return unequal_schema(longest, groups)
 
 
 def times_of(i: int, shared: bool) -> Any:
@@ -39,7 +39,7 @@ def times_of(i: int, shared: bool) -> Any:
 
 def make(path: Path, what: Schema, size: int = 2, shared: bool = False, **more: Any) -> bytes:
     """Write an output in blocks of so many trajectories; its bytes."""
-    with open_output(path, what, True, False, **more) as output:
+    with open_output(path, what, True, **more) as output:
         for k, group in enumerate(what.groups):
             for row in range(0, len(group.names), size):
                 some = group.numbers[row : row + size]
@@ -54,7 +54,7 @@ def make(path: Path, what: Schema, size: int = 2, shared: bool = False, **more: 
 
 @pytest.mark.parametrize("compress", [None, 3])
 def test_every_trajectory_has_a_group_with_its_rows(tmp_path, compress):
-    make(tmp_path / "out.h5", schema(False), compress=compress)
+    make(tmp_path / "out.h5", schema(), compress=compress)
     with h5py.File(tmp_path / "out.h5") as file:
         for i in range(COUNT):
             group = file[f"data/demo_{i}"]
@@ -68,39 +68,27 @@ def test_every_trajectory_has_a_group_with_its_rows(tmp_path, compress):
             assert group["position"].compression == ("gzip" if compress else None)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("name", ["out.h5", "out.npz"])
-def test_a_padded_array_has_nan_behind_the_rows_and_lengths(tmp_path, name, shared):
-    make(tmp_path / name, schema(True, shared), shared=shared)
-    names = ("position", "jerk", "time", "lengths", "start_index")
-    if name == "out.npz":
-        with np.load(tmp_path / name) as file:
-            found = {n: file[n] for n in names}
-    else:
-        with h5py.File(tmp_path / name) as file:
-            found = {n: file[n][:] for n in names}
-            assert file["position"].dims[1][0] == file["time" if shared else "row"]
-    np.testing.assert_array_equal(found["lengths"], ROWS)
-    np.testing.assert_array_equal(found["start_index"], np.arange(COUNT))
-    if shared:
-        np.testing.assert_array_equal(found["time"], times_of(3, True))
-    for i, rows in enumerate(ROWS):
-        np.testing.assert_array_equal(found["jerk"][i, :rows], -VALUES[i])
-        assert np.isnan(found["jerk"][i, rows:]).all()
-        if not shared:
-            np.testing.assert_array_equal(found["time"][i, :rows], times_of(i, False))
+def test_an_archive_has_the_same_names_and_values_as_groups(tmp_path):
+    for name in ("one/out.h5", "other/out.npz"):
+        (tmp_path / name).parent.mkdir()
+        make(tmp_path / name, schema())
+    paths = tmp_path / "one/out.h5", tmp_path / "other/out.npz"
+    with h5py.File(paths[0]) as file, np.load(paths[1]) as archive:
+        for name in (n for n in archive.files if n != "trajcli.json"):
+            np.testing.assert_array_equal(archive[name], file[name][()])
+        assert {f"data/demo_{i}/jerk" for i in range(COUNT)} <= set(archive.files)
 
 
-@pytest.mark.parametrize(("pack", "compress"), [(False, None), (False, 1), (True, None)])
-def test_bytes_do_not_depend_on_blocks(tmp_path, pack, compress):
-    what, path = schema(pack), tmp_path / "out.h5"
+@pytest.mark.parametrize(("name", "compress"), [("o.h5", None), ("o.h5", 1), ("o.npz", None)])
+def test_bytes_do_not_depend_on_blocks(tmp_path, name, compress):
+    what, path = schema(), tmp_path / name
     assert make(path, what, compress=compress) == make(path, what, size=1, compress=compress)
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("out.npz", {}, "groups of HDF5"),
+        ("out.npy", {}, "OUT.npz"),
         ("out", {}, "OUT.npz"),
         ("out.npz", {"compress": 3}, "--compress"),
         ("out.h5", {"compress": 10}, "1 to 9"),
@@ -108,17 +96,15 @@ def test_bytes_do_not_depend_on_blocks(tmp_path, pack, compress):
 )
 def test_other_forms_are_refused_with_a_way_out(tmp_path, name, options, message):
     with pytest.raises(OutputError, match=message):
-        open_output(tmp_path / name, schema(False), False, False, **options)
-    with pytest.raises(OutputError, match="--pack"):
-        open_output(tmp_path / "out.h5", schema(True), False, False, compress=3)
+        open_output(tmp_path / name, schema(), False, **options)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["data/demo_1/inner", "dof", "data/demo_1"])
 def test_groups_that_clash_are_refused(tmp_path, name):
     names = [name, *(f"data/demo_{i}" for i in range(1, COUNT))]
-    with pytest.raises(OutputError, match="--pack"):
-        open_output(tmp_path / "out.h5", schema(False, names=names), False, False)
+    with pytest.raises(OutputError, match="within another"):
+        open_output(tmp_path / "out.h5", schema(names=names), False)
     assert not list(tmp_path.iterdir())
 
 
@@ -126,5 +112,5 @@ def test_groups_that_clash_are_refused(tmp_path, name):
 def test_what_is_no_name_of_an_output_is_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(OutputError):
-        open_output(Path(name), schema(True), False, False)
+        open_output(Path(name), schema(), False)
     assert not list(tmp_path.iterdir())

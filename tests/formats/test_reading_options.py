@@ -84,7 +84,7 @@ def test_episodes_that_there_are_not_are_refused(trajcli, demos, command):
 
 
 def test_a_shard_of_some_episodes_is_a_part_of_them(trajcli, demos):
-    line = f"integrate demos.hdf5 {READS['integrate']} --pack --episodes 1:6"
+    line = f"integrate demos.hdf5 {READS['integrate']} --episodes 1:6"
     assert trajcli(line.replace("out.h5", "all.h5")).code == 0
     for k in range(2):
         assert trajcli(f"{line} --shard {k}/2").code == 0

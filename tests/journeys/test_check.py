@@ -533,10 +533,10 @@ def sources(folder: Path) -> None:
     ("words", "out"),
     [
         ("padded.h5 --mode jerk", "out.h5"),
-        ("padded.h5 --mode central --pack", "out.npz"),
+        ("padded.h5 --mode central", "out.npz"),
         ("padded.h5 --dofs 0:2 --start 0,0.5", "out.h5"),
         ("demos.hdf5 --start zero --dt 0.05 --mode bspline --allow-nonfinite", "out.h5"),
-        ("demos.hdf5 --start zero --dt 0.05 --mode velocity --skip-bad --pack", "out.npz"),
+        ("demos.hdf5 --start zero --dt 0.05 --mode velocity --skip-bad", "out.npz"),
         ("demos.hdf5:obs/joint_pos --dt 0.05 --method central", "out.h5"),
         ("recorded.h5:position --method backward --max-gap 0.5", "out.h5"),
         ("longer.npy shorter.npy --start states.npy --dt 0.1", "out.h5"),

@@ -39,7 +39,7 @@ def test_a_file_equals_itself_and_its_copy_in_another_format(trajcli, home):
     [
         "integrate {s}/reach.h5 --mode jerk --scheme zoh",
         "integrate {s}/reach.h5 --mode jerk --dtype float32 --cost velocity --joints a,b,c,d,e,f,g",
-        "integrate named.h5 --start zero --pack",
+        "integrate named.h5 --start zero",
         "integrate actions.npy --start zero --dt 0.1 --start-index index.npy",
         "resample {s}/recorded.h5 --to 50",
         "fit {s}/recorded.h5:position --knots 20",

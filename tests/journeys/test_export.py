@@ -230,14 +230,12 @@ def test_an_existing_file_is_kept_unless_told_and_an_input_always(trajcli, folde
     assert not [path for path in Path().iterdir() if path.name.startswith(".")]
 
 
-def test_trajectories_of_different_length_are_padded_in_one_array(trajcli, demos):
+def test_trajectories_of_different_length_are_arrays_of_their_own(trajcli, demos):
     assert trajcli("export demos.h5 -o out.npz").code == 0
     with np.load("out.npz") as archive:
-        assert archive["lengths"].tolist() == [4, 11, 5]
-        for stored, values in zip(archive["position"], demos, strict=True):
-            np.testing.assert_array_equal(stored[: len(values)], values)
-            assert np.isnan(stored[len(values) :]).all()
-        np.testing.assert_allclose(archive["time"][2, :5], 0.3 * np.arange(5), rtol=1e-15)
+        for k, values in enumerate(demos):
+            np.testing.assert_array_equal(archive[f"data/demo_{k}/position"], values)
+        np.testing.assert_allclose(archive["data/demo_2/time"], 0.3 * np.arange(5), rtol=1e-15)
     assert trajcli("check out.npz --json").document["checks"][0]["trajectories"] == 3
 
 

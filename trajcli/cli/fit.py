@@ -44,7 +44,7 @@ def fit(
     makes the curve of them. The states are fitted, too, but for what --start and --goal hold
     exactly.
     """
-    typed = {**locals(), "sources": source, "pack": False}
+    typed = {**locals(), "sources": source}
     from trajcli.jobs.fit import FitRequest, run_fit
 
     console = Console(json, quiet)

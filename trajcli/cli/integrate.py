@@ -55,7 +55,6 @@ def integrate(
     grad_factor: options.GradFactor = None,
     wrt: options.Wrt = None,
     units: options.Units = None,
-    pack: options.Pack = False,
     compress: options.Compress = None,
     device: options.Device = "auto",
     backend: options.Backend = "auto",

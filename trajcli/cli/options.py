@@ -205,9 +205,6 @@ Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
 Units = Annotated[str | None, _read("--units UNITS",
     "What positions are in: rad, deg, m, cm, mm, for all dofs or each (rad,rad,m); time stamps: "
     "s, ms, us, ns. Converted to SI. (default: what the file says)")]
-Pack = Annotated[bool, _output("--pack",
-    "Trajectories of different length in one array, padded with NaN, and their lengths. "
-    "(default: a group for each, as in the input)")]
 Overwrite = Annotated[bool, _output("--overwrite", "Replace OUT if it is there.")]
 Compress = Annotated[int | None, _output("--compress LEVEL",
     "Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual).")]

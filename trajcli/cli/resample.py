@@ -29,7 +29,6 @@ def resample(
     dt: options.Dt = None,
     rate: options.Rate = None,
     times: options.Times = None,
-    pack: options.Pack = False,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,

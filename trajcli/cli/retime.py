@@ -30,7 +30,6 @@ def retime(
     rate: options.Rate = None,
     times: options.Times = None,
     verbose: options.VerbosePaces = False,
-    pack: options.Pack = False,
     overwrite: options.Overwrite = False,
     allow_external: options.AllowExternal = False,
     json: options.Json = False,

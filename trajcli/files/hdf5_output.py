@@ -30,7 +30,6 @@ INPUTS = "inputs"
 """The dataset of a part in which it lists its inputs."""
 _CHUNK_BYTES = 4 << 20
 """Of a chunk: whole trajectories, or rows of one that is larger."""
-_PACK = "--pack writes all into one array"
 
 
 class Hdf5Output(Output):
@@ -75,7 +74,7 @@ class Hdf5Output(Output):
 
     def _prepare(self) -> None:
         schema = self.schema
-        grouped = schema.kind == "groups"
+        grouped = bool(schema.groups)
         count = sum(len(group.names) for group in schema.groups)
         # values between which no description lies can be written at once
         room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if grouped else 2048
@@ -181,7 +180,6 @@ class Hdf5Output(Output):
         By HDF5's own functions: h5py's need three times as long, and there may be thousands.
         """
         names = [name for group in self.schema.groups for name in group.names]
-        require_names(names)
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
         for name in names:
@@ -189,7 +187,7 @@ class Hdf5Output(Output):
                 made = h5py.h5g.create(file.id, name.encode(), links)
             except ValueError as error:
                 what = "a group that cannot be made"
-                raise OutputError(Fault(what, name, found=str(error), hint=_PACK)) from None
+                raise OutputError(Fault(what, name, found=str(error))) from None
             if dof is not None:
                 made.links.create_hard(b"dof", file.id, b"dof")
         variables = [v for v in self.schema.variables if v.by_trajectory]
@@ -252,12 +250,3 @@ def _label_datasets(
             for axis, dim in enumerate(axes):
                 lists[axis] = scales[dim][i % len(scales[dim])]
             h5py.h5a.create(dataset, b"DIMENSION_LIST", references, space).write(lists)
-
-
-def require_names(names: Sequence[str]) -> None:
-    """Raise OutputError where a trajectory would lie within another, or has no name."""
-    known = set(names)
-    for name in names:
-        if name.rpartition("/")[0] in known or name == "dof" or not name:
-            what = "a trajectory within another, or without a name"
-            raise OutputError(Fault(what, name, hint=_PACK))

@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 import zlib
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,7 +19,11 @@ from trajcli.files.schema import Schema, Variable, plain_value
 
 
 class NpzOutput(Output):
-    """An uncompressed .npz archive, where each array has its place from the start."""
+    """An uncompressed .npz archive, where each array has its place from the start.
+
+    Trajectories of unequal length have members of their own, named as groups of HDF5 would be:
+    ``data/demo_0/position``.
+    """
 
     def _prepare(self) -> None:
         with open(self._hidden.data, "xb+") as file:
@@ -29,17 +34,27 @@ class NpzOutput(Output):
         """What each member begins with, its checksum as of now; up to the end of the last one."""
         members = []
         for variable in self.schema.variables:
-            head, begin = _npy_header(variable), file.tell()
-            member = zipfile.ZipInfo(f"{variable.name}.npy")  # dated 1980: same input, same bytes
-            member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
-            member.file_size = member.compress_size = len(head) + variable.nbytes
-            first = begin + len(member.FileHeader(zip64=True))
-            member.CRC = _checksum(file, first, member.file_size)
-            file.seek(begin)
-            file.write(member.FileHeader(zip64=True) + head)
-            self._addresses[variable.name, 0] = np.array([file.tell()])
-            file.seek(variable.nbytes, os.SEEK_CUR)
-            members.append(member)
+            grouped = self.schema.groups if variable.by_trajectory else ()
+            for k, group in enumerate(grouped or [None]):
+                stored, names = variable, [variable.name]
+                if group is not None:  # each trajectory has a member of its own
+                    stored = self.schema.in_group(variable, k)
+                    stored = replace(stored, dims=stored.dims[1:], shape=stored.shape[1:])
+                    names = [f"{name}/{variable.name}" for name in group.names]
+                head, places = _npy_header(stored), []
+                for name in names:
+                    begin = file.tell()
+                    member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: same input, same bytes
+                    member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
+                    member.file_size = member.compress_size = len(head) + stored.nbytes
+                    first = begin + len(member.FileHeader(zip64=True))
+                    member.CRC = _checksum(file, first, member.file_size)
+                    file.seek(begin)
+                    file.write(member.FileHeader(zip64=True) + head)
+                    places.append(file.tell())
+                    file.seek(stored.nbytes, os.SEEK_CUR)
+                    members.append(member)
+                self._addresses[variable.name, k] = np.array(places, np.int64)
         return members
 
     def _complete(self) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from trajcli.files.atomic_output import HiddenFolder
 from trajcli.files.refusals import os_failures, output_family, refuse_form, require_space
-from trajcli.files.schema import Schema, padded
+from trajcli.files.schema import Schema
 
 _WRITERS = {
     "hdf5": "hdf5_output.Hdf5Output",
@@ -98,11 +98,7 @@ class Output(ABC):
             self._put(self._descriptors[name], values, at)
             return
         rows = slice(row, row + len(values))
-        if self.schema.pack:
-            values = padded(values, variable.shape[1:])
-            addresses = self._addresses[name, 0] + self.schema.groups[group].numbers[rows] * size
-        else:
-            addresses, size = self._addresses[name, group][rows], values.nbytes // len(values)
+        addresses, size = self._addresses[name, group][rows], values.nbytes // len(values)
         ends = np.flatnonzero(np.diff(addresses) != size) + 1
         for begin, end in pairwise([0, *ends.tolist(), len(values)]):
             self._put(self._descriptors[name], values[begin:end], int(addresses[begin]))
@@ -121,8 +117,6 @@ class Output(ABC):
         """The file descriptor and byte where all entries of a variable lie from ``row`` on, one
         after the other, for kernels that write into the file. None where they do
         not: ``write`` finds their places."""
-        if self.schema.pack:
-            return None
         addresses = self._addresses[name, group]
         size = self.schema.in_group(self._variables[name], group).row_bytes
         if int(addresses[-1] - addresses[0]) != size * (len(addresses) - 1):

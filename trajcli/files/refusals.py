@@ -6,7 +6,9 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
@@ -74,20 +76,25 @@ def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None
         expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
         found = f"{path.name}, level {compress}"
         faults.append(Fault("cannot be compressed", "--compress", expected, found))
-    if schema.kind == "groups" and family != "hdf5":
-        what = "trajectories of unequal length are written as groups of HDF5"
-        faults.append(Fault(what, str(path), "OUT.h5", path.suffix))
+    if schema.groups and family == "npy":
+        what = "trajectories of unequal length are not one array"
+        faults.append(Fault(what, str(path), "OUT.h5 or OUT.npz", path.suffix))
     arrays = [variable.name for variable in schema.streamed if variable.name != "time"]
     if family == "npy" and len(arrays) != 1:
         hint = f"--write {arrays[0]} writes one" if arrays else ""
         what = "a .npy file holds one array"
         faults.append(Fault(what, str(path), "OUT.h5", ", ".join(arrays), hint))
-    if schema.kind == "padded" and compress is not None:
-        what = "a padded array is not compressed while it is written"
-        hint = "leave --pack out, or compress it afterwards: h5repack -f SHUF -f GZIP=4"
-        faults.append(Fault(what, "--compress", found="--pack", hint=hint))
+    faults += islice(_name_faults([n for group in schema.groups for n in group.names]), 5)
     if faults:
         raise OutputError(*faults)
+
+
+def _name_faults(names: Sequence[str]) -> Iterator[Fault]:
+    """Where a trajectory would lie within another or in its place, or has no name."""
+    known = Counter(names)
+    for name in names:
+        if name.rpartition("/")[0] in known or name in ("", "dof") or known[name] > 1:
+            yield Fault("a trajectory within another, or without a name", name)
 
 
 def require_space(path: Path, needed: int) -> None:

@@ -75,10 +75,10 @@ class Schema:
     """All of an output: sizes of its dimensions, variables, attributes of the whole.
 
     groups: of trajectories of unequal length, those of each length. The variables are then
-    described as for one array of all of them, padded to the longest; ``pack`` says that they are
-    written so, else every trajectory has an HDF5 group of its own. See :func:`unequal_schema`.
-    trajectory_names: of packed trajectories, the coordinate ``trajectory`` in HDF5 files. sources:
-    of a part of a run, all names that an attribute of the whole sums up.
+    described as for one array of all of them, as if all had the longest; every trajectory has a
+    group of its own. See :func:`unequal_schema`. trajectory_names: of trajectories in one array,
+    the coordinate ``trajectory``. sources: of a part of a run, all names that an attribute of the
+    whole sums up.
     """
 
     dims: Mapping[str, int]
@@ -86,19 +86,18 @@ class Schema:
     attributes: Mapping[str, Any]
     joint_names: Sequence[str] | None = None
     groups: Sequence[Group] = ()
-    pack: bool = False
     trajectory_names: Sequence[str] | None = None
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
-        """ "groups" (an HDF5 group for each trajectory), "padded" or "packed"."""
-        return "packed" if not self.groups else "padded" if self.pack else "groups"
+        """ "groups" (one for each trajectory) or "packed" (one array of all)."""
+        return "groups" if self.groups else "packed"
 
     @property
     def nbytes(self) -> int:
         """Size of all values in bytes."""
-        if self.kind != "groups":
+        if not self.groups:
             return sum(variable.nbytes for variable in self.variables)
         groups = range(len(self.groups))
         return sum(self.in_group(v, k).nbytes for k in groups for v in self.variables)
@@ -117,31 +116,22 @@ class Schema:
         return replace(variable, shape=(len(part.names), *rows, *variable.shape[2:]))
 
 
-def unequal_schema(longest: Schema, groups: Sequence[Group], pack: bool) -> Schema:
-    """The schema of trajectories of unequal length, from that of all as if they had the longest.
-
-    pack: one padded array of all and their ``lengths``; else a group for every trajectory.
-    """
-    shared = pack and "time" in longest.dims
+def unequal_schema(longest: Schema, groups: Sequence[Group]) -> Schema:
+    """Returns the schema of trajectories of unequal length, each in a group of its own, from that
+    of all as if they had the longest."""
     total, rows = longest.dims["trajectory"], max(group.rows for group in groups)
     variables = []
     for variable in longest.variables:
         if variable.name == "time":
-            variable = time_variable((rows,) if shared else (total, rows))
-        elif variable.dims[1:2] == ("time",) and not shared:
+            variable = time_variable((total, rows))
+        elif variable.dims[1:2] == ("time",):
             variable = replace(variable, dims=("trajectory", "row", *variable.dims[2:]))
-        elif not variable.dims and not pack:  # one dt of all: every group has it
+        elif not variable.dims:  # one dt of all: every group has it
             values = np.full(total, variable.values)
             variable = replace(variable, dims=("trajectory",), shape=(total,), values=values)
         variables.append(variable)
-    dims = {"row" if n == "time" and not shared else n: size for n, size in longest.dims.items()}
-    if pack:
-        lengths = np.zeros(total, np.int64)
-        for group in groups:
-            lengths[group.numbers] = group.rows
-        label = {"long_name": "rows that are not padding"}
-        variables.append(_by_trajectory("lengths", label, lengths))
-    return replace(longest, dims=dims, variables=variables, groups=tuple(groups), pack=pack)
+    dims = {"row" if name == "time" else name: size for name, size in longest.dims.items()}
+    return replace(longest, dims=dims, variables=variables, groups=tuple(groups))
 
 
 def time_variable(shape: tuple[int, ...], values: Any = None) -> Variable:
@@ -197,12 +187,3 @@ def packed_schema(
 def plain_value(value: Any) -> Any:
     """A NumPy value as JSON can hold it; anything else as text."""
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else str(value)
-
-
-def padded(values: Any, shape: tuple[int, ...]) -> Any:
-    """Trajectories [n, rows, ...] with NaN behind their rows up to those of the shape."""
-    if values.shape[1:] == shape:
-        return values
-    whole = np.full((len(values), *shape), np.nan, values.dtype)
-    whole[:, : values.shape[1]] = values
-    return whole

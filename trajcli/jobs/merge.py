@@ -1,7 +1,7 @@
 """Merging: the parts of a run in shards, one behind the other, as one output.
 
 Parts of one length give packed trajectories, parts of several lengths a group for every
-trajectory, or with --pack a padded array. Gradients of what trajectories share are sums, and are
+trajectory. Gradients of what trajectories share are sums, and are
 added. Memory is that of a block, and of the names of the trajectories.
 """
 
@@ -49,8 +49,8 @@ def merge(
         contents = [PartContents(part.path, files.open(part.path)) for part in parts]
         contents = [part for part in contents if part.count] or contents[:1]
         request = parts[0].request
-        schema = _merged_schema(contents, bool(request.get("pack")))
-        level = None if schema.pack else request.get("compress")  # padding is not compressed
+        schema = _merged_schema(contents)
+        level = request.get("compress")
         output = open_output(out, schema, overwrite, compress=level)
         total = sum(part.count for part in contents)
         with signals() as stop, output:
@@ -125,11 +125,6 @@ class PartContents:
         """All values of a dataset."""
         return self._file.require(name).read()
 
-    def lengths(self) -> Any:
-        """The rows of each packed trajectory, [n]."""
-        stored = "lengths" in self.variables
-        return self.read("lengths") if stored else np.full(self.count, max(self.names))
-
     def blocks(self, rows: int, names: Sequence[str]) -> Iterator[tuple[int, Any, dict[str, Any]]]:
         """The trajectories of so many rows, a block after the other: how many, their times [1 or
         n, T], and variables [n, ...]."""
@@ -150,7 +145,7 @@ class PartContents:
                 yield end - begin, values.pop("time", times), values
 
 
-def _merged_schema(parts: Sequence[PartContents], pack: bool) -> Schema:
+def _merged_schema(parts: Sequence[PartContents]) -> Schema:
     """What the whole holds; raises InputError where parts hold different things."""
     numbers: dict[int, list[Any]] = {}
     names: list[str] = []
@@ -158,11 +153,10 @@ def _merged_schema(parts: Sequence[PartContents], pack: bool) -> Schema:
         for rows, members in part.names.items():
             numbers.setdefault(rows, []).append(np.arange(len(names), len(names) + len(members)))
             names += members
-    padded = pack and (len(numbers) > 1 or any("lengths" in part.variables for part in parts))
-    shared = _shared_time(parts) if padded or len(numbers) == 1 else None
+    shared = _shared_time(parts) if len(numbers) == 1 else None
     longest = max(numbers)
     time = time_variable((longest,) if shared is not None else (len(names), longest), shared)
-    order = (*QUANTITIES, "time", "start_index", *sorted(parts[0].variables.keys() - {"lengths"}))
+    order = (*QUANTITIES, "time", "start_index", *sorted(parts[0].variables))
     variables = [
         time if name == "time" else _merged_variable(name, parts, len(names), time.dims[-1])
         for name in dict.fromkeys(order)
@@ -171,19 +165,13 @@ def _merged_schema(parts: Sequence[PartContents], pack: bool) -> Schema:
     dims = dict(pair for v in variables for pair in zip(v.dims, v.shape, strict=True))
     attributes = _merged_attributes(parts)
     whole = Schema(dims, variables, attributes, parts[0].joint_names)
-    if padded or len(numbers) == 1:
-        whole = replace(whole, trajectory_names=names if any(names) else None)
-    if not padded and len(numbers) == 1:
-        return whole
+    if len(numbers) == 1:
+        return replace(whole, trajectory_names=names if any(names) else None)
     groups = []
     for rows, runs in sorted(numbers.items()):
         which = np.concatenate(runs)
         groups.append(Group(rows, [names[number] for number in which], which))
-    merged = unequal_schema(whole, groups, pack)
-    known = {"lengths": np.concatenate([part.lengths() for part in parts])} if pack else {}
-    return replace(
-        merged, variables=[replace(v, values=known.get(v.name, v.values)) for v in merged.variables]
-    )
+    return unequal_schema(whole, groups)
 
 
 def _shared_time(parts: Sequence[PartContents]) -> Any:

@@ -214,7 +214,7 @@ def _schema(
         (part.inputs.rows, np.searchsorted(numbers, part.numbers) if named else part.numbers)
         for part in parts
     ]
-    return in_groups(schema, lengths, named, request.pack)
+    return in_groups(schema, lengths, named)
 
 
 def _start_index(resolved: Resolved) -> Any:
@@ -239,7 +239,7 @@ def sources_of_part(plan: Plan, paths: Sequence[str]) -> dict[str, list[str]]:
     """The same as seen from the folder of OUT, for a part to list, and the names of its groups in
     the order of the run. paths: the files read."""
     found: dict[str, list[str]] = {}
-    if plan.schema.kind == "groups":
+    if plan.schema.groups:
         groups = plan.schema.groups
         titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
         found["trajectory"] = [titles[number] for number in sorted(titles)]

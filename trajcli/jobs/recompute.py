@@ -140,10 +140,6 @@ class _StoredOutput(Output):
             )
         part = self.schema.groups[group]
         numbers = part.numbers[rows]
-        if self.schema.pack:
-            first = int(numbers[0])
-            values = self._file.require(name).read_rows(first, int(numbers[-1]) + 1)
-            return values[numbers - first][:, : again.shape[1]], numbers
         values = [self._file.require(f"{one}/{name}").read() for one in part.names[rows]]
         return np.stack(values), numbers
 
@@ -183,7 +179,7 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
     packed = np.sort(list(names))
 
     def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
-        in_groups = plan.schema.kind == "groups"
+        in_groups = bool(plan.schema.groups)
         try:
             wanted = np.array([number_of[g] for g in groups]) if in_groups else packed[numbers]
         except LookupError:

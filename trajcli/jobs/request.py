@@ -44,7 +44,6 @@ class SourceRequest:
     rate: float | None = None
     times: str | None = None
     episodes: str | None = None
-    pack: bool = False
     overwrite: bool = False
     allow_external: bool = False
 

@@ -195,7 +195,7 @@ def write_rows(
     schema = _schema(rows, int(counts.max()), stated, more, own_times)
     lengths = [(n, np.flatnonzero(counts == n)) for n in dict.fromkeys(counts.tolist())]
     names = rows.trajectory_names() if len(lengths) > 1 or len(rows.sets) > 1 else None
-    schema = in_groups(schema, lengths, names, request.pack)
+    schema = in_groups(schema, lengths, names)
     files.sources.add(files.paths())
     with open_output(request.out, schema, request.overwrite) as output:
         for group, (count, numbers) in enumerate(lengths):

@@ -191,7 +191,6 @@ def in_groups(
     schema: Schema,
     lengths: Sequence[tuple[int, npt.NDArray[np.int64]]],
     names: Sequence[str] | None,
-    pack: bool,
 ) -> Schema:
     """The schema of trajectories [n] by names, where they have any, from that of all as if they had
     the longest. lengths: each number of rows, and which trajectories have it."""
@@ -199,7 +198,7 @@ def in_groups(
         return replace(schema, trajectory_names=names)
     assert names is not None
     groups = [Group(rows, [names[i] for i in which], which) for rows, which in lengths]
-    return replace(unequal_schema(schema, groups, pack), trajectory_names=names if pack else None)
+    return unequal_schema(schema, groups)
 
 
 def first_and_more(names: Iterable[str]) -> str:

@@ -90,8 +90,10 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
             for group in [one.group if one.member is None else one.name]
             for name, stored in one.arrays.items()
         }
-    return {
-        name: Compared(stored, partial(_time_of, files, text, stored.where))
+    return {  # the names of the dofs are one dataset of HDF5, found by any of its links
+        "dof" if name.endswith("/dof") and not stored.numeric else name: Compared(
+            stored, partial(_time_of, files, text, stored.where)
+        )
         for name, stored in by_name.items()
         if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb"
     }

@@ -203,7 +203,7 @@ def _write_rrd(chosen: Selection, path: Path, name: str) -> None:
 
 def _write_arrays(chosen: Selection, out: Path, overwrite: bool, sources: SourceFiles) -> None:
     """As integrate writes them."""
-    schema = _schema(chosen, pack=out.suffix.lower() == ".npz")
+    schema = _schema(chosen)
     lengths = np.unique(chosen.batch.lengths[chosen.numbers]).tolist()
     written = dict.fromkeys(lengths, 0)
     with open_output(out, schema, overwrite) as output:
@@ -218,9 +218,9 @@ def _write_arrays(chosen: Selection, out: Path, overwrite: bool, sources: Source
         output.finish()
 
 
-def _schema(chosen: Selection, pack: bool) -> Schema:
-    """Times are shared where all steps are one dt; trajectories of unequal length are padded
-    (``pack``) or have a group each."""
+def _schema(chosen: Selection) -> Schema:
+    """Times are shared where all steps are one dt; trajectories of unequal length have a group
+    each."""
     batch, first, count = chosen.batch, chosen.batch.first, len(chosen.numbers)
     lengths = batch.lengths[chosen.numbers]
     rows = np.unique(lengths).tolist()
@@ -245,7 +245,7 @@ def _schema(chosen: Selection, pack: bool) -> Schema:
     names = [f"trajectory_{name}" if name.isdecimal() else name for name in names]
     places = [(length, np.flatnonzero(lengths == length)) for length in rows]
     groups = [Group(length, [names[n] for n in which], which) for length, which in places]
-    return unequal_schema(schema, groups, pack)
+    return unequal_schema(schema, groups)
 
 
 _WRITERS: dict[str, Callable[[Selection, Path, str], None]] = {
