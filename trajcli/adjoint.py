@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,20 +23,18 @@ def pull_back(
     upstream: Callable[[Arrays], Arrays],
     choice: Choice,
     dtype: str,
-    wrt: Sequence[str],
 ) -> tuple[Arrays, dict[str, Any]]:
     """The outputs, and the gradients of the inputs per trajectory, NumPy, float64.
 
     upstream: maps the outputs to their gradients; one that is absent is zero. The result has the
-    gradients of the inputs in ``wrt`` (actions, start, goal, dt), named actions [B, H, D],
-    start_position [B, D], …, goal_…, dt [B, n].
+    gradients of all inputs there are, named actions [B, H, D], start_position [B, D], …, goal_…, dt
+    [B, n].
     """
     device = None if choice.backend == "native" else choice.device
     program, operands = inputs.program(), inputs.operands(device)
     batch, horizon, dofs = operands.actions.shape
     # the gradient of dt needs outputs that are not rounded
-    kind = "float64" if "dt" in wrt else dtype
-    rows = [_empty((batch, inputs.rows, dofs), kind, device) for _ in PARTS]
+    rows = [_empty((batch, inputs.rows, dofs), "float64", device) for _ in PARTS]
     choice.kernels.forward(program, operands, rows)
     outputs = {
         name: to_numpy(values).astype(dtype, copy=False)
@@ -56,18 +54,14 @@ def pull_back(
     gradients = Gradients(grads[0], grads[1:5], grads[5:])
     choice.kernels.adjoint(program, operands, pulled, gradients)
     named = {
-        name: to_numpy(grad)
-        for name, grad in zip(NAMES, grads, strict=True)
-        if grad is not None and name.partition("_")[0] in wrt
+        name: to_numpy(grad) for name, grad in zip(NAMES, grads, strict=True) if grad is not None
     }
-    if "dt" in wrt:
-        if operands.dt.shape[1] > 1 and isinstance(program, Band):
-            steps = _gradient_of_steps(inputs, arrays)
-        else:
-            values = [operands.actions, *operands.states()]
-            steps = to_numpy(gradient_of_dt(program, operands.dt, values, grads, rows, pulled))
-        named["dt"] = inputs.unaligned(steps)
-    return outputs, named
+    if operands.dt.shape[1] > 1 and isinstance(program, Band):
+        steps = _gradient_of_steps(inputs, arrays)
+    else:
+        values = [operands.actions, *operands.states()]
+        steps = to_numpy(gradient_of_dt(program, operands.dt, values, grads, rows, pulled))
+    return outputs, {**named, "dt": inputs.unaligned(steps)}
 
 
 def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:

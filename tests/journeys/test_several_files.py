@@ -119,7 +119,7 @@ def test_steps_that_an_option_names_are_shared_whatever_holds_the_trajectories(
     assert trajcli(line.format("actions.npy", "one.h5")).code == 0
     assert trajcli(line.format("a.npy b.npy", "two.h5")).code == 0
     with h5py.File("one.h5") as one, h5py.File("two.h5") as two:
-        assert one["grad/dt"].shape == steps.shape
+        assert one["grad/dt"].shape == actions.shape[:2]
         times = two["b/trajectory_0/time" if "time" not in two else "time"]
         np.testing.assert_array_equal(times, one["time"])
         np.testing.assert_allclose(two["grad/dt"], one["grad/dt"], rtol=1e-12)

@@ -236,11 +236,14 @@ def test_files_in_different_units_are_one_run(trajcli, folder):
     np.testing.assert_allclose(stored("out.h5", "acceleration")[0][:, 1:], expected, rtol=1e-15)
     result = trajcli("integrate a.h5 c.h5 --start zero -o d.h5")
     assert (result.code, "units that cannot be converted" in result.err) == (2, True)
-    result = trajcli("integrate a.h5 b.h5 --start zero -o d.h5 --cost jerk")
-    assert (result.code, "gradients of inputs in different units" in result.err) == (2, True)
+    assert trajcli("integrate a.h5 b.h5 --start zero -o d.h5 --cost jerk").code == 0
+    write("si.h5", {}, actions=expected, dt=0.02)
+    assert trajcli("integrate si.h5 --start zero -o e.h5 --cost jerk").code == 0
+    with h5py.File("d.h5") as file, h5py.File("e.h5") as in_si:
+        np.testing.assert_allclose(file["grad/actions"], in_si["grad/actions"][()], rtol=1e-12)
 
 
-def test_gradients_are_those_of_the_values_in_the_file(trajcli, folder):
+def test_gradients_are_in_si_whatever_the_file_holds(trajcli, folder):
     """Beside central differences of the cost by what the file holds: deg, rad, mm and ms."""
     units = {"actions": "deg/s^2,rad/s^2,mm/s^2", "start_position": "deg,rad,mm", "times": "ms"}
     inputs = {"actions": ACTIONS[:1] / MIXED / 50, "start_position": START[:1] / MIXED / 90,
@@ -264,12 +267,12 @@ def test_gradients_are_those_of_the_values_in_the_file(trajcli, folder):
             up[place] += step
             down[place] -= step
             slope = (cost(**{of: up})[0] - cost(**{of: down})[0]) / (2 * step)
-            np.testing.assert_allclose(grads[name][place], slope, rtol=1e-6)
+            np.testing.assert_allclose(grads[name][place] * MIXED[place[-1]], slope, rtol=1e-6)
     later = np.array(inputs["times"])
     later[10:] += 1e-3  # the step of row 10, in ms
     sooner = 2 * inputs["times"] - later
     slope = (cost(times=later)[0] - cost(times=sooner)[0]) / 2e-3
-    np.testing.assert_allclose(grads["dt"].ravel()[9], slope, rtol=1e-6)
+    np.testing.assert_allclose(grads["dt"].ravel()[9] * 1e-3, slope, rtol=1e-6)
 
 
 LIMITS = """{top}

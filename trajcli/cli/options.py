@@ -196,8 +196,6 @@ Cost = Annotated[str | None, _gradient("--cost EXPRESSION",
     "Instead: the gradient of a weighted sum of squares, like velocity+0.1*jerk.")]
 GradFactor = Annotated[float | None, _gradient("--grad-factor F",
     "Multiply all gradients. (default: 1)")]
-Wrt = Annotated[str | None, _gradient("--wrt NAMES",
-    "Any of actions,start,goal,dt. (default: all there are)")]
 
 Write = Annotated[str, _output("--write NAMES", "Any of position,velocity,acceleration,jerk.")]
 Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",

@@ -80,12 +80,10 @@ class Commands:
         upstream: Callable[[Arrays], Arrays],
         choice: Choice,
         dtype: str,
-        wrt: Sequence[str],
     ) -> tuple[Arrays, dict[str, Any]]:
         """As :func:`trajcli.adjoint.pull_back`, by the actions as they are in the files."""
         from trajcli.adjoint import pull_back
 
-        needed = [*wrt, "actions"] if self.actions and "actions" not in wrt else wrt
         chosen, pulled = self.apart(inputs), dict[str, Any]()
 
         def of_mode(outputs: Arrays) -> Arrays:
@@ -96,9 +94,9 @@ class Commands:
         def of_positions(_: Arrays) -> Arrays:
             return {n: np.ascontiguousarray(v[..., chosen]) for n, v in pulled.items()}
 
-        outputs, grads = pull_back(inputs, of_mode, choice, dtype, needed)
+        outputs, grads = pull_back(inputs, of_mode, choice, dtype)
         if chosen:
-            _, others = pull_back(_columns(inputs, chosen), of_positions, choice, dtype, needed)
+            _, others = pull_back(_columns(inputs, chosen), of_positions, choice, dtype)
             for name, grad in others.items():
                 if name == "dt":
                     grads[name] = grads[name] + grad
@@ -107,14 +105,11 @@ class Commands:
                     grads[name][..., chosen] = grad
         if self.actions:
             grad = _without(grads["actions"], self.absolute)
-            if "start" in wrt:
-                grads["start_position"] = grads["start_position"] + grad.sum(1)
+            grads["start_position"] = grads["start_position"] + grad.sum(1)
             if self.actions == "delta":
                 grad = np.cumsum(grad[:, ::-1], 1)[:, ::-1]
             grad[..., list(self.absolute)] = grads["actions"][..., list(self.absolute)]
             grads["actions"] = grad
-        if "actions" not in wrt:
-            grads.pop("actions", None)
         return outputs, grads
 
     def put(self, outputs: Arrays, positions: Arrays) -> None:

@@ -1,8 +1,7 @@
 """Merging: the parts of a run in shards, one behind the other, as one output.
 
 Parts of one length give packed trajectories, parts of several lengths a group for every
-trajectory. Gradients of what trajectories share are sums, and are
-added. Memory is that of a block, and of the names of the trajectories.
+trajectory. Memory is that of a block, and of the names of the trajectories.
 """
 
 from __future__ import annotations
@@ -216,10 +215,6 @@ def _copy(parts: Sequence[PartContents], schema: Schema, output: Output) -> Iter
                 output.write_time(row, count, times, k)
                 row, done = row + count, done + count
                 yield done
-    for variable in schema.streamed:
-        if not variable.by_trajectory and variable.name != "time":  # a sum over trajectories
-            total = sum((part.read(variable.name) for part in parts), np.zeros(variable.shape))
-            output.write(variable.name, 0, np.atleast_1d(total))
 
 
 def _merged_attributes(parts: Sequence[PartContents]) -> dict[str, Any]:

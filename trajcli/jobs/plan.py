@@ -170,8 +170,8 @@ def make_plan(request: Request, files: Files) -> Plan:
 
 
 def _gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | None:
-    """What --grad, --cost, --wrt and --grad-factor ask for; None without any of them."""
-    if (request.grad, request.cost, request.wrt, request.factor) == (None, None, None, None):
+    """What --grad, --cost and --grad-factor ask for; None without any of them."""
+    if (request.grad, request.cost, request.factor) == (None, None, None):
         return None
     from trajcli.jobs.gradient import resolve_gradient
 

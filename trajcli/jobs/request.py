@@ -81,8 +81,8 @@ class SourceRequest:
 class Request(SourceRequest):
     """An integrate run. ``dt``, ``start``, ``goal`` and their like are as typed.
 
-    mode: None takes the one that the file states, else acceleration. wrt: None takes all there
-    are. dtype: None takes that of the input.
+    mode: None takes the one that the file states, else acceleration. dtype: None takes that of
+    the input.
     """
 
     absolute: str | None = None
@@ -98,7 +98,6 @@ class Request(SourceRequest):
     grad: str | None = None
     cost: str | None = None
     factor: float | None = None
-    wrt: Sequence[str] | None = None
     write: Sequence[str] = QUANTITIES
     dtype: str | None = None
     units: str | None = None
@@ -168,9 +167,9 @@ class Request(SourceRequest):
 
     @property
     def shares_all(self) -> bool:
-        """Whether no option picks trajectories by their number, or gives them values of their own,
-        and nothing is summed over all of them."""
-        return self.cost is None and self.episodes is None and not self._named_files
+        """Whether no option picks trajectories by their number, or gives them values of their
+        own."""
+        return self.episodes is None and not self._named_files
 
     @property
     def _named_files(self) -> list[str]:

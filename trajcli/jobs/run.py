@@ -104,7 +104,6 @@ class Execution:
 
         Raises Stopped where a signal came, or a device was lost.
         """
-        output, gradient = self.output, self.plan.gradient
         while True:
             try:
                 self._compute_blocks()
@@ -117,8 +116,6 @@ class Execution:
             except DeviceLost as lost:
                 reason = f"the loss of {self.plan.choice.device} ({lost})"
                 raise self._stopped(reason) from None
-        for name, total in gradient.totals.items() if gradient else ():
-            output.write(name, 0, total)
 
     def _compute_blocks(self) -> None:
         total = self.plan.resolved.count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,14 +38,12 @@ class StateValues:
     each trajectory uses. Without an index S is B, or 1: shared by all.
 
     names: where each is from, for messages. sources: where the states of each input come from.
-    per_si: what parts were divided by to be in SI [1, D]; only parts whose unit is known.
     """
 
     parts: Mapping[str, Values]
     names: Mapping[str, str]
     sources: Sequence[str]
     index: Values | None = None
-    per_si: Mapping[str, Values] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
@@ -148,7 +146,7 @@ def _state(
 ) -> StateValues:
     """States [D] or [S, D], of the dofs of a set and in SI; of many for each trajectory the dataset
     itself. Raises InputError for another shape, or units of another kind than those of the set."""
-    parts, names, factors = dict[str, Values](), dict[str, str](), dict[str, Values]()
+    parts, names = dict[str, Values](), dict[str, str]()
     for part, values in stored.items():
         if values is None:
             continue
@@ -161,13 +159,12 @@ def _state(
         units = one.state_units(part, dataset, count)
         if units is not None:
             by = per_si(units)
-            factors[part] = np.broadcast_to(by, (1, count))
             if (by != 1.0).any():
                 values = dataset_in_si(dataset, units) if dataset else divided(values, by)
                 if part == "position":
                     source = f"{source}, in {unit_text(units)}"
         parts[part] = _loaded(values)
-    return StateValues(parts, names, [source], per_si=factors)
+    return StateValues(parts, names, [source])
 
 
 def _loaded(stored: Values) -> Values:
@@ -219,17 +216,7 @@ def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[in
     }
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
     sources = list(dict.fromkeys(source for state in states for source in state.sources))
-    return StateValues(parts, names, sources, per_si=_joined_factors(states))
-
-
-def _joined_factors(states: Sequence[StateValues]) -> dict[str, Values]:
-    """What parts were divided by; NaN where that differs."""
-    joined = dict(states[0].per_si)
-    for state in states[1:]:
-        for part in {*joined, *state.per_si}:
-            one, other = joined.get(part, np.ones(1)), state.per_si.get(part, np.ones(1))
-            joined[part] = np.where(one == other, one, np.nan)
-    return joined
+    return StateValues(parts, names, sources)
 
 
 def _repeated(values: Values, batch: int) -> Values:

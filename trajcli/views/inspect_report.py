@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}
 _FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
-_UNSHOWN = ("long_name", "wrt", "gradient_factor", "gradient_of", "trajcli_version", "request")
+_UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
 _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 """Attributes that the lines about the trajectories repeat."""
 _MOST_DOFS = 64
