@@ -29,7 +29,7 @@ import sys
 from trajcli.cli import main, start_process
 start_process()
 print("ready", flush=True)
-line = "integrate in.npy --dt 0.02 --start zero -o out.h5 --memory 200kB --shard"
+line = "integrate in.npy --dt 0.02 --start zero -o out.h5 --shard"
 sys.exit(main([*line.split(), sys.argv[1]]))
 """
 REQUEST = Request(sources=["in.npy"], out=OUT, dt="0.02", start="zero")
@@ -55,7 +55,7 @@ def start(shard: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAJCLI_MEMORY": "200kB"},
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -236,6 +236,7 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
+    os.environ["TRAJCLI_MEMORY"] = "2kB"  # several blocks
     if "LD_PRELOAD" not in os.environ:
         with tempfile.TemporaryDirectory() as folder:
             environ = {**os.environ, "LD_PRELOAD": str(build_shim(Path(folder)))}

@@ -13,6 +13,7 @@ from faults.scenarios import write_inputs
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRAJCLI_MEMORY", "2kB")  # several blocks
     write_inputs(tmp_path)
     return tmp_path
 

@@ -24,9 +24,9 @@ class Scenario:
         return self.line if "--overwrite" in self.line else f"{self.line} --overwrite"
 
 
-_RUN = "integrate in.npy --start zero --dt 0.02 --memory 2kB"
+_RUN = "integrate in.npy --start zero --dt 0.02"
 _OLD = "integrate in.npy --start zero --dt 0.02 --mode jerk -o out.h5"
-_DEMOS = "integrate demos.h5 --start zero --dt 0.02 --memory 1kB"
+_DEMOS = "integrate demos.h5 --start zero --dt 0.02"
 _SHARDS = tuple(f"{_RUN} -o out.h5 --shard {k}/2" for k in range(2))
 
 SCENARIOS = {

@@ -28,7 +28,7 @@ from trajcli.jobs.request import Request
 from trajcli.jobs.resample import ResampleRequest, run_resample
 from trajcli.jobs.run import run
 
-RUN = "integrate in.npy --start zero --dt 0.02 --memory 2kB"
+RUN = "integrate in.npy --start zero --dt 0.02"
 OUTPUTS = ("out.h5", "out.npz", "out.h5 --compress 1")
 DISKS = {"full": "size=20k", "without inodes": "nr_inodes=4", "read-only": "size=1m"}
 

@@ -8,7 +8,7 @@ import pytest
 from faults.campaign import contents, hidden
 from faults.together import together
 
-RUN = "integrate in.npy --start zero --dt 0.02 --memory 2kB"
+RUN = "integrate in.npy --start zero --dt 0.02"
 MODES = ("acceleration", "jerk", "velocity", "clique")
 NAMES = ("out.h5", "out.npz")
 

@@ -180,7 +180,7 @@ def test_what_is_no_table_of_numbers_is_refused_with_its_place(trajcli, folder, 
 def test_a_table_larger_than_the_memory_is_refused_before_it_is_read(trajcli, folder):
     with open("log.csv", "w") as file:
         file.write("q0,q1\n" + "1,2\n" * 5_000_000)
-    line = "integrate log.csv:q --mode clique --start zero --dt 1 -o out.h5 --memory 64MiB"
+    line = "integrate log.csv:q --mode clique --start zero --dt 1 -o out.h5 TRAJCLI_MEMORY=64MiB"
     result = trajcli(line)
     assert result.code == 2
     assert "too large" in result.err

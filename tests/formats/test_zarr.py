@@ -93,7 +93,7 @@ def test_objects_in_a_store_are_never_made(trajcli, folder):
 
 def test_a_chunk_that_unpacks_to_more_than_the_memory_is_refused(trajcli, folder):
     zarr.create_array("big.zarr", shape=(1, 30_000, 1000), chunks=(1, 30_000, 1000), dtype="f4")
-    line = "integrate big.zarr --start zero --dt 0.1 -o out.h5 --memory 64MiB"
+    line = "integrate big.zarr --start zero --dt 0.1 -o out.h5 TRAJCLI_MEMORY=64MiB"
     result = trajcli(line)
     assert result.code == 2
     assert "too large" in result.err

@@ -27,14 +27,20 @@ Command = Callable[..., Result]
 
 
 @pytest.fixture
-def trajcli(capfd: pytest.CaptureFixture[str]) -> Command:
-    """Run a command line in this process; spaces separate arguments."""
+def trajcli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command line in this process; spaces separate arguments. Words like TRAJCLI_MEMORY=1MB
+    are variables of its environment."""
     from trajcli.cli import main
 
     def command(line: str, *more: object) -> Result:
         words = [*line.split(), *map(str, more)]
+        variables = [word for word in words if word.startswith("TRAJCLI_")]
+        words = [word for word in words if word not in variables]
         capfd.readouterr()
-        code = main(words)
+        with monkeypatch.context() as environment:
+            for name, _, value in (word.partition("=") for word in variables):
+                environment.setenv(name, value)
+            code = main(words)
         captured = capfd.readouterr()
         return Result(code, captured.out, captured.err)
 

@@ -51,10 +51,10 @@ def refused(trajcli, line: str, *parts: str) -> str:
         (f"{GOOD} --frames some", ["frames", "full, actions, curobo"]),
         (f"{GOOD} --write position,speed", ["speed", "velocity"]),
         (f"{GOOD} --dtype int8", ["float32, float64"]),
-        (f"{GOOD} --memory lots", ["256MiB", "lots"]),
+        (f"{GOOD} TRAJCLI_MEMORY=lots", ["256MiB", "lots"]),
         (f"{GOOD} --device tpu", ["auto, cpu, cuda"]),
-        (f"{GOOD} --backend fortran", ["native, triton, torch"]),
-        (f"{GOOD} --backend triton", ["triton", "absent"]),
+        (f"{GOOD} TRAJCLI_BACKEND=fortran", ["native, triton, torch"]),
+        (f"{GOOD} TRAJCLI_BACKEND=triton", ["triton", "absent"]),
         (f"{GOOD} --no-such-option", ["--no-such-option", "--help"]),
         ("actions.npy --start zero --dt 1", ["-o"]),
         ("actions.npy --start zero --dt 1 -o none/out.h5", ["none", "no such folder"]),
@@ -373,7 +373,7 @@ def test_a_disk_that_is_full_when_the_kernels_write_is_exit_2(trajcli, folder, m
     ("command", "option"),
     [
         *(("differentiate", option) for option in ("--wrap-dofs", "--dt", "--degree", "--max-gap")),
-        *(("integrate", option) for option in ("--dofs", "--start", "--memory")),
+        *(("integrate", option) for option in ("--dofs", "--start")),
     ],
 )
 def test_numbers_of_thousands_of_digits_are_refused(trajcli, folder, command, option):

@@ -158,7 +158,7 @@ def test_an_index_of_start_states_and_lengths_of_their_own(trajcli, folder):
         assert trajcli(f"{line} -o parts.h5 --shard {shard}/3").code == 0
     assert trajcli("merge parts.h5").code == 0
     assert trajcli("diff out.h5 parts.h5").code == 0
-    assert trajcli(f"{line} -o small.h5 --memory 1KiB").code == 0
+    assert trajcli(f"{line} -o small.h5 TRAJCLI_MEMORY=1KiB").code == 0
     assert trajcli("diff out.h5 small.h5").code == 0
     assert trajcli("check parts.h5 --recompute").code == 0
 
@@ -168,7 +168,7 @@ def test_an_index_of_start_states_and_lengths_of_their_own(trajcli, folder):
     ["acceleration --scheme zoh", "jerk --scheme foh", "velocity", "clique", "central",
      "central --ends goal", "teleport", "jerk --frames curobo", "velocity --frames actions"],
 )  # fmt: skip
-@pytest.mark.parametrize("device", ["", " --backend torch"])
+@pytest.mark.parametrize("device", ["", " TRAJCLI_BACKEND=torch"])
 def test_a_gripper_is_copied_and_the_arm_is_as_without_it(trajcli, folder, mode, device):
     for dofs, grippers in ((8, [7]), (3, [0]), (9, [8, 2]), (1, [0])):
         actions = RANDOM.standard_normal((4, 12, dofs)).astype("f4")

@@ -44,7 +44,7 @@ def close(actual: np.ndarray, want: torch.Tensor) -> None:
 def test_the_gradient_of_a_cost_is_torchs(trajcli, folder, mode, options, memory):
     words = " ".join(f"--{name} {value}" for name, value in options.items())
     line = f"integrate actions.npy --start start.npy --dt 0.05 --mode {mode} {words} -o out.h5"
-    result = trajcli(f"{line} --cost velocity+0.1*jerk --memory {memory}")
+    result = trajcli(f"{line} --cost velocity+0.1*jerk TRAJCLI_MEMORY={memory}")
     assert result.code == 0, result.err
     u = torch.as_tensor(np.load("actions.npy")).requires_grad_()
     s = torch.as_tensor(np.load("start.npy")).requires_grad_()
@@ -89,7 +89,7 @@ def test_upstream_gradients_reach_all_inputs_in_their_shapes_whatever_the_block(
         "--scheme zoh --grad up.npz --grad-factor -2 --overwrite"
     )
     for out, memory in (("whole.h5", "1GB"), ("parts.h5", "1kB")):
-        result = trajcli(f"{line} -o {out} --memory {memory}")
+        result = trajcli(f"{line} -o {out} TRAJCLI_MEMORY={memory}")
         assert result.code == 0, result.err
     assert Path("whole.h5").read_bytes() == Path("parts.h5").read_bytes()
     u = torch.as_tensor(arrays["wide"]).requires_grad_()

@@ -206,7 +206,7 @@ def test_a_step_that_is_not_positive_in_one_of_many_files_is_named_or_left_out(t
 
 
 def test_little_memory_is_stated_in_a_unit_that_fits(trajcli, folder):
-    result = trajcli("integrate actions.npy --start zero --dt 1 -o out.h5 --memory 1")
+    result = trajcli("integrate actions.npy --start zero --dt 1 -o out.h5 TRAJCLI_MEMORY=1")
     assert result.code == 0
     assert "KiB of working memory" in result.err
 
@@ -428,8 +428,8 @@ def test_the_bytes_do_not_depend_on_the_block_size(trajcli, folder, memory, dt):
     np.save("stamps.npy", np.cumsum(random.uniform(0.01, 0.02, (5, 11)), 1))
     for mode in ("jerk", "central"):
         base = f"integrate actions.npy --start start.npy {dt} --mode {mode} --overwrite"
-        assert trajcli(f"{base} -o whole.h5 --memory 4GB").code == 0
-        result = trajcli(f"{base} -o parts.h5 --memory {memory}")
+        assert trajcli(f"{base} -o whole.h5 TRAJCLI_MEMORY=4GB").code == 0
+        result = trajcli(f"{base} -o parts.h5 TRAJCLI_MEMORY={memory}")
         assert result.code == 0, result.err
         assert Path("whole.h5").read_bytes() == Path("parts.h5").read_bytes()
 
@@ -521,7 +521,7 @@ def test_the_command_line_wins_over_the_environment_over_the_default(trajcli, fo
     assert trajcli(f"{line} --mode jerk").document["mode"] == "jerk"
 
 
-@pytest.mark.parametrize("way", ["", "--backend torch", "--cost jerk"])
+@pytest.mark.parametrize("way", ["", "TRAJCLI_BACKEND=torch", "--cost jerk"])
 def test_nan_is_refused_by_place_and_stays_where_it_is_when_allowed(trajcli, folder, way):
     actions = np.load("actions.npy")
     actions[3, 7, 2] = np.nan
@@ -585,9 +585,10 @@ def test_a_signal_ends_the_run_with_75_and_the_same_command_does_it(trajcli, fol
     assert sorted(os.listdir()) == listed
 
 
-def test_a_run_killed_at_any_moment_leaves_the_old_output_or_none(trajcli, folder):
+def test_a_run_killed_at_any_moment_leaves_the_old_output_or_none(trajcli, folder, monkeypatch):
     np.save("many.npy", np.ones((8000, 100, 7), "f4"))
-    line = "integrate many.npy --start zero --dt 1 -o out.h5 --overwrite --memory 1MB"
+    line = "integrate many.npy --start zero --dt 1 -o out.h5 --overwrite"
+    monkeypatch.setenv("TRAJCLI_MEMORY", "1MB")  # many blocks
     assert trajcli(line).code == 0
     want = Path("out.h5").read_bytes()
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -638,13 +639,14 @@ def test_memory_does_not_grow_with_the_batch(folder, mode):
             file["actions"] = np.zeros((batch, 200, 10), "f4")
         code = (
             "import re, sys; from trajcli.cli import main; "
-            "code = main('integrate many.h5 --start zero --dt 1 --memory 32MiB -o out.h5 "
+            "code = main('integrate many.h5 --start zero --dt 1 -o out.h5 "
             f"--overwrite --quiet --write position --mode {mode}'.split()); "
             # of this process alone: getrusage has also what the one was that started it
             "print(re.search(r'VmHWM:\\s*(\\d+)', open('/proc/self/status').read())[1]); "
             "sys.exit(code)"
         )
         env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        env["TRAJCLI_MEMORY"] = "32MiB"
         run = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True
         )

@@ -125,7 +125,7 @@ def test_places_are_those_of_the_file_in_every_block_and_after_dropped_rows(traj
     start[5000] = np.nan
     np.save("start.npy", start)
     np.save("actions.npy", np.zeros((6000, 40, 1), "f4"))
-    result = trajcli(f"{RUN} -o out.h5 --memory 1MB")
+    result = trajcli(f"{RUN} -o out.h5 TRAJCLI_MEMORY=1MB")
     assert result.code == 2
     assert "start.npy, trajectory 5000" in result.err
     positions = np.zeros((12, 2))

@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
         "--mode central",
         "--mode bspline --degree 5 --steps 3",
         "--mode clique --frames actions --write position,jerk --dtype float32",
-        "--mode central --convention curobo --backend torch",
-        "--memory 40kB",
+        "--mode central --convention curobo TRAJCLI_BACKEND=torch",
+        "TRAJCLI_MEMORY=40kB",
     ],
 )
 def test_every_trajectory_has_the_bits_it_has_alone(trajcli, folder, options):
@@ -268,7 +268,7 @@ def test_any_number_of_groups_can_be_found_and_read(trajcli, folder, count):
 def test_the_same_run_gives_the_same_bytes_whatever_the_memory(trajcli, folder):
     writers.robomimic(Path("in.h5"), GIVEN)
     for k, memory in enumerate(("20kB", "1GB")):
-        assert trajcli(f"integrate in.h5 -o out{k}.h5 --memory {memory}").code == 0
+        assert trajcli(f"integrate in.h5 -o out{k}.h5 TRAJCLI_MEMORY={memory}").code == 0
     assert Path("out0.h5").read_bytes() == Path("out1.h5").read_bytes()
 
 

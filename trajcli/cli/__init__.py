@@ -96,7 +96,7 @@ def _run(words: list[str]) -> int:
         reason = error.strerror or str(error)
         failure = OutputError(Fault(reason, os.fsdecode(error.filename or "the system")))
     except MemoryError:
-        hint = "less at once (integrate: a smaller --memory), or a machine with more memory"
+        hint = "less at once (a smaller TRAJCLI_MEMORY), or a machine with more memory"
         failure = UsageError(Fault("out of memory", hint=hint))
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value

@@ -1,7 +1,6 @@
 """trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
 
 import os
-import re
 from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import options, settle
@@ -56,8 +55,6 @@ def integrate(
     units: options.Units = None,
     compress: options.Compress = None,
     device: options.Device = "auto",
-    backend: options.Backend = "auto",
-    memory: options.Memory = "256MiB",
     shard: options.Shard = None,
     allow_nonfinite: options.AllowNonfinite = False,
     allow_external: options.AllowExternal = False,
@@ -77,7 +74,6 @@ def integrate(
         "options": options.of_mode(typed),
         "factor": grad_factor,
         "write": names(write, "--write"),
-        "memory": _size(memory),
         "shard": None if shard is None else parse_shard(shard),
     }
 
@@ -155,19 +151,6 @@ def parse_shard(text: str) -> "Shard":
     from trajcli.jobs.launcher import parse_shard
 
     return parse_shard(text, os.environ)
-
-
-def _size(text: str) -> int:
-    """256MiB, 2GB, 1000000: a number of bytes."""
-    match = re.fullmatch(r"([0-9.]+(?:E[0-9]+)?) *([KMGT]?)(I?)B?", text.strip().upper())
-    try:
-        base = 1024 if match and (match[3] or not text.strip().upper().endswith("B")) else 1000
-        size = int(float(match[1]) * base ** " KMGT".index(match[2] or " ")) if match else 0
-    except (ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise UsageError(Fault("not a size", "--memory", "like 256MiB or 2GB", repr(text)))
-    return size
 
 
 def names(text: str, option: str) -> tuple[str, ...]:

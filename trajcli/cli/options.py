@@ -210,9 +210,6 @@ Title = Annotated[str | None, _output("--title TEXT",
     "Above the figure; '' for none. (default: files and trajectories)")]
 
 Device = Annotated[str, _run("--device DEVICE", "auto|cpu|cuda|cuda:N.")]
-Backend = Annotated[Literal["auto", "native", "triton", "torch"], _run("--backend NAME",
-    "auto|native|triton|torch.")]
-Memory = Annotated[str, _run("--memory SIZE", "Bound on working memory, beyond the libraries.")]
 AllowNonfinite = Annotated[bool, _run("--allow-nonfinite",
     "Compute with NaN and Inf in the input.")]
 AllowExternal = Annotated[bool, _run("--allow-external",

@@ -11,6 +11,7 @@ import contextlib
 import math
 import mmap
 import os
+import re
 import stat
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.system import file_system
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[float, int], None]
 """Called with trajectories done, of one maybe a part, and all of them."""
-DEFAULT_MEMORY = 256 << 20
 _LEAST_MEMORY = 64 << 20
 _MOST_FILES = 64
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
@@ -74,6 +74,21 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
     if isinstance(error, MemoryError):
         reason = f"too large for the memory there is ({reason})"
     return Fault("cannot be read", str(where), expected, reason)
+
+
+def memory_bound() -> int:
+    """Bytes of working memory for a run, and for what a file unpacks to: TRAJCLI_MEMORY, like
+    256MiB (the default), 2GB or 1000000. Raises UsageError for what is no size."""
+    text = os.environ.get("TRAJCLI_MEMORY") or "256MiB"
+    match = re.fullmatch(r"([0-9.]+(?:E[0-9]+)?) *([KMGT]?)(I?)B?", text.strip().upper())
+    try:
+        base = 1024 if match and (match[3] or not text.strip().upper().endswith("B")) else 1000
+        size = int(float(match[1]) * base ** " KMGT".index(match[2] or " ")) if match else 0
+    except (ValueError, OverflowError):
+        size = 0
+    if size <= 0:
+        raise UsageError(Fault("not a size", "TRAJCLI_MEMORY", "like 256MiB or 2GB", repr(text)))
+    return size
 
 
 class FileBytes:
@@ -145,12 +160,13 @@ class OpenFiles:
 
     def __init__(
         self,
-        memory: int = DEFAULT_MEMORY,
+        memory: int | None = None,
         allow_external: bool = False,
         on_progress: Progress = lambda done, total: None,
     ) -> None:
         self.sources = SourceFiles()
-        self.memory, self.allow_external = max(memory, _LEAST_MEMORY), allow_external
+        self.memory = max(memory_bound() if memory is None else memory, _LEAST_MEMORY)
+        self.allow_external = allow_external
         self.on_progress = on_progress
         self._files: dict[ArrayFile, int] = {}  # and the bytes that each has unpacked
         self.lock = threading.RLock()
@@ -177,7 +193,7 @@ class OpenFiles:
         """Raise InputError for what is unpacked as a whole and takes more than ``memory``."""
         if size > self.memory:
             what, expected = "too large to be unpacked", f"at most {self.memory} bytes at once"
-            hint = f"a larger --memory, where the command has it, or {hint}"
+            hint = f"a larger TRAJCLI_MEMORY, or {hint}"
             raise InputError(Fault(what, where, expected, f"{size} bytes", hint))
 
 

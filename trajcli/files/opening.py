@@ -15,7 +15,6 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.file_bytes import (
-    DEFAULT_MEMORY,
     OpenFiles,
     Progress,
     open_regular,
@@ -63,7 +62,7 @@ class Files:
         allow_external: bool = False,
         dofs: str | None = None,
         joints: str | None = None,
-        memory: int = DEFAULT_MEMORY,
+        memory: int | None = None,
         on_progress: Progress = lambda done, total: None,
     ) -> None:
         self._pool = OpenFiles(memory, allow_external, on_progress)

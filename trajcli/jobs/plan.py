@@ -253,7 +253,7 @@ def sources_of_part(plan: Plan, paths: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
-    """Which types are converted, of many inputs the first; and what takes more than --memory."""
+    """Which types are converted, of many inputs the first; and what takes more than the memory."""
     kinds: dict[Any, str] = {}
     for one in resolved.sets:
         stored = one.input.dtype
@@ -263,7 +263,7 @@ def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
     needed = max(working_bytes(part, kind) for part in resolved.by_length)
     if needed > resolved.request.memory:
         size = f"{needed / 2**20:.0f} MiB" if needed >= 1 << 20 else f"{needed / 2**10:.1f} KiB"
-        yield f"one trajectory takes about {size} of working memory, more than --memory"
+        yield f"one trajectory takes about {size} of working memory, more than TRAJCLI_MEMORY"
 
 
 def _quantities(write: Sequence[str]) -> list[str]:

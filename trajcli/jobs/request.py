@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajcli import __version__
+from trajcli.files.file_bytes import memory_bound
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, expand_pattern, is_pattern, parse_source
 from trajcli.units import InputUnits, parse_option
@@ -102,8 +103,8 @@ class Request(SourceRequest):
     dtype: str | None = None
     units: str | None = None
     device: str = "auto"
-    backend: str = "auto"
-    memory: int = 256 << 20
+    backend: str = field(default_factory=lambda: os.environ.get("TRAJCLI_BACKEND") or "auto")
+    memory: int = field(default_factory=memory_bound)
     compress: int | None = None
     allow_nonfinite: bool = False
     skip_bad: bool = False

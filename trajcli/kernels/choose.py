@@ -61,6 +61,9 @@ class Choice(NamedTuple):
         return torch_ops
 
 
+_BACKEND = "TRAJCLI_BACKEND, or backend= in Python"
+
+
 def choose(
     device: str = "auto", backend: str = "auto", work: Work | None = None, local: int = 0
 ) -> Choice:
@@ -73,20 +76,20 @@ def choose(
     """
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
-        raise UsageError(Fault("unknown backend", "--backend", known, repr(backend)))
+        raise UsageError(Fault("unknown backend", _BACKEND, known, repr(backend)))
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
-        raise UsageError(Fault(f"backend {backend} is absent", "--backend", "torch", why))
+        raise UsageError(Fault(f"backend {backend} is absent", _BACKEND, "torch", why))
     if backend == "native" and device == "auto":
-        return Choice("native", "cpu", "--backend native")
+        return Choice("native", "cpu", "TRAJCLI_BACKEND is native")
     if device == "auto":
         name, reason = _automatic_device(backend, work, local)
     else:
         name, reason = _named_device(device, work, local)
     if backend == "native" and name != "cpu":
-        raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
+        raise UsageError(Fault("backend native runs on the CPU", _BACKEND, "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
-        raise UsageError(Fault("backend triton runs on CUDA devices", "--backend", "torch", name))
+        raise UsageError(Fault("backend triton runs on CUDA devices", _BACKEND, "torch", name))
     if backend == "auto":
         backend, because = device_backend(name) if name != "cpu" else _cpu_backend()
         reason += f"; {because}" if because else ""
