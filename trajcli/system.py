@@ -91,6 +91,11 @@ def file_system(folder: str) -> str:
     return kinds.get(folder.rstrip("/"), "")
 
 
+_came: list[str] = []
+"""Signals that :func:`interrupt` answered: where Python runs it in a destructor, the exception is
+ignored, and the signal counts as soon as :func:`signals` asks."""
+
+
 class Interrupt(BaseException):
     """A signal that ends a command, by its name; Typer keeps KeyboardInterrupt to itself."""
 
@@ -105,7 +110,8 @@ def answer_signals() -> None:
 def interrupt(number: int, frame: FrameType | None) -> NoReturn:
     """Raise Interrupt with the name of a signal; the next one takes the default way."""
     _take_default_way()
-    raise Interrupt(signal.Signals(number).name)
+    _came.append(signal.Signals(number).name)
+    raise Interrupt(_came[-1])
 
 
 def is_command() -> bool:
@@ -120,7 +126,7 @@ def signals() -> Iterator[Callable[[], str | None]]:
     A command answers no signal after this has ended without an error, as its output is complete;
     a second signal takes the default way. Another process then has its own handlers again.
     """
-    names: list[str] = []
+    names = list(_came)
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return

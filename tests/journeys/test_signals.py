@@ -77,7 +77,7 @@ def end(process: Any) -> tuple[int, str, str]:
     ("stage", "number"),
     [
         *(("jobs.resolve:segments_of", number) for number in STOPS),
-        ("files.hdf5_output:require_names", signal.SIGINT),
+        ("files.hdf5_output:_new_file", signal.SIGINT),
     ],
 )
 def test_a_signal_while_a_run_is_planned_or_prepared_is_exit_75_at_once(folder, number, stage):
@@ -183,3 +183,32 @@ def test_a_signal_after_the_command_has_ended_changes_nothing(folder):
         process.send_signal(signal.SIGINT)
         time.sleep(0.02)
     assert end(process)[0] == 0
+
+
+def test_a_signal_that_a_destructor_swallows_counts_at_the_first_block(folder):
+    np.save("in.npy", np.zeros((5, 10, 3), "f4"))
+    code = """
+import os, signal, sys
+from trajcli.cli import main
+from trajcli.jobs import run
+from trajcli.system import answer_signals
+plan = run.make_plan
+
+class Dying:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        for _ in range(1000): pass  # the handler runs here, and what it raises is ignored
+
+def make_plan(*args):
+    Dying()
+    return plan(*args)
+
+run.make_plan = make_plan
+answer_signals()
+sys.exit(main("integrate in.npy --start zero --dt 1 -o out.h5".split()))
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert "ignored" in run.stderr
+    assert run.returncode == 75, run.stderr
+    assert not Path("out.h5").exists()
