@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset, text_of
+from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
 from trajcli.files.conversion import (
     as_batch,
     dataset_in_si,
@@ -41,7 +42,9 @@ class TrajectorySet:
     the array, or else it is ``guessed``. ``array_name``: of the first array within its
     trajectory, "obs/joint_pos".
     ``units``: of the arrays where they are known, as they were before :meth:`convert`; ``given``:
-    those that it was told.
+    those that it was told. ``whole``: the set of which this is a :meth:`part`, or itself;
+    ``numbers`` [B]: which of its trajectories these are, ``row_numbers`` [T]: which of its rows,
+    if not all, and ``suffix``: what their names end in.
     """
 
     def __init__(
@@ -73,6 +76,9 @@ class TrajectorySet:
         self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
         self.name = self.group or file.path.stem if member is None else member.name
+        self.whole, self.suffix = self, ""
+        self.numbers: Numbers = range(self.shape[0])
+        self.row_numbers: Numbers | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -95,6 +101,16 @@ class TrajectorySet:
     def lone(self) -> bool:
         """Whether the file is one array without a name."""
         return self.file.names() == [""]
+
+    def part(self, trajectories: Numbers, rows: Numbers, suffix: str) -> TrajectorySet:
+        """Return some rows of some trajectories as a set of their own; nothing is read."""
+        one = copy.copy(self)
+        for name in ("lengths", "time"):
+            one.__dict__.pop(name, None)
+        one.lengths = None
+        one.arrays = {n: stored.select(trajectories, rows) for n, stored in self.arrays.items()}
+        one.numbers, one.row_numbers, one.suffix = trajectories, rows, suffix
+        return one
 
     def only(self, name: str) -> TrajectorySet:
         """The same with this array alone, where it is one of several."""

@@ -28,12 +28,10 @@ class Commands:
     position; None: what the mode takes. absolute: dofs whose actions are positions, whatever the
     mode and ``actions``. Their rows are those of mode clique, the positions and their differences;
     where a mode's rows are not one for each action (bspline, cuRobo's central), the mode's own.
-    wrapped: dofs that are angles, which wrap.
     """
 
     actions: str | None = None
     absolute: Sequence[int] = ()
-    wrapped: Sequence[int] = ()
 
     def options(self) -> dict[str, str]:
         """What is said of them, by option."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli import __version__
 from trajcli.files.file_bytes import memory_bound
+from trajcli.files.repair import Repair
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, expand_pattern, is_pattern, parse_source
 from trajcli.units import InputUnits, parse_option
@@ -32,7 +33,7 @@ _PATHS = ("dt", "times", "at", "start", "start_index", "goal", "grad")
 
 
 @dataclass(frozen=True)
-class SourceRequest:
+class SourceRequest(Repair):
     """What all commands that read trajectories and write OUT take, as typed."""
 
     sources: Sequence[str]
@@ -88,11 +89,8 @@ class Request(SourceRequest):
 
     absolute: str | None = None
     actions: str | None = None
-    wrap_dofs: str | None = None
-    max_gap: float | None = None
     mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    repeated_times: str = "error"
     start: str | None = None
     start_index: str | None = None
     goal: str | None = None
@@ -160,11 +158,6 @@ class Request(SourceRequest):
     def path(self) -> Path:
         """What this process writes: OUT, or the part of a shard."""
         return self.out if self.shard is None else self.shard.path(self.out)
-
-    @property
-    def selects_rows(self) -> bool:
-        """Whether rows of recordings are left out, or recordings split."""
-        return self.max_gap is not None or self.repeated_times == "drop"
 
     @property
     def shares_all(self) -> bool:

@@ -20,6 +20,7 @@ from trajcli.errors import (
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources, require_one_topic
+from trajcli.files.repair import repaired
 from trajcli.files.selection import select
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import time_from_options
@@ -38,6 +39,8 @@ from trajcli.jobs.states import (
     stored_state,
 )
 from trajcli.modes import Mode, make_method, make_mode
+from trajcli.modes.central import WINDOW, Central
+from trajcli.modes.savgol import SavitzkyGolay
 
 
 class SetInputs(NamedTuple):
@@ -95,10 +98,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
 
 def _refuse_options(request: Request) -> None:
     """Raise UsageError for options that no input could fit."""
-    if request.max_gap is not None:
-        from trajcli.jobs.recordings import refuse_gap
-
-        refuse_gap(request)
+    request.refuse_gap()
     if request.recorded:
         make_method(request.mode or "savgol", **request.options)
     elif request.mode is not None:
@@ -123,12 +123,11 @@ def _resolved(
     raise_if_any([fault for one in sets for fault in guess_faults(one, mode)], UsageError)
     commands = _commands(request, sets[0])
     raise_if_any(commands.faults(mode), UsageError)
-    segments = segments_of((one.source, one.time) for one in inputs)
-    if request.selects_rows:
-        from trajcli.jobs.recordings import split_recordings
-
-        segments, more = split_recordings(request, mode, segments)
-        notes += more
+    parts = [(one.source, one.time) for one in inputs]
+    if request.recorded:
+        parts, more = repaired(parts, request, _least_rows(mode))
+        sets, notes = [one for one, _ in parts], [*notes, *more]
+    segments = segments_of(parts)
     count = sum(len(segment.trajectories) for segment in segments)
     raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
     resolved = Resolved(
@@ -150,15 +149,20 @@ def _resolved(
     return resolved
 
 
+def _least_rows(mode: Mode) -> int:
+    """The rows of a recording that the method of a mode needs."""
+    if isinstance(mode, SavitzkyGolay):
+        return mode.window if isinstance(mode.window, int) else mode.degree + 1
+    return WINDOW if isinstance(mode, Central) else 1
+
+
 def _commands(request: Request, first: TrajectorySet) -> Commands:
-    """What --actions, --absolute and --wrap-dofs say of the dofs that are picked."""
-    count, names = first.shape[2], first.joint_names or ()
-    absolute, wrapped = (
-        () if text is None else parse_dofs(text, count, option, names).numbers
-        for option, text in (("--absolute", request.absolute),
-                             ("--wrap-dofs", request.wrap_dofs))
-    )  # fmt: skip
-    return Commands(request.actions, absolute, wrapped)
+    """What --actions and --absolute say of the dofs that are picked."""
+    if request.absolute is None:
+        return Commands(request.actions)
+    names = first.joint_names or ()
+    absolute = parse_dofs(request.absolute, first.shape[2], "--absolute", names)
+    return Commands(request.actions, absolute.numbers)
 
 
 def _read_sets(

@@ -26,7 +26,6 @@ from trajcli.jobs.segments import (
     first_and_more,
     in_memory,
     stacked,
-    unwrapped,
 )
 from trajcli.jobs.states import StateValues
 from trajcli.modes import Mode
@@ -61,9 +60,7 @@ class ResolvedInputs(EqualLength):
         segment, number = self.place(begin)
         names = {"actions": segment.source.input.where}
         inputs = self.inputs.block(actions, begin, end, begin - number, names)
-        plain = isinstance(segment.rows, range) and segment.rows.start == 0
-        rows = None if plain else np.asarray(segment.rows)
-        return self.commands.used(replace(inputs, row_numbers=rows))
+        return self.commands.used(replace(inputs, row_numbers=segment.source.row_numbers))
 
     def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
         """What is wrong with the values of trajectories from ``begin`` on, which were read, named
@@ -210,10 +207,9 @@ class Resolved:
 
     def _inputs(self, equal: EqualLength) -> ResolvedInputs:
         segments, numbers, recorded = equal.segments, equal.numbers, self.request.recorded
-        rows, wrapped = segments[0].rows, self.commands.wrapped
-        intervals = len(rows) - recorded
+        first, intervals = segments[0].source, len(segments[0].rows) - recorded
         arrays = [segment.array(segment.source.input) for segment in segments]
-        actions = stacked([unwrapped(array, wrapped) if wrapped else array for array in arrays])
+        actions = stacked(arrays)
         counts = (intervals, intervals + recorded)
         misfits = [one for one in segments if segments[1:] and not _fits(one, counts)]
         alone = (self._inputs(EqualLength([one])).inputs for one in misfits)
@@ -232,7 +228,7 @@ class Resolved:
             goal_index=goal.index,
             recorded=recorded,
             names={**named, **start.names, **goal.names},
-            row_numbers=None if len(segments) > 1 or isinstance(rows, range) else rows,
+            row_numbers=None if len(segments) > 1 else first.row_numbers,
         )
         return ResolvedInputs(segments, inputs, self.commands)
 
@@ -244,7 +240,7 @@ def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Valu
     """
     first, step, where = segments[0], segments[0].time.uniform, segments[0].time.where
     same = all(s.time is first.time or s.time.uniform == step for s in segments)
-    if first.stamps is None and same and step is not None:
+    if same and step is not None:
         return *_one_step(first, step, counts), where
     tables = [_steps_or_stamps(segment) for segment in segments]
     stamped = all(of_stamps for _, of_stamps in tables)
@@ -282,14 +278,12 @@ def _one_step(segment: Segment, step: float, counts: Sequence[int]) -> tuple[Val
 def _fits(segment: Segment, counts: Sequence[int]) -> bool:
     """Whether the steps or stamps of a file are so many as its trajectories need."""
     shape, stamped = segment.selected_time.shape, segment.time.stamped
-    whole = segment.stamps is None and shape and shape[-1] != 1
+    whole = shape and shape[-1] != 1
     return not whole or (shape[-1] - 1 == counts[0] if stamped else shape[-1] in counts)
 
 
 def _steps_or_stamps(segment: Segment) -> tuple[Values, bool]:
     """Steps or stamps of a segment, [h] or [1 or n, h], and whether they are stamps."""
-    if segment.stamps is not None:
-        return segment.stamps[None], True
     if segment.time.uniform is not None:
         return np.full((1, 1), segment.time.uniform), False
     time = segment.selected_time

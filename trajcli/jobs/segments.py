@@ -23,6 +23,7 @@ from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
 from trajcli.files.guesses import no_time
 from trajcli.files.reader import dof_faults, joint_faults
+from trajcli.files.repair import in_memory as in_memory
 from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
@@ -38,8 +39,7 @@ class Segment:
     """Trajectories of equal length from one set, and which of their rows are used.
 
     trajectories: their numbers in the set. numbers: their numbers in the run. rows: the rows of
-    each. stamps: time stamps [length] of these rows, where rows were selected by them. suffix:
-    "/segment_2" where a recording was split.
+    each.
     """
 
     source: TrajectorySet
@@ -47,8 +47,6 @@ class Segment:
     trajectories: Numbers
     numbers: Numbers
     rows: Numbers
-    stamps: npt.NDArray[Any] | None = None
-    suffix: str = ""
 
     @property
     def whole(self) -> bool:
@@ -126,7 +124,8 @@ class EqualLength:
         """The segment of the k-th of them, and its number in the set."""
         at = bisect_right(self._ends, k)
         segment = self.segments[at]
-        return segment, int(segment.trajectories[k - self._ends[at]])
+        number = segment.trajectories[k - self._ends[at]]
+        return segment, int(segment.source.numbers[number])
 
 
 def by_length(segments: Iterable[Segment]) -> list[EqualLength]:
@@ -147,7 +146,7 @@ def trajectory_names(
     It is the group in the file; of several files, the title of the file comes before it.
     """
     titles, seen = _file_titles(paths), Counter[str]()
-    bases = {one: _base(one, titles) for one in sets}
+    bases = {one.whole: _base(one, titles) for one in sets}
     arrays = {(base, one.array_name) for one, base in bases.items()}
     counts = Counter(base for base, _ in arrays)
     for one, base in bases.items():
@@ -157,10 +156,10 @@ def trajectory_names(
         bases[one] = base if seen[base] == 1 else f"{base}_{seen[base]}"
     names: dict[int, str] = {}
     for segment in segments:
-        base = bases[segment.source] + segment.suffix
-        single = segment.source.shape[0] == 1
+        one = segment.source
+        base, single = bases[one.whole] + one.suffix, one.whole.shape[0] == 1
         for number, k in zip(segment.numbers, segment.trajectories, strict=True):
-            names[int(number)] = base if single else f"{base}/trajectory_{k}"
+            names[int(number)] = base if single else f"{base}/trajectory_{one.numbers[k]}"
     return dict(sorted(names.items()))
 
 
@@ -224,28 +223,6 @@ def rows_by_number(values: Values, numbers: Any) -> Values:
     if isinstance(values, Dataset) and values.ndim > 1:
         return values.select(numbers, range(values.shape[1]))
     return in_memory(values)[numbers]
-
-
-def in_memory(values: Values) -> npt.NDArray[Any]:
-    """The values of an array, which is read where it is a dataset."""
-    return np.asarray(values.read() if isinstance(values, Dataset) else values)
-
-
-def unwrapped(array: Dataset, dofs: Sequence[int]) -> Dataset:
-    """[B, T, D] in float64, with angles in rad that wrap made continuous as numpy.unwrap does.
-
-    What is not finite stays where it is, and the rows behind it go on from the last turn.
-    """
-
-    def read_rows(start: int, stop: int) -> Any:
-        values = np.array(array.read_rows(start, stop), np.float64)
-        for trajectory in values:
-            for dof in dofs:
-                finite = np.isfinite(trajectory[:, dof])
-                trajectory[finite, dof] = np.unwrap(trajectory[finite, dof])
-        return values
-
-    return replace(array, dtype=np.dtype("f8"), reader=read_rows)
 
 
 def stacked(arrays: Sequence[Values]) -> Dataset:
