@@ -5,37 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trajcli.checks import describe, time_stamp_faults
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.arrays import Dataset
 from trajcli.files.dofs import parse_dofs
+from trajcli.files.reading import Repair
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repair:
-    """What is done to recordings before they are used, as typed.
-
-    max_gap: seconds; stamps further apart end one trajectory and begin another. repeated_times:
-    "drop" leaves out rows whose stamp repeats the one before. wrap_dofs: angles that wrap.
-    """
-
-    max_gap: float | None = None
-    repeated_times: str = "error"
-    wrap_dofs: str | None = None
-
-    def refuse_gap(self) -> None:
-        """Raise UsageError for a gap that is no length of time."""
-        gap = self.max_gap
-        if gap is not None and not (math.isfinite(gap) and gap > 0):
-            raise UsageError(Fault("not a gap", "--max-gap", "seconds > 0", str(gap)))
 
 
 def repaired(

@@ -51,7 +51,8 @@ def run_fit(
         expected = "--knots N or --error E, and --steps > 0"
         raise UsageError(Fault("which fit is not said", "fit", expected, found))
     with Files(request.allow_external, on_progress=on_progress) as files:
-        rows = Rows(request, files, actions=False)
+        least = 8 if request.knots is None else request.knots - request.degree + 6
+        rows = Rows(request, files, actions=False, least=least)
         name = "position" if "position" in rows.names else rows.names[0]
         if name in QUANTITIES[1:]:
             raise InputError(Fault("not positions", rows.source, "recorded positions", name))

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli import __version__
 from trajcli.files.file_bytes import memory_bound
-from trajcli.files.repair import Repair
+from trajcli.files.reading import Reading, Repair
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, expand_pattern, is_pattern, parse_source
-from trajcli.units import InputUnits, parse_option
 
 if TYPE_CHECKING:
     from trajcli.jobs.shards import Shard
@@ -33,21 +32,12 @@ _PATHS = ("dt", "times", "at", "start", "start_index", "goal", "grad")
 
 
 @dataclass(frozen=True)
-class SourceRequest(Repair):
+class SourceRequest(Reading, Repair):
     """What all commands that read trajectories and write OUT take, as typed."""
 
     sources: Sequence[str]
     out: Path
-    layout: str | None = None
-    filter_key: str | None = None
-    dofs: str | None = None
-    joints: str | None = None
-    dt: str | None = None
-    rate: float | None = None
-    times: str | None = None
-    episodes: str | None = None
     overwrite: bool = False
-    allow_external: bool = False
 
     def to_json(self) -> str:
         """What shapes the result, as one JSON text; paths are relative to OUT's folder, and those
@@ -99,7 +89,6 @@ class Request(SourceRequest):
     factor: float | None = None
     write: Sequence[str] = QUANTITIES
     dtype: str | None = None
-    units: str | None = None
     device: str = "auto"
     backend: str = field(default_factory=lambda: os.environ.get("TRAJCLI_BACKEND") or "auto")
     memory: int = field(default_factory=memory_bound)
@@ -143,11 +132,6 @@ class Request(SourceRequest):
         named = [parse_source(text, attributes=True) for text in self._named_files]
         more = [os.fspath(source.path) for source in named]
         return list(dict.fromkeys([*self.source_paths(), *more]))
-
-    @property
-    def input_units(self) -> InputUnits:
-        """What --units says; raises UsageError for what is not known."""
-        return InputUnits() if self.units is None else parse_option(self.units)
 
     @property
     def recorded(self) -> bool:

@@ -136,7 +136,7 @@ def run_resample(
     refuse_output(request.out, request.overwrite)
     with Files(request.allow_external, on_progress=on_progress) as files:
         new = output_times(files, request.to, request.at)
-        rows = Rows(request, files, actions=True)
+        rows = Rows(request, files, actions=True, least=2)
         new.require_shape(len(rows.lengths))
         curves = Curves(request, rows)
         read, rows.names = list(rows.names), curves.names

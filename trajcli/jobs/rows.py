@@ -22,6 +22,7 @@ from trajcli.files.opening import Files
 from trajcli.files.outputs import open_output
 from trajcli.files.reader import read_sources
 from trajcli.files.refusals import refuse_input
+from trajcli.files.repair import repaired
 from trajcli.files.schema import Schema, Variable, packed_schema
 from trajcli.files.selection import select
 from trajcli.files.stored_time import time_from_options
@@ -40,6 +41,7 @@ from trajcli.jobs.segments import (
 from trajcli.jobs.statements import units_report
 from trajcli.jobs.states import stored_state
 from trajcli.resampling import rounding_of
+from trajcli.units import InputUnits
 
 _BLOCK_BYTES = 1 << 20
 """Of one array at once; more would leave the processor's caches."""
@@ -54,14 +56,18 @@ class Rows:
     names: the arrays that all of them have. lengths: the rows of each trajectory, int64 [n].
     """
 
-    def __init__(self, request: SourceRequest, files: Files, actions: bool) -> None:
-        """actions: of actions and trajectories side by side, the actions are meant.
+    def __init__(self, request: SourceRequest, files: Files, actions: bool, least: int = 1) -> None:
+        """actions: of actions and trajectories side by side, the actions are meant. least: the rows
+        that a segment between gaps needs.
 
         Raises InputError for files without trajectories, or without their time.
         """
         files = files.picking(request.dofs, request.joints)
+        units = request.input_units
         sets = read_sources(files, request.sources, request.layout, request.filter_key)
         self.sets = _select(sets, actions)
+        for one in self.sets if units != InputUnits() else ():
+            one.convert(units)
         self.first = self.sets[0]
         self.names = [n for n in self.first.arrays if all(n in one.arrays for one in self.sets)]
         if not self.names:
@@ -72,7 +78,7 @@ class Rows:
                 raise InputError(Fault("an empty array", one.where, "B, T, D >= 1", str(one.shape)))
         require_alike(self.sets)
         self.dofs = self.first.shape[2]
-        option = time_from_options(files, request.dt, request.rate, request.times)
+        option = time_from_options(files, request.dt, request.rate, request.times, units.time)
         for one in self.sets:
             batch, count, _ = one.shape
             time = one.time if option is None else option.fitted(batch, count, one.of_actions)
@@ -80,6 +86,13 @@ class Rows:
             raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
         if remark := _time(self.first).remark:
             files.note(remark)
+        parts, notes = repaired([(one, _time(one)) for one in self.sets], request, least)
+        self.sets = [one for one, _ in parts]
+        for one, time in parts:
+            one.time = time
+        for note in notes:
+            files.note(note)
+        self.first = self.sets[0]
         self._trajectories = Trajectories(self.sets)
         self._chosen = np.sort(select(request.episodes, self._trajectories.count))
         self.lengths = self._trajectories.lengths[self._chosen]
