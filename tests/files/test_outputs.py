@@ -91,12 +91,6 @@ def test_a_padded_array_has_nan_behind_the_rows_and_lengths(tmp_path, name, shar
             np.testing.assert_array_equal(found["time"][i, :rows], times_of(i, False))
 
 
-@pytest.mark.parametrize(("pack", "compress"), [(False, None), (False, 1), (True, None)])
-def test_bytes_do_not_depend_on_blocks(tmp_path, pack, compress):
-    what, path = schema(pack), tmp_path / "out.h5"
-    assert make(path, what, compress=compress) == make(path, what, size=1, compress=compress)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -119,12 +113,4 @@ def test_groups_that_clash_are_refused(tmp_path, name):
     names = [name, *(f"data/demo_{i}" for i in range(1, COUNT))]
     with pytest.raises(OutputError, match="--pack"):
         open_output(tmp_path / "out.h5", schema(False, names=names), False, False)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("name", ["-", "http://host/out.h5", "out.npy", "o.csv"])
-def test_what_is_no_name_of_an_output_is_refused(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(OutputError):
-        open_output(Path(name), schema(True), False, False)
     assert not list(tmp_path.iterdir())
