@@ -224,3 +224,27 @@ def test_trajectories_are_compared_one_by_one_whatever_holds_them(trajcli, folde
     (wrong,) = (one for one in result.document["datasets"] if not one["passed"])
     assert (wrong["dataset"], wrong["at"]) == ("trajectory 0", [0, 5, 1])
     assert trajcli(f"diff {pair} --episodes 3").code == 2
+
+
+def test_several_files_are_paired_by_their_names_and_datasets(trajcli, folder):
+    for name, change in (("a", 0.0), ("b", 0.5)):
+        Path(name).mkdir()
+        for i in (2, 10):
+            with h5py.File(f"{name}/{i}.h5", "w") as file:
+                file["position"] = np.full((2, 3, 1), i + change * (i == 10))
+                file[f"extra_{name}"] = np.zeros(i)
+    result = trajcli("diff a/*.h5 b/*.h5 --json")
+    assert result.code == 1
+    found = datasets(result)
+    assert {n: d["differing"] for n, d in found.items() if not d["why"]} == {
+        "2.h5/position": 0,
+        "10.h5/position": 6,
+    }
+    assert {n: d["why"] for n, d in found.items() if d["why"]} == {
+        "2.h5/extra_a": "only in a",
+        "10.h5/extra_a": "only in a",
+        "2.h5/extra_b": "only in b",
+        "10.h5/extra_b": "only in b",
+    }
+    Path("b/2.h5").unlink()
+    assert "2.h5/position: only in a" in trajcli("diff a/*.h5 b/*.h5").out

@@ -179,3 +179,30 @@ def test_trajectories_of_other_joints_or_another_order_are_refused(trajcli, fold
         assert "trajectories of different joints" in result.err
     assert trajcli("inspect plans.h5").code == 0
     assert trajcli("export plans.h5 --dofs a,b -o out.csv").code == 0
+
+
+@pytest.mark.parametrize("units", ["", " --units deg"])
+@pytest.mark.parametrize("kind", ["h5", "npz"])
+@pytest.mark.parametrize("dofs", [[3, 4, 5], [7, 1]])
+def test_a_start_that_all_trajectories_share_is_of_the_picked_dofs(
+    trajcli, folder, dofs, kind, units
+):
+    random = np.random.default_rng(5)
+    actions, start, goal = (random.standard_normal(n) for n in ((3, 9, 8), 8, 8))
+    for name, columns in (("whole", slice(None)), ("few", dofs)):
+        arrays = {"actions": actions[..., columns], "start/position": start[columns],
+                  "start/velocity": goal[columns], "goal/position": goal[columns],
+                  "dt": np.array(0.02)}  # fmt: skip
+        if kind == "npz":
+            np.savez(f"{name}.npz", **arrays)
+        else:
+            with h5py.File(f"{name}.h5", "w") as file:
+                for key, values in arrays.items():
+                    file[key] = values
+    picked = f"whole.{kind} --dofs {','.join(map(str, dofs))}"
+    for mode in ("acceleration", "central --ends goal"):
+        line = f"--mode {mode}{units} --overwrite"
+        result = trajcli(f"integrate {picked} {line} -o a.h5")
+        assert result.code == 0, result.err
+        assert trajcli(f"integrate few.{kind} {line} -o b.h5").code == 0
+        assert trajcli("diff a.h5 b.h5").code == 0

@@ -169,3 +169,12 @@ def test_durations_of_a_sample_are_called_sampled(trajcli, folder):
     found = trajcli("inspect in.h5 --json").document["trajectories"]
     assert found["duration"] == pytest.approx([0.1, 0.1])
     assert found["sampled"]
+
+
+@pytest.mark.parametrize("out", ["out.h5", "out.npz", "out.npy"])
+def test_inspect_reads_every_kind_of_output(trajcli, folder, out):
+    write = "--write jerk" if out == "out.npy" else ""
+    assert trajcli(f"integrate actions.npy --start start.npy --dt 1 {write} -o {out}").code == 0
+    result = trajcli(f"inspect {out}")
+    assert result.code == 0, result.err
+    assert "5×11×3" in result.out

@@ -143,3 +143,14 @@ def test_all_joints_are_what_the_word_all_means_unless_one_is_called_so(trajcli,
             file["joint_names"] = names
         datasets = trajcli("inspect in.h5 --dofs all --json").document["datasets"]
         assert [dataset["dofs"] for dataset in datasets if "dofs" in dataset] == [found]
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--episodes 64", "--episodes -65", "--episodes a", "--episodes 3:3", "--episodes 1::0",
+     "--dofs 7", "--dofs elbow"],
+)  # fmt: skip
+def test_a_selection_that_is_not_there_is_exit_2(trajcli, out, words):
+    result = trajcli(f"inspect out.h5 {words}")
+    assert result.code == 2
+    assert result.err.startswith(f"error: {words.split()[0]}: ")

@@ -261,3 +261,23 @@ def test_memory_does_not_grow_with_the_input(trajcli, folder, method, batch, rat
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 25e6
+
+
+@pytest.mark.parametrize("lengths", [[6, 6, 6], [6, 3, 4]])
+@pytest.mark.parametrize(
+    "states",
+    [
+        {"start_position": np.array([0.5, -2.0])},
+        {"start_position": np.arange(8.0).reshape(4, 2), "start_index": np.array([3, 0, 3])},
+        {"start_position": np.arange(6.0).reshape(3, 2), "start_index": np.array([2, 0, 1])},
+    ],
+)
+def test_shared_start_states_stay_those_of_their_trajectories(trajcli, folder, lengths, states):
+    actions = np.random.default_rng(3).standard_normal((3, 6, 2))
+    np.savez("in.npz", actions=actions, lengths=lengths, dt=0.1, **states)
+    assert trajcli("resample in.npz --to 10 -o same.h5").code == 0
+    for name in ("in.npz", "same.h5"):
+        result = trajcli(f"integrate {name} --mode velocity --pack -o {name}.out.npz")
+        assert result.code == 0, result.err
+    first, again = np.load("in.npz.out.npz"), np.load("same.h5.out.npz")
+    np.testing.assert_allclose(again["position"], first["position"], rtol=0, atol=1e-14)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -106,3 +107,27 @@ def test_the_mode_that_a_file_states_is_used_and_said_unless_another_is_asked_fo
         assert (file.attrs["mode"], file.attrs["scheme"]) == (mode, scheme)
     again = trajcli("integrate out.h5:position --mode clique --start zero --dt 1 -o more.h5")
     assert "states" not in again.err  # of an output: how it was made
+
+
+def test_files_that_state_different_modes_are_refused_until_one_is_asked_for(trajcli, folder):
+    for name, mode in (("a.h5", "jerk"), ("b.h5", "velocity")):
+        written(name)
+        with h5py.File(name, "a") as file:
+            file.attrs.update(mode=mode, scheme="something else")
+    result = trajcli("integrate a.h5 b.h5 --start zero -o out.h5")
+    assert result.code == 2
+    assert "a.h5:/ mode jerk; b.h5:/ mode velocity" in result.err
+    result = trajcli("integrate a.h5 b.h5 --start zero --mode jerk -o out.h5")
+    assert result.code == 0
+    assert result.err.count("warning") == 1
+    assert "b.h5:/ states mode velocity, which" in result.err
+
+
+@pytest.mark.parametrize("name", ["dt", "times"])
+def test_steps_in_minutes_are_refused(trajcli, folder, name):
+    written("u.h5", **{"dt": 0.02, name: (np.arange(1, 10), "minutes")})
+    result = trajcli("integrate u.h5 --start zero -o out.h5")
+    assert result.code == 2
+    for part in (f"u.h5:/{name}: a unit that is not converted", "s, ms, us, ns", "minutes"):
+        assert part in result.err
+    assert not Path("out.h5").exists()
