@@ -203,3 +203,20 @@ def test_files_that_cannot_be_read_are_closed(tmp_path):
         with Files() as files, pytest.raises(InputError):
             files.open(tmp_path / name)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_sources_that_are_no_files_say_what_to_do(read):
+    for source, words in (
+        ("-", "standard input"),
+        ("http://example.org/in.h5", "a URL"),
+        ("s3://bucket/in.h5", "a URL"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read(source)
+    with pytest.raises(UsageError, match="no SOURCE"):
+        read()
+    write("in.h5", other=np.zeros((3, 2)), more=np.zeros((4, 2)))
+    with pytest.raises(InputError, match=r"no trajectories found(.|\n)*other \[3, 2\]"):
+        read("in.h5")
+    write("one.h5", other=np.zeros((3, 2)))
+    assert only(read("one.h5")).array_name == "other"

@@ -314,3 +314,27 @@ def test_joints_that_come_late_are_read_or_refused(trajcli, folder, kind, late):
         assert "js, message 9000: messages of other joints" in result.err
         assert "a, b" in result.err
         assert "hand" in result.err
+
+
+@pytest.mark.parametrize("there", [-3, 3])
+def test_a_bag_that_declares_another_number_of_messages_is_refused(trajcli, folder, there):
+    make = Maker("mcap")
+    times, names = list(stamps(40)), ["a", "b"]
+    path = make.write(
+        "mcap", [("/js", JOINTS, t, make.joints(t, names, np.ones(2))) for t in times]
+    )
+    data = bytearray(path.read_bytes())
+    counts = (40).to_bytes(8, "little")
+    place = data.rindex(counts)
+    assert data[: place - 2].rindex(counts) > len(data) - 1000  # of all topics, and of this one
+    data[place : place + 8] = (40 + there).to_bytes(8, "little")
+    Path("log.mcap").write_bytes(data)
+    for line in (
+        "inspect log.mcap:/js/position",
+        "integrate log.mcap:/js/position --mode clique --start zero --dt 1 -o out.h5",
+        "resample log.mcap:/js/position --to 50 -o out.h5",
+    ):
+        result = trajcli(line)
+        assert result.code == 2, (line, result.out, result.err)
+        assert "not as many messages" in result.err
+        assert str(40 + there) in result.err

@@ -107,3 +107,9 @@ def test_columns_of_a_table_are_a_dataset(trajcli, folder, command):
             name = "position" if command == "integrate" else "y,x"
             np.testing.assert_array_equal(file[name][0, -ROWS:], values[:, [3, 1]])
             assert file["dof"].asstr()[:].tolist() == ["y", "x"]
+
+
+def test_a_table_needs_a_column_of_trajectories(trajcli, demos):
+    result = trajcli("integrate stacked.h5 --layout table --start zero -o out.h5")
+    assert result.code == 2
+    assert "no column says of which trajectory a row is" in result.err

@@ -101,3 +101,14 @@ def test_chunks_that_are_not_there_are_said(trajcli, folder, version, name):
     said = "data/action: 1 of 3 chunks are not in the store; their values are the fill value, 0.0"
     assert said in result.err
     assert "chunks" not in trajcli(f"export {name}:data/state -o out.npz --overwrite").err
+
+
+@pytest.mark.parametrize("command", ["export", "plot", "check", "score", "inspect", "integrate"])
+def test_rows_of_no_episode_are_left_out_aloud(trajcli, folder, command):
+    replay("replay.zarr", 3)
+    zarr.open_group("replay.zarr")["meta/episode_ends"][:] = np.array([7, 19, 22])
+    more = {"export": "-o out.csv", "plot": "-o out.svg", "score": "--dt 0.1",
+            "integrate": "--mode clique --start zero --dt 0.1 -o out.h5"}  # fmt: skip
+    result = trajcli(f"{command} replay.zarr {more.get(command, '')}")
+    assert result.code == 0, result.err
+    assert "rows 22 to 23 of data/action are of no episode" in result.out + result.err

@@ -140,3 +140,18 @@ def test_positions_that_no_pace_brings_within_limits_are_pointed_out(trajcli, fo
     said = "positions beyond their limits in 2 of 4 trajectories, which no pace changes"
     assert said in result.err
     assert trajcli("check out.h5 --limits limits.toml").code == 1
+
+
+def test_a_joint_that_the_data_does_not_have_is_refused(trajcli, folder):
+    write("in.h5", "abc", **rows())
+    limits('joint_names = ["a", "bb"]\n[velocity]\nupper = [1.0, 1.0]')
+    for command in ("retime in.h5 -o out.h5", "check in.h5"):
+        result = trajcli(f"{command} --limits limits.toml")
+        assert result.code == 2
+        for part in (
+            "limits.toml: joint_names: unknown joint",
+            "expected: a, b, c",
+            "found:    bb",
+        ):
+            assert part in result.err
+    assert not Path("out.h5").exists()

@@ -189,3 +189,15 @@ def test_index_counts_through_the_files_of_a_folder(trajcli, folder, write):
         result = trajcli(f"{command} set --episodes 12")
         assert result.code == 2
         assert "0 to 11" in result.err
+
+
+def test_rlds_is_refused_with_a_way_to_convert_it(trajcli, folder):
+    Path("bridge-train.tfrecord-00000-of-00512").write_bytes(b"\x01\x02" * 50)
+    Path("set/1.0.0").mkdir(parents=True)
+    Path("set/1.0.0/dataset_info.json").write_text("{}")
+    Path("set/1.0.0/features.json").write_text("{}")
+    for source in ("bridge-train.tfrecord-00000-of-00512", "set/1.0.0"):
+        result = trajcli(f"integrate {source} --start zero --rate 5 -o out.h5")
+        assert result.code == 2
+        assert "tfds.builder_from_directory" in result.err
+        assert "LeRobot" in result.err
