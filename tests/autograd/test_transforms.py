@@ -24,7 +24,7 @@ from trajcli import State, UsageError, prepared, resample
 from trajcli.arrays import readable
 
 SEED = int(os.environ.get("TRAJCLI_SEED") or 31)
-CALLS = int(os.environ.get("TRAJCLI_CALLS") or 2)
+CALLS = int(os.environ.get("TRAJCLI_CALLS") or 1)
 """Of each transform with each kind of dt."""
 
 Function = Callable[[Tensor], Any]

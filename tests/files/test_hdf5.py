@@ -78,19 +78,6 @@ def test_everything_that_h5py_finds_is_found_with_the_same_values(tmp_path, writ
             assert file.get(f"{name}/x") is None
 
 
-def test_large_values_of_a_closed_file_stay_and_reading_opens_it_again(tmp_path):
-    values = RANDOM.standard_normal((300, 900, 2))
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["actions"] = values
-    file = Hdf5File(tmp_path / "in.h5")
-    stored = file.require("actions")
-    whole = stored.read()
-    file.close()
-    np.testing.assert_array_equal(whole, values)
-    np.testing.assert_array_equal(stored.read_rows(3, 5), values[3:5])
-    file.close()
-
-
 def test_a_file_that_changed_since_it_was_closed_is_refused(tmp_path):
     for name, value in (("in", 1.0), ("other", 2.0)):
         with h5py.File(tmp_path / f"{name}.h5", "w") as file:
@@ -101,17 +88,6 @@ def test_a_file_that_changed_since_it_was_closed_is_refused(tmp_path):
     (tmp_path / "other.h5").replace(tmp_path / "in.h5")
     with pytest.raises(InputError, match="changed while it was read"):
         found.read()
-
-
-def test_a_file_cut_short_while_it_is_open_is_an_error(tmp_path):
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["x"] = np.zeros((30, 3))
-    with Hdf5File(tmp_path / "in.h5") as file:
-        found = file.require("x")
-        with open(tmp_path / "in.h5", "r+b") as cut:
-            cut.truncate(2100)
-        with pytest.raises(InputError, match="became shorter"):
-            found.read()
 
 
 def test_soft_links_are_followed_also_to_themselves(tmp_path):
@@ -176,18 +152,6 @@ def test_chunks_that_were_never_written_are_refused(tmp_path):
         file.require("x")
 
 
-def test_damaged_chunks_are_an_error(tmp_path):
-    values = RANDOM.standard_normal((200, 7))
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        packed = file.create_dataset("x", data=values, compression="gzip", chunks=(200, 7))
-        place, size = packed.id.get_chunk_info(0).byte_offset, packed.id.get_chunk_info(0).size
-    data = bytearray((tmp_path / "in.h5").read_bytes())
-    data[place + size // 2 : place + size // 2 + 40] = bytes(40)
-    (tmp_path / "in.h5").write_bytes(data)
-    with Hdf5File(tmp_path / "in.h5") as file, pytest.raises(InputError, match="cannot be read"):
-        file.require("x").read()
-
-
 def test_bare_dimensions_of_netcdf_are_no_datasets_in_any_group(tmp_path):
     mark = b"This is a netCDF dimension but not a netCDF variable.         3"
     with h5py.File(tmp_path / "in.h5", "w") as file:
@@ -230,15 +194,6 @@ def test_links_in_a_circle_of_groups_lead_nowhere(tmp_path):
         assert file.names() == ["actions"]
 
 
-def test_names_in_any_bytes_are_names(tmp_path):
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        group = h5py.Group(h5py.h5g.create(file.id, b"gr\xff"))
-        group["x"] = np.ones((2, 3))
-    with Hdf5File(tmp_path / "in.h5") as file:
-        (name,) = file.names()
-        np.testing.assert_array_equal(file.require(name).read(), np.ones((2, 3)))
-
-
 @pytest.mark.parametrize(
     "names",
     [[], ["a"], ["demo_9", "demo_10", "demo_100"], ["demo_9", "demo_10", "mask"],
@@ -271,7 +226,7 @@ def test_a_timeout_ends_what_hdf5_reads_for_ever(tmp_path):
     content = bytearray(path.read_bytes())
     content[content.index(b"GCOL") + 24] = 0  # the length of the first text
     path.write_bytes(content)
-    limit = ["timeout", "-s", "KILL", "5", sys.executable, "-m", "trajcli"]
+    limit = ["timeout", "-s", "KILL", "3", sys.executable, "-m", "trajcli"]
     command = [*limit, "integrate", path, "--dt", "1", "--start", "zero", "-o", tmp_path / "o.h5"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == (2 if h5py.version.hdf5_version_tuple < (2,) else -9)
@@ -293,35 +248,6 @@ def matlab(path: Path, **variables: np.ndarray) -> None:
     with open(path, "r+b") as file:
         text = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, HDF5 schema 1.00 ."
         file.write(text.ljust(116) + bytes(8) + b"\x00\x02IM")
-
-
-@pytest.mark.parametrize("kind", ["f8", "f4", "i2", "u1"])
-def test_arrays_of_matlab_have_the_dimensions_that_matlab_shows(tmp_path, kind):
-    arrays = {
-        "batch": RANDOM.integers(0, 99, (4, 20, 3)).astype(kind),
-        "one": RANDOM.integers(0, 99, (50, 7)).astype(kind),
-        "row": np.arange(9, dtype=kind)[None],
-        "column": np.arange(9, dtype=kind)[:, None],
-    }
-    matlab(tmp_path / "in.mat", **arrays)
-    with Hdf5File(tmp_path / "in.mat") as file, h5py.File(tmp_path / "in.mat") as same:
-        for name, values in arrays.items():
-            found = file.require(name)
-            assert found.shape == values.shape == same[name].shape[::-1]
-            assert found.dtype == values.dtype
-            np.testing.assert_array_equal(found.read(), same[name][:].T)
-            np.testing.assert_array_equal(found.read_rows(1, 3), values[1:3])
-            np.testing.assert_array_equal(found.read_rows(3, 99), values[3:99])
-            np.testing.assert_array_equal(found.read_part(0, 2, 1, 5), values[0:2, 1:5])
-
-
-def test_contiguous_arrays_of_matlab_without_a_user_block_are_turned_too(tmp_path):
-    values = RANDOM.standard_normal((30, 3))
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["q"] = values.T
-        file["q"].attrs["MATLAB_class"] = np.bytes_("double")
-    with Hdf5File(tmp_path / "in.h5") as file:
-        np.testing.assert_array_equal(file.require("q").read_rows(4, 9), values[4:9])
 
 
 def test_characters_of_matlab_are_texts_and_its_empty_arrays_are_refused(tmp_path):

@@ -40,30 +40,6 @@ def only(sets: list[TrajectorySet]) -> TrajectorySet:
     return one
 
 
-def test_arrays_of_one_group_and_shape_are_one_set_and_states_are_none(read):
-    rows = RANDOM.standard_normal((4, 9, 2))
-    write("in.h5", position=rows, velocity=rows, actions=rows[:, 1:], start__position=rows[:, 0],
-          reference__position=rows, grad__actions=rows, images=np.zeros((4, 9, 2, 2)))  # fmt: skip
-    sets = read("in.h5")
-    assert [(one.group, sorted(one.arrays), one.shape) for one in sets] == [
-        ("", ["actions"], (4, 8, 2)),
-        ("", ["position", "velocity"], (4, 9, 2)),
-        ("reference", ["position"], (4, 9, 2)),
-    ]
-    assert [one.arrays.keys() for one in read("in.h5", inputs=True)] == [{"actions"}]
-    assert sets[0].input.where == "in.h5:/actions"
-    start = sets[0].companion("start/position", "start_position")
-    assert start is not None
-    np.testing.assert_array_equal(start.read(), rows[:, 0])
-    write("rows.h5", position=rows)
-    assert [one.guessed for one in read("rows.h5", inputs=True)] == [True]
-    write("made.h5", position=rows)
-    with h5py.File("made.h5", "a") as file:
-        file.attrs["request"] = "{}"
-    with pytest.raises(InputError, match=r"made\.h5:position integrates it"):
-        read("made.h5", inputs=True)
-
-
 def test_a_named_array_goes_by_the_last_part_of_its_name(read):
     rows = RANDOM.standard_normal((9, 8))
     write("in.h5", obs__joint_pos=rows, joint_names=[f"j{i}" for i in range(8)])
@@ -142,20 +118,6 @@ def test_demonstrations_have_the_time_of_their_file_unless_they_have_their_own(r
     assert not named[0].commands
 
 
-def test_padded_arrays_have_lengths_and_wrong_ones_are_refused(read):
-    values = np.zeros((3, 6, 1))
-    write("in.h5", actions=values, lengths=[6, 2, 4])
-    found = only(read("in.h5")).lengths
-    assert found is not None
-    assert found.tolist() == [6, 2, 4]
-    write("full.h5", actions=values, lengths=[6, 6, 6])
-    assert only(read("full.h5")).lengths is None
-    for name, lengths in (("many", [6, 7, 1]), ("none", [6, 0, 1]), ("odd", [6.0, 2.0, 1.0])):
-        write(f"{name}.h5", actions=values, lengths=np.array(lengths))
-        with pytest.raises(InputError, match="length"):
-            _ = only(read(f"{name}.h5")).lengths
-
-
 def test_units_are_those_stated_or_those_that_the_position_implies(read):
     rows = RANDOM.standard_normal((4, 9, 2))
     write("in.h5", position=rows, velocity=rows, jerk=rows)
@@ -169,29 +131,6 @@ def test_units_are_those_stated_or_those_that_the_position_implies(read):
     }  # fmt: skip
     np.testing.assert_array_equal(one.arrays["velocity"].read(), rows)
     np.testing.assert_allclose(one.arrays["jerk"].read(), np.deg2rad(rows), rtol=1e-15)
-
-
-def test_sources_that_are_no_files_say_what_to_do(read):
-    for source, words in (
-        ("-", "standard input"),
-        ("http://example.org/in.h5", "a URL"),
-        ("s3://bucket/in.h5", "a URL"),
-    ):
-        with pytest.raises(UsageError, match=words):
-            read(source)
-    with pytest.raises(UsageError, match="no SOURCE"):
-        read()
-    write("in.h5", other=np.zeros((3, 2)), more=np.zeros((4, 2)))
-    with pytest.raises(InputError, match=r"no trajectories found(.|\n)*other \[3, 2\]"):
-        read("in.h5")
-    write("one.h5", other=np.zeros((3, 2)))
-    assert only(read("one.h5")).array_name == "other"
-
-
-def test_a_home_folder_is_expanded(read, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    np.save("in.npy", np.zeros((3, 2)))
-    assert only(read("~/in.npy")).shape == (1, 3, 2)
 
 
 @pytest.mark.parametrize("ending", ["h5", "npy", "npz"])
@@ -218,26 +157,6 @@ def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
             assert len(files.paths()) == 300
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_missing_or_empty_file_among_many_is_named(read):
-    for k in range(3):
-        np.save(f"in_{k}.npy", np.zeros((3, 2)))
-    with pytest.raises(InputError, match=r"in_3\.npy"):
-        read("in_0.npy", "in_3.npy")
-    Path("in_3.npy").touch()
-    with pytest.raises(InputError, match=r"in_3\.npy"):
-        read("in_*.npy")
-
-
-def test_a_state_given_for_one_command_is_the_only_dataset_or_named(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write("in.h5", a=np.ones(3), b=np.zeros((2, 4)))
-    with Files() as files:
-        assert files.dataset("in.h5:a").shape == (3,)
-        assert files.dataset("in.h5:b[1:3]").shape == (2, 2)
-        with pytest.raises(InputError, match="no such dataset"):
-            files.dataset("in.h5")
 
 
 def test_packed_archives_are_kept_within_the_memory_and_larger_ones_unpacked_by_rows(
@@ -284,3 +203,20 @@ def test_files_that_cannot_be_read_are_closed(tmp_path):
         with Files() as files, pytest.raises(InputError):
             files.open(tmp_path / name)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_sources_that_are_no_files_say_what_to_do(read):
+    for source, words in (
+        ("-", "standard input"),
+        ("http://example.org/in.h5", "a URL"),
+        ("s3://bucket/in.h5", "a URL"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read(source)
+    with pytest.raises(UsageError, match="no SOURCE"):
+        read()
+    write("in.h5", other=np.zeros((3, 2)), more=np.zeros((4, 2)))
+    with pytest.raises(InputError, match=r"no trajectories found(.|\n)*other \[3, 2\]"):
+        read("in.h5")
+    write("one.h5", other=np.zeros((3, 2)))
+    assert only(read("one.h5")).array_name == "other"

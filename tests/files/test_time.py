@@ -43,26 +43,6 @@ def require(one: TrajectorySet) -> Time:
     return one.time
 
 
-def test_stored_steps_and_stamps_that_contradict_each_other_name_both(read):
-    for stamps in (np.arange(ROWS) * 0.01, np.cumsum([0.1, 0.3, 0.1, 0.1, 0.3, 0.1])):
-        with pytest.raises(InputError, match=r"in_\d+\.h5:/dt and in_\d+\.h5:/times") as error:
-            _ = read(dt=0.02, times=stamps).time
-        assert "contradict" in str(error.value)
-    with pytest.raises(InputError, match="contradict"):
-        _ = read(dt=[0.01, 0.01, 0.01, 0.01, 0.02], times=np.arange(ROWS) * 0.01).time
-    with pytest.raises(InputError, match=r"@dt and in_\d+\.h5:/time"):
-        _ = read({"dt": 0.02}, time=np.arange(ROWS) * 0.01).time
-
-
-def test_stored_steps_and_stamps_that_agree_are_one(read):
-    stamps = 5.0 + np.arange(ROWS) * 0.02
-    assert require(read(dt=0.02, times=stamps)).uniform == 0.02
-    assert require(read({"dt": 1 / 30}, time=np.arange(ROWS) / 30)).uniform == 1 / 30
-    steps = np.array([0.1, 0.2, 0.1, 0.3, 0.1])
-    found = require(read(dt=steps, times=np.cumsum([0.0, *steps])))
-    np.testing.assert_allclose(found.row_times(), [np.cumsum([0.0, *steps])], rtol=1e-15)
-
-
 def test_stamps_that_wander_about_the_dt_of_an_attribute_are_what_counts(read):
     stamps = np.arange(ROWS) * 0.02 + np.array([0, 1, -1, 1, 0, 0]) * 1e-4
     found = require(read({"dt": 0.02}, times=stamps))
@@ -103,12 +83,6 @@ def test_one_step_gives_every_stamp_to_its_rounding(read, step):
     np.testing.assert_allclose(np.arange(ROWS) * found, short, rtol=1e-15)
 
 
-def test_padding_does_not_hide_equal_steps():
-    stamps = np.array([[0, 0.1, 0.2, np.nan], [0, 0.1, np.nan, np.nan]])
-    assert equal_step(stamps) is None
-    assert equal_step(stamps, np.array([3, 2])) == 0.1
-
-
 @pytest.mark.parametrize(
     ("dt", "expected"),
     [
@@ -122,20 +96,6 @@ def test_padding_does_not_hide_equal_steps():
 def test_steps_of_every_shape_give_the_times_of_the_rows(read, dt, expected):
     found = require(read(dt=dt)).row_times()
     np.testing.assert_array_equal(found, np.atleast_2d(expected))
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "words"),
-    [
-        ("dt", np.ones(17), "wrong number of steps"),
-        ("dt", np.ones((3, 5)), "wrong number of steps"),
-        ("times", np.arange(17.0), "wrong number of time stamps"),
-        ("times", np.arange(12.0).reshape(3, 4), "wrong number of time stamps"),
-    ],
-)
-def test_too_many_or_too_few_steps_are_refused(read, name, values, words):
-    with pytest.raises(InputError, match=words):
-        _ = read(**{name: values + np.random.default_rng(0).random(values.shape)}).time
 
 
 @pytest.mark.parametrize(
@@ -194,16 +154,6 @@ def test_actions_lead_to_times_a_step_later(read):
     np.testing.assert_array_equal(found.rows(1, 2, 0, 4)[0], stamps[1:])
 
 
-def test_stamps_in_another_unit_are_in_seconds(tmp_path):
-    with h5py.File(tmp_path / "in.h5", "w") as file:
-        file["position"] = np.zeros((ROWS, 1))
-        file["times"] = np.arange(ROWS) * 20
-        file["times"].attrs["units"] = "ms"
-    with Files() as files:
-        time = read_sources(files, [f"{tmp_path}/in.h5"])[0].time
-    assert time.uniform == 0.02
-
-
 def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):
     """float64 holds seconds since 1970 to 0.2 µs only."""
     steps = RANDOM.integers(9_900_000, 10_100_000, (3, ROWS))
@@ -226,12 +176,6 @@ def test_padding_is_not_checked(read):
     steps = np.array([[0.1, 0.2, 0.3, np.nan, np.nan], [0.1, 0.2, 0.3, 0.4, 0.5]])
     assert not require(read(dt=steps, lengths=[4, 6])).faults()
     assert require(read(dt=steps, lengths=[5, 6])).faults()
-
-
-def test_parts_of_padded_trajectories_have_their_part_of_the_times(read):
-    steps = np.array([[1.0, 2, 3, 4, 5], [6.0, 7, 8, 9, 10]])
-    found = require(read(dt=steps)).select(np.array([1]), 3)
-    np.testing.assert_array_equal(found.row_times(), [[0, 6, 13]])
 
 
 def test_options_name_a_time(tmp_path, monkeypatch):

@@ -44,26 +44,6 @@ def test_columns_of_one_prefix_are_one_array_beside_their_times(trajcli, folder,
         assert abs(file.attrs["dt"] - 0.02) < 1e-15
 
 
-def test_what_export_wrote_reads_back_bit_for_bit(trajcli, folder):
-    for dtype in ("float64", "float32"):
-        line = f"integrate actions.npy --start start.npy --dt 0.02 --dtype {dtype} -o out.h5"
-        assert trajcli(f"{line} --overwrite").code == 0
-        assert trajcli("export out.h5 -o all.csv").code == 0
-        assert trajcli("export out.h5 --episodes 3 -o one.csv").code == 0
-        assert trajcli("export all.csv -o back.h5").code == 0
-        assert trajcli("export one.csv -o third.h5").code == 0
-        with (
-            h5py.File("out.h5") as made,
-            h5py.File("back.h5") as back,
-            h5py.File("third.h5") as one,
-        ):
-            for name in ("position", "velocity", "acceleration", "jerk"):
-                np.testing.assert_array_equal(back[name][:], made[name][:])
-                np.testing.assert_array_equal(np.squeeze(one[name]), made[name][3])
-        for path in ("all.csv", "one.csv", "back.h5", "third.h5"):
-            Path(path).unlink()
-
-
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_export_wrote_is_integrated_without_options(trajcli, folder, form, count):
@@ -89,26 +69,6 @@ def test_what_export_wrote_is_integrated_without_options(trajcli, folder, form, 
     assert trajcli("diff out.h5:position same.h5:position").code == 0
 
 
-def test_numbers_of_episodes_stay_whole(trajcli, folder):
-    Path("log.csv").write_text("episode_index,t,q0,q1\n7,0,1,2\n7,1,3,4\n12,0,5,6\n12,1,7,8\n")
-    for form in ("csv", "h5"):
-        assert trajcli(f"export log.csv:q -o out.{form}").code == 0
-    assert [row.split(",")[0] for row in Path("out.csv").read_text().splitlines()[1:]] == [
-        "episode_7", "episode_7", "episode_12", "episode_12",
-    ]  # fmt: skip
-    with h5py.File("out.h5") as file:
-        assert file["trajectory"].asstr()[:].tolist() == ["episode_7", "episode_12"]
-
-
-def test_without_a_heading_all_columns_are_one_array(trajcli, folder):
-    _, positions = recording()
-    write("log.csv", "", positions)
-    assert arrays(trajcli, "log.csv") == {"data": [40, 3]}
-    assert trajcli("integrate log.csv:data[1:] --dt 0.1 --start zero -o out.h5").code == 0
-    with h5py.File("out.h5") as file:
-        assert file["position"].shape == (1, 41, 2)
-
-
 @pytest.mark.parametrize(
     ("delimiter", "ending"), [(",", "csv"), (";", "csv"), ("\t", "tsv"), (" ", "txt")]
 )
@@ -118,16 +78,6 @@ def test_any_of_the_usual_delimiters_divides_columns(trajcli, folder, delimiter,
     rows = np.column_stack([times, positions])
     write(f"log.{ending}", heading, rows, delimiter=delimiter)
     assert arrays(trajcli, f"log.{ending}") == {"t": [40], "q": [40, 3]}
-
-
-def test_columns_are_named_one_by_one_too(trajcli, folder):
-    times, positions = recording()
-    write("log.csv", "t,q0,q1,q2", np.column_stack([times, positions]))
-    assert (
-        trajcli("integrate log.csv:q2,q0 --mode clique --start zero --dt 0.02 -o out.h5").code == 0
-    )
-    with h5py.File("out.h5") as file:
-        np.testing.assert_array_equal(file["position"][0, 1:], positions[:, [2, 0]])
 
 
 def test_rows_are_of_the_trajectory_that_a_column_names(trajcli, folder):
@@ -200,36 +150,6 @@ def test_a_heading_of_numbers_is_no_row(trajcli, folder, heading, first):
         np.testing.assert_array_equal(np.squeeze(file["position"]), positions)
 
 
-@pytest.mark.parametrize("line", ["0,1", "3,4", "-1,2.5"])
-def test_whole_numbers_in_the_first_row_are_numbers(trajcli, folder, line):
-    Path("log.csv").write_text(f"{line}\n5,6\n7,8\n")
-    assert arrays(trajcli, "log.csv") == {"data": [3, 2]}
-
-
-def test_of_two_columns_of_times_the_named_one_is_read(trajcli, folder):
-    times, positions = recording()
-    write("log.csv", "t,time,q0,q1,q2", np.column_stack([times, 2 * times, positions]))
-    line = "differentiate log.csv:q --method central -o out.h5 --overwrite"
-    for option, dt in (("", 0.02), ("--times log.csv:time", 0.04), ("--times log.csv:t", 0.02)):
-        result = trajcli(f"{line} {option}")
-        assert result.code == 0, result.err
-        with h5py.File("out.h5") as file:
-            assert abs(file.attrs["dt"] - dt) < 1e-15
-
-
-def test_columns_that_begin_with_a_slash_are_found_as_they_are_shown(trajcli, folder):
-    times, positions = recording()
-    names = ",".join(f"/joint_states/position/{joint}" for joint in "abc")
-    write("log.csv", f"__time,{names}", np.column_stack([times, positions]))
-    assert arrays(trajcli, "log.csv") == {"__time": [40], "joint_states/position": [40, 3]}
-    for source in ("log.csv", "log.csv:joint_states/position", "log.csv:/joint_states/position"):
-        line = f"differentiate {source} --method central -o out.h5 --overwrite"
-        result = trajcli(line)
-        assert result.code == 0, result.err
-    with h5py.File("out.h5") as file:
-        assert abs(file.attrs["dt"] - 0.02) < 1e-15
-
-
 def stamps(kind: str, since_1970: bool) -> list[str]:
     """Cells of 40 stamps, 0.02 s apart, with a gap of 0.5 s behind the tenth."""
     begin = 1_700_000_000_123_456_789 if since_1970 else 0
@@ -272,14 +192,6 @@ def test_columns_that_nobody_needs_may_have_blank_cells(trajcli, folder):
     assert trajcli(line).code == 0
     shown = trajcli("inspect log.csv").out
     assert "log.csv, line 2, column note: not a number" in " ".join(shown.split())
-
-
-def test_a_column_that_is_nearly_named_is_offered(trajcli, folder):
-    Path("in.csv").write_text("t,wrist_deg,elbow_deg\n0,1,2\n1,2,3\n2,3,4\n")
-    for line in ("inspect in.csv:wrst_deg", "export in.csv:elbow_deg,wrist -o out.npz"):
-        refused = trajcli(line)
-        assert refused.code == 2
-        assert "wrist_deg [3, 1]" in refused.err, refused.err
 
 
 @pytest.mark.parametrize("heading", ["t,a,b,trajectory0,trajectory1", "t,a,trajectory0,trajectory"])

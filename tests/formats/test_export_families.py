@@ -66,12 +66,6 @@ def test_a_tidy_parquet_reads_back_bit_for_bit(trajcli, folder, dtype):
                 np.testing.assert_array_equal(back[name], direct[name])
 
 
-def test_tables_of_one_export_are_equal(trajcli, folder):
-    for form in ("csv", "parquet"):
-        assert trajcli(f"export actions.npy -o out.{form}").code == 0
-    assert trajcli("diff out.csv out.parquet").code == 0
-
-
 @pytest.mark.parametrize(
     ("command", "more"),
     [("export", "-o out.csv"), ("plot", "-o out.png"), ("score", "--dt 0.1")],

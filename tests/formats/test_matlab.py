@@ -53,17 +53,6 @@ def test_times_are_a_row_or_a_column(trajcli, folder, name, shape, bend):
     assert trajcli(f"score in.mat:position --times in.mat:{name}").code == 0
 
 
-def test_a_column_of_steps_is_one_for_each_trajectory(trajcli, folder):
-    actions, dt = RANDOM.standard_normal((4, 20, 3)), np.array([[0.01], [0.02], [0.03], [0.04]])
-    write(actions=actions, dt=dt)
-    np.savez("in.npz", actions=actions, dt=dt)
-    for name in ("in.mat", "in.npz"):
-        result = trajcli(f"integrate {name} --mode velocity --start zero -o {name[3:]}.npz")
-        assert result.code == 0, result.err
-    found, expected = np.load("mat.npz"), np.load("npz.npz")
-    np.testing.assert_array_equal(found["position"], expected["position"])
-
-
 def test_cells_beside_the_trajectories_are_passed_over(trajcli, folder):
     position = RANDOM.standard_normal((20, 3))
     write(q=position)

@@ -76,13 +76,6 @@ def test_episodes_are_chosen_by_number_and_range(
                 np.testing.assert_array_equal(rows[1:], demos[number])
 
 
-@pytest.mark.parametrize("command", ["integrate", "resample", "inspect", "score", "check"])
-def test_episodes_that_there_are_not_are_refused(trajcli, demos, command):
-    result = trajcli(f"{command} demos.hdf5:actions {READS.get(command, '')} --episodes 7")
-    assert result.code == 2
-    assert "0 to 6" in result.err
-
-
 def test_a_shard_of_some_episodes_is_a_part_of_them(trajcli, demos):
     line = f"integrate demos.hdf5 {READS['integrate']} --episodes 1:6"
     assert trajcli(line.replace("out.h5", "all.h5")).code == 0
@@ -114,30 +107,6 @@ def test_columns_of_a_table_are_a_dataset(trajcli, folder, command):
             name = "position" if command == "integrate" else "y,x"
             np.testing.assert_array_equal(file[name][0, -ROWS:], values[:, [3, 1]])
             assert file["dof"].asstr()[:].tolist() == ["y", "x"]
-
-
-@pytest.mark.parametrize("command", ["differentiate", "resample", "export"])
-def test_a_fault_of_an_episode_that_is_not_chosen_is_none(trajcli, folder, command):
-    good = [f"{0.02 * k},0,{k},{k}\n" for k in range(9)]
-    bad = [f"{time},1,0,0\n" for time in (0.0, 0.02, 0.01)]
-    Path("log.csv").write_text("t,episode,q0,q1\n" + "".join(good + bad))
-    options = READS.get(command, "-o out.h5").replace("--rate 50", "")
-    line = f"{command} log.csv {options} --overwrite"
-    result = trajcli(f"{line} --episodes 0")
-    assert result.code == 0, result.err
-    if command != "export":
-        assert result.out.startswith("log.csv:q"), result.out
-        assert "more" not in result.out.split(":")[1]
-        result = trajcli(f"{line} --episodes 1")
-        assert result.code == 2
-        assert "go back" in result.err or "goes back" in result.err
-
-
-def test_a_column_of_texts_is_named_with_one_of_them(trajcli, folder):
-    Path("log.csv").write_text("t,q0,q1\n0,a,1\n0.1,b,2\n")
-    result = trajcli("integrate log.csv --start zero -o out.h5")
-    assert result.code == 2
-    assert "strings (<U1), 'a' and so on" in result.err
 
 
 def test_a_table_needs_a_column_of_trajectories(trajcli, demos):

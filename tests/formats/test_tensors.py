@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import resource
@@ -67,14 +66,6 @@ def test_pickled_objects_are_never_made(trajcli, folder):
         assert "torch.save({'actions': tensor}" in result.err
 
 
-def test_json_says_what_inspect_shows_of_tensors(trajcli, folder):
-    torch.save(tensors(), "in.pt")
-    shown = json.loads(trajcli("inspect in.pt --json").out)
-    assert {one["name"]: one["shape"] for one in shown["datasets"]} == {
-        "actions": [4, 9, 3], "dt": [], "start_position": [4, 3]
-    }  # fmt: skip
-
-
 def test_what_no_array_can_hold_is_refused_and_the_rest_is_read(trajcli, folder):
     actions = tensors()["actions"]
     torch.save({"actions": actions.to_sparse(), "other": actions}, "sparse.pt")
@@ -88,18 +79,6 @@ def test_what_no_array_can_hold_is_refused_and_the_rest_is_read(trajcli, folder)
     expected = integrated(trajcli, "in.npz", "--start zero")
     for one, other in zip(expected, integrated(trajcli, "odd.pt", "--start zero"), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-def test_brain_floats_and_names_with_slashes_are_read(trajcli, folder):
-    values = torch.randn(2, 20, 3, generator=torch.Generator().manual_seed(1))
-    torch.save({"a/b": 2 * values, "c": {"d.e": 3 * values}, "half": values.bfloat16()}, "in.pt")
-    for name, written, expected in (
-        ("a/b", "b", 2 * values), ("c/d.e", "d.e", 3 * values),
-        ("half", "half", values.bfloat16().float()),
-    ):  # fmt: skip
-        result = trajcli(f"export in.pt:{name} -o out.npz --overwrite")
-        assert result.code == 0, (name, result.err)
-        np.testing.assert_array_equal(np.load("out.npz")[written], expected.numpy())
 
 
 def shared() -> list[object]:

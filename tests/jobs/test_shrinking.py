@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +37,8 @@ except TrajcliError as error:
 @pytest.mark.parametrize(
     ("left", "backend", "mode"),
     [
-        *product((5000, 4096 * 300 + 7, 128 + 1000 * 300 * 8 - 9), ["native"], ("jerk", "central")),
-        (5000, "torch", "central"),
+        (5000, "native", "jerk"),
+        (128 + 1000 * 300 * 8 - 9, "native", "central"),
         (4096 * 300 + 7, "torch", "jerk"),
     ],
 )
@@ -82,8 +81,7 @@ COMMANDS = (
     "score motion.npy: --rate 50",
     "inspect motion.npy: --full",
     "diff motion.npy other.npy",
-    "plot motion.npy: --histogram -o out.png",
-    *(f"export motion.npy: -o out.{kind}" for kind in ("csv", "npz", "h5")),
+    "export motion.npy: -o out.h5",
 )
 
 
@@ -93,8 +91,6 @@ COMMANDS = (
 )
 def test_a_file_that_changes_while_it_is_looked_at_is_reported(tmp_path, line, change):
     """Also by what only looks at it; what is read of pages that are gone would end the process."""
-    if line.startswith("plot"):
-        pytest.importorskip("matplotlib")
     for name in ("motion", "other"):
         np.save(tmp_path / f"{name}.npy", np.ones((1000, 300, 2), "f4"))
     run = subprocess.run(

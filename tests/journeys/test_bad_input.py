@@ -98,21 +98,6 @@ def test_arrays_of_the_wrong_kind_are_refused_by_name(trajcli, folder, name, val
     refused(trajcli, f"{line} --dt 1 -o out.h5", *parts)
 
 
-@pytest.mark.parametrize(
-    ("steps", "parts"),
-    [
-        (np.full(9, 0.1), ["steps.npy", "[10]", "[9]"]),
-        (np.full(5, 0.1), ["[5]", "[B, 1]"]),
-        (np.full((4, 10), 0.1), ["[4, 10]"]),
-        (np.array([0.1] * 3 + [-1.0] + [0.1] * 6), ["steps.npy, step 3", "-1.0"]),
-        (np.array([0.1] * 9 + [np.nan]), ["step 9", "nan"]),
-    ],
-)
-def test_steps_of_the_wrong_shape_or_value_are_refused_by_place(trajcli, folder, steps, parts):
-    np.save("steps.npy", steps)
-    refused(trajcli, "actions.npy --start zero --dt steps.npy -o out.h5", *parts)
-
-
 def test_a_bad_step_deep_in_a_large_table_is_found_and_leaves_nothing(trajcli, folder):
     steps = np.full((120_000, 10), 0.1)
     steps[119_000, 4] = 0.0
@@ -120,20 +105,6 @@ def test_a_bad_step_deep_in_a_large_table_is_found_and_leaves_nothing(trajcli, f
     np.save("many.npy", np.zeros((120_000, 10, 1), "f4"))
     line = "many.npy --start zero --dt steps.npy -o out.h5"
     refused(trajcli, line, "steps.npy, trajectory 119000, step 4")
-
-
-@pytest.mark.parametrize(
-    ("times", "parts"),
-    [
-        (np.arange(10.0), ["[11]", "[10]"]),
-        ([0, 1, 2, 2, 4, 5, 5, 7, 8, 9, 10], ["repeat", "row 3", "row 6", "2 such"]),
-        ([0, 1, 2, 1.5, 4, 5, 6, 7, 8, 9, 10], ["go back", "row 3", "1.5"]),
-        ([0, 1, 2, np.nan, 4, 5, 6, 7, 8, 9, 10], ["not finite", "row 3"]),
-    ],
-)
-def test_time_stamps_that_do_not_run_forward_name_the_first_places(trajcli, folder, times, parts):
-    np.save("times.npy", np.asarray(times, float))
-    refused(trajcli, "actions.npy --start zero --times times.npy -o out.h5", "times.npy", *parts)
 
 
 @pytest.mark.parametrize(
@@ -145,34 +116,11 @@ def test_lengths_that_cannot_be_are_refused(trajcli, folder, lengths, message):
     refused(trajcli, "in.npz --start zero -o out.h5", "in.npz:lengths", message)
 
 
-def test_nothing_asked_for_shows_the_help(trajcli):
-    result = trajcli("")
-    assert result.code == 2
-    assert "integrate" in result.out
-    assert result.err == ""
-
-
-def test_a_start_index_out_of_range_names_trajectory_and_range(trajcli, folder):
-    np.save("index.npy", np.array([0, 1, 2, 5, 0]))
-    line = "actions.npy --start start.npy --start-index index.npy --dt 1 -o out.h5"
-    refused(trajcli, line, "index.npy, trajectory 3", "0 to 4", "5")
-    np.save("index.npy", np.array([0.0, 1, 2, 3, 0]))
-    refused(trajcli, line, "index.npy", "integers [5]", "float64")
-
-
 @pytest.mark.parametrize("count", [0, 1, 4, 6])
 def test_a_start_index_has_one_entry_for_each_trajectory(trajcli, folder, count):
     np.save("index.npy", np.zeros(count, int))
     line = "actions.npy --start start.npy --start-index index.npy --dt 1 -o out.h5"
     refused(trajcli, line, "index.npy", "[5]", f"[{count}]")
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_nan_and_inf_in_a_start_state_are_refused_by_place(trajcli, folder, value):
-    start = np.load("start.npy")
-    start[4, 1] = value
-    np.save("start.npy", start)
-    refused(trajcli, GOOD, "start.npy", "trajectory 4", "dof 1", str(value), "--allow-nonfinite")
 
 
 def test_a_missing_dataset_names_the_near_ones(trajcli, folder):
@@ -181,24 +129,6 @@ def test_a_missing_dataset_names_the_near_ones(trajcli, folder):
     refused(trajcli, "in.h5:data/joint_position --dt 1 -o out.h5", "data/joint_positions")
     np.savez("in.npz", acts=np.zeros((2, 3, 1)), wrench=np.zeros((2, 4, 6)), rest=np.zeros(3))
     refused(trajcli, "in.npz --dt 1 -o out.h5", "acts [2, 3, 1], wrench [2, 4, 6]", "in.npz:acts")
-
-
-def test_a_state_is_not_taken_for_trajectories(trajcli, folder):
-    np.savez("in.npz", start_position=np.zeros((4, 2)), goal_position=np.zeros((4, 2)))
-    refused(trajcli, "in.npz --start zero --dt 1 -o out.h5", "no trajectories found")
-
-
-def test_a_likely_dataset_is_taken_and_said(trajcli, folder):
-    values = np.random.default_rng(1).normal(size=(4, 9, 2))
-    for name in ("qpos", "q", "joint_positions", "arr_0", "only"):
-        more = {} if name == "only" else {"wrench": np.zeros((4, 9, 6))}
-        np.savez("in.npz", **{name: values}, **more)
-        result = trajcli("integrate in.npz --start zero --dt 1 -o out.h5 --overwrite")
-        assert result.code == 0, result.err
-        assert f"names no dataset: in.npz:{name} is taken" in result.err
-        shown = trajcli(f"integrate in.npz:{name} --start zero --dt 1 -o named.h5 --overwrite")
-        assert "is taken" not in shown.err
-        assert trajcli("diff out.h5 named.h5").code == 0
 
 
 def test_files_that_are_not_what_they_seem_are_refused(trajcli, folder):
@@ -236,20 +166,6 @@ def test_pickled_data_is_never_loaded(trajcli, folder):
     assert not Path("owned").exists()
 
 
-def test_truncated_files_are_refused(trajcli, folder):
-    values = np.zeros((50, 40, 3))
-    np.save("whole.npy", values)
-    np.savez("whole.npz", actions=values)
-    with h5py.File("whole.h5", "w") as file:
-        file["actions"] = values
-    for ending in ("npy", "npz", "h5"):
-        data = Path(f"whole.{ending}").read_bytes()
-        for size in (9, 100, 1000, len(data) // 2, len(data) - 1):
-            Path(f"cut.{ending}").write_bytes(data[:size])
-            name = f"cut.{ending}"
-            refused(trajcli, f"{name} --start zero --dt 1 -o out.h5", name)
-
-
 def test_a_small_file_that_declares_4_tb_is_refused_at_once(trajcli, folder):
     with h5py.File("vast.h5", "w") as file:
         file.create_dataset("actions", (10**6, 10**5, 10), "f4", chunks=(1, 1000, 10))
@@ -261,30 +177,6 @@ def test_a_small_file_that_declares_4_tb_is_refused_at_once(trajcli, folder):
     header += b"(1000000, 100000, 10), }"
     Path("vast.npy").write_bytes(header.ljust(127) + b"\n")
     refused(trajcli, "vast.npy --start zero --dt 1 -o out.h5", "vast.npy", "header")
-
-
-def test_nothing_outside_the_file_is_read_unless_allowed(trajcli, folder):
-    with h5py.File("secret.h5", "w") as file:
-        file["actions"] = np.ones((2, 3, 1))
-    Path("raw.bin").write_bytes(np.ones(6).tobytes())
-    layout = h5py.VirtualLayout((2, 3, 1), "f8")
-    layout[:] = h5py.VirtualSource("secret.h5", "actions", (2, 3, 1))
-    with h5py.File("in.h5", "w") as file:
-        file["link"] = h5py.ExternalLink("secret.h5", "/actions")
-        file["group"] = h5py.ExternalLink("secret.h5", "/")
-        file["soft"] = h5py.SoftLink("/link")
-        file.create_virtual_dataset("virtual", layout)
-        file.create_dataset("raw", (2, 3, 1), "f8", external=[("raw.bin", 0, 48)])
-        file["loop"] = h5py.SoftLink("/loop")
-    for name in ("link", "group/actions", "soft", "virtual", "raw"):
-        line = f"in.h5:{name} --start zero --dt 1 -o out.h5"
-        refused(trajcli, line, "leads out of the file", "--allow-external")
-        result = trajcli(f"integrate {line} --allow-external --overwrite")
-        assert result.code == 0, result.err
-        with h5py.File("out.h5") as file:
-            np.testing.assert_array_equal(file["acceleration"][0, 1:], np.ones((3, 1)))
-        os.unlink("out.h5")
-    refused(trajcli, "in.h5:loop --start zero --dt 1 -o out.h5", "in.h5")
 
 
 def test_an_unreadable_file_is_said_to_be_so(folder):
@@ -370,31 +262,6 @@ def test_a_disk_that_is_full_when_the_kernels_write_is_exit_2(trajcli, folder, m
 
 
 @pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        *(("differentiate", option) for option in ("--wrap-dofs", "--dt", "--degree", "--max-gap")),
-        *(("integrate", option) for option in ("--dofs", "--start")),
-    ],
-)
-def test_numbers_of_thousands_of_digits_are_refused(trajcli, folder, command, option):
-    result = trajcli(f"{command} actions.npy --rate 1 -o out.h5 {option} {'9' * 5000}")
-    assert (result.code, option in result.err) == (2, True), result.err
-
-
-def test_several_faults_are_reported_in_one_run(trajcli, folder):
-    np.save("seven.npy", np.zeros((5, 7)))
-    line = "actions.npy --start seven.npy --dt -1 --degree 4 --write pos -o none/out.h5"
-    refused(trajcli, line, "3 errors", "no option degree", "unknown output", "no such folder")
-    refused(
-        trajcli,
-        "actions.npy --start seven.npy --dt -1 --mode clique -o out.h5",
-        "2 errors",
-        "seven.npy",
-        "--dt",
-    )
-
-
-@pytest.mark.parametrize(
     ("line", "said"),
     [
         ("differentiate in.npy --dt 0.1 --method savgol --window 4", "--window: no such"),
@@ -411,12 +278,6 @@ def test_options_are_named_as_the_shell_has_them(trajcli, folder, line, said):
     assert result.document["error"]["faults"][0]["where"] == said.partition(":")[0]
 
 
-def test_too_few_rows_are_a_fault_of_the_array_not_of_an_option(trajcli, folder):
-    np.save("short.npy", np.zeros((3, 2)))
-    line = "differentiate short.npy --method central --dt 1 -o out.h5"
-    assert trajcli(line).err.startswith("error: short.npy: too few rows")
-
-
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
@@ -431,12 +292,3 @@ def test_of_several_inputs_the_one_with_other_steps_is_named(trajcli, folder, dt
     np.savez("b.npz", **good, **bad)
     err = refused(trajcli, "a.npz b.npz -o out.h5", message)
     assert "a.npz" not in err
-
-
-@pytest.mark.parametrize("times", [np.arange(11.0), np.arange(11.0) ** 1.1])
-def test_a_recording_has_one_time_stamp_per_row_whether_they_are_equally_far_apart_or_not(
-    trajcli, folder, times
-):
-    np.savez("a.npz", actions=np.load("actions.npy"), times=times)
-    result = trajcli("differentiate a.npz:actions --method backward -o out.h5")
-    assert (result.code, "wrong number of time stamps" in result.err) == (2, True)

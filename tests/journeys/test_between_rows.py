@@ -5,7 +5,6 @@ from __future__ import annotations
 import h5py
 import numpy as np
 import pytest
-from scipy.interpolate import BSpline
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
@@ -37,22 +36,3 @@ def test_ruckigs_plan_at_a_kilohertz_is_its_own_at_every_millisecond(trajcli, fo
         states = np.array([profile.at_time(time) for time in stamps])  # [T, 3 parts, dof]
         for k, name in enumerate(QUANTITIES[:3]):
             np.testing.assert_allclose(file[name][0], states[:, k], rtol=0, atol=1e-10)
-
-
-@pytest.mark.parametrize("degree", [3, 4, 5])
-def test_a_b_spline_at_any_rate_is_scipys(trajcli, folder, degree):
-    line = f"integrate actions.npy --start start.npy --dt 0.07 --mode bspline --degree {degree}"
-    assert trajcli(f"{line} --steps 3 --dtype float64 -o plan.h5").code == 0
-    assert trajcli("resample plan.h5 --to 137.3 -o out.h5").code == 0
-    actions, start = np.load("actions.npy").astype("f8"), np.load("start.npy").astype("f8")
-    rows = np.repeat(start[:, None], degree + 1, 1), actions, np.repeat(actions[:, -1:], degree, 1)
-    points = np.concatenate(rows, 1)
-    knots = 0.21 * (np.arange(points.shape[1] + degree + 1) - degree)
-    with h5py.File("out.h5") as file:
-        assert len(file["time"]) == int(0.21 * (10 + degree + 1) * 137.3) + 1
-        for b in range(5):
-            curve = BSpline(knots, points[b], degree)
-            for m, name in enumerate(QUANTITIES):
-                wanted = curve.derivative(m)(file["time"][:]) if m else curve(file["time"][:])
-                atol = 1e-11 * max(1.0, abs(wanted).max())
-                np.testing.assert_allclose(file[name][b], wanted, rtol=0, atol=atol)

@@ -8,8 +8,6 @@ import h5py
 import numpy as np
 import pytest
 
-from trajcli.cli import main
-
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 
 
@@ -66,35 +64,6 @@ def test_a_batch_of_failures_is_one_line_and_v_lists_them(trajcli, out):
     assert [where.split(",")[0] for where in listed] == [f"trajectory {n}" for n in range(64)]
 
 
-def test_demos_are_checked_as_one_batch(trajcli, folder):
-    with h5py.File("demos.hdf5", "w") as file:
-        for n in range(200):
-            file[f"data/demo_{n}/actions"] = np.full((20 + n % 7, 7), 0.1)
-            file[f"data/demo_{n}"].attrs["num_samples"] = 20 + n % 7
-        file["data/demo_17/actions"][3, 2] = np.nan
-        file["data/demo_150/actions"][4, 1] = np.inf
-    result = trajcli("check demos.hdf5")
-    assert result.code == 1
-    assert len(result.out.splitlines()) < 10
-    assert "2 in 2 of 200" in result.out
-    assert "data/demo_150, row 4, dof 1" in trajcli("check demos.hdf5 -v").out
-
-
-def test_an_output_of_many_files_is_checked_as_one_batch(trajcli, folder):
-    names = [a + b for a in "abcdefgh" for b in "klmnopqr"]
-    for name in names:
-        np.save(f"{name}.npy", np.ones((len(name) + names.index(name) % 3, 2)))
-    line = f"integrate {' '.join(f'{n}.npy' for n in names)} --start zero --dt 0.1 -o out.h5"
-    assert trajcli(line).code == 0
-    result = trajcli("check out.h5")
-    assert result.code == 0
-    assert len(result.out.splitlines()) < 15
-    assert trajcli("inspect out.h5 --json").document["trajectories"]["count"] == 64
-    with h5py.File("out.h5", "r+") as file:
-        file["fm/velocity"][1, 1] = np.nan
-    assert "fm, row 1, dof 1" in trajcli("check out.h5").out
-
-
 def test_nan_the_start_row_and_time_each_have_a_check_of_their_own(trajcli, out):
     with h5py.File(out, "r+") as file:
         file["jerk"][2, 60, 6] = np.nan
@@ -129,19 +98,6 @@ def test_an_output_in_another_folder_finds_its_start(trajcli, samples, tmp_path,
     assert only(trajcli(f"check {tmp_path}/results/out.h5 --json"), "start row")["passed"] is True
 
 
-def test_zero_and_start_index_are_start_rows_too(trajcli, folder):
-    assert trajcli("integrate actions.npy --start zero --dt 0.1 -o zero.h5").code == 0
-    assert only(trajcli("check zero.h5 --json"), "start row")["passed"] is True
-    index = np.array([4, 4, 0, 1, 2])
-    np.savez("in.npz", actions=np.load("actions.npy"), start_position=np.load("start.npy"),
-             start_index=index, dt=0.1)  # fmt: skip
-    assert trajcli("integrate in.npz -o out.h5").code == 0
-    assert only(trajcli("check out.h5 --json"), "start row")["passed"] is True
-    with h5py.File("out.h5", "r+") as file:
-        file["position"][1, 0] = np.load("start.npy")[3]
-    assert ("start row", "position") in failing(trajcli("check out.h5 --json"))
-
-
 @pytest.mark.parametrize("kind", ["toml", "urdf"])
 def test_what_passes_a_limit_is_counted_and_the_worst_is_named(trajcli, out, kind):
     with h5py.File(out) as file:
@@ -166,26 +122,6 @@ def test_what_passes_a_limit_is_counted_and_the_worst_is_named(trajcli, out, kin
     at = np.unravel_index(speed.argmax(), speed.shape)
     assert finding["at"] == {"trajectory": at[0], "row": at[1], "dof": 1, "time": time[at]}
     assert abs(finding["value"]) == speed.max()
-
-
-def test_a_urdf_of_nine_joints_serves_data_of_seven(trajcli, out):
-    joints = "".join(
-        f'<joint name="{name}" type="revolute"><limit lower="-9" upper="9" velocity="9"/></joint>'
-        for name in ("finger_left", *(f"panda_joint{n}" for n in range(7, 0, -1)), "finger_right")
-    )
-    (out.parent / "panda.urdf").write_text(f"<robot>{joints}</robot>")
-    result = trajcli("check out.h5 --limits panda.urdf --json")
-    assert result.code == 0, result.err
-    assert only(result, "velocity limits")["passed"] is True
-
-
-def test_a_motion_at_its_limit_to_rounding_keeps_it(trajcli, folder):
-    with h5py.File("in.h5", "w") as file:
-        file["velocity"] = np.full((1, 3, 1), 2.0 * (1 + 1e-12))
-    Path("limits.toml").write_text("[velocity]\nupper = [2.0]")
-    assert trajcli("check in.h5 --limits limits.toml").code == 0
-    Path("limits.toml").write_text("[velocity]\nupper = [1.999]")
-    assert trajcli("check in.h5 --limits limits.toml").code == 1
 
 
 def write_limits(**limits: float) -> str:
@@ -244,27 +180,6 @@ def test_limits_are_held_against_positions_of_any_name_and_their_differences(
         assert beyond[span["rows"][0] + 1 : span["rows"][1]].all()
 
 
-def test_every_dof_beyond_its_limits_is_named_with_its_worst_time_and_spans(trajcli, folder):
-    values = np.zeros((3, 50, 2))
-    values[1, 10:13, 0] = [3.0, 5.0, 3.0]
-    values[1, 20, 0] = -2.0
-    values[2, 30:32, 1] = -4.0
-    np.savez("in.npz", velocity=values, dt=0.1)
-    limits = write_limits(velocity=1.0)
-    result = trajcli(f"check in.npz {limits} --json")
-    assert result.code == 1
-    dofs = only(result, "velocity limits")["dofs"]
-    assert [(one["dof"], one["value"], one["limit"]) for one in dofs] == [(0, 5, 1), (1, -4, -1)]
-    assert [(one["trajectory"], one["row"]) for one in dofs] == [(1, 11), (2, 30)]
-    assert [one["time"] for one in dofs] == pytest.approx([1.1, 3.0])
-    assert [one["failing_values"] for one in dofs] == [4, 2]
-    spans = [[span["rows"] for span in one["spans"]] for one in dofs]
-    assert spans == [[[10, 12], [20, 20]], [[30, 31]]]
-    text = trajcli(f"check in.npz {limits}").out
-    assert "dof 0: 5, limit 1, trajectory 1, row 11, 1.100 s; beyond it in seconds 1.000 to" in text
-    assert "dof 1: -4, limit -1, trajectory 2, row 30, 3.000 s" in text
-
-
 @pytest.mark.parametrize(
     ("name", "values", "limited", "reason"),
     [
@@ -295,25 +210,6 @@ def test_a_limit_that_was_held_against_nothing_is_a_failure(
     assert "could not be made" not in trajcli(f"check {name} --limits limits.toml").out
 
 
-def test_what_a_limit_that_was_not_checked_asks_for_has_it_checked(trajcli, folder):
-    with h5py.File("in.h5", "w") as file:
-        file["actions"] = SWING
-    limits = write_limits(velocity=3.1)
-    for words in ("in.h5", "in.h5:actions"):
-        assert trajcli(f"check {words} {limits}").code == 1
-    for step in ("--dt 0.01", "--rate 100"):
-        assert trajcli(f"check in.h5:actions {limits} {step}").code == 0
-        assert trajcli(f"check in.h5:actions {write_limits(velocity=2.9)} {step}").code == 1
-        write_limits(velocity=3.1)
-
-
-def test_limits_of_actions_and_of_the_states_beside_them_are_all_checked(trajcli, samples):
-    result = trajcli(f"check {samples}/reach.h5 --limits {samples}/limits.toml --json")
-    assert result.code == 0
-    held = {c["quantity"] for c in result.document["checks"] if "limits" in c["check"]}
-    assert held == set(QUANTITIES)
-
-
 def test_two_arms_in_groups_of_their_own_are_held_against_limits_each(trajcli, folder):
     with h5py.File("in.h5", "w") as file:
         for arm in ("left", "right"):
@@ -321,22 +217,6 @@ def test_two_arms_in_groups_of_their_own_are_held_against_limits_each(trajcli, f
         file["right/velocity"] = np.zeros((200, 2))
     result = trajcli(f"check in.h5 {write_limits(velocity=2.0)} --json")
     assert failing(result) == [("velocity limits", "left/position")]
-
-
-def test_velocities_of_any_name_are_not_held_against_limits_of_positions(trajcli, folder):
-    recording("in.h5")
-    line = "check in.h5:obs/qvel --velocity-of obs/qpos --json"
-    assert trajcli(f"{line} {write_limits(velocity=2.1)}").code == 0
-    result = trajcli(f"{line} {write_limits(velocity=1.5)}")
-    assert failing(result) == [("velocity limits", "obs/qvel")]
-
-
-def test_limits_of_other_joints_are_exit_2(trajcli, out):
-    limits = out.parent / "limits.toml"
-    limits.write_text('joint_names = ["a"]\n[velocity]\nupper = [1]')
-    result = trajcli(f"check out.h5 --limits {limits}")
-    assert result.code == 2
-    assert "limits of other joints" in result.err
 
 
 def test_time_that_does_not_go_by_dt_fails(trajcli, folder):
@@ -392,30 +272,6 @@ def test_rows_whose_times_are_wrong_are_counted_in_all_trajectories(trajcli, fol
     assert "(0.900 s) and 3 more (-v)" in text
 
 
-@pytest.mark.parametrize("target", ["out.h5", "out.npz"])
-def test_every_kind_of_output_is_checked_alike(trajcli, folder, target):
-    line = f"integrate actions.npy --start start.npy --dt 0.1 --mode jerk -o {target}"
-    assert trajcli(line).code == 0
-    report = trajcli(f"check {target} --json")
-    assert report.code == 0
-    assert only(report, "start row")["passed"] is True
-
-
-def test_several_files_are_one_document_and_one_failure_is_exit_1(trajcli, samples):
-    result = trajcli(f"check {samples}/recorded.h5 {samples}/recorded_faulty.h5 --json")
-    assert result.code == 1
-    assert [file["passed"] for file in result.document["files"]] == [True, False]
-
-
-def test_one_check_is_no_checks_and_nothing_is_said_of_rows_that_are_not_there(trajcli, folder):
-    assert trajcli("check actions.npy").out.endswith("actions.npy: 1 check passed\n")
-    np.save("none.npy", np.zeros((0, 10, 3)))
-    assert trajcli("integrate none.npy --start zero --dt 1 -o none.h5").code == 0
-    report = trajcli("check none.h5 --json").document
-    found = {c["check"]: c["text"] for c in report["checks"] if c["passed"] is None}
-    assert found == {"start row": "not checked: there are no rows"}
-
-
 def recording(path: str, factor: float = 1.0) -> None:
     """One robot's positions, and velocities that are their derivative times a factor."""
     time = np.arange(0.0, 4.0, 0.01)
@@ -460,46 +316,6 @@ def test_recompute_without_sources_is_exit_2_and_names_them(trajcli, out):
     assert result.code == 2
     assert "reach.h5" in result.err
     assert trajcli("check " + "reach.h5 --recompute").code == 2
-
-
-JOBS = [
-    *(f"reach.h5 --mode jerk --scheme {s} --frames {f}" for s in ("euler", "zoh", "foh")
-      for f in ("full", "actions", "curobo")),
-    *(f"accelerations.npy --mode {m} --scheme {s} --start {{s}}/start.npy --dt 0.02 {d}"
-      for m in ("acceleration", "velocity", "clique") for s in ("euler", "zoh", "foh")
-      for d in ("", "--dtype float64")),
-    "accelerations.npy --mode clique --convention curobo --start {s}/start.npy --dt 0.02",
-    *(f"accelerations.npy --mode central --frames {f} --start {{s}}/start.npy --dt 0.02"
-      for f in ("full", "actions", "curobo")),
-    "accelerations.npy --mode central --convention curobo --start {s}/start.npy --dt 0.02",
-    *(f"accelerations.npy --mode teleport --frames {f} --start {{s}}/start.npy --dt 0.02"
-      for f in ("full", "actions")),
-    *(f"recorded.h5:position --method {m}" for m in ("central", "backward")),
-    "reach.h5 --mode jerk --scheme zoh --dtype float32",
-    "reach.h5 --mode jerk --scheme foh --dtype float32 --write velocity,acceleration,jerk",
-]  # fmt: skip
-
-
-def said(path: Path, capfd) -> dict:
-    """What check says of the mode."""
-    import json
-
-    capfd.readouterr()
-    main(["check", str(path), "--json"])
-    report = json.loads(capfd.readouterr().out)
-    (found,) = [check for check in report["checks"] if check["check"].startswith("mode")]
-    return found
-
-
-def unknown(job: str, quantity: str, row: int) -> bool:
-    """Numbers that nothing else in the file says anything about."""
-    if "teleport" in job and quantity == "position":
-        return True
-    recorded = "recorded" in job
-    if row == 0 and not recorded:
-        return True  # the start state, which the start row's check compares
-    inside = "central" in job and ("actions" in job or "curobo" in job)
-    return inside and row < 4
 
 
 @pytest.fixture
@@ -560,12 +376,9 @@ def test_any_output_computed_again_is_equal_to_the_bit(trajcli, sources, words, 
     "request_text",
     [
         "",
-        "[]",
         "[" * 50_000,
         '{"sources": 5}',
-        '{"sources": ["actions.npy"], "mode": [1]}',
         '{"sources": ["actions.npy"], "options": 5}',
-        '{"sources": ["actions.npy"], "wrap_dofs": ["x"]}',
         '{"sources": ["a\\u0000.npy"]}',
         '{"sources": ["/dev/zero"]}',
     ],
@@ -578,20 +391,6 @@ def test_a_recorded_command_that_is_none_is_no_bug(trajcli, folder, request_text
     assert result.code == 0, result.err
     assert only(result, "start row")["passed"] is None
     assert trajcli("check out.h5 --recompute").code == 2
-
-
-def test_attributes_of_any_kind_are_no_bug(trajcli, folder):
-    line = "integrate actions.npy --start zero --dt 0.1 -o out.h5 --overwrite"
-    for name in ("mode", "scheme", "frames", "convention", "start", "dt", "window"):
-        numbers = (-5, 2**62) if name == "window" else ()
-        for value in (np.zeros(3), np.array([b"a", b"b"]), "x", np.nan, *numbers):
-            assert trajcli(line).code == 0
-            with h5py.File("out.h5", "r+") as file:
-                file.attrs.update({"mode": "savgol"} if name == "window" else {})
-                file.attrs[name] = value
-            for command in ("check", "inspect", "score"):
-                result = trajcli(f"{command} out.h5")
-                assert result.code in (0, 1), (name, value, result.err)
 
 
 @pytest.mark.parametrize(
@@ -621,15 +420,3 @@ def test_recompute_allows_differences_the_rounding_of_what_they_subtract(trajcli
     found = findings(trajcli("check out.h5 --recompute --json"))["recompute acceleration"]
     assert found["passed"] is True
     assert found["exact"] is False
-
-
-def test_steps_that_differ_between_trajectories_are_not_one_dt(trajcli, folder):
-    with h5py.File("in.h5", "w") as file:
-        for k, step in enumerate((0.1, 0.2, 0.4)):
-            file[f"traj_{k}/position"] = np.zeros((6, 2))
-            file[f"traj_{k}/time"] = step * np.arange(6)
-    found = only(trajcli("check in.h5 --json"), "time")
-    assert found["passed"] is True
-    assert found["dt"] is None
-    assert "dt = 0.1 to 0.4 s" in found["text"]
-    assert trajcli("inspect in.h5 --json").document["dt"]["value"] == "varies"

@@ -110,34 +110,6 @@ def test_fish_completes_datasets_and_leaves_files_to_itself(home):
         assert run.stdout.decode().split() == [expected]
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_are_given_whole_words(home, shell):
-    folder, env = home
-    variables = {
-        "_TRAJCLI_COMPLETE": f"complete_{shell}",
-        "_TYPER_COMPLETE_ARGS": "trajcli plot reach.h5:reference/p",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
-    command = [sys.executable, "-m", "trajcli"]
-    run = subprocess.run(command, cwd=folder, env={**env, **variables}, capture_output=True)
-    word = {"zsh": r"reach.h5\\:reference/position", "fish": "reach.h5:reference/position"}
-    assert word[shell] in run.stdout.decode()
-
-
-def test_completion_of_datasets_does_not_import_torch(home):
-    folder, env = home
-    variables = {"_TRAJCLI_COMPLETE": "complete_bash", "COMP_CWORD": "4"}
-    variables["COMP_WORDS"] = "trajcli inspect reach.h5 : start/v"
-    command = [sys.executable, "-X", "importtime", "-m", "trajcli"]
-    run = subprocess.run(
-        command, cwd=folder, env={**env, **variables}, capture_output=True, text=True
-    )
-    assert run.stdout.split() == ["start/velocity"]
-    modules = {line.rpartition("|")[2].strip() for line in run.stderr.split("\n")}
-    assert "h5py" in modules
-    assert modules.isdisjoint({"torch", "matplotlib", "rich"})
-
-
 def test_many_datasets_are_completed_group_by_group(tmp_path):
     from trajcli.cli.completion import datasets
 

@@ -87,33 +87,6 @@ def test_every_command_is_of_the_dofs_that_are_picked(trajcli, arm, dofs):
             assert per_dof[1] == per_dof[0][: len(per_dof[1])]
 
 
-@pytest.mark.parametrize("units", ["", " --units deg"])
-@pytest.mark.parametrize("kind", ["h5", "npz"])
-@pytest.mark.parametrize("dofs", [[0, 2], [6], [3, 4, 5], [7, 1], [2, 1, 0]])
-def test_a_start_that_all_trajectories_share_is_of_the_picked_dofs(
-    trajcli, folder, dofs, kind, units
-):
-    random = np.random.default_rng(5)
-    actions, start, goal = (random.standard_normal(n) for n in ((3, 9, 8), 8, 8))
-    for name, columns in (("whole", slice(None)), ("few", dofs)):
-        arrays = {"actions": actions[..., columns], "start/position": start[columns],
-                  "start/velocity": goal[columns], "goal/position": goal[columns],
-                  "dt": np.array(0.02)}  # fmt: skip
-        if kind == "npz":
-            np.savez(f"{name}.npz", **arrays)
-        else:
-            with h5py.File(f"{name}.h5", "w") as file:
-                for key, values in arrays.items():
-                    file[key] = values
-    picked = f"whole.{kind} --dofs {','.join(map(str, dofs))}"
-    for mode in ("acceleration", "central --ends goal"):
-        line = f"--mode {mode}{units} --overwrite"
-        result = trajcli(f"integrate {picked} {line} -o a.h5")
-        assert result.code == 0, result.err
-        assert trajcli(f"integrate few.{kind} {line} -o b.h5").code == 0
-        assert trajcli("diff a.h5 b.h5").code == 0
-
-
 def test_a_range_names_and_numbers_mean_the_same_dofs(trajcli, arm):
     with h5py.File("arm.h5", "a") as file:
         file["joint_names"] = [*NAMES, "gripper"]
@@ -129,16 +102,6 @@ def test_a_range_names_and_numbers_mean_the_same_dofs(trajcli, arm):
             values = np.loadtxt(out, delimiter=",")[:, -len(named) :]
             expected = file["position"][:][..., list(numbers)]
             np.testing.assert_array_equal(values, expected.reshape(-1, len(named)))
-
-
-def test_dofs_are_picked_of_what_source_names(trajcli, arm):
-    line = "integrate plan.h5:actions[2:7] --dofs 1,0 --mode jerk -o out.h5 --overwrite"
-    assert trajcli(line).code == 0
-    with h5py.File("plan.h5") as file, h5py.File("out.h5") as out:
-        actions, start = file["actions"][:][..., [3, 2]], file["start/position"][:][:, [3, 2]]
-        expected = integrate(actions, start, 0.02, mode="jerk")
-        np.testing.assert_array_equal(out["position"], expected.position)
-    assert trajcli("check out.h5 --recompute").code == 0
 
 
 def test_joints_make_limits_match(trajcli, arm):
@@ -165,32 +128,6 @@ def test_limits_without_names_are_those_of_the_dofs_in_the_file(trajcli, arm):
         assert result.code == fails, result.err
     Path("limits.toml").write_text("[velocity]\nupper = [0.1, 9]")  # two, for two that are picked
     assert trajcli("check arm.h5:velocity --dofs 6,7 --limits limits.toml").code == 1
-
-
-def test_start_rows_are_checked_of_the_picked_dofs(trajcli, arm):
-    assert trajcli("integrate plan.h5 --mode jerk -o out.h5").code == 0
-    report = trajcli("check out.h5 --dofs 6,2 --json").document
-    assert report["passed"]
-    assert {one["passed"] for one in report["checks"] if one["check"] == "start row"} == {True}
-    with h5py.File("out.h5", "a") as file:
-        file["position"][1, 0, 2] += 1e-9
-    assert trajcli("check out.h5 --dofs 6,3").code == 0
-    assert trajcli("check out.h5 --dofs 6,2").code == 1
-
-
-def test_diff_of_some_dofs_sees_only_these(trajcli, arm):
-    assert trajcli("integrate plan.h5 --mode jerk -o a.h5").code == 0
-    assert trajcli("integrate plan.h5 --mode jerk -o b.h5").code == 0
-    with h5py.File("b.h5", "a") as file:
-        file["velocity"][2, 5, 4] += 0.5
-    assert trajcli("diff a.h5 b.h5").code == 1
-    assert trajcli("diff a.h5 b.h5 --dofs 0:4").code == 0
-    result = trajcli("diff a.h5 b.h5 --dofs 3:5 --json")
-    assert result.code == 1
-    (worst,) = [one for one in result.document["datasets"] if not one["passed"]]
-    assert (worst["dataset"], worst["absolute"]) == ("velocity", pytest.approx(0.5))
-    assert trajcli("diff a.h5:velocity b.h5:velocity --dofs 4").code == 1
-    assert trajcli("diff a.h5:velocity b.h5:velocity --dofs 5").code == 0
 
 
 @pytest.mark.parametrize(
@@ -244,28 +181,28 @@ def test_trajectories_of_other_joints_or_another_order_are_refused(trajcli, fold
     assert trajcli("export plans.h5 --dofs a,b -o out.csv").code == 0
 
 
-@pytest.mark.parametrize("name", ["joint_names", "dof"])
-def test_joints_named_beside_or_above_the_arrays_are_compared(trajcli, folder, name):
-    for k, joints in enumerate((["a", "b"], ["b", "a"])):
-        with h5py.File(f"{k}.h5", "w") as file:  # named for all groups of the file
-            file["run/position"], file["run/dt"], file[name] = np.ones((3, 2)), 0.1, joints
-    with h5py.File("plans.h5", "w") as file:
-        for k, joints in enumerate((["a", "b"], ["b", "a"])):
-            group = file.create_group(f"plan_{k}")
-            group["position"], group["dt"], group[name] = np.ones((3, 2)), 0.1, joints
-    for sources in ("0.h5:run/position 1.h5:run/position", "plans.h5:position"):
-        result = trajcli(f"differentiate {sources} --method backward -o out.h5")
-        assert result.code == 2, result.out
-        assert "trajectories of different joints" in result.err
-
-
-def test_results_of_different_joints_are_not_read_as_one(trajcli, folder):
-    for name, joints in (("a", "a,b"), ("b", "b,a")):
-        heads = ",".join(f"position/{joint}" for joint in joints.split(","))
-        Path(f"{name}.csv").write_text(f"t,{heads}\n0,1,2\n1,1,2\n2,1,2\n")
-        line = f"{name}.csv:position --method backward -o {name}.h5"
-        assert trajcli(f"differentiate {line}").code == 0
-    result = trajcli("resample a.h5 b.h5 --to 5 -o out.h5")
-    assert result.code == 2
-    assert "b.h5:/position: trajectories of different joints" in result.err
-    assert "found:    b, a" in result.err
+@pytest.mark.parametrize("units", ["", " --units deg"])
+@pytest.mark.parametrize("kind", ["h5", "npz"])
+@pytest.mark.parametrize("dofs", [[3, 4, 5], [7, 1]])
+def test_a_start_that_all_trajectories_share_is_of_the_picked_dofs(
+    trajcli, folder, dofs, kind, units
+):
+    random = np.random.default_rng(5)
+    actions, start, goal = (random.standard_normal(n) for n in ((3, 9, 8), 8, 8))
+    for name, columns in (("whole", slice(None)), ("few", dofs)):
+        arrays = {"actions": actions[..., columns], "start/position": start[columns],
+                  "start/velocity": goal[columns], "goal/position": goal[columns],
+                  "dt": np.array(0.02)}  # fmt: skip
+        if kind == "npz":
+            np.savez(f"{name}.npz", **arrays)
+        else:
+            with h5py.File(f"{name}.h5", "w") as file:
+                for key, values in arrays.items():
+                    file[key] = values
+    picked = f"whole.{kind} --dofs {','.join(map(str, dofs))}"
+    for mode in ("acceleration", "central --ends goal"):
+        line = f"--mode {mode}{units} --overwrite"
+        result = trajcli(f"integrate {picked} {line} -o a.h5")
+        assert result.code == 0, result.err
+        assert trajcli(f"integrate few.{kind} {line} -o b.h5").code == 0
+        assert trajcli("diff a.h5 b.h5").code == 0

@@ -44,18 +44,6 @@ def test_a_csv_has_t_and_a_column_for_each_quantity_and_joint(trajcli, plans):
     assert np.all(np.diff(rows[:, 0]) > 0)
 
 
-def test_several_trajectories_are_below_each_other_with_their_names(trajcli, plans):
-    assert trajcli("export out.h5:velocity --episodes 4,1 --dofs 2 -o out.csv").code == 0
-    head, rows = read_csv("out.csv")
-    assert head == ["trajectory", "t (s)", "velocity/panda_joint3"]
-    with h5py.File(plans) as file:
-        count = len(file["time"])
-        assert rows[:, 0].tolist() == [4] * count + [1] * count
-        back = rows[:, 2].astype(np.float32).reshape(2, count)
-        np.testing.assert_array_equal(back, file["velocity"][:, :, 2][[4, 1]])
-        np.testing.assert_array_equal(rows[:count, 1], file["time"])
-
-
 @pytest.fixture
 def demos(folder) -> list[np.ndarray]:
     """demos.h5: three recordings of different length and step."""
@@ -98,37 +86,6 @@ def test_hdf5_keeps_trajectories_of_different_length_apart(trajcli, demos):
         np.testing.assert_allclose(file["data/demo_2/time"], 0.3 * np.arange(5), rtol=1e-15)
     assert trajcli("inspect out.h5").code == 0
     assert trajcli("diff out.h5:data/demo_1/position demos.h5:data/demo_1/position[1:]").code == 0
-
-
-def test_an_array_of_robot_data_that_is_named_is_exported(trajcli, folder):
-    with h5py.File("demos.hdf5", "w") as file:
-        for n in range(3):
-            file[f"data/demo_{n}/actions"] = np.zeros((4, 7))
-            file[f"data/demo_{n}/obs/robot0_joint_pos"] = np.full((4, 3), float(n))
-            file[f"data/demo_{n}"].attrs["num_samples"] = 4
-        file["data"].attrs["env_args"] = '{"env_kwargs": {"control_freq": 20}}'
-    assert trajcli("export demos.hdf5:obs/robot0_joint_pos[:2] -o out.npz").code == 0
-    with np.load("out.npz") as archive:
-        np.testing.assert_array_equal(archive["robot0_joint_pos"][:, 0, 1], [0, 1, 2])
-        assert archive["robot0_joint_pos"].shape == (3, 4, 2)
-        np.testing.assert_allclose(archive["time"], 0.05 * np.arange(4))
-
-
-def test_a_csv_of_a_file_without_times_counts_rows(trajcli, samples, folder):
-    assert trajcli(f"export {samples}/accelerations.npy --episodes 0 -o out.csv").code == 0
-    head, rows = read_csv("out.csv")
-    assert head[0] == "row"
-    np.testing.assert_array_equal(rows[:, 0], np.arange(100))
-    values = np.load(samples / "accelerations.npy")[0]
-    np.testing.assert_array_equal(rows[:, 1:].astype(np.float32), values)
-
-
-def test_names_that_a_csv_must_quote_are_quoted(trajcli, folder):
-    with h5py.File("in.h5", "w") as file:
-        file["position"] = np.ones((4, 2))
-        file["joint_names"] = ['a,"b"', "c d"]
-    assert trajcli("export in.h5 -o out.csv").code == 0
-    assert read_csv("out.csv")[0] == ["row", 'position/a,"b"', "position/c d"]
 
 
 def test_names_in_a_csv_are_neither_formulas_nor_control_characters(trajcli, folder):
@@ -190,14 +147,6 @@ def test_an_rrd_opens_and_holds_the_numbers_on_a_duration_time_line(trajcli, sam
         np.testing.assert_allclose(times, stamps, atol=1e-6)
 
 
-def test_a_recording_for_rerun_is_named_after_its_file(trajcli, samples, folder):
-    pytest.importorskip("rerun")
-    reader = pytest.importorskip("rerun.chunk").RrdReader
-    assert trajcli(f"export {samples}/recorded.h5 -o out.rrd").code == 0
-    (recording,) = reader("out.rrd").recordings()
-    assert (recording.application_id, recording.recording_id) == ("trajcli", "out.rrd")
-
-
 def test_the_viewers_own_check_accepts_an_rrd(trajcli, samples, folder):
     pytest.importorskip("rerun")
     command = shutil.which("rerun", path=os.path.dirname(sys.executable))
@@ -237,28 +186,3 @@ def test_trajectories_of_different_length_are_arrays_of_their_own(trajcli, demos
             np.testing.assert_array_equal(archive[f"data/demo_{k}/position"], values)
         np.testing.assert_allclose(archive["data/demo_2/time"], 0.3 * np.arange(5), rtol=1e-15)
     assert trajcli("check out.npz --json").document["checks"][0]["trajectories"] == 3
-
-
-@pytest.mark.parametrize("name", ["out.txt", "out"])
-def test_an_unknown_kind_is_exit_2(trajcli, samples, folder, name):
-    result = trajcli(f"export {samples}/recorded.h5 -o {name}")
-    assert result.code == 2
-    assert ".csv, .parquet, .rrd, .npz, .npy, .h5, .hdf5" in result.err
-
-
-def test_the_same_file_gives_the_same_archive(trajcli, samples, folder):
-    for name in ("a.npz", "b.npz"):
-        assert trajcli(f"export {samples}/reach.h5:reference -o {name}").code == 0
-    assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
-
-
-@pytest.mark.parametrize("name", ["e.csv", "e.parquet", "e.npz", "e.h5"])
-def test_numbers_wider_than_float64_are_exported_as_float64(trajcli, folder, name):
-    wide = np.random.default_rng(1).normal(size=(2, 5, 3)).astype(np.longdouble) / 3
-    with h5py.File("wide.h5", "w") as file:
-        file["actions"], file["dt"] = wide, 0.1
-    assert trajcli(f"export wide.h5 -o {name}").code == 0
-    assert trajcli(f"export {name}:actions -o again.npz").code == 0
-    again = np.load("again.npz")["actions"]
-    np.testing.assert_array_equal(again.reshape(wide.shape), wide.astype("f8"))
-    assert again.dtype == np.float64

@@ -62,14 +62,6 @@ def test_the_line_that_the_command_shows_next_works(trajcli, recordings):
     assert off < 2e-3  # and of straight lines between the rows
 
 
-def test_an_option_that_the_fit_is_not_for_is_pointed_out(trajcli, recordings):
-    assert trajcli("fit in.h5 --knots 20 --degree 4 --steps 4 -o points.h5").code == 0
-    result = trajcli("integrate points.h5 --steps 8 -o out.h5")
-    assert result.code == 0
-    assert "states mode bspline with degree 4, steps 4, ends goal, which this run is" in result.err
-    assert "degree=4 steps=8 ends=goal" in result.out
-
-
 def test_demos_of_unequal_length_have_the_same_number_of_control_points(trajcli, folder):
     with h5py.File("demos.h5", "w") as file:
         for n in range(12):
@@ -102,31 +94,6 @@ def test_states_are_held_exactly(trajcli, recordings):
         np.testing.assert_array_equal(names["start/velocity"], random[1])
         assert names["start/acceleration"].all()
         np.testing.assert_array_equal(names["goal/position"], [[1.0, 2, 3]] * 5)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("", "--knots N or --error E"),
-        ("--knots 20 --error 1", "--knots N or --error E"),
-        ("--knots 3", "no such number of intervals"),
-        ("--knots 500", "no such number of intervals"),
-        ("--error -1", "not an error"),
-        ("--error 1e-30", "a larger error"),
-        ("--knots 20 --degree 9", "no such degree"),
-        ("--knots 20 --steps -1", "--steps > 0"),
-        ("--knots 20 --start none.h5", "no such file"),
-        ("--knots 20 --start begin", "neither a value nor a file"),
-        ("--knots 20 --goal 1,2", "goal"),
-        ("--knots 20 --rate 0", "a rate that is not positive"),
-    ],
-)
-def test_bad_input_is_exit_2_and_leaves_nothing(trajcli, recordings, words, said):
-    result = trajcli(f"fit in.h5 {words} -o points.h5")
-    assert result.code == 2
-    assert said in result.err
-    assert "Traceback" not in result.err
-    assert not (recordings / "points.h5").exists()
 
 
 def test_velocities_are_not_fitted_and_gaps_are_said(trajcli, recordings):

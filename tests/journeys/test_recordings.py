@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -57,32 +56,6 @@ def test_unwrapping_is_numpys_also_for_half_turns_up_and_down(trajcli, folder, m
         np.testing.assert_array_equal(file["position"][0, :, 1], turns)
 
 
-def test_what_is_not_finite_stays_where_it_is_when_angles_are_unwrapped(trajcli, folder):
-    angles = WRAPPED[:, :1].copy()
-    angles[7] = np.nan
-    np.save("angles.npy", angles)
-    line = "differentiate angles.npy --method backward --dt 0.1 --wrap-dofs 0 -o out.h5"
-    assert trajcli(f"{line} --allow-nonfinite").code == 0
-    with h5py.File("out.h5") as file:
-        positions = file["position"][0, :, 0]
-    assert np.flatnonzero(np.isnan(positions)).tolist() == [7]
-    others = np.delete(angles[:, 0], 7)
-    np.testing.assert_allclose(np.delete(positions, 7), np.unwrap(others), atol=1e-12)
-
-
-@pytest.mark.parametrize("gap", ["", "--max-gap 100"])
-def test_repeats_are_dropped_before_angles_are_unwrapped(trajcli, folder, gap):
-    """A repeated row a third of a turn off would shift all behind it, were it unwrapped too."""
-    angles, stamps = [0.0, 2.5, -2.0, -1.0], [0.0, 1.0, 1.0, 3.0]
-    np.save("angles.npy", np.array(angles)[:, None])
-    np.save("stamps.npy", stamps)
-    line = "differentiate angles.npy --method backward --times stamps.npy --wrap-dofs 0"
-    assert trajcli(f"{line} --repeated-times drop {gap} -o out.h5").code == 0
-    with h5py.File("out.h5") as file:
-        expected = np.unwrap([0.0, 2.5, -1.0])
-        np.testing.assert_allclose(file["position"][0, :, 0], expected, atol=1e-12)
-
-
 def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli, folder):
     times = TIMES.copy()
     times[100:] += 1.0
@@ -113,62 +86,6 @@ def test_a_recording_is_split_at_gaps_and_every_segment_is_a_trajectory(trajcli,
     with h5py.File("q.h5") as file:
         assert list(file["p"]) == [f"segment_{k}" for k in range(4)]
         assert len(file["p/segment_1/time"]) == 3
-
-
-def test_repeats_gaps_and_wraps_are_handled_together(trajcli, folder):
-    times = np.round(TIMES, 2)
-    repeats = int((np.diff(times) == 0).sum())
-    times[150:] += 5.0
-    record(times=times)
-    line = "differentiate in.h5:position --method backward -o out.h5 --max-gap 1"
-    result = trajcli(line)
-    assert result.code == (2 if repeats else 0)
-    result = trajcli(f"{line} --repeated-times drop --wrap-dofs 0,1,2 --overwrite")
-    assert result.code == 0, result.err
-    distinct = np.concatenate([[True], np.diff(times) != 0])
-    with h5py.File("out.h5") as file:
-        for k, part in enumerate((slice(0, 150), slice(150, None))):
-            expected = np.unwrap(WRAPPED[part][distinct[part]], axis=0)
-            np.testing.assert_allclose(file[f"in/segment_{k}/position"][:], expected, atol=1e-12)
-
-
-def test_a_recording_without_gaps_is_one_packed_array(trajcli, folder):
-    record()
-    line = "differentiate in.h5:position --method backward --max-gap 1 -o out.h5"
-    assert trajcli(line).code == 0
-    with h5py.File("out.h5") as file:
-        assert file["position"].shape == (1, 400, 3)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--wrap-dofs 3", "0 to 2"),
-        ("--wrap-dofs a", "numbers from 0 to 2"),
-        ("--max-gap 0", "seconds > 0"),
-        ("--max-gap 0.0001 --method central", "no segment of 5 rows"),
-    ],
-)
-def test_what_cannot_be_is_refused(trajcli, folder, options, message):
-    record()
-    result = trajcli(f"differentiate in.h5:position {options} -o out.h5")
-    assert result.code == 2
-    assert message in result.err
-    assert not Path("out.h5").exists()
-
-
-@pytest.mark.parametrize(
-    ("window", "rows"),
-    [("31", 31), ("0.3s", 31), ("0.299s", 29), (".0801s", 9), ("0.08s", 9), ("0.001s", 5)],
-)
-def test_a_window_in_seconds_holds_the_rows_within_half_of_it(trajcli, folder, window, rows):
-    """At least degree + 1."""
-    np.savez("in.npz", position=np.random.default_rng(3).normal(size=(200, 2)), dt=0.01)
-    line = "differentiate in.npz:position"
-    assert trajcli(f"{line} -o out.npz --window {window}").code == 0
-    assert trajcli(f"{line} -o rows.npz --window {rows}").code == 0
-    for name in ("position", "jerk"):
-        assert (np.load("out.npz")[name] == np.load("rows.npz")[name]).all()
 
 
 def test_a_window_in_seconds_is_another_number_of_rows_at_another_rate(trajcli, folder):
@@ -205,14 +122,6 @@ def test_pieces_of_fewer_rows_than_a_polynomial_needs_are_left_out(trajcli, fold
     result = trajcli("differentiate few.npz:position --method savgol --window 0.3s -o x.h5")
     assert result.code == 2
     assert "more than 4 rows" in result.err
-
-
-def test_a_window_in_seconds_of_too_many_rows_is_refused(trajcli, folder):
-    times = np.concatenate([np.arange(3000) * 1e-4, 1.0 + np.arange(100) * 0.01])
-    np.savez("in.npz", position=np.zeros((3100, 2)), times=times)
-    result = trajcli("differentiate in.npz:position --method savgol --window 0.3s -o out.h5")
-    assert result.code == 2
-    assert "up to 999 rows" in result.err
 
 
 def test_one_sided_ends_are_no_peaks(trajcli, folder):

@@ -103,21 +103,6 @@ def test_limits_of_a_urdf_may_be_of_other_joints_too(trajcli, folder):
     assert (result.code, "limits of other joints" in result.err) == (2, True)
 
 
-def test_a_joint_that_the_data_does_not_have_is_refused(trajcli, folder):
-    write("in.h5", "abc", **rows())
-    limits('joint_names = ["a", "bb"]\n[velocity]\nupper = [1.0, 1.0]')
-    for command in ("retime in.h5 -o out.h5", "check in.h5"):
-        result = trajcli(f"{command} --limits limits.toml")
-        assert result.code == 2
-        for part in (
-            "limits.toml: joint_names: unknown joint",
-            "expected: a, b, c",
-            "found:    bb",
-        ):
-            assert part in result.err
-    assert not Path("out.h5").exists()
-
-
 def test_what_binds_is_reported_with_its_joint_and_time(trajcli, folder):
     """Beside a slow search in the output."""
     write("in.h5", "abc", **rows())
@@ -145,25 +130,6 @@ def test_what_binds_is_reported_with_its_joint_and_time(trajcli, folder):
         assert f"{line}{100 * slack[other][b]:.1f} %" in lines[1 + b]
 
 
-def test_many_trajectories_are_told_in_two_lines(trajcli, folder):
-    write("in.h5", "abcde", velocity=np.random.default_rng(2).normal(size=(500, 9, 5)))
-    limits(f"[velocity]\nupper = {[1.0, 1.1, 1.2, 1.5, 2.0]}")
-    lines = trajcli("retime in.h5 --limits limits.toml -o out.h5").out.splitlines()
-    assert len(lines) == 2
-    assert lines[0].endswith("limited by velocity: 500")
-
-
-def test_one_trajectory_says_what_binds_and_one_that_nothing_binds_too(trajcli, folder):
-    write("in.h5", **{name: values[0] for name, values in rows().items()})
-    limits(f"[velocity]\nupper = {[100.0] * 3}")
-    result = trajcli("retime in.h5 --limits limits.toml -o out.h5 --slower-only")
-    share = 1 - abs(rows()["velocity"][0]).max() / 100
-    assert f"nothing binds; slack: velocity {100 * share:.1f} %" in result.out
-    result = trajcli("retime in.h5 --limits limits.toml -o out.h5 --overwrite")
-    assert "velocity of " in result.out
-    assert " binds at " in result.out
-
-
 def test_positions_that_no_pace_brings_within_limits_are_pointed_out(trajcli, folder):
     position = np.zeros((4, 15, 3))
     position[1:3, 4, 1] = 2.0
@@ -174,3 +140,18 @@ def test_positions_that_no_pace_brings_within_limits_are_pointed_out(trajcli, fo
     said = "positions beyond their limits in 2 of 4 trajectories, which no pace changes"
     assert said in result.err
     assert trajcli("check out.h5 --limits limits.toml").code == 1
+
+
+def test_a_joint_that_the_data_does_not_have_is_refused(trajcli, folder):
+    write("in.h5", "abc", **rows())
+    limits('joint_names = ["a", "bb"]\n[velocity]\nupper = [1.0, 1.0]')
+    for command in ("retime in.h5 -o out.h5", "check in.h5"):
+        result = trajcli(f"{command} --limits limits.toml")
+        assert result.code == 2
+        for part in (
+            "limits.toml: joint_names: unknown joint",
+            "expected: a, b, c",
+            "found:    bb",
+        ):
+            assert part in result.err
+    assert not Path("out.h5").exists()

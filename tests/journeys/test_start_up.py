@@ -74,13 +74,6 @@ def test_completion_imports_neither_torch_nor_h5py(shell):
     assert names.isdisjoint({"torch", "h5py", "matplotlib"})
 
 
-def test_inspect_and_modes_never_import_torch(samples):
-    for arguments in (["modes"], ["inspect", str(samples / "reach.h5")]):
-        names, run = imported(arguments)
-        assert run.returncode == 0
-        assert "torch" not in names
-
-
 def test_importing_the_package_imports_neither_torch_nor_h5py():
     code = "import trajcli, sys; print({'torch', 'h5py', 'numpy'} & set(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
@@ -115,28 +108,6 @@ def test_a_command_loads_no_other_command(samples):
         names, _ = loaded(arguments)
         commands = {name.rpartition(".")[2] for name in names if name.startswith("trajcli.cli.")}
         assert commands - SHARED == {arguments[0]}
-
-
-@pytest.mark.skipif(bool(native.absence()), reason=native.absence())
-def test_a_job_loads_only_what_it_uses(samples, tmp_path):
-    words = ["integrate", str(samples / "reach.h5"), "--mode", "jerk", "-o", str(tmp_path / "o.h5")]
-    names, run = loaded(words)
-    assert run.returncode == 0, run.stderr
-    unused = {"hashlib", "zipfile", "tempfile", "asyncio", "multiprocessing", "rich", "torch"}
-    unused |= {"trajcli.files.numpy_files"}
-    assert names.isdisjoint(unused)
-
-
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_command_that_leaves_at_once_leaves_nothing_unsaid(unbuffered):
-    names, run = loaded(["modes"], PYTHONUNBUFFERED=unbuffered)
-    assert names  # told by a function called at the end
-    assert "teleport" in run.stdout
-    _, version = loaded(["--version"], PYTHONUNBUFFERED=unbuffered)
-    assert version.stdout.startswith("trajcli ")
-    _, wrong = loaded(["integrate"], PYTHONUNBUFFERED=unbuffered)
-    assert wrong.returncode == 2
-    assert "SOURCE" in wrong.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="counts threads as Linux does")

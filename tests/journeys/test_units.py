@@ -81,25 +81,6 @@ def test_a_state_may_be_in_another_unit_of_the_same_kind(trajcli, folder):
     assert trajcli("check out.h5 --recompute").code == 0
 
 
-def test_numbers_that_are_typed_are_in_the_unit_of_the_actions(trajcli, folder):
-    write("in.h5", {"actions": "deg/s^2"}, actions=ACTIONS, dt=0.02)
-    result = trajcli("integrate in.h5 --start 90,180,-45 -o out.h5")
-    assert "start from 90,180,-45, in deg" in result.out
-    rows = stored("out.h5", "position")[0][:, 0]
-    np.testing.assert_allclose(rows, np.tile([np.pi / 2, np.pi, -np.pi / 4], (4, 1)), rtol=1e-15)
-
-
-@pytest.mark.parametrize("kind", ["f2", "f4", "i4", ">f8"])
-def test_types_are_converted_once(trajcli, folder, kind):
-    values = ACTIONS.astype(kind)
-    write("in.h5", {"actions": "deg/s^2"}, actions=values, dt=0.02)
-    assert trajcli("integrate in.h5 --start zero -o out.h5").code == 0
-    (found,) = stored("out.h5", "acceleration")
-    expected = np.radians(values.astype("f8"))
-    assert found.dtype == ("f4" if kind in ("f2", "f4") else "f8")
-    np.testing.assert_allclose(found[:, 1:], expected, rtol=np.finfo(found.dtype).eps)
-
-
 PER = {"rad": 1.0, "deg": 180.0 / np.pi, "m": 1.0, "cm": 1e2, "mm": 1e3,
        "s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}  # fmt: skip
 CASES = int(os.environ.get("TRAJCLI_CASES", "80"))
@@ -170,14 +151,6 @@ def test_any_type_of_values_and_stamps_is_converted_in_float64(trajcli, folder):
             for name in ("position", "velocity", "acceleration", "jerk"):
                 rounded = expected[name][()].astype(small)
                 np.testing.assert_array_equal(out[name], rounded, f"{name}: {about}")
-
-
-def test_units_for_each_dof_are_those_of_the_dofs_that_are_picked(trajcli, folder):
-    np.save("in.npy", ACTIONS)
-    line = "integrate in.npy --start zero --dt 0.1 --dofs 2,0 --units mm,deg -o out.h5"
-    assert trajcli(line).code == 0
-    (found,) = stored("out.h5", "acceleration")
-    np.testing.assert_allclose(found[:, 1:], ACTIONS[..., [2, 0]] * MIXED[[2, 0]], rtol=1e-15)
 
 
 @pytest.mark.parametrize("start", ["", "deg,rad,mm"])
@@ -308,39 +281,6 @@ def test_limits_are_compared_in_one_unit(trajcli, folder, data, top, section, sc
         assert "(rad/s)" in Path("v.svg").read_text()
 
 
-@pytest.mark.parametrize(
-    ("data", "top", "code", "message"),
-    [
-        ("deg/s", "", 0, "limits without a unit: taken as rad/s"),
-        ("", 'units = "deg"', 1, "data without a unit: taken as rad/s"),
-        ("", 'units = "rad"', 0, ""),
-        ("", "", 0, ""),
-        ("m/s", 'units = "deg"', 2, "limits in another unit"),
-        ("counts/s", 'units = "deg"', 2, "limits in another unit"),
-        ("rad", 'units = "rad"', 2, "limits in another unit"),
-        ("rad/s", 'units = "rpm"', 2, "l.toml: units: unknown unit"),
-        ("rad/s", 'units = ["rad", "rad"]', 2, "units of other joints"),
-    ],
-)
-def test_what_limits_and_data_do_not_say_is_said(trajcli, folder, data, top, code, message):
-    units = {"velocity": data} if data else {}
-    write("v.h5", units, velocity=np.linspace(-1, 1, 60).reshape(20, 3), dt=0.1)
-    Path("l.toml").write_text(LIMITS.format(top=top, section="", a=1, b=1, c=1))
-    result = trajcli("check v.h5 --limits l.toml")
-    assert result.code == code, result.err
-    assert message in result.out + result.err
-    assert "without a unit" not in result.out or message
-
-
-def test_a_section_in_a_unit_of_something_else_is_refused(trajcli, folder):
-    write("v.h5", velocity=np.zeros((20, 3)), dt=0.1)
-    Path("l.toml").write_text(LIMITS.format(top="", section='units = "deg"', a=1, b=1, c=1))
-    result = trajcli("check v.h5 --limits l.toml")
-    assert result.code == 2
-    assert "l.toml: [velocity] units: unknown unit" in result.err
-    assert "rad/s, deg/s" in result.err
-
-
 def test_diff_compares_in_one_unit_or_refuses(trajcli, folder):
     rows = RANDOM.normal(size=(2, 9, 3))
     write("rad.h5", {"position": "rad", "time": "s"}, position=rows, time=np.arange(9) * 0.02)
@@ -375,14 +315,6 @@ def test_what_is_written_of_rows_is_in_si(trajcli, folder):
             np.testing.assert_allclose(file["time"][:].ravel(), np.arange(20) * 0.01, atol=1e-15)
 
 
-def test_inspect_shows_what_is_in_the_file(trajcli, folder):
-    write("in.h5", {"position": "deg"}, position=np.linspace(-90, 90, 60).reshape(20, 3), dt=0.1)
-    (found,) = (
-        d for d in trajcli("inspect in.h5 --json").document["datasets"] if d["name"] != "dt"
-    )
-    assert (found["units"], found["min"], found["max"]) == ("deg", -90.0, 90.0)
-
-
 def test_a_figure_of_files_in_different_units_has_one(trajcli, folder):
     rows = np.linspace(-90, 90, 60).reshape(20, 3)
     write("deg.h5", {"position": "deg"}, position=rows, dt=0.1)
@@ -393,14 +325,6 @@ def test_a_figure_of_files_in_different_units_has_one(trajcli, folder):
         assert label in Path("p.svg").read_text()
     assert trajcli("plot arm.h5 --dofs 2 -o p.svg --overwrite").code == 0
     assert "(m)" in Path("p.svg").read_text()
-
-
-def test_angles_in_degrees_are_unwrapped(trajcli, folder):
-    true = np.linspace(0, 720, 60)[:, None]
-    write("in.h5", {"position": "deg"}, position=(true + 180) % 360 - 180, dt=0.1)
-    line = "differentiate in.h5:position --method central --wrap-dofs 0 -o out.h5"
-    assert trajcli(line).code == 0
-    np.testing.assert_allclose(stored("out.h5", "position")[0][0], np.radians(true), atol=1e-12)
 
 
 def test_fits_and_scores_of_degrees_are_those_of_radians(trajcli, folder):

@@ -62,15 +62,6 @@ def test_a_delay_is_found_to_a_part_of_a_row(trajcli, folder, rows):
         assert late in finding["text"]
 
 
-def test_rate_and_delay_together_in_seconds_of_the_rate_that_fits(trajcli, folder):
-    write("in.h5", rate=50.0, stated=20.0, delay=0.06, noise=0.01)
-    finding = found(trajcli, 1)
-    assert finding["rate"]["fitted"] == pytest.approx(50.0, rel=0.01)
-    assert finding["delays"] == pytest.approx([0.06] * 3, abs=2e-3)
-    assert "60" in finding["text"]
-    assert "ms late" in finding["text"]
-
-
 def test_the_fit_is_that_of_a_search_over_factor_and_delay(trajcli, folder):
     write("in.h5", factor=1.7, delay=0.031, noise=0.05, demos=1)
     finding = found(trajcli, 1)
@@ -103,22 +94,6 @@ def test_velocities_of_another_motion_fit_nothing(trajcli, folder):
     assert finding["rate"]["fitted"] is None
 
 
-def test_a_joint_that_does_not_move_and_another_unit_are_no_rate(trajcli, folder):
-    write("in.h5", still=True)
-    finding = found(trajcli, 0)
-    assert finding["factors"][1] == 1.0
-    assert finding["delays"][1] == 0.0
-    write("in.h5", factor=180 / np.pi, still=True)
-    finding = found(trajcli, 1)
-    assert "degrees for radians?" in finding["text"]
-    assert finding["rate"]["fitted"] is None
-
-
-def test_trajectories_of_two_rows_have_no_fit_but_no_fault(trajcli, folder):
-    np.savez("in.npz", qpos=np.zeros((3, 2, 2)), qvel=np.zeros((3, 2, 2)), dt=0.1)
-    assert trajcli("check in.npz:qvel --velocity-of qpos").code == 0
-
-
 @pytest.mark.parametrize("shape", [(0, 20, 3), (2, 0, 3), (2, 20, 0)])
 def test_nothing_to_compare_is_refused(trajcli, folder, shape):
     np.savez("empty.npz", position=np.zeros(shape), velocity=np.zeros(shape), dt=0.1)
@@ -145,10 +120,3 @@ def test_positions_of_another_shape_are_refused_with_both_shapes(trajcli, folder
     assert result.code == 2
     assert "2 × [1, 150, 3], [1, 160, 3], as the velocities" in result.err
     assert "3 × [1, 150, 3], [1, 160, 3], [1, 170, 3]" in result.err
-
-
-def test_velocities_without_times_are_refused(trajcli, folder):
-    np.savez("in.npz", position=np.zeros((2, 20, 3)), velocity=np.zeros((2, 20, 3)))
-    result = trajcli("check in.npz --velocity-of position")
-    assert result.code == 2
-    assert "in.npz: no time step" in result.err

@@ -27,8 +27,7 @@ FLAGS = [
 ]
 TESTS = [
     str(ROOT / f"tests/kernels/{name}.py")
-    for name in ("test_memory", "test_native", "test_cascade", "test_cascade_adjoint",
-                 "test_band", "test_band_adjoint")
+    for name in ("test_memory", "test_native", "test_programs")
 ]  # fmt: skip
 START = """
 import sys, pytest

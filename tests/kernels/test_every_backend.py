@@ -101,14 +101,6 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(name)
 
 
-@pytest.fixture
-def compiled(backend: str) -> str:
-    """A backend to compare with torch."""
-    if backend == "torch":
-        pytest.skip("it is the one compared with")
-    return backend
-
-
 # -- problems and what a backend makes of them -----------------------------------------------
 
 
@@ -362,57 +354,6 @@ def test_results_and_gradients_are_exact_for_any_number_of_dofs(case: Any, backe
                 fewer = k % 3 == 0 and not case[2] and case[0] != "bspline"
                 frames = {"frames": "actions"} if fewer else {}
                 assert_exact(problem(case, (2, 5, D), form, dtype, seed, **frames), backend)
-
-
-def assert_agree(sample: Problem, backend: str, note: str = "") -> None:
-    """Each trajectory's outputs as torch has them to 1e-12 of the largest along the dof, gradients
-    to that of its largest, or of a thousandth of all where its terms cancel. A gradient of dt, to
-    that of the terms it is the sum of: those of all trajectories if they share dt."""
-    want = once(results, sample)
-    relative = max(1e-12, 1.2e-16 * sample.horizon)
-    upstream = np.abs(sample.upstream(want["position"].shape[1]))
-    peaks = np.array([np.abs(want[part]).max(1) for part in PARTS], dtype=np.float64)
-    terms = np.einsum("mbtd,mbd->b", upstream, peaks)[:, None] / np.min(sample.dt)
-    for result in (results(sample, backend), on_numpy(sample, backend)):
-        for name, values in result.items():
-            target, within = want[name].astype(np.float64), relative
-            size: Any = np.abs(target)
-            if name == "gradient of dt":
-                size, within = terms, max(relative, of_dt(sample))
-                if sample.form in ("number", "[H]"):
-                    size = terms.sum()
-            elif name in PARTS:
-                size = size.max(1, keepdims=True)
-            else:
-                largest = size.max(axis=tuple(range(1, size.ndim)), keepdims=True)
-                size = np.maximum(largest, 1e-3 * size.max())
-            assert values.dtype == want[name].dtype
-            assert_near(values, target, size, f"{name} of {sample}{note}", within)
-
-
-def random_problems(seed: int, count: int) -> Iterator[Problem]:
-    rng = random.Random(seed)
-    for _ in range(count):
-        case = rng.choice([CASCADES, CASCADES, CENTRAL, BSPLINES][rng.randrange(4)])
-        mode, _, recorded = case
-        shape = (rng.randint(3, 11), rng.randint(5, 60), rng.choice([*DOFS, rng.randint(1, 40)]))
-        if rng.random() < 0.2:
-            shape = (3, rng.choice((1536, 4096)) // shape[2] + rng.randint(0, 9) + 5, shape[2])
-        more: dict[str, Any] = {}
-        if not recorded and mode != "bspline":
-            more["frames"] = rng.choice(("full", "actions", "curobo"))
-        form = rng.choice(EVEN if mode == "bspline" else FORMS)
-        sample = problem(case, shape, form, rng.choice(DTYPES), rng.randrange(2**31), **more)
-        sample.dtype = rng.choice((None, None, *DTYPES))
-        sample.used = tuple(rng.sample(PARTS, rng.choice((1, 3, 4, 4))))
-        yield sample
-
-
-@pytest.mark.parametrize("batch", range(2))
-def test_random_cases_have_the_results_and_gradients_of_torch(batch: int, compiled: str) -> None:
-    """Nothing that can be put together from modes, options, shapes and types breaks a kernel."""
-    for k, sample in enumerate(random_problems(SEED + batch, 25)):
-        assert_agree(sample, compiled, f"\nTRAJCLI_SEED={SEED}, batch {batch}, case {k}")
 
 
 @pytest.mark.parametrize("batch", range(2))

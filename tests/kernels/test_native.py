@@ -1,7 +1,7 @@
 """What the C++ kernels alone have: any input as it lies, outputs in files, threads, prepared calls.
 
 That they give the reference's rows and gradients, on every instruction set, is tested beside the
-other backends (test_cascade, test_band and their adjoints).
+other backends (test_programs).
 """
 
 from __future__ import annotations
@@ -52,14 +52,6 @@ def test_actions_of_any_type_are_read_as_they_are(work: Job, dtype: str, order: 
         assert_same(rows("native", with_actions(sample, actions)), want)
 
 
-@pytest.mark.parametrize("bits", [0x0001, 0x03FF, 0x0400, 0x7BFF, 0x8000, 0xC001, 0x8123])
-def test_every_kind_of_half_is_read(bits: int) -> None:
-    sample = case(CASCADES[0], (1, 1, 1), dtype="float64")
-    value = np.array([[[bits]]], np.uint16).view(np.float16)
-    position = rows("native", with_actions(sample, value))[0]
-    assert position[0, -1, 0] == value.astype(np.float64)[0, 0, 0]
-
-
 @every_job
 def test_outputs_may_lie_anyhow(work: Job) -> None:
     sample = case(work, (5, 9, 7))
@@ -90,25 +82,6 @@ def test_large_outputs_may_begin_anywhere() -> None:
 
 
 @every_job
-def test_many_dofs_are_cut_into_blocks(work: Job) -> None:
-    sample = case(work, (2, 11, 1030), work.forms[-1])
-    whole, back = rows("native", sample), gradients("native", sample)
-    for part in (slice(0, 7), slice(510, 520), slice(1020, 1030)):
-        operands = sample.operands
-        few = replace(
-            sample,
-            operands=operands._replace(
-                actions=operands.actions[:, :, part],
-                start=[None if x is None else x[:, part] for x in operands.start],
-                goal=[None if x is None else x[:, part] for x in operands.goal],
-            ),
-            upstream=[g[:, :, part] for g in sample.upstream],
-        )
-        assert_same([x[:, :, part] for x in whole], rows("native", few))
-        assert_same([x[..., part] for x in back], gradients("native", few))
-
-
-@every_job
 def test_tiles_and_threads_change_no_bit(work: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for shape in ((700, 13, 1), (2, 9000, 3), (300, 40, 7), (1, 30, 2500)):
         sample = case(work, shape, work.forms[-1])
@@ -130,22 +103,6 @@ def test_nothing_is_written_beyond_the_results(work: Job) -> None:
         native.forward(sample.program, sample.operands, [x[1:-1] for x in guarded])
         assert_same([x[1:-1] for x in guarded], want)
         assert all((x[[0, -1]] == 777).all() for x in guarded)
-
-
-@pytest.mark.parametrize("dofs", [1, 2, 3, 5])
-def test_nothing_is_written_beyond_gradients_that_are_shorter_than_a_vector(dofs: int) -> None:
-    savgol = Job("savgol", (("window", 3), ("degree", 2)), recorded=True)
-    works = [savgol, *BANDS[:3], *CASCADES[:3]]
-    for work in works:
-        for batch, horizon in ((2, 3), (2, 5), (3, 6)):
-            shape = (batch, max(horizon, work.least), dofs)
-            sample = case(work, shape, "[B,H]", "float64")
-            guarded = np.full((batch + 2, *shape[1:]), 777.0)
-            native.adjoint(
-                sample.program, sample.operands, sample.upstream, Gradients(guarded[1:-1])
-            )
-            assert (guarded[[0, -1]] == 777.0).all(), str(sample)
-            assert_same([guarded[1:-1]], gradients("native", sample)[:1])
 
 
 def test_without_trajectories_nothing_happens() -> None:
@@ -183,50 +140,6 @@ def test_inputs_that_are_not_finite_are_noticed(work: Job, value: float) -> None
                 wrong = sample.operands._replace(start=parts)
                 used = not hasattr(sample.program, "head") or len(sample.program.head) > 0
                 assert native.forward(sample.program, wrong, out, finite=True) is not used
-
-
-@pytest.mark.parametrize("work", BANDS, ids=str)
-def test_no_nan_comes_through_weights_that_are_zero(work: Job) -> None:
-    """Each row has NaN from the points it takes alone, and the gradients take it back to these."""
-    sample = case(work, (1, 12, 7), dtype="float64")
-    program = sample.program
-    if program.table is None:
-        return
-    actions = sample.operands.actions
-    for point in (0, 4, program.used - 2):  # the last is held
-        wrong = actions.copy()
-        wrong[0, point, 2] = np.nan
-        result = rows("native", with_actions(sample, wrong))
-        want = np.zeros((4, program.rows), bool)
-        windows = zip(program.windows.first(), program.windows.kind(), strict=True)
-        for t, (first, kind) in enumerate(windows):
-            taken = np.diff(program.table[kind], prepend=0.0, append=0.0) != 0  # [order, point]
-            taken[0, program.base[kind]] = True
-            place = len(program.head) + point - first
-            if 0 <= place < program.width:
-                want[:, program.start_row + t] = taken[:, place]
-        np.testing.assert_array_equal(np.isnan(np.stack(result)[:, 0, :, 2]), want)
-        assert np.isfinite(np.stack(result)[..., [0, 1, 3, 4, 5, 6]]).all()
-    for row in range(program.rows):
-        upstream = [g.copy() for g in sample.upstream]
-        for g in upstream:
-            g[0, row, 2] = np.nan
-        back = gradients("native", replace(sample, upstream=upstream))[0]
-        for point in range(program.used - 1):
-            wrong = actions.copy()
-            wrong[0, point, 2] = np.nan
-            taken = np.isnan(np.stack(rows("native", with_actions(sample, wrong)))[:, 0, row, 2])
-            assert np.isnan(back[0, point, 2]) == taken.any()
-
-
-def test_an_action_that_is_not_used_may_be_anything() -> None:
-    sample = case(CASCADES[3], (3, 5, 7), frames="curobo")
-    actions = sample.operands.actions.copy()
-    actions[:, -1] = np.nan
-    out = [np.zeros((3, sample.program.rows, 7), np.float32) for _ in range(4)]
-    operands = sample.operands._replace(actions=actions)
-    assert native.forward(sample.program, operands, out, finite=True)
-    assert_same(out, rows("native", sample))
 
 
 # -- files ------------------------------------------------------------------------------------
@@ -339,21 +252,6 @@ def test_a_prepared_call_holds_the_arrays_it_is_made_of(work: Job) -> None:
     assert all(call.run() for call in calls)
     assert_same([*out, *parts], [*want, *back])
     del litter
-
-
-def test_tensors_are_taken_as_they_are() -> None:
-    torch = pytest.importorskip("torch")
-    sample = case(CASCADES[6], (3, 9, 7))
-    tensors = sample.operands._replace(
-        actions=torch.from_numpy(sample.operands.actions.copy()).transpose(0, 1).contiguous().mT.mT
-    )
-    tensors = tensors._replace(actions=tensors.actions.transpose(0, 1))
-    out = [torch.zeros(sample.upstream[0].shape) for _ in range(4)]
-    native.forward(sample.program, tensors, out)
-    assert_same([x.numpy() for x in out], rows("native", sample))
-    halves = sample.operands.actions.astype(np.float16)
-    native.forward(sample.program, tensors._replace(actions=torch.from_numpy(halves)), out)
-    assert_same([x.numpy() for x in out], rows("native", with_actions(sample, halves)))
 
 
 @pytest.mark.parametrize("work", CASCADES[:2], ids=str)

@@ -59,7 +59,7 @@ def assert_right(sample: Case) -> None:
     assert_gradients("triton", sample)
 
 
-MODES = [*CASCADES[:2], *CASCADES[2::2], *BANDS[:5], *BANDS[5::4]]
+MODES = [*CASCADES[:2], *CASCADES[3::2], *BANDS[:5], *BANDS[5::5]]
 
 
 @pytest.mark.parametrize("work", MODES, ids=str)
@@ -76,32 +76,32 @@ def test_every_shape_of_dt_is_right(work):
         assert_right(case(work, (2, max(work.least, 6), 3), form, "float64", k))
 
 
-@pytest.mark.parametrize("dofs", [1, 3, 5, 7, 8, 9, 17, 130])
+@pytest.mark.parametrize("dofs", [1, 3, 8, 17, 130])
 def test_any_number_of_dofs_is_right(dofs):
     work = WORKS[DOFS.index(dofs) % 3] if dofs in DOFS else WORKS[0]
     assert_right(case(work, (4 if dofs > 9 else 130 // dofs, 5, dofs), "[B,1]", "float32", dofs))
 
 
-@pytest.mark.parametrize("horizon", [1, 2, 3, 13])
+@pytest.mark.parametrize("horizon", [1, 2, 13])
 def test_any_number_of_actions_is_right(horizon):
     works = [WORKS[horizon % 4], job("clique", recorded=True), job("central", frames="curobo")]
     for work in works:
         assert_right(case(work, (2, horizon, 2), work.forms[-1], "float32", horizon))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_bands_of_any_form_are_right(seed):
     assert_right(random_band(seed))
 
 
-@pytest.mark.parametrize("seed", [7, 18, 42])  # of shared and own stamps
+@pytest.mark.parametrize("seed", [7, 18])  # of shared and own stamps
 def test_windows_of_any_rows_are_fitted(seed):
     assert_right(random_fit(seed))
 
 
 @pytest.mark.parametrize("work", WORKS[::2], ids=str)
 def test_bits_depend_on_nothing_beside(work):
-    sample = case(work, (19, 3, 7), "[B,H]", "float32")
+    sample = case(work, (7, 3, 7), "[B,H]", "float32")
     assert_same_alone("triton", sample)
     assert_same_gradients_alone("triton", sample)
     sample = case(work, (1, 4, 3), "[1,1]", "float32")
@@ -135,7 +135,7 @@ def test_what_is_not_finite_stays_in_its_dof(work):
         assert not np.isfinite(a[1, :, 2]).all()
 
 
-@pytest.mark.parametrize("work", WORKS, ids=str)
+@pytest.mark.parametrize("work", WORKS[::2], ids=str)
 def test_arrays_may_lie_anyhow_in_memory(work):
     sample = case(work, (3, 6, 5), "[B,1]", "float32", 2)
 
@@ -162,11 +162,9 @@ def test_arrays_may_lie_anyhow_in_memory(work):
 
 
 @pytest.mark.skipif(cuda.count() > 0, reason="the views are in the memory of the CPU")
-@pytest.mark.parametrize("work", [*WORKS, job("clique", recorded=True)], ids=str)
+@pytest.mark.parametrize("work", [*WORKS[:3], job("clique", recorded=True)], ids=str)
 def test_views_of_any_kind_change_no_bit(work):
-    draw = random.Random(str(work))
-    for dofs in (1, 3):
-        assert_same_from_views(work, "triton", draw, (3, max(work.least, 4), dofs))
+    assert_same_from_views(work, "triton", random.Random(str(work)), (3, max(work.least, 4), 3))
 
 
 def test_a_probe_that_works_says_nothing():

@@ -91,13 +91,6 @@ def test_a_family_is_recognised_and_integrated_at_every_trajectorys_own_length(
             np.testing.assert_allclose(time, dt * np.arange(len(demo["actions"]) + 1), rtol=1e-14)
 
 
-def test_what_is_wrong_with_every_demonstration_is_one_fault(trajcli, folder):
-    writers.robosuite(Path("in.h5"), GIVEN)
-    result = trajcli("integrate in.h5 --start zero -o out.h5")
-    assert result.err.count("no time step") == 1
-    assert "and 11 more" in result.err
-
-
 @pytest.mark.parametrize("family", WITHOUT_DT)
 def test_a_family_without_dt_asks_for_it_and_then_runs(trajcli, folder, family):
     write, group, first = WITHOUT_DT[family]
@@ -201,16 +194,6 @@ def test_a_filter_key_chooses_trajectories_in_natural_order(trajcli, folder):
     assert "no filter keys" in result.err
 
 
-def test_packed_trajectories_are_in_natural_order(trajcli, folder):
-    equal = [{k: v[:18] for k, v in demo.items()} for demo in GIVEN]
-    writers.minari(Path("in.h5"), [{**d, "position": np.zeros((19, 7))} for d in equal])
-    result = trajcli("integrate in.h5 --start zero --dt 1 -o out.h5 --json")
-    assert result.document["output"] == "packed"
-    with h5py.File("out.h5") as file:
-        written = file["acceleration"][:, 1:]
-        np.testing.assert_array_equal(written, [d["actions"].astype("f4") for d in equal])
-
-
 def test_actions_in_a_group_are_read_by_name(trajcli, folder):
     writers.minari(Path("in.h5"), GIVEN, grouped=True)
     result = trajcli("integrate in.h5 --start zero --dt 1 -o out.h5")
@@ -271,25 +254,6 @@ def test_normalised_commands_are_warned_of_with_the_positions_to_use(trajcli, fo
     assert WARNING in trajcli(f"{line} --mode clique").err
 
 
-@pytest.mark.parametrize("family", [*WRITERS, *WITHOUT_DT])
-def test_larger_actions_and_recorded_positions_are_not_warned_of(trajcli, folder, family):
-    write, *_ = {**WRITERS, **WITHOUT_DT}[family]
-    given = writers.demos(scale=0.9)
-    given[7]["actions"][30, 3] = -1.0001
-    for demo in given:
-        demo["position"] *= 0.01
-    write(Path("in.h5"), given)
-    line = "--start zero --dt 0.05 -o out.h5 --overwrite"
-    result = trajcli(f"integrate in.h5 {line}")
-    assert result.code == 0, result.err
-    assert WARNING not in result.err
-    name = {"robomimic": "obs/robot0_joint_pos", "d4rl": "observations"}.get(family)
-    if name:
-        result = trajcli(f"integrate in.h5:{name} {line} --mode clique")
-        assert result.code == 0, result.err
-        assert WARNING not in result.err
-
-
 def test_positions_to_go_to_that_are_read_as_something_else_are_told(trajcli, folder):
     given = writers.demos(scale=3.0)
     told = "are as a rule joint positions to go to"
@@ -324,31 +288,6 @@ def test_files_of_different_rates_keep_their_own_and_say_so(trajcli, folder):
     assert trajcli("check out.h5 --recompute").code == 0
 
 
-def test_rows_of_single_numbers_are_told_as_such(trajcli, folder):
-    with h5py.File("in.h5", "w") as file:
-        for i in range(3):
-            file[f"data/demo_{i}/actions"] = np.zeros(5 + i)
-    result = trajcli("integrate in.h5 --rate 20 --start zero -o out.h5")
-    assert result.code == 2
-    assert "in.h5:/data/demo_0/actions: wrong number of dimensions" in result.err
-    assert "[T, D] for one trajectory" in result.err
-
-
-def test_steps_that_no_robot_takes_are_told(trajcli, folder):
-    stamps = np.cumsum(np.full(30, 10_000_000))
-    np.savez("log.npz", position=GIVEN[3]["position"][:30], times=stamps)
-    line = "differentiate log.npz --method backward -o out.h5 --overwrite"
-    assert "log.npz:times: steps of 1e+07, taken as seconds" in trajcli(line).err
-    np.savez("log.npz", position=GIVEN[3]["position"][:30], times=stamps * 1e-9)
-    assert "taken as seconds" not in trajcli(line).err
-    times = stamps + 1_700_000_000_000_000_000  # which are no seconds
-    np.savez("log.npz", position=GIVEN[3]["position"][:30], times=times)
-    clock = trajcli(line)
-    assert "log.npz:times, in ns since 1970 by their size" in clock.out
-    assert "taken as seconds" not in clock.err
-    assert h5py.File("out.h5").attrs["dt"] == 0.01
-
-
 @pytest.mark.parametrize("family", [*WRITERS, *WITHOUT_DT])
 @pytest.mark.parametrize("out", ["out.h5", "out.npz"])
 def test_what_was_written_holds_and_is_the_same_computed_again(trajcli, folder, family, out):
@@ -358,48 +297,3 @@ def test_what_was_written_holds_and_is_the_same_computed_again(trajcli, folder, 
     for recompute in ("", "--recompute"):
         result = trajcli(f"check {out} {recompute}")
         assert result.code == 0, result.err + result.out
-
-
-def test_positions_to_go_to_and_plain_arrays_are_not_warned_of(trajcli, folder):
-    given = writers.demos(scale=0.5)
-    writers.aloha(Path("episode_0.hdf5"), given[0])
-    line = "--start zero --dt 0.02 -o out.h5 --overwrite"
-    assert WARNING not in trajcli(f"integrate episode_0.hdf5 --mode clique {line}").err
-    assert WARNING in trajcli(f"integrate episode_0.hdf5 --mode acceleration {line}").err
-    writers.maniskill(Path("t.h5"), given, "pd_joint_pos")
-    assert WARNING not in trajcli(f"integrate t.h5 --mode central {line}").err
-    assert WARNING in trajcli(f"integrate t.h5 --mode velocity {line}").err
-    np.save("small.npy", given[0]["actions"])
-    assert WARNING not in trajcli(f"integrate small.npy {line}").err
-
-
-@pytest.mark.parametrize("family", WRITERS)
-def test_an_output_does_not_depend_on_the_folder_it_lies_in_with_its_input(trajcli, folder, family):
-    write, *_ = WRITERS[family]
-    written = []
-    for place in ("here", "else/where"):
-        Path(place).mkdir(parents=True)
-        write(Path(place, "in.h5"), GIVEN)
-        assert trajcli(f"integrate {place}/in.h5 -o {place}/out.h5").code == 0
-        written.append(Path(place, "out.h5").read_bytes())
-    assert written[0] == written[1]
-    assert b"here" not in written[0]
-
-
-@pytest.mark.parametrize("family", WRITERS)
-def test_inspect_names_the_family_and_its_dt(trajcli, folder, family):
-    write, _, source, dt = WRITERS[family]
-    write(Path("in.h5"), GIVEN)
-    result = trajcli("inspect in.h5 --json")
-    assert result.code == 0, result.err
-    report = result.document
-    assert (report["family"], report["layout"]) == ("hdf5", family)
-    assert report["dt"]["value"] == pytest.approx(dt, rel=1e-15)
-    assert source in report["dt"]["source"]
-    assert f": hdf5, {family}, " in trajcli("inspect in.h5").out.splitlines()[0]
-
-
-def test_inspect_of_what_trajcli_wrote_names_no_family(trajcli, folder):
-    writers.robomimic(Path("in.h5"), GIVEN)
-    assert trajcli("integrate in.h5 -o out.h5").code == 0
-    assert trajcli("inspect out.h5 --json").document["layout"] is None

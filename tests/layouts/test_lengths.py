@@ -17,7 +17,6 @@ from trajcli import State, differentiate, integrate
 
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 GIVEN = writers.demos()
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ def test_every_trajectory_has_the_bits_it_has_alone(trajcli, folder, options):
     result = trajcli(f"integrate in.h5 -o all.h5 {options}")
     assert result.code == 0, result.err
     with h5py.File("all.h5") as file:
-        for i in range(12):
+        for i in (0, 5, 10):
             line = f"integrate in.h5:data/demo_{i}/actions -o one.h5 --overwrite {options}"
             assert trajcli(line).code == 0
             with h5py.File("one.h5") as alone:
@@ -90,13 +89,6 @@ def test_a_padded_recording_has_stamps_up_to_its_length(trajcli, folder, times):
             np.testing.assert_array_equal(found, alone.jerk[0])
 
 
-def test_equal_lengths_beside_a_lengths_array_are_one_packed_array(trajcli, folder):
-    np.savez("in.npz", actions=np.ones((2, 5, 1)), lengths=np.array([5, 5]), dt=1.0)
-    assert trajcli("integrate in.npz --start zero -o out.h5").code == 0
-    with h5py.File("out.h5") as file:
-        assert file["position"].shape == (2, 6, 1)
-
-
 def test_start_states_given_for_all_go_to_their_own_trajectory(trajcli, folder):
     writers.minari(Path("in.h5"), GIVEN)
     start = np.random.default_rng(7).standard_normal((12, 7)).astype("f4")
@@ -133,17 +125,6 @@ def test_a_bad_value_is_named_where_it_lies(trajcli, folder):
     np.savez("in.npz", actions=actions, lengths=[5, 3, 3, 5], dt=1.0)
     result = trajcli("integrate in.npz --start zero -o out.h5")
     assert "in.npz:actions, trajectory 2, step 1" in result.err
-
-
-def test_files_whose_groups_clash_go_below_their_names(trajcli, folder):
-    for name in ("left", "right"):
-        writers.robomimic(Path(f"{name}.h5"), GIVEN)
-    assert trajcli("integrate left.h5 right.h5 -o out.h5").code == 0
-    with h5py.File("out.h5") as file:
-        assert len(file["left/data"]) == len(file["right/data"]) == 12
-        np.testing.assert_array_equal(
-            file["left/data/demo_10/jerk"][:], file["right/data/demo_10/jerk"][:]
-        )
 
 
 @pytest.mark.parametrize("joints", [False, True])
@@ -224,32 +205,6 @@ def test_other_programs_list_what_was_written(trajcli, folder):
     assert f"time = {LENGTH_10 + 1} ;" in told.stdout
 
 
-def test_many_groups_are_told_of_in_few_lines_and_a_bad_one_by_name(trajcli, folder):
-    writers.robomimic(Path("in.h5"), GIVEN)
-    assert trajcli("integrate in.h5 -o out.h5").code == 0
-    result = trajcli("check out.h5")
-    assert result.code == 0
-    assert len(result.out.splitlines()) < 14
-    assert "checks passed" in result.out
-    shape = f"{min(writers.LENGTHS) + 1}..{max(writers.LENGTHS) + 1}"
-    assert f"12 of {shape}×7" in trajcli("inspect out.h5").out
-    with h5py.File("out.h5", "r+") as file:
-        file["data/demo_7/jerk"][3, 0] = np.nan
-    result = trajcli("check out.h5")
-    assert result.code == 1
-    assert "failed" in result.out
-    assert "data/demo_7" in result.out
-
-
-def test_what_different_lengths_cannot_do_is_refused_with_a_way_out(trajcli, folder):
-    writers.robomimic(Path("in.h5"), GIVEN)
-    refused = {"-o out.npy --write jerk": "OUT.h5", "-o out.h5 --cost jerk": "one at a time"}
-    for more, told in refused.items():
-        result = trajcli(f"integrate in.h5 {more}")
-        assert result.code == 2
-        assert told in result.err
-
-
 @pytest.mark.parametrize("count", [2, 7, 8, 9, 255, 256, 257, 3000])
 def test_any_number_of_groups_can_be_found_and_read(trajcli, folder, count):
     random = np.random.default_rng(8)
@@ -263,19 +218,3 @@ def test_any_number_of_groups_can_be_found_and_read(trajcli, folder, count):
         for b in range(count):
             found = file[f"in/trajectory_{b}/acceleration"][1:]
             np.testing.assert_array_equal(found, actions[b, : lengths[b]])
-
-
-def test_the_same_run_gives_the_same_bytes_whatever_the_memory(trajcli, folder):
-    writers.robomimic(Path("in.h5"), GIVEN)
-    for k, memory in enumerate(("20kB", "1GB")):
-        assert trajcli(f"integrate in.h5 -o out{k}.h5 TRAJCLI_MEMORY={memory}").code == 0
-    assert Path("out0.h5").read_bytes() == Path("out1.h5").read_bytes()
-
-
-def test_what_a_killed_run_has_left_does_not_show(trajcli, folder):
-    writers.robomimic(Path("in.h5"), GIVEN)
-    assert trajcli("integrate in.h5 -o clean.h5").code == 0
-    Path(".out.h5.trajcli-01234567").mkdir(0o700)
-    Path(".out.h5.trajcli-01234567/data").write_bytes(b"\xff" * 3_000_000)
-    assert trajcli("integrate in.h5 -o out.h5").code == 0
-    assert Path("out.h5").read_bytes() == Path("clean.h5").read_bytes()

@@ -94,17 +94,6 @@ def test_central_in_the_curobo_convention_has_a_row_before_the_start_and_two_hel
     np.testing.assert_allclose(result.time, 0.07 * np.arange(-1, 11), rtol=1e-14)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_one_action_gives_two_rows_or_one(mode: str) -> None:
-    action = ACTIONS[:, :1]
-    full = trajcli.integrate(action, START, 0.1, mode)
-    assert full.position.shape == (3, 2, 2)
-    after = trajcli.integrate(action, START, 0.1, mode, frames="actions")
-    assert_rows(after, full, slice(1, 2))
-    before = trajcli.integrate(action, START, 0.1, mode, frames="curobo")
-    assert_rows(before, full, slice(0, 1))
-
-
 @pytest.mark.parametrize("degree", [3, 4, 5])
 def test_bspline_has_a_row_for_every_sample_of_every_segment_and_one_more(degree: int) -> None:
     for steps in (1, 2, 5):
@@ -112,14 +101,6 @@ def test_bspline_has_a_row_for_every_sample_of_every_segment_and_one_more(degree
         rows = (8 + degree + 1) * steps + 1
         assert result.position.shape == (3, rows, 2)
         np.testing.assert_allclose(result.time, 0.1 * np.arange(rows), rtol=1e-14)
-
-
-def test_bspline_of_more_steps_passes_through_the_rows_of_fewer() -> None:
-    few = trajcli.integrate(ACTIONS, START, 0.2, "bspline", degree=5, steps=2)
-    many = trajcli.integrate(ACTIONS, START, 0.05, "bspline", degree=5, steps=8)
-    for part in PARTS:
-        one, two = getattr(few, part), getattr(many, part)[:, ::4]
-        np.testing.assert_allclose(one, two, rtol=1e-11, atol=1e-12 * np.abs(one).max())
 
 
 @pytest.mark.parametrize("mode", [*MODES, "bspline"])

@@ -97,87 +97,6 @@ def test_a_trajectory_alone_has_the_bits_it_has_among_others(
             assert_same_bits(getattr(apart, part), getattr(together, part)[which], part)
 
 
-@EVERY_DTYPE
-@EVERY_CASE
-def test_a_dof_alone_has_the_bits_it_has_among_others(case: str, dtype: str) -> None:
-    actions = ACTIONS.astype(dtype)
-    together = compute(case, actions)
-    options = dict(CASES[case])
-    if options.get("ends") == "goal":
-        parts = PARTS if options["mode"] == "bspline" else PARTS[:1]
-        options["goal"] = State(*(getattr(GOAL, part)[:, 1:2] for part in parts))
-    start = State(*(getattr(START, part)[:, 1:2] for part in PARTS))
-    dt = STEPS[:, :1] if options["mode"] == "bspline" else STEPS
-    apart = trajcli.integrate(actions[:, :, 1:2], start, dt, **options)
-    for part in PARTS:
-        assert_same_bits(getattr(apart, part), getattr(together, part)[:, :, 1:2], part)
-
-
-@EVERY_CASE
-def test_one_thread_gives_the_bits_of_many(case: str) -> None:
-    many = compute(case)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        one = compute(case)
-    finally:
-        torch.set_num_threads(threads)
-    for part in PARTS:
-        assert_same_bits(getattr(one, part), getattr(many, part), part)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@EVERY_CASE
-def test_what_is_not_finite_stays_in_its_trajectory_and_dof(case: str, bad: float) -> None:
-    expected = compute(case)
-    actions = ACTIONS.copy()
-    actions[2, 5, 1] = bad
-    actions[4, 0, 0] = bad
-    result = compute(case, actions, allow_nonfinite=True)
-    clean = np.ones((B, D), bool)
-    clean[2, 1] = clean[4, 0] = False
-    for part in PARTS:
-        values, wanted = getattr(result, part), getattr(expected, part)
-        assert_same_bits(np.moveaxis(values, 1, 2)[clean], np.moveaxis(wanted, 1, 2)[clean], part)
-    assert not np.isfinite(result.position[2, :, 1]).all()
-
-
-@EVERY_CASE
-def test_a_start_state_that_is_not_finite_stays_in_its_trajectory_and_dof(case: str) -> None:
-    expected = compute(case)
-    for part in PARTS:
-        parts = {name: getattr(START, name).copy() for name in PARTS}
-        parts[part][3, 2] = np.nan
-        result = compute(case, start=State(**parts), allow_nonfinite=True)
-        clean = np.ones((B, D), bool)
-        clean[3, 2] = False
-        for name in PARTS:
-            values, wanted = getattr(result, name), getattr(expected, name)
-            assert_same_bits(
-                np.moveaxis(values, 1, 2)[clean], np.moveaxis(wanted, 1, 2)[clean], name
-            )
-
-
-@pytest.mark.parametrize("mode", ["clique", "central", "bspline", "teleport"])
-def test_nan_in_one_action_reaches_only_the_rows_made_from_it(mode: str) -> None:
-    actions = ACTIONS.copy()
-    actions[0, 16, 0] = np.nan
-    options = {"degree": 4, "steps": 3} if mode == "bspline" else {}
-    start = State(*(getattr(START, part) for part in PARTS))
-    result = trajcli.integrate(actions, start, 0.1, mode, allow_nonfinite=True, **options)
-    rows = {
-        "clique": range(17, 21),
-        "central": range(15, 20),
-        # point 5 + 16 in segments 17 to 21; at the knots themselves its weight is zero
-        "bspline": range(17 * 3 + 1, 22 * 3),
-        "teleport": range(17, 18),
-    }[mode]
-    touched = np.zeros(result.position.shape[1], bool)
-    for part in PARTS:
-        touched |= np.isnan(getattr(result, part)[0, :, 0])
-    assert np.flatnonzero(touched).tolist() == list(rows)
-
-
 def bands() -> list[tuple[str, Any, dict[str, Any]]]:
     """Modes, what they start from, and options; steps so few that no weight is small but not 0."""
     jobs: list[tuple[str, Any, dict[str, Any]]] = [
@@ -206,7 +125,7 @@ def test_nan_reaches_just_what_has_weight(
     """A quantity has it from the actions that it changes with, and gives it back to these."""
     if isinstance(start, State):
         start = State(*(part[:1, :1] for part in start.parts().values()))
-    for rows in (1, 2, 3, 4, 11):
+    for rows in (1, 3, 9):
         least = {"central": 5 if start == "first" else 1, "savgol": options.get("window", 1)}
         if rows < least.get(mode, 1):
             continue

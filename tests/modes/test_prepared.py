@@ -93,14 +93,6 @@ def test_arrays_that_lie_otherwise_are_not_taken_for_those_of_an_earlier_call() 
         assert_same(integrate(actions, START, 0.02), fresh(actions, START, 0.02))
 
 
-@pytest.mark.parametrize("wrong", [3.0, True])
-def test_an_option_that_equals_a_right_one_is_still_wrong(wrong: Any) -> None:
-    option = "degree" if wrong == 3 else "steps"
-    integrate(ACTIONS, START, 0.02, "bspline", **{option: int(wrong)})
-    with pytest.raises(trajcli.UsageError, match="whole number"):
-        integrate(ACTIONS, START, 0.02, "bspline", **{option: wrong})
-
-
 @pytest.mark.parametrize("before", [True, False], ids=["warm", "cold"])
 def test_a_gradient_is_that_of_its_own_call_whatever_dt_later_ones_have(before: bool) -> None:
     start = torch.from_numpy(START)
@@ -112,18 +104,6 @@ def test_a_gradient_is_that_of_its_own_call_whatever_dt_later_ones_have(before: 
     result.position.sum().backward()
     fresh(leaves[1], start, 0.1).position.sum().backward()
     assert torch.equal(leaves[0].grad, leaves[1].grad)
-
-
-def test_one_trajectory_may_come_without_its_first_axis_again_and_again() -> None:
-    for library in (np.asarray, torch.from_numpy):
-        actions, start = library(ACTIONS[0]), library(START[0])
-        first = integrate(actions, start, 0.02)
-        assert_same(integrate(actions, start, 0.02), first)
-    leaf = torch.from_numpy(ACTIONS[0]).requires_grad_()
-    place = torch.from_numpy(START[0]).requires_grad_()
-    integrate(leaf, place, 0.02).position.sum().backward()
-    assert leaf.grad.shape == (8, 2)
-    assert place.grad.tolist() == [9.0, 9.0]
 
 
 def test_training_may_follow_inference() -> None:

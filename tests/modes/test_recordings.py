@@ -10,17 +10,11 @@ import torch
 from exact import PARTS
 from recordings import trajectory_of
 
-import trajcli
 from trajcli import State
 
 RECORDING = np.random.default_rng(0).normal(size=(2, 9, 3))
 STEPS = np.random.default_rng(1).uniform(0.05, 0.1, size=8)
 MODES = ("clique", "central")
-
-
-def assert_same(one: trajcli.Trajectory, two: trajcli.Trajectory) -> None:
-    for part in (*PARTS, "time"):
-        np.testing.assert_array_equal(getattr(one, part), getattr(two, part), err_msg=part)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -66,20 +60,6 @@ def test_central_of_a_recording_and_of_a_plan_agree_away_from_the_ends(dt: Any) 
             assert (one[:, -2:] != two[:, -2:]).all()
 
 
-def test_central_of_a_recording_played_backwards_has_odd_derivatives_of_the_other_sign() -> None:
-    ahead = trajectory_of(RECORDING, "first", STEPS, "central")
-    back = trajectory_of(RECORDING[:, ::-1], "first", STEPS[::-1], "central")
-    for order, part in enumerate(PARTS):
-        mirrored = (-1) ** order * getattr(ahead, part)[:, ::-1]
-        np.testing.assert_allclose(getattr(back, part), mirrored, rtol=1e-11, err_msg=part)
-
-
-def test_clique_of_a_recording_played_backwards_has_the_other_velocity_one_row_on() -> None:
-    ahead = trajectory_of(RECORDING, "first", STEPS, "clique")
-    back = trajectory_of(RECORDING[:, ::-1], "first", STEPS[::-1], "clique")
-    assert (back.velocity[:, 1:] == -ahead.velocity[:, :0:-1]).all()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
     expected = trajectory_of(RECORDING, "first", STEPS, mode)
@@ -89,14 +69,6 @@ def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
         for part in PARTS:
             assert (getattr(result, part) == getattr(expected, part)).all()
         assert (result.time == expected.time).all()
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_recording_takes_time_stamps_for_every_row(mode: str) -> None:
-    steps = np.array([0.125, 0.25, 0.5, 0.125, 0.25, 0.25, 0.5, 0.125])
-    stamps = 100.0 + np.concatenate([[0.0], np.cumsum(steps)])
-    result = trajectory_of(RECORDING, "first", None, mode, times=stamps)
-    assert_same(result, trajectory_of(RECORDING, "first", steps, mode))
 
 
 @pytest.mark.parametrize(
@@ -111,15 +83,6 @@ def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
         values = getattr(result, part)
         assert values.shape == (2, rows, 3)
         assert (values != 0).all() if part in known else (values == 0).all(), part
-
-
-def test_recording_of_one_row_needs_no_step_but_takes_any_form_of_it() -> None:
-    row = RECORDING[:, :1]
-    for steps in ({"dt": 0.1}, {"times": np.array([5.0])}, {"dt": np.array([[0.1], [0.2]])}):
-        result = trajectory_of(row, "first", mode="clique", **steps)
-        assert (result.position == row).all()
-        assert (result.velocity == 0).all()
-        assert (np.asarray(result.time) == 0).all()
 
 
 @pytest.mark.parametrize("dt", [np.zeros(0), np.zeros((1, 0)), 0.1], ids=["[0]", "[1, 0]", "one"])

@@ -30,13 +30,6 @@ def action_of(result: trajcli.Trajectory, order: int) -> Any:
 
 
 @pytest.mark.parametrize("dt", [EVEN, UNEVEN], ids=["even", "uneven"])
-def test_jerk_of_clique_returns_the_positions(dt: Any) -> None:
-    clique = trajectory_of(ACTIONS, START, dt, "clique")
-    back = trajectory_of(clique.jerk[:, 1:], START, dt, "jerk")
-    np.testing.assert_allclose(back.position[:, 1:], ACTIONS, rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("dt", [EVEN, UNEVEN], ids=["even", "uneven"])
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=PAIR_NAMES)
 def test_a_mode_fed_with_what_another_gave_gives_the_same_trajectory(
     first: int, second: int, dt: Any
@@ -59,26 +52,6 @@ def test_where_no_value_needs_rounding_the_round_trip_is_bit_for_bit(
     again = trajectory_of(action_of(once, second), start, 0.25, ORDERS[second])
     for part in PARTS:
         assert (getattr(again, part) == getattr(once, part)).all(), part
-
-
-@pytest.mark.parametrize("mode", ORDERS)
-def test_a_trajectory_continued_from_its_own_middle_is_the_same(mode: str) -> None:
-    whole = trajectory_of(ACTIONS, START, UNEVEN, mode)
-    middle = State(*(getattr(whole, part)[:, 25] for part in PARTS))
-    rest = trajectory_of(ACTIONS[:, 25:], middle, UNEVEN[25:], mode)
-    for part in PARTS:
-        expected = getattr(whole, part)[:, 25:]
-        error = np.abs(getattr(rest, part) - expected).max()
-        assert error <= 1e-11 * np.abs(expected).max(), part
-
-
-@pytest.mark.parametrize("mode", ["central", "bspline"])
-def test_scaling_actions_and_states_by_a_power_of_two_scales_every_output(mode: str) -> None:
-    once = trajectory_of(ACTIONS, START, EVEN, mode)
-    scaled = State(*(8 * getattr(START, part) for part in PARTS))
-    eight = trajectory_of(8 * ACTIONS, scaled, EVEN, mode)
-    for part in PARTS:
-        assert (getattr(eight, part) == 8 * getattr(once, part)).all(), part
 
 
 @pytest.mark.parametrize("mode", [*ORDERS, "central", "bspline"])

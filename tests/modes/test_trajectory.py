@@ -51,12 +51,6 @@ def test_a_file_without_trajectories_is_refused_with_what_is_in_it(tmp_path: Pat
         trajcli.load(tmp_path / "a.npz")
 
 
-def test_it_shows_itself_in_one_line_of_shapes() -> None:
-    text = repr(trajcli.integrate(ACTIONS, "zero", 0.02, write=["position", "jerk"]))
-    expected = "acceleration: position [3, 9, 2], jerk [3, 9, 2], time [9]; float32"
-    assert text == f"Trajectory({expected})"
-
-
 def test_xarray_gets_its_dimensions_and_times() -> None:
     pytest.importorskip("xarray")
     made = trajcli.integrate(ACTIONS, "zero", 0.02)

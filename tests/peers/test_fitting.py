@@ -124,16 +124,6 @@ def test_a_fit_with_held_states_is_the_dense_least_squares_solution(degree, part
         np.testing.assert_allclose(getattr(made, name)[:, -1], getattr(goal, name), atol=1e-12)
 
 
-def test_trajectories_with_own_times_are_fitted_as_alone():
-    times = np.sort(RNG.uniform(0, 3, (4, 80)), axis=1)
-    positions = RNG.normal(size=(4, 80, 2)).cumsum(1)
-    found = trajcli.fit(positions, times=times, knots=11)
-    for b in range(4):
-        alone = trajcli.fit(positions[b], times=times[b], knots=11)
-        np.testing.assert_allclose(found.actions[b], alone.actions[0], rtol=1e-10, atol=1e-10)
-        assert found.knot[b] == alone.knot[0]
-
-
 def test_a_spline_of_thousands_of_intervals_is_fitted_as_well():
     positions = RNG.normal(size=(1, 20_001, 1)).cumsum(1)
     found = trajcli.fit(positions, 0.01, knots=4000)

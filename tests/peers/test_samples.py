@@ -124,29 +124,12 @@ def test_jerk_with_zero_order_hold_lands_on_the_positions_of_ruckig(samples: Pat
         assert error.max() <= tolerance, part
 
 
-def test_the_steps_of_the_reaching_motions_are_positive_and_unequal(samples: Path) -> None:
-    dt = load(samples / "reach.h5")["dt"]
-    assert dt.min() > 1e-7
-    assert np.all(dt.max(axis=1) > 10 * dt.min(axis=1))
-    assert dt.max() > 1e4 * dt.min()
-
-
 def test_the_reaching_motions_keep_the_limits(samples: Path, limits: Any) -> None:
     reach = load(samples / "reach.h5")
     for part in ("position", "velocity", "acceleration"):
         assert_within(limits, part, reach[f"reference/{part}"])
         assert np.array_equal(reach[f"reference/{part}"][:, 0], reach[f"start/{part}"])
     assert_within(limits, "jerk", reach["actions"])
-
-
-def test_every_other_reaching_motion_starts_moving_and_half_of_them_end_moving(
-    samples: Path,
-) -> None:
-    velocity = load(samples / "reach.h5")["reference/velocity"]
-    starts_moving = np.abs(velocity[:, 0]).max(axis=1) > 1e-3
-    ends_moving = np.abs(velocity[:, -1]).max(axis=1) > 1e-3
-    assert np.array_equal(starts_moving, np.tile([False, True, False, True], 16))
-    assert np.array_equal(ends_moving, np.tile([False, False, True, True], 16))
 
 
 def test_the_accelerations_lead_from_rest_to_rest_within_the_limits(
@@ -224,12 +207,6 @@ def made_anew(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
         script = samples / "make_samples.py"
         subprocess.run([sys.executable, "-W", "error", str(script), str(folder)], check=True)
     return folders
-
-
-@pytest.mark.parametrize("file", [*DATA, "limits.toml"])
-def test_the_script_writes_the_same_bytes_twice(made_anew: tuple[Path, Path], file: str) -> None:
-    first, second = made_anew
-    assert (first / file).read_bytes() == (second / file).read_bytes()
 
 
 @pytest.mark.parametrize("file", DATA)

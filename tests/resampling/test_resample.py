@@ -153,29 +153,6 @@ def test_the_plan_of_a_mode_is_exact_without_a_method():
     )
 
 
-def test_linear_rows_of_an_euler_plan_are_its_positions_and_velocities():
-    plan = integrate(ROWS, "zero", 0.1, "acceleration")
-    same = resample(plan, rate=10.0)
-    np.testing.assert_array_equal(same.position, plan.position)
-    np.testing.assert_allclose(same.velocity[:, 1:], plan.velocity[:, 1:], rtol=0, atol=1e-14)
-    assert same.acceleration is None
-
-
-def test_rows_between_are_those_of_the_formula_at_any_rate():
-    rate = 43.7
-    for method, hold in (("hold", 1.0), ("linear", 0.0), ("ramp-and-hold", 0.4)):
-        fine = resample(ROWS, method, rate=rate, dt=0.1, hold=hold if 0 < hold < 1 else 0.0)
-        assert len(fine.time) == int(0.8 * rate) + 1
-        for k, t in enumerate(fine.time):
-            i = min(int(t / 0.1), 7)
-            share = min((t / 0.1 - i) / (1 - hold), 1.0) if hold < 1 else 0.0
-            expected = ROWS[:, i] * (1 - share) + ROWS[:, i + 1] * share
-            np.testing.assert_allclose(fine.position[:, k], expected, rtol=0, atol=1e-12)
-            if method != "hold" and k:
-                slope = (ROWS[:, i + 1] - ROWS[:, i]) / (0.1 * (1 - hold)) * (share < 1)
-                np.testing.assert_allclose(fine.velocity[:, k], slope, rtol=0, atol=1e-9)
-
-
 def test_a_million_rows_do_not_drift():
     rows = np.arange(100_001.0)[:, None]
     fine = resample(rows, "linear", rate=300.0, dt=0.1)
@@ -276,32 +253,11 @@ def test_what_cannot_be_is_refused_and_says_why(options, word):
     assert word in str(caught.value)
 
 
-def test_unix_stamps_hold_every_row_once_and_keep_the_last():
-    rows = np.arange(200.0)[:, None]
-    stamps = 1.7e9 + np.arange(200) * 0.01
-    held = resample(rows, "hold", rate=100.0, times=stamps)
-    np.testing.assert_array_equal(held.position[0], rows)
-    dropped = np.delete(np.arange(200), [50, 51, 120])  # a gap in the recording
-    held = resample(rows[dropped], "hold", rate=100.0, times=stamps[dropped])
-    expected = np.arange(200)
-    expected[[50, 51, 120]] = 49, 49, 119
-    np.testing.assert_array_equal(held.position[0, :, 0], expected)
-
-
 def test_held_actions_act_from_their_time_to_the_next():
     actions = np.arange(4.0)[:, None]
     held = resample(actions, "hold", rate=10.0, times=[5.0, 5.1, 5.4, 5.55, 5.8])
     np.testing.assert_array_equal(held.position[0, :, 0], [0, 1, 1, 1, 2, 2, 3, 3])
     np.testing.assert_allclose(held.time, np.arange(8) / 10)
-
-
-@pytest.mark.parametrize("method", ["hold", "linear"])
-def test_a_row_that_is_not_finite_does_not_spoil_the_rows_before_it(method):
-    rows = np.arange(6.0)[:, None]
-    rows[3] = np.nan
-    fine = resample(rows, method, rate=20.0, dt=0.1).position[0, :, 0]
-    np.testing.assert_array_equal(np.isnan(fine), [i in ((6, 7) if method == "hold" else (5, 6, 7))
-                                                   for i in range(11)])  # fmt: skip
 
 
 def test_trajectories_with_times_of_their_own_are_what_they_are_alone():

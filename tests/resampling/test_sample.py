@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from scipy.interpolate import BSpline
 
 import trajcli
 from trajcli import InputError, State, UsageError
-from trajcli.cli import main
 
 CASCADES = ("clique", "velocity", "acceleration", "jerk")
 random = np.random.default_rng(5)
@@ -30,17 +28,6 @@ def stamps_of(trajectory: Any, count: int = 40) -> np.ndarray:
     time = np.atleast_2d(trajectory.time)
     share = random.uniform(0.0, 1.0, (len(time), count))
     return time[:, :1] + share * (time[:, -1:] - time[:, :1])
-
-
-def test_only_the_wanted_outputs_are_computed() -> None:
-    trajectory = trajectory_of("jerk", "zoh")
-    times = stamps_of(trajectory)
-    whole = trajcli.sample(trajectory, times)
-    found = trajcli.sample(trajectory, times, write=["velocity"])
-    assert list(found.outputs()) == ["velocity"]
-    np.testing.assert_array_equal(found.velocity, whole.velocity)
-    with pytest.raises(UsageError, match="unknown output"):
-        trajcli.sample(trajectory, times, write=["speed"])
 
 
 @pytest.mark.parametrize("scheme", ["zoh", "foh"])
@@ -120,30 +107,6 @@ def test_a_b_spline_is_scipys_at_any_time(degree: int, steps: int) -> None:
             np.testing.assert_allclose(values[b], wanted, rtol=0, atol=atol)
     on_rows = trajcli.sample(trajectory, trajectory.time)
     assert all((a == b).all() for a, b in zip(on_rows, trajectory, strict=True))
-
-
-def test_ruckigs_own_states_at_a_kilohertz() -> None:
-    ruckig = pytest.importorskip("ruckig")
-    move = ruckig.InputParameter(2)
-    move.current_position, move.target_position = [0.0, 0.1], [1.0, -2.0]
-    move.current_velocity, move.target_velocity = [0.2, -0.3], [0.0, 0.3]
-    move.max_velocity, move.max_acceleration, move.max_jerk = [1.0] * 2, [2.0] * 2, [4.0] * 2
-    profile = ruckig.Trajectory(2)
-    ruckig.Ruckig(2).calculate(move, profile)
-    times = np.arange(0.0, profile.duration, 1e-3)
-    for dof in range(2):
-        part = profile.profiles[0][dof]
-        steps, jerks = np.array([*part.brake.t, *part.t]), np.array([*part.brake.j, *part.j])
-        steps, jerks = steps[steps > 0], jerks[steps > 0]
-        start = State(
-            *[np.array([x]) for x in (move.current_position[dof], move.current_velocity[dof], 0.0)]
-        )
-        plan = trajcli.integrate(jerks[:, None], start, steps, "jerk", scheme="zoh")
-        stamps = times[times <= plan.time[-1]]
-        p, v, a, _ = trajcli.sample(plan, stamps)
-        peer = np.array([[x[dof] for x in profile.at_time(float(t))[:3]] for t in stamps])
-        for sampled, wanted in zip((p, v, a), peer.T, strict=True):
-            np.testing.assert_allclose(sampled[0, :, 0], wanted, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one list of times", "times of their own"])
@@ -234,14 +197,3 @@ def test_times_that_do_not_fit_are_refused(times: Any) -> None:
     plan = trajcli.integrate(np.ones((9, 5)), "zero", 0.1, "jerk", scheme="zoh")
     with pytest.raises(InputError, match="times"):
         trajcli.sample(plan, times)
-
-
-def test_samples_are_shown_and_saved_without_a_mode(tmp_path: Path) -> None:
-    plan = trajcli.integrate(np.ones((9, 5)), "zero", 0.1, "jerk", scheme="zoh")
-    samples = trajcli.sample(plan, [0.05, 0.4, 0.45])
-    assert repr(samples).startswith("Trajectory(position [1, 3, 5]")
-    samples.save(tmp_path / "samples.h5")
-    again = trajcli.load(tmp_path / "samples.h5")
-    assert (again.mode, again.options) == ("", {})
-    assert (again.position == samples.position).all()
-    assert main(["check", str(tmp_path / "samples.h5")]) == 0

@@ -1,0 +1,189 @@
+"""Cascades and bands: every backend gives the rows and the gradients of the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from gmpy2 import mpq
+from kernels import comparison
+from kernels.cases import (
+    BANDS,
+    CASCADES,
+    DOFS,
+    DTYPES,
+    SEED,
+    STATES,
+    Job,
+    case,
+    job,
+    random_band,
+    random_cases,
+    random_fit,
+)
+from kernels.comparison import rows
+
+JOBS = (*CASCADES, *BANDS)
+SOME_BANDS = (*BANDS[:4], *BANDS[5::4])
+LONG = [(3, 320, 5), (1, 900, 3), (2, 130, 33)]
+"""More than a few vectors hold."""
+
+
+class Way(NamedTuple):
+    """Forward or back: how results are compared."""
+
+    assert_right: Callable[..., None]
+    assert_those_of_torch: Callable[..., None]
+    assert_same_alone: Callable[..., None]
+    assert_same_without_others: Callable[..., None]
+
+
+ROWS = Way(
+    comparison.assert_rows,
+    comparison.assert_rows_of_torch,
+    comparison.assert_same_alone,
+    comparison.assert_same_without_others,
+)
+GRADIENTS = Way(
+    comparison.assert_gradients,
+    comparison.assert_gradients_of_torch,
+    comparison.assert_same_gradients_alone,
+    comparison.assert_same_gradients_without_others,
+)
+each_way = pytest.mark.parametrize("way", [ROWS, GRADIENTS], ids=["rows", "gradients"])
+
+
+def jobs(*works: Job) -> Any:
+    return pytest.mark.parametrize("work", works, ids=str)
+
+
+@each_way
+@jobs(*JOBS)
+def test_every_shape_of_dt_is_exact(work: Job, way: Way, backend: str) -> None:
+    for k, form in enumerate(work.forms):
+        for horizon in sorted({max(horizon, work.least) for horizon in (1, 2, 3, 6)}):
+            way.assert_right(backend, case(work, (2, horizon, 2), form, "float64", k), mpq)
+
+
+@each_way
+@jobs(*JOBS)
+def test_any_number_of_dofs_is_right(work: Job, way: Way, backend: str) -> None:
+    for k, dofs in enumerate(DOFS):
+        form, states, dtype = work.forms[k % len(work.forms)], STATES[k % 3], DTYPES[k // 2 % 2]
+        way.assert_right(backend, case(work, (5, 7, dofs), form, dtype, k, states))
+
+
+@each_way
+@jobs(*CASCADES, *SOME_BANDS)
+def test_long_trajectories_are_right(work: Job, way: Way, backend: str) -> None:
+    offset, steps = JOBS.index(work), dict(work.options).get("steps", 1)
+    for k, (batch, horizon, dofs) in enumerate(LONG):
+        form, dtype = work.forms[(k + offset) % len(work.forms)], DTYPES[(k + offset // 2) % 2]
+        way.assert_right(backend, case(work, (batch, horizon // steps, dofs), form, dtype, k))
+
+
+@each_way
+@jobs(*JOBS)
+def test_very_long_trajectories_are_those_of_torch(work: Job, way: Way, compiled: str) -> None:
+    """More than any tile holds: they are done in pieces."""
+    offset, steps = JOBS.index(work), dict(work.options).get("steps", 1)
+    for k, (batch, horizon, dofs) in enumerate(((2, 4500, 7), (17, 1300, 1))):
+        form, dtype = work.forms[(k + offset) % len(work.forms)], DTYPES[(k + offset) % 2]
+        sample = case(work, (batch, horizon // steps, dofs), form, dtype)
+        way.assert_those_of_torch(compiled, sample)
+
+
+@each_way
+@jobs(*JOBS[::6])
+def test_very_many_are_those_of_torch(work: Job, way: Way, compiled: str) -> None:
+    """More than a processor's caches hold: several threads write them."""
+    way.assert_those_of_torch(compiled, case(work, (35, 1300, 7), work.forms[-1], "float64"))
+
+
+@each_way
+@pytest.mark.parametrize("frames", ["actions", "curobo"])
+@jobs(*(x for x in CASCADES if not x.recorded), *BANDS[:2], job("teleport"))
+def test_frames_choose_the_rows(work: Job, frames: str, way: Way, backend: str) -> None:
+    for horizon in (1, 2, 9):
+        way.assert_right(backend, case(work, (3, horizon, 5), "[B,H]", frames=frames))
+
+
+@each_way
+@pytest.mark.parametrize("group", range(2))
+@pytest.mark.parametrize(("works", "count"), [(CASCADES, 20), (BANDS, 16)], ids=["sums", "bands"])
+def test_random_cases_are_right(
+    works: tuple[Job, ...], count: int, group: int, way: Way, backend: str
+) -> None:
+    for drawn in random_cases(works, count, group):
+        way.assert_right(backend, drawn)
+
+
+@each_way
+def test_any_table_and_any_windows_are_right(way: Way, backend: str) -> None:
+    """A new mode is a padding and a table, never a kernel."""
+    for k in range(30):
+        way.assert_right(backend, random_band((SEED + k) % 2**31))
+
+
+@each_way
+def test_any_window_is_fitted(way: Way, backend: str) -> None:
+    for k in range(20):
+        way.assert_right(backend, random_fit((SEED + k) % 2**31))
+
+
+@each_way
+@jobs(*CASCADES, *BANDS[::3])
+def test_a_trajectory_has_the_same_bits_alone(work: Job, way: Way, backend: str) -> None:
+    for shape in ((11, 9, 1), (6, 40, 3), (5, 9, 7), (3, 9, 33)):
+        for form in {work.forms[0], work.forms[-1]}:
+            way.assert_same_alone(backend, case(work, shape, form))
+
+
+@each_way
+@jobs(*CASCADES[::2], *BANDS[::5])
+def test_what_is_not_wanted_changes_no_other(work: Job, way: Way, backend: str) -> None:
+    way.assert_same_without_others(backend, case(work, (3, 9, 5), work.forms[-1]))
+
+
+@jobs(*CASCADES[:2], *BANDS)
+def test_derivatives_of_what_stands_still_are_zero(work: Job, backend: str) -> None:
+    """At any step, and however far from zero it stands."""
+    for dofs in (1, 7):
+        sample = case(work, (3, 9, dofs), work.forms[-1], "float64")
+        place = np.full((1, dofs), 1234.56789)
+        still = [place, None, None, None]
+        operands = sample.operands._replace(
+            actions=np.broadcast_to(place, (3, 9, dofs)), start=still, goal=still,
+            start_index=None, goal_index=None,
+        )  # fmt: skip
+        position, *derivatives = rows(backend, replace(sample, operands=operands))
+        assert not any(result.any() for result in derivatives)
+        assert (position == 1234.56789).all()
+
+
+@jobs(*CASCADES, *BANDS[:4], BANDS[7])
+def test_what_is_not_finite_stays_in_its_dof_and_in_the_rows_made_from_it(
+    work: Job, backend: str
+) -> None:
+    for value, dofs in ((np.nan, 7), (np.inf, 1), (-np.inf, 3)):
+        sample = case(work, (9, 12, dofs), work.forms[-2 if work in CASCADES else -1])
+        program, clean = sample.program, rows(backend, sample)
+        actions = sample.operands.actions.copy()
+        actions[4, 6, dofs - 1] = value
+        operands = sample.operands._replace(actions=actions)
+        result = rows(backend, replace(sample, operands=operands))
+        reached, first = np.zeros(result[0].shape, bool), program.start_row
+        if work in CASCADES:  # every later row; of differences four
+            last = None if program.order else 10 + first
+            reached[4, 6 + first : last, dofs - 1] = True
+        else:
+            begin, point = program.windows.first(), 6 + len(program.head)
+            holds = (begin <= point) & (point < begin + program.width)
+            reached[4, first:, dofs - 1] = holds
+        for after, before in zip(result, clean, strict=True):
+            np.testing.assert_array_equal(after[~reached], before[~reached])
+        order = program.order if work in CASCADES else 0
+        assert not np.isfinite(result[order][reached]).all()
