@@ -1,6 +1,5 @@
 """trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
 
-import os
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -158,9 +157,9 @@ def last_line(report: dict[str, Any]) -> str:
 
 
 def parse_shard(text: str) -> "Shard":
-    from trajcli.jobs.launcher import parse_shard
+    from trajcli.jobs import shards
 
-    return parse_shard(text, os.environ)
+    return shards.parse_shard(text)
 
 
 def _size(text: str) -> int:

@@ -240,8 +240,7 @@ AllowExternal = Annotated[bool, _run("--allow-external",
     "Follow HDF5 links, storage and virtual datasets out of the file.")]
 DryRun = Annotated[bool, _run("--dry-run", "Say what would be done, and stop.")]
 Shard = Annotated[str | None, _run("--shard I/N",
-    "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from there. auto or "
-    "auto/N: as torchrun, a Slurm array, srun or mpirun number this process.")]
+    "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from there.")]
 
 PlotEpisodes = Annotated[str | None, _look("--episodes WHICH",
     f"{_WHICH} (default: the first; --histogram: all)")]

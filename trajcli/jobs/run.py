@@ -56,12 +56,12 @@ def run(
             return report
         schema = plan.schema
         if shard is not None:
-            labels = {"fingerprint": part_fingerprint, **shard.attributes()}
-            attributes, sources = (
-                {**schema.attributes, **labels},
-                sources_of_part(plan, files.paths()),
+            labels = {"shard": str(shard), "fingerprint": part_fingerprint}
+            schema = replace(
+                schema,
+                attributes={**schema.attributes, **labels},
+                sources=sources_of_part(plan, files.paths()),
             )
-            schema = replace(schema, attributes=attributes, sources=sources)
         output = open_output(
             request.path,
             schema,

@@ -61,15 +61,12 @@ class Choice(NamedTuple):
         return torch_ops
 
 
-def choose(
-    device: str = "auto", backend: str = "auto", work: Work | None = None, local: int = 0
-) -> Choice:
+def choose(device: str = "auto", backend: str = "auto", work: Work | None = None) -> Choice:
     """Pick device and backend.
 
     work: the size of a job from file to file, for which a CUDA device must be usable, and which
-    must be worth its start for ``auto`` to take one; None in memory. local: the number of this
-    process on its machine; processes take devices in turn where ``device`` names none. torch is
-    imported only for a CUDA device. Raises UsageError for an absent device or backend.
+    must be worth its start for ``auto`` to take one; None in memory. torch is imported only for a
+    CUDA device. Raises UsageError for an absent device or backend.
     """
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
@@ -80,9 +77,9 @@ def choose(
     if backend == "native" and device == "auto":
         return Choice("native", "cpu", "--backend native")
     if device == "auto":
-        name, reason = _automatic_device(backend, work, local)
+        name, reason = _automatic_device(backend, work)
     else:
-        name, reason = _named_device(device, work, local)
+        name, reason = _named_device(device, work)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", "--backend", "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
@@ -166,7 +163,7 @@ def _probe(name: str) -> str:
     return ""
 
 
-def _named_device(device: str, work: Work | None, local: int) -> tuple[str, str]:
+def _named_device(device: str, work: Work | None) -> tuple[str, str]:
     """The device that the caller names, in full, and the reason."""
     from trajcli.kernels import cuda
 
@@ -183,14 +180,14 @@ def _named_device(device: str, work: Work | None, local: int) -> tuple[str, str]
         expected = f"one of {count} CUDA devices" if count else "a CUDA device"
         present = device if count else cuda.absence()
         raise UsageError(Fault("no such device", reason, expected, present, hint))
-    name = f"cuda:{int(index) if index else local % count}"
+    name = f"cuda:{int(index or 0)}"
     trouble = "" if work is None else cuda.trouble(name)
     if trouble:
         raise UsageError(Fault("the device is busy or broken", reason, "a free one", trouble, hint))
     return name, reason
 
 
-def _automatic_device(backend: str, work: Work | None, local: int) -> tuple[str, str]:
+def _automatic_device(backend: str, work: Work | None) -> tuple[str, str]:
     """The device of ``auto`` and the reason: a CUDA device where one is present and worth it."""
     from trajcli.kernels import cuda
 
@@ -202,7 +199,7 @@ def _automatic_device(backend: str, work: Work | None, local: int) -> tuple[str,
     why = cuda.absence()
     if why:
         return "cpu", f"no CUDA device is present: {why}"
-    name = f"cuda:{local % cuda.count()}"
+    name = "cuda:0"
     why = "" if work is None else cuda.trouble(name)
     if why:
         return "cpu", f"{name} is busy or broken: {why}"
