@@ -230,7 +230,7 @@ Virtual = Annotated[bool, _output("--virtual",
 Title = Annotated[str | None, _output("--title TEXT",
     "Above the figure; '' for none. (default: files and trajectories)")]
 
-Device = Annotated[str, _run("--device DEVICE", "auto|cpu|cuda|cuda:N.")]
+Device = Annotated[str, _run("--device DEVICE", "auto (cpu)|cpu|cuda|cuda:N.")]
 Backend = Annotated[Literal["auto", "native", "triton", "torch"], _run("--backend NAME",
     "auto|native|triton|torch.")]
 Memory = Annotated[str, _run("--memory SIZE", "Bound on working memory, beyond the libraries.")]
