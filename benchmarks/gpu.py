@@ -4,13 +4,13 @@
     python benchmarks/gpu.py --dry    # no device: every step on tiny shapes, in the interpreter
 
 Needs torch with CUDA, triton and numpy; trajcli need not be installed. First what starting costs,
-with Triton's cache empty and full, and a file to a file by way of the device (gpu_files.py). Then
-every mode, forward and adjoint, float32: the kernels are compiled by a process for each mode,
-outputs and gradients of a few trajectories compared with torch_ops, and each kernel captured in a
-CUDA graph and its replays timed. The bytes a kernel must move are each input read once and each
-output written once; the share is that over the time, over what a device-to-device copy moves
-(bytes read and written). "torch" is the time of torch_ops per action, on fewer trajectories, over
-that of Triton. What is not measured when --seconds are over is said.
+with Triton's cache empty and full. Then every mode, forward and adjoint, float32: the kernels are
+compiled by a process for each mode, outputs and gradients of a few trajectories compared with
+torch_ops, and each kernel captured in a CUDA graph and its replays timed. The bytes a kernel must
+move are each input read once and each output written once; the share is that over the time, over
+what a device-to-device copy moves (bytes read and written). "torch" is the time of torch_ops per
+action, on fewer trajectories, over that of Triton. What is not measured when --seconds are over is
+said.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ["TRITON_INTERPRET"] = "1" if "--dry" in sys.argv else "0"  # read with its import
 
 import torch
-from gpu_files import file_to_file, start_up
 
 from trajcli.kernels import cuda, torch_ops, triton_ops
 from trajcli.kernels.choose import triton_absence
@@ -60,14 +60,54 @@ CHECKED = 37
 """Trajectories that are compared."""
 FEW = 4_000_000
 """Actions torch_ops is timed with; its passes over memory need many times the space."""
-ELEMENTS = 35_000_000
-"""Actions of the file."""
 ROOT = Path(__file__).resolve().parent.parent
 DRY = "--dry" in sys.argv
 DEVICE = "cuda"
 if DRY:
     HORIZONS, DOFS, LANES, CHECKED, DEVICE = (9,), (1, 7), 14, 3, "cpu"
-    ELEMENTS = 70_000
+
+_CHILD = """
+import json, sys, time
+began = time.perf_counter()
+import torch
+imported = time.perf_counter()
+torch.zeros(1, device="{device}")
+if "{device}" == "cuda":
+    torch.cuda.synchronize()
+ready = time.perf_counter()
+from trajcli import integrate
+actions = torch.zeros(64, {horizon}, 7, device="{device}", requires_grad=True)
+start = torch.zeros(7, device="{device}")
+run = lambda: integrate(actions, start, 0.02, backend="triton")
+position = run().position
+forward = time.perf_counter()
+position.sum().backward()
+if "{device}" == "cuda":
+    torch.cuda.synchronize()
+backward = time.perf_counter()
+print(json.dumps(dict(
+    import_torch=imported - began,
+    device_ready=ready - imported,
+    first_forward=forward - ready,
+    first_adjoint=backward - forward,
+)))
+"""
+
+
+def start_up() -> dict[str, dict[str, float]]:
+    """Seconds until a new process has results: with nothing compiled yet, and with all of it."""
+    code = _CHILD.format(device=DEVICE, horizon=9 if DRY else 100)
+    found = {}
+    with tempfile.TemporaryDirectory() as place:
+        variables = {**os.environ, "TRITON_CACHE_DIR": place, "PYTHONPATH": str(ROOT)}
+        for name in ("cold", "warm"):
+            child = subprocess.run(
+                [sys.executable, "-c", code], env=variables, capture_output=True, text=True
+            )
+            if child.returncode:
+                sys.exit(child.stderr)
+            found[name] = json.loads(child.stdout)
+    return found
 
 
 @dataclass
@@ -338,10 +378,8 @@ def main() -> None:
     report: dict[str, Any] = device_facts(copy)
     print(f"{report['device']}, torch {report['torch']}, triton {report['triton']}")
     print(f"device-to-device copy: {copy / 1e9:.0f} GB/s, read and written", flush=True)
-    report["start_up"] = start_up(ROOT, DRY)
+    report["start_up"] = start_up()
     print("start:", json.dumps(report["start_up"]), flush=True)
-    report["file"] = file_to_file(ELEMENTS, DEVICE, 3)
-    print("file to file:", json.dumps(report["file"]), flush=True)
     if not DRY:
         report["compile_seconds"] = compile_by_processes(arguments, names)
         print(f"all kernels compiled in {report['compile_seconds']:.0f} s", flush=True)

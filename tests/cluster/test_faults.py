@@ -20,7 +20,7 @@ from cluster.runs import OUT, PARTS, write_parts
 from trajcli.jobs.merge import merge
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
-from trajcli.jobs.shards import Shard, read_part
+from trajcli.jobs.shards import read_part
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = 6
@@ -132,15 +132,6 @@ def test_status_lists_what_has_to_run_for_sbatch(trajcli):
     write_parts(12, (3, 7, 8, 9, 10, 11))
     result = trajcli("status out.h5")
     assert (result.code, result.out) == (0, "out.h5.parts: 12 of 12 shards done, ready to merge\n")
-
-
-def test_status_counts_tasks_where_each_holds_several_shards(trajcli):
-    np.save("in.npy", np.zeros((9, 5, 3), "f4"))
-    for index in (0, 1, 2, 3, 6):
-        run(replace(REQUEST, shard=Shard(index, 8, per_array_task=2)))
-    result = trajcli("status out.h5")
-    assert "missing: 4-5,7" in result.out
-    assert result.out.endswith("--array=2-3\n")
 
 
 def test_status_names_parts_of_another_command_and_damaged_ones(trajcli):

@@ -1,6 +1,5 @@
 """trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import options, settle
@@ -148,9 +147,9 @@ def last_line(report: dict[str, Any]) -> str:
 
 
 def parse_shard(text: str) -> "Shard":
-    from trajcli.jobs.launcher import parse_shard
+    from trajcli.jobs import shards
 
-    return parse_shard(text, os.environ)
+    return shards.parse_shard(text)
 
 
 def names(text: str, option: str) -> tuple[str, ...]:

@@ -209,15 +209,14 @@ Compress = Annotated[int | None, _output("--compress LEVEL",
 Title = Annotated[str | None, _output("--title TEXT",
     "Above the figure; '' for none. (default: files and trajectories)")]
 
-Device = Annotated[str, _run("--device DEVICE", "auto|cpu|cuda|cuda:N.")]
+Device = Annotated[str, _run("--device DEVICE", "auto (cpu)|cpu|cuda|cuda:N.")]
 AllowNonfinite = Annotated[bool, _run("--allow-nonfinite",
     "Compute with NaN and Inf in the input.")]
 AllowExternal = Annotated[bool, _run("--allow-external",
     "Follow HDF5 links, storage and virtual datasets out of the file.")]
 DryRun = Annotated[bool, _run("--dry-run", "Say what would be done, and stop.")]
 Shard = Annotated[str | None, _run("--shard I/N",
-    "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from there. auto or "
-    "auto/N: as torchrun, a Slurm array, srun or mpirun number this process.")]
+    "Shard I of N, from 0 on, into OUT.parts; trajcli status and merge go on from there.")]
 
 PlotEpisodes = Annotated[str | None, _look("--episodes WHICH",
     f"{_WHICH} (default: the first; --histogram: all)")]

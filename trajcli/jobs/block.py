@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 Results = Iterable[tuple[str, Any]]
 """Names and values."""
 
-_BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 192, "torch on a device": 512}
+_BYTES_PER_ELEMENT = {"native": 64, "torch": 512, "triton": 64, "torch on a device": 512}
 """Working memory for each action: a block in, four out; torch keeps some 60 float64 on the way.
-A device's pipeline has two blocks in pinned memory, of which there may be twice what was asked
-for, and as much on the device."""
+A device has as much of its own."""
 _BLOCK_ELEMENTS = {
     "native": 1 << 20, "torch": 1 << 17, "triton": 1 << 23, "torch on a device": 1 << 22
 }  # fmt: skip

@@ -26,7 +26,7 @@ from trajcli.jobs.statements import (
     recorded_positions,
     units_report,
 )
-from trajcli.kernels.choose import Choice, Work, choose
+from trajcli.kernels.choose import Choice, choose
 from trajcli.modes import PARTS
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     if request.skip_bad:
         resolved = resolved.without_bad_values()
     arrays = [part.inputs.actions for part in resolved.by_length]
-    work = Work.of([actions.shape for actions in arrays])
-    choice = choose(request.device, request.backend, work, shard.local if shard else 0)
+    choice = choose(request.device, request.backend, ready=True)
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
     schema = _schema(resolved, files.paths(), quantities, dtype, gradient, times_differ)

@@ -9,17 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trajcli.arrays import largest
-from trajcli.errors import Fault, Stopped, TrajcliError, UsageError
+from trajcli.errors import Fault, Stopped, UsageError
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output, open_output
-from trajcli.jobs.block import Block
-from trajcli.jobs.pipeline import device_of, pipelined
 from trajcli.jobs.plan import Plan, make_plan, sources_of_part
 from trajcli.jobs.request import Request, fingerprint
-from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory
+from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
 from trajcli.system import signals
 
@@ -56,12 +54,12 @@ def run(
             return report
         schema = plan.schema
         if shard is not None:
-            labels = {"fingerprint": part_fingerprint, **shard.attributes()}
-            attributes, sources = (
-                {**schema.attributes, **labels},
-                sources_of_part(plan, files.paths()),
+            labels = {"shard": str(shard), "fingerprint": part_fingerprint}
+            schema = replace(
+                schema,
+                attributes={**schema.attributes, **labels},
+                sources=sources_of_part(plan, files.paths()),
             )
-            schema = replace(schema, attributes=attributes, sources=sources)
         output = open_output(
             request.path,
             schema,
@@ -118,35 +116,17 @@ class Execution:
                 raise self._stopped(reason) from None
 
     def _compute_blocks(self) -> None:
-        total = self.plan.resolved.count
-        for block, bad in self._computed():
-            self.bad += bad
-            if self.plan.positions is not None:
-                self.largest = max(self.largest, largest(block.inputs.actions))
-            self.done = block.done
-            self.on_progress(self.done, total)
-
-    def _read(self) -> Iterator[Block]:
-        for block in self.plan.blocks(self.output, self.done):
+        plan = self.plan
+        for block in plan.blocks(self.output, self.done):
             signal_name = self.stop()
             if signal_name is not None:
                 raise self._stopped(signal_name)
-            yield block
-
-    def _computed(self) -> Iterator[tuple[Block, int]]:
-        """The blocks, done, and how many of their results are not finite.
-
-        Gradients go to a device and back on their own.
-        """
-        choice, on_cpu = self.plan.choice, self.plan.choice.device == "cpu"
-        device = None if on_cpu else device_of(choice)
-        if device is not None and self.plan.gradient is None:
-            yield from pipelined(device, choice, self._read())
-            return
-        for block in self._read():
-            with nullcontext() if device is None else device.errors():
-                bad = block.run()
-            yield block, bad
+            with nullcontext() if plan.choice.device == "cpu" else device_errors():
+                self.bad += block.run()
+            if plan.positions is not None:
+                self.largest = max(self.largest, largest(block.inputs.actions))
+            self.done = block.done
+            self.on_progress(self.done, plan.resolved.count)
 
     def _stopped(self, reason: str) -> Stopped:
         """The end of a run that a signal or a lost device stopped."""
@@ -154,14 +134,11 @@ class Execution:
         hint = "run the same command again"
         return Stopped(Fault(f"stopped by {reason}", found=done, hint=hint))
 
-    def _no_room(self, short: DeviceOutOfMemory) -> TrajcliError:
+    def _no_room(self, short: DeviceOutOfMemory) -> UsageError:
         """The end of a run whose smallest blocks do not fit a device."""
-        device = self.plan.choice.device
-        if self.done:
-            return self._stopped(f"a lack of memory on {device}")
         hint = "--device cpu, or wait until others have left the device"
-        what = "no room for the smallest block"
-        return UsageError(Fault(what, f"--device {device}", "", str(short), hint))
+        what, where = "no room for the smallest block", f"--device {self.plan.choice.device}"
+        return UsageError(Fault(what, where, "", str(short), hint))
 
     def notes(self) -> Iterator[str]:
         """What there is to say when it is done."""

@@ -22,32 +22,25 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from trajcli.errors import Fault, InputError, OutputError, raise_if_any
+from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, json_object
 from trajcli.files.file_bytes import FileContent, SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS
 from trajcli.files.refusals import os_fault
 from trajcli.files.source import Source
-from trajcli.files.time import positive
 from trajcli.jobs.request import relative_path
 
-PART_ATTRIBUTES = ("shard", "fingerprint", "shards_per_array_task")
+PART_ATTRIBUTES = ("shard", "fingerprint")
 """What a part says of itself, and a merged output does not."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """Shard ``index``, from 0, of ``count``.
-
-    ``local`` counts the shards on this machine, so that each takes a GPU of its own.
-    ``per_array_task``: how many shards one task of a Slurm array holds.
-    """
+    """Shard ``index``, from 0, of ``count``."""
 
     index: int
     count: int
-    local: int = 0
-    per_array_task: int = 1
 
     def share(self, count: int) -> tuple[int, int]:
         """The first of its trajectories, of so many, and the one behind the last; none where there
@@ -68,12 +61,20 @@ class Shard:
         few = len({file.path for file in files}) < max(self.count, len(files))
         return None if few else [str(files[k]) for k in shard_files(sizes, self)]
 
-    def attributes(self) -> dict[str, Any]:
-        """The attributes by which a part says which shard it is."""
-        return {"shard": str(self), "shards_per_array_task": self.per_array_task}
-
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
+
+
+def parse_shard(text: str) -> Shard:
+    """Reads I/N; raises UsageError for anything else, and where I is not below N."""
+    match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text.strip())
+    index, count = map(int, match.groups()) if match else (0, 0)
+    if index >= count:
+        expected = f"0/{count} to {count - 1}/{count}" if count else "I/N, like 0/64 to 63/64"
+        raise UsageError(
+            Fault(what="not a shard", where="--shard", expected=expected, found=repr(text))
+        )
+    return Shard(index, count)
 
 
 def shard_files(sizes: Sequence[int], shard: Shard) -> range:
@@ -104,7 +105,6 @@ class Part:
     path: Path
     fingerprint: str
     request: Mapping[str, Any]
-    shards_per_array_task: int
     inputs: Mapping[str, FileContent]
 
     def difference(self, fingerprint: str, request: Mapping[str, Any], hint: str) -> Fault | None:
@@ -153,11 +153,11 @@ def read_part(path: Path) -> Part:
     with Hdf5File(path) as file:
         stated, inputs = dict(file.attributes()), _inputs_of(file)
     request, shard = json_object(stated.get("request")), stated.get("shard")
-    tasks, fingerprint = positive(stated.get("shards_per_array_task")), stated.get("fingerprint")
-    if not request or shard != f"{index}/{count}" or tasks is None or not fingerprint:
+    fingerprint = stated.get("fingerprint")
+    if not request or shard != f"{index}/{count}" or not fingerprint:
         expected = f"shard {index}/{count} of a run"
         raise InputError(Fault("not a part", str(path), expected, f"shard {shard}"))
-    return Part(path, str(fingerprint), request, int(tasks), inputs)
+    return Part(path, str(fingerprint), request, inputs)
 
 
 def part_is_done(path: Path, fingerprint: str, request: str, overwrite: bool) -> bool:
@@ -218,8 +218,7 @@ class Run:
     @property
     def array(self) -> str:
         """What has to run again, as ``sbatch --array=`` takes it: 3,7-9."""
-        per_task = max((part.shards_per_array_task for part in self.done.values()), default=1)
-        return ranges(index // per_task for index in (*self.missing, *self.faults))
+        return ranges((*self.missing, *self.faults))
 
 
 def find_run(out: Path) -> Run:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import NamedTuple
@@ -16,27 +15,6 @@ BACKENDS = ("native", "triton", "torch")
 OLDEST_TRITON = (3, 4)
 LEAST_CAPABILITY = (7, 5)
 """What Triton's kernels are compiled for and tested with."""
-
-LEAST_ACTIONS = {"native": 300_000_000, "torch": 6_000_000}
-"""Smaller jobs finish on the CPU before a CUDA device has started, which takes about 3 s with the
-import of torch and the kernels: the compiled kernels do 1e8 actions a second from file to file,
-torch on two cores 2e6 (benchmarks/README)."""
-LEAST_COLUMNS = 1024
-"""Trajectories times dofs. One lane computes a column from its first row to its last: with fewer
-columns a device is mostly idle, and a lane is slower than a core."""
-
-
-class Work(NamedTuple):
-    """The size of a job: actions, and columns (trajectory, dof)."""
-
-    actions: int
-    columns: int
-
-    @staticmethod
-    def of(shapes: Iterable[Sequence[int]]) -> Work:
-        """That of trajectories [B, H, D], one shape per length."""
-        shapes = list(shapes)
-        return Work(sum(b * h * d for b, h, d in shapes), sum(b * d for b, _, d in shapes))
 
 
 class Choice(NamedTuple):
@@ -64,15 +42,11 @@ class Choice(NamedTuple):
 _BACKEND = "TRAJCLI_BACKEND, or backend= in Python"
 
 
-def choose(
-    device: str = "auto", backend: str = "auto", work: Work | None = None, local: int = 0
-) -> Choice:
-    """Pick device and backend.
+def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> Choice:
+    """Pick device and backend; the device of ``auto`` is the CPU.
 
-    work: the size of a job from file to file, for which a CUDA device must be usable, and which
-    must be worth its start for ``auto`` to take one; None in memory. local: the number of this
-    process on its machine; processes take devices in turn where ``device`` names none. torch is
-    imported only for a CUDA device. Raises UsageError for an absent device or backend.
+    ready: a CUDA device must not only be there, but answer. torch is imported only for a CUDA
+    device. Raises UsageError for an absent device or backend.
     """
     if backend not in ("auto", *BACKENDS):
         known = ", ".join(("auto", *BACKENDS))
@@ -80,16 +54,15 @@ def choose(
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
         raise UsageError(Fault(f"backend {backend} is absent", _BACKEND, "torch", why))
-    if backend == "native" and device == "auto":
-        return Choice("native", "cpu", "TRAJCLI_BACKEND is native")
-    if device == "auto":
-        name, reason = _automatic_device(backend, work, local)
-    else:
-        name, reason = _named_device(device, work, local)
+    reason = "the default" if device == "auto" else f"--device {device}"
+    name = "cpu" if device in ("auto", "cpu") else _cuda_device(device, ready)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", _BACKEND, "torch", name))
     if backend == "triton" and name == "cpu" and not interpreted():
-        raise UsageError(Fault("backend triton runs on CUDA devices", _BACKEND, "torch", name))
+        hint = "--device cuda"
+        raise UsageError(
+            Fault("backend triton runs on CUDA devices", _BACKEND, "torch", name, hint)
+        )
     if backend == "auto":
         backend, because = device_backend(name) if name != "cpu" else _cpu_backend()
         reason += f"; {because}" if because else ""
@@ -169,56 +142,23 @@ def _probe(name: str) -> str:
     return ""
 
 
-def _named_device(device: str, work: Work | None, local: int) -> tuple[str, str]:
-    """The device that the caller names, in full, and the reason."""
+def _cuda_device(device: str, ready: bool) -> str:
+    """Returns torch's name for cuda or cuda:N; raises UsageError where there is no such device."""
     from trajcli.kernels import cuda
 
-    reason = f"--device {device}"
-    if device == "cpu":
-        return "cpu", reason
-    kind, _, index = device.partition(":")
-    if kind != "cuda" or not (index == "" or re.fullmatch("[0-9]+", index)):
+    match = re.fullmatch("cuda(?::([0-9]+))?", device)
+    if match is None:
         raise UsageError(
             Fault("unknown device", "--device", "auto, cpu, cuda or cuda:N", repr(device))
         )
-    hint, count = "--device cpu runs anywhere", cuda.count()
-    if int(index or 0) >= count:
+    index, count = int(match[1] or 0), cuda.count()
+    where, hint = f"--device {device}", "--device cpu runs anywhere"
+    if index >= count:
         expected = f"one of {count} CUDA devices" if count else "a CUDA device"
         present = device if count else cuda.absence()
-        raise UsageError(Fault("no such device", reason, expected, present, hint))
-    name = f"cuda:{int(index) if index else local % count}"
-    trouble = "" if work is None else cuda.trouble(name)
+        raise UsageError(Fault("no such device", where, expected, present, hint))
+    name = f"cuda:{index}"
+    trouble = cuda.trouble(name) if ready else ""
     if trouble:
-        raise UsageError(Fault("the device is busy or broken", reason, "a free one", trouble, hint))
-    return name, reason
-
-
-def _automatic_device(backend: str, work: Work | None, local: int) -> tuple[str, str]:
-    """The device of ``auto`` and the reason: a CUDA device where one is present and worth it."""
-    from trajcli.kernels import cuda
-
-    if not cuda.driver():
-        return "cpu", "no CUDA device is present"
-    why = "" if work is None else _too_little(backend, work)
-    if why:
-        return "cpu", why
-    why = cuda.absence()
-    if why:
-        return "cpu", f"no CUDA device is present: {why}"
-    name = f"cuda:{local % cuda.count()}"
-    why = "" if work is None else cuda.trouble(name)
-    if why:
-        return "cpu", f"{name} is busy or broken: {why}"
-    return name, "a CUDA device is present" + ("" if work is None else ", and the job is large")
-
-
-def _too_little(backend: str, work: Work) -> str:
-    """Why a job is too small for a CUDA device; empty where it is not."""
-    if backend == "triton":
-        return ""
-    least = LEAST_ACTIONS["torch" if backend == "torch" else _cpu_backend()[0]]
-    if work.actions < least:
-        return f"fewer than {least:,} actions do not pay for a CUDA device's start"
-    if work.columns < LEAST_COLUMNS and backend != "torch":
-        return f"a CUDA device has one lane for each trajectory and dof, here {work.columns:,}"
-    return ""
+        raise UsageError(Fault("the device is busy or broken", where, "a free one", trouble, hint))
+    return name

@@ -1,24 +1,23 @@
-"""CUDA devices: which are present and usable, and their memory and streams for a run."""
+"""CUDA devices: which are present and usable, and how they fail."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from typing import Any
 
 _DRIVERS = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvmap")
 """Nodes of a driver: on servers, on Linux inside Windows, on boards with a built-in device."""
 
 
 class DeviceOutOfMemory(Exception):
-    """Memory on the device, or pinned memory of the host, does not suffice."""
+    """Raised when the device's memory is full."""
 
 
 class DeviceLost(Exception):
-    """The device failed during its work and cannot be used any more."""
+    """Raised when the device failed during its work and cannot be used any more."""
 
 
 def driver() -> bool:
@@ -85,66 +84,6 @@ def free_bytes(name: str) -> int:
     return int(torch.cuda.mem_get_info(name)[0])
 
 
-class Cuda:
-    """A device by torch's name for it. What it does raises DeviceOutOfMemory and DeviceLost."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def pinned(self, count: int) -> Any:
-        """Page-locked memory of the host, which the device copies from and to: uint8 [count]."""
-        import torch
-
-        with judged():
-            return torch.empty(count, dtype=torch.uint8, pin_memory=True)
-
-    def memory(self, count: int) -> Any:
-        """Memory of the device, a tensor uint8 [count]."""
-        import torch
-
-        with judged():
-            return torch.empty(count, dtype=torch.uint8, device=self.name)
-
-    def stream(self) -> CudaStream:
-        return CudaStream(self.name)
-
-    def release(self) -> None:
-        """Free memory that nothing refers to any more."""
-        import torch
-
-        with judged():
-            torch.cuda.empty_cache()
-
-    def errors(self) -> AbstractContextManager[None]:
-        """Raise the device's errors within as DeviceOutOfMemory or DeviceLost."""
-        return judged()
-
-
-class CudaStream:
-    """Work that is done in the order of its calls; streams run concurrently."""
-
-    def __init__(self, name: str) -> None:
-        import torch
-
-        with judged():
-            self._stream = torch.cuda.Stream(name)  # type: ignore[no-untyped-call]
-            # blocking: waiting for it does not spin
-            self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-
-    def do(self, work: Callable[[], None]) -> None:
-        """Launch work, operations of torch, after all earlier work; does not wait for it."""
-        import torch
-
-        with judged(), torch.inference_mode(), torch.cuda.stream(self._stream):
-            work()
-            self._done.record(self._stream)
-
-    def wait(self) -> None:
-        """Return when all work is done."""
-        with judged():
-            self._done.synchronize()
-
-
 _LOST = (
     *("unspecified launch failure", "launch timed out", "uncorrectable", "hardware stack error"),
     *("unknown error", "GPU is lost", "fallen off the bus", "NVLink", "context is destroyed"),
@@ -154,8 +93,8 @@ _LOST = (
 
 
 @contextmanager
-def judged() -> Iterator[None]:
-    """Raise CUDA errors within as DeviceOutOfMemory or DeviceLost where they are such."""
+def device_errors() -> Iterator[None]:
+    """Raises a CUDA error within as DeviceOutOfMemory or DeviceLost if it is one of these."""
     import torch
 
     try:
