@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
@@ -16,6 +17,7 @@ Examples, on the files in sample_data (the second makes trajectories of what the
 """
 
 
+@options.reading_recordings
 def fit(
     source: options.Sources,
     out: options.Out,
@@ -25,18 +27,10 @@ def fit(
     steps: options.FitSteps = 0,
     start: options.FitStart = None,
     goal: options.FitGoal = None,
-    layout: options.Layout = None,
-    filter_key: options.FilterKey = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
-    episodes: options.Episodes = None,
-    dt: options.Dt = None,
-    rate: options.Rate = None,
-    times: options.Times = None,
     overwrite: options.Overwrite = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> None:
     """Fit recorded positions by B-splines: least squares, the same number of knots for all.
 
@@ -44,12 +38,23 @@ def fit(
     makes the curve of them. The states are fitted, too, but for what --start and --goal hold
     exactly.
     """
-    typed = {**locals(), "sources": source}
     from trajcli.jobs.fit import FitRequest, run_fit
 
+    request = FitRequest(
+        sources=source,
+        out=out,
+        overwrite=overwrite,
+        knots=knots,
+        error=error,
+        degree=degree,
+        steps=steps,
+        start=start,
+        goal=goal,
+        **reading,
+    )
     console = Console(json, quiet)
     with Progress(not quiet) as progress:
-        report = run_fit(options.request(FitRequest, typed), progress)
+        report = run_fit(request, progress)
     worst = report["error"]["most"]
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     console.say(

@@ -8,6 +8,7 @@ from trajcli.errors import Fault, UsageError
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
+    from trajcli.jobs.request import Request
     from trajcli.jobs.shards import Shard
 
 EXAMPLE = """
@@ -18,70 +19,88 @@ Example, on the files in sample_data:
 _WIDTH = 79
 
 
+@options.reading
 def integrate(
     source: options.Sources,
     out: options.Out,
     mode: options.Mode = None,
     scheme: options.Scheme = None,
-    dt: options.Dt = None,
-    rate: options.Rate = None,
-    times: options.Times = None,
-    start: options.Start = None,
-    start_index: options.StartIndex = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
-    episodes: options.Episodes = None,
-    absolute: options.Absolute = None,
-    actions: options.Actions = None,
-    layout: options.Layout = None,
-    filter_key: options.FilterKey = None,
-    write: options.Write = "position,velocity,acceleration,jerk",
-    dtype: options.Dtype = None,
-    overwrite: options.Overwrite = False,
-    dry_run: options.DryRun = False,
-    skip_bad: options.SkipBad = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
     ends: options.Ends = None,
     degree: options.Degree = None,
     steps: options.Steps = None,
     frames: options.Frames = None,
     convention: options.Convention = None,
+    start: options.Start = None,
+    start_index: options.StartIndex = None,
     goal: options.Goal = None,
+    absolute: options.Absolute = None,
+    actions: options.Actions = None,
+    skip_bad: options.SkipBad = False,
     grad: options.Grad = None,
     cost: options.Cost = None,
     grad_factor: options.GradFactor = None,
-    units: options.Units = None,
+    write: options.Write = "position,velocity,acceleration,jerk",
+    dtype: options.Dtype = None,
+    overwrite: options.Overwrite = False,
     compress: options.Compress = None,
+    dry_run: options.DryRun = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
     device: options.Device = "auto",
     shard: options.Shard = None,
     allow_nonfinite: options.AllowNonfinite = False,
-    allow_external: options.AllowExternal = False,
+    **reading: Any,
 ) -> int:
     """Integrate actions and a start state into trajectories.
 
     SOURCE holds actions [B, H, D] (or [H, D]): B trajectories of H actions for D dofs. OUT gets
     position, velocity, acceleration and jerk [B, T, D]. `trajcli modes` lists the modes.
     """
-    typed = dict(locals())
     from trajcli.jobs.request import Request
-    from trajcli.jobs.run import run
 
-    console = Console(json, quiet)
-    typed |= {
-        "sources": source,
-        "options": options.of_mode(typed),
-        "factor": grad_factor,
-        "write": names(write, "--write"),
-        "shard": None if shard is None else parse_shard(shard),
-    }
+    request = Request(
+        sources=source,
+        out=out,
+        mode=mode,
+        options=options.of_mode(
+            scheme=scheme,
+            ends=ends,
+            degree=degree,
+            steps=steps,
+            frames=frames,
+            convention=convention,
+        ),
+        start=start,
+        start_index=start_index,
+        goal=goal,
+        absolute=absolute,
+        actions=actions,
+        skip_bad=skip_bad,
+        grad=grad,
+        cost=cost,
+        factor=grad_factor,
+        write=names(write, "--write"),
+        dtype=dtype,
+        overwrite=overwrite,
+        compress=compress,
+        device=device,
+        shard=None if shard is None else parse_shard(shard),
+        allow_nonfinite=allow_nonfinite,
+        **reading,
+    )
+    return run_and_report(request, dry_run, Console(json, quiet))
+
+
+def run_and_report(request: "Request", dry_run: bool, console: Console) -> int:
+    """Run a request, say what there is to say of it, and return the exit code."""
+    from trajcli.jobs.run import run
 
     def say_plan(plan: "Plan") -> None:
         settle()
         console.say(*plan_lines(plan.description))
 
-    with Progress(shown=not quiet) as progress:
-        report = run(options.request(Request, typed), say_plan, progress, dry_run)
+    with Progress(shown=not console.quiet) as progress:
+        report = run(request, say_plan, progress, dry_run)
     console.warn(*report["notes"])
     console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.say(last_line(report))

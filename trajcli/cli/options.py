@@ -6,11 +6,11 @@ literals, so that they complete and a wrong one is answered with the right ones.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Callable
-from dataclasses import fields
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,16 +19,9 @@ import typer
 T = TypeVar("T")
 
 
-def request(kind: type[T], values: dict[str, Any]) -> T:
-    """A request, a dataclass whose fields have the names of options."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    return kind(**{name: values[name] for name in names if name in values})
-
-
-def of_mode(values: dict[str, Any]) -> dict[str, Any]:
-    """The options of modes that have a value."""
-    names = ("scheme", "ends", "window", "degree", "steps", "frames", "convention")
-    chosen = {name: values[name] for name in names if values.get(name) is not None}
+def of_mode(**typed: Any) -> dict[str, Any]:
+    """The options of a mode that have a value; a window in rows as a number."""
+    chosen = {name: value for name, value in typed.items() if value is not None}
     if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
         chosen["window"] = int(chosen["window"])
     return chosen
@@ -247,3 +240,48 @@ Rtol = Annotated[float, _tolerance("--rtol R", "Apart by R times the larger of t
 Atol = Annotated[float, _tolerance("--atol A", "Apart by A, beside --rtol.")]
 Ulp = Annotated[float, _tolerance("--ulp N", "Or apart by N units in the last place.")]
 # fmt: on
+
+_READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
+            "episodes": Episodes, "dt": Dt, "rate": Rate, "times": Times, "units": Units,
+            "allow_external": AllowExternal}  # fmt: skip
+_REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
+_PANELS = (None, "What is computed", "Start and goal state", "What is looked at",
+           "What is allowed", "Time steps", "What is read", "Recordings",
+           "Gradients, written under grad/", "Output", "How it runs")  # fmt: skip
+
+
+def reading(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command that takes ``**reading`` the options of files.reading.Reading."""
+    return _with(command, _READING)
+
+
+def reading_recordings(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command that takes ``**reading`` the options of Reading and of Repair."""
+    return _with(command, _READING | _REPAIR)
+
+
+def _with(command: Callable[..., T], more: dict[str, Any]) -> Callable[..., T]:
+    """The command with more options in place of its ``**``, all in the order of the help."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    values = {"allow_external": False, "repeated_times": "error"}
+    options = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=values.get(name), annotation=kind
+        )
+        for name, kind in more.items()
+    ]
+
+    def panel(parameter: inspect.Parameter) -> int:
+        option = parameter.annotation.__metadata__[0]
+        return _PANELS.index(option.rich_help_panel)
+
+    @wraps(command)
+    def run(**typed: Any) -> T:
+        return command(**typed)
+
+    ordered = sorted([*own, *options], key=panel)
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run

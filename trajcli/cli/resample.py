@@ -14,6 +14,7 @@ Example, on the files in sample_data:
 """
 
 
+@options.reading_recordings
 def resample(
     source: options.Sources,
     out: options.Out,
@@ -21,18 +22,10 @@ def resample(
     at: options.ToTimes = None,
     method: options.Method = None,
     hold: options.Hold = 0.0,
-    layout: options.Layout = None,
-    filter_key: options.FilterKey = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
-    episodes: options.Episodes = None,
-    dt: options.Dt = None,
-    rate: options.Rate = None,
-    times: options.Times = None,
     overwrite: options.Overwrite = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> None:
     """Write trajectories or actions at another rate or at given times: rows of one curve.
 
@@ -43,12 +36,21 @@ def resample(
     next row is reached early, by --hold of the step; cubic: by position and velocity, or the
     spline through the positions alone; quintic: by position, velocity and acceleration.
     """
-    typed = {**locals(), "sources": source}
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
+    request = ResampleRequest(
+        sources=source,
+        out=out,
+        overwrite=overwrite,
+        to=to,
+        at=at,
+        method=method,
+        hold=hold,
+        **reading,
+    )
     console = Console(json, quiet)
     with Progress(not quiet) as progress:
-        report = run_resample(options.request(ResampleRequest, typed), progress)
+        report = run_resample(request, progress)
     console.say(
         f"{report['source']}: {report['trajectories']} × {_range(report['rows_before'])} rows of "
         f"{', '.join(report['arrays'])}, steps from {report['dt_source']}",

@@ -16,24 +16,17 @@ Example, on the files in sample_data:
 """
 
 
+@options.reading
 def retime(
     source: options.Sources,
     out: options.Out,
     limits: options.Limits,
     slower_only: options.SlowerOnly = False,
-    layout: options.Layout = None,
-    filter_key: options.FilterKey = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
-    episodes: options.Episodes = None,
-    dt: options.Dt = None,
-    rate: options.Rate = None,
-    times: options.Times = None,
     verbose: options.VerbosePaces = False,
     overwrite: options.Overwrite = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> None:
     """Stretch time by the smallest factor that keeps velocity, acceleration and jerk in limits.
 
@@ -41,12 +34,19 @@ def retime(
     acceleration to a/s² and jerk to j/s³; positions stay. Below 1 a trajectory becomes faster,
     unless --slower-only. Limits may be of some quantities and of some joints only.
     """
-    typed = {**locals(), "sources": source}
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
+    request = RetimeRequest(
+        sources=source,
+        out=out,
+        overwrite=overwrite,
+        limits=limits,
+        slower_only=slower_only,
+        **reading,
+    )
     console = Console(json, quiet)
     with Progress(not quiet) as progress:
-        report = run_retime(options.request(RetimeRequest, typed), progress)
+        report = run_retime(request, progress)
     reasons = ", ".join(f"{name}: {count}" for name, count in report["limited_by"].items())
     trajectories = counted(report["trajectories"], "trajectory", "trajectories")
     paces = dict.fromkeys(f"{report['factor'][end]:.6g}" for end in ("least", "most"))
