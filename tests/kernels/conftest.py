@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from trajcli.kernels import cuda
-from trajcli.kernels.choose import interpreted
 
 LEVELS = {"1": "baseline", "3": "x86-64-v3", "4": "x86-64-v4"}
 BACKENDS = ["torch", *(f"native {level}" for level in LEVELS)]
-if interpreted() or cuda.driver():
+if cuda.interpreted() or cuda.driver():
     BACKENDS.append("triton")
 
 
@@ -29,7 +28,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("TRAJCLI_INSTRUCTIONS", level)
         if native.instruction_set() != LEVELS[level]:
             pytest.skip(f"this machine has no {LEVELS[level]}")
-    elif name == "triton" and not interpreted() and cuda.absence():
+    elif name == "triton" and not cuda.interpreted() and cuda.absence():
         pytest.skip(cuda.absence())
     return str(request.param)
 

@@ -40,7 +40,8 @@ from kernels.comparison import (
 from kernels.test_memory import assert_same_from_views
 
 from trajcli.kernels import cuda, triton_ops
-from trajcli.kernels.choose import interpreted, triton_absence
+from trajcli.kernels.choose import triton_absence
+from trajcli.kernels.cuda import interpreted
 from trajcli.kernels.program import Gradients, Operands
 
 pytestmark = [

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
 from trajcli.errors import Fault, UsageError
+from trajcli.kernels import cuda
 
 BACKENDS = ("native", "triton", "torch")
 
@@ -58,7 +58,7 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
     name = "cpu" if device in ("auto", "cpu") else _cuda_device(device, ready)
     if backend == "native" and name != "cpu":
         raise UsageError(Fault("backend native runs on the CPU", _BACKEND, "torch", name))
-    if backend == "triton" and name == "cpu" and not interpreted():
+    if backend == "triton" and name == "cpu" and not cuda.interpreted():
         hint = "--device cuda"
         raise UsageError(
             Fault("backend triton runs on CUDA devices", _BACKEND, "torch", name, hint)
@@ -67,11 +67,6 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
         backend, because = device_backend(name) if name != "cpu" else _cpu_backend()
         reason += f"; {because}" if because else ""
     return Choice(backend, name, reason)
-
-
-def interpreted() -> bool:
-    """Whether Triton's kernels run in its interpreter, on the CPU: for tests."""
-    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
 
 
 def backend_absence(backend: str) -> str:
@@ -85,9 +80,8 @@ def backend_absence(backend: str) -> str:
         from importlib.util import find_spec
 
         return "" if find_spec("torch") else "torch is not installed"
-    from trajcli.kernels import cuda
 
-    return ("" if interpreted() else cuda.absence()) or triton_absence()
+    return ("" if cuda.interpreted() else cuda.absence()) or triton_absence()
 
 
 @cache
@@ -111,7 +105,6 @@ def _cpu_backend() -> tuple[str, str]:
 
 def device_backend(name: str) -> tuple[str, str]:
     """The backend that ``auto`` takes on a CUDA device, and why."""
-    from trajcli.kernels import cuda
 
     why = triton_absence()
     if why:
@@ -144,7 +137,6 @@ def _probe(name: str) -> str:
 
 def _cuda_device(device: str, ready: bool) -> str:
     """Returns torch's name for cuda or cuda:N; raises UsageError where there is no such device."""
-    from trajcli.kernels import cuda
 
     match = re.fullmatch("cuda(?::([0-9]+))?", device)
     if match is None:

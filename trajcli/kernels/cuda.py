@@ -20,6 +20,11 @@ class DeviceLost(Exception):
     """Raised when the device failed during its work and cannot be used any more."""
 
 
+def interpreted() -> bool:
+    """Whether Triton's kernels run in its interpreter, on the CPU: for tests."""
+    return os.environ.get("TRITON_INTERPRET", "").lower() in ("1", "true", "on", "yes", "y")
+
+
 def driver() -> bool:
     """Whether a driver is loaded. Its devices may still be unusable."""
     return any(os.path.exists(path) for path in _DRIVERS)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from trajcli.kernels.choose import interpreted
+from trajcli.kernels.cuda import interpreted
 
 
 @dataclass(frozen=True)
