@@ -198,10 +198,10 @@ def test_of_ten_gigabytes_a_sample_is_read_and_it_is_said(trajcli, folder, monke
 
 
 def test_full_looks_at_everything_and_a_sample_says_that_it_is_one(trajcli, folder, monkeypatch):
-    from trajcli.views import datasets
+    from trajcli.views import inspect
 
-    monkeypatch.setattr(datasets, "SAMPLE_BYTES", 1 << 14)
-    monkeypatch.setattr(datasets, "LEAST_BYTES", 1 << 14)
+    monkeypatch.setattr(inspect, "SAMPLE_BYTES", 1 << 14)
+    monkeypatch.setattr(inspect, "LEAST_BYTES", 1 << 14)
     values = np.zeros((500, 100, 3))
     values[[250, 77], [50, 3], [1, 0]] = np.nan, 9.0
     np.save("in.npy", values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Trajectories, row_bytes
+from trajcli.files.limits import Bounds, Limits
 from trajcli.files.reader import dof_faults
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.source import expand_files, parse_source
@@ -50,20 +51,17 @@ class Batch(Trajectories):
         mode, window = attributes.get("mode"), attributes.get("window")
         if not isinstance(mode, str) or mode != "savgol":
             return 0
-        if isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window):
-            half = 0.5 * float(window[:-1])
-            firsts = self.offsets[:-1][np.diff(self.offsets) > 0]  # of each set, one
-            return max((self._rows_at_ends(int(k), half) for k in firsts), default=0)
-        # other values are another program's
-        return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
-
-    def _rows_at_ends(self, number: int, seconds: float) -> int:
-        times = self.block(number).known_times()
-        if times is None or not times.size:
-            return 0
-        inner = seconds * (1.0 - 1e-5)  # as stamps are rounded
-        since, until = times[0] - times[0, 0], times[0, -1] - times[0]
-        return int(max((since < inner).sum(), (until < inner).sum()))
+        if not (isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window)):
+            # other values are another program's
+            return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
+        half = 0.5 * float(window[:-1]) * (1.0 - 1e-5)  # as stamps are rounded
+        ends = 0
+        for number in self.offsets[:-1][np.diff(self.offsets) > 0].tolist():  # one of each set
+            times = self.block(number).known_times()
+            if times is not None and times.size:
+                since, until = times[0] - times[0, 0], times[0, -1] - times[0]
+                ends = max(ends, int((since < half).sum()), int((until < half).sum()))
+        return ends
 
     @cached_property
     def dofs(self) -> list[str]:
@@ -82,9 +80,18 @@ class Batch(Trajectories):
         """An array of the batch as the file calls it: data/demo_*/actions."""
         return array_path(self.pattern, self.first, name) or self.first.file.path.name
 
-    def paths(self, name: str) -> list[str]:
-        """The datasets of an array of the batch."""
-        return [array_path(one.group, one, name) for one in self.sets]
+    def trajectory_text(self, number: int) -> str:
+        """Returns "trajectory 13, ", or "data/demo_13, ", to stand before a place in it; nothing
+        where there is only one trajectory."""
+        name = self.name(number)
+        return (
+            "" if self.count == 1 else f"trajectory {name}, " if name.isdecimal() else f"{name}, "
+        )
+
+    def dof_text(self, dof: int) -> str:
+        """Returns the number of a dof in the file, and its name: dof 3 (panda_joint4)."""
+        name = self.dofs[dof]
+        return f"dof {self.first.dofs.numbers[dof]}" + f" ({name})" * (not name.isdecimal())
 
     def quantity(self, name: str) -> str:
         """What an array holds: actions are what the mode that the file states makes them."""
@@ -113,6 +120,11 @@ class Batch(Trajectories):
             units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
         return stored, dict.fromkeys(QUANTITIES, "") | units, notes
 
+    def bounds(self, limits: Limits, units: Mapping[str, str]) -> dict[str, Bounds]:
+        """Returns the limits of the dofs by quantity; units: of the arrays, by quantity."""
+        itemsize = min(dataset.precision.itemsize for dataset in self.first.arrays.values())
+        return limits.bounds(self.dofs, itemsize, units, self.first.dofs)
+
     def use_time(self, time: Time | None) -> None:
         """Takes these times, if any, in place of what the files say; the first row of arrays that
         no mode calls actions is at 0, where the times have one number for each row."""
@@ -128,11 +140,11 @@ class Batch(Trajectories):
 
         Of trajectories that are too long for that, some rows.
         """
-        rows = self.first.shape[1]
-        length = max(1, budget // _SAMPLE_PLACES // (row_bytes(self.first) * self._arrays))
+        rows, of_rows = self.first.shape[1], row_bytes(self.first) * len(self.first.arrays)
+        length = max(1, budget // _SAMPLE_PLACES // of_rows)
         length -= length % rows if length > rows else 0
-        ends = np.linspace(0, max(len(numbers) * rows - length, 0), _SAMPLE_PLACES).astype(int)
-        for k, row in (divmod(int(place), rows) for place in dict.fromkeys(ends.tolist())):
+        starts = np.linspace(0, max(len(numbers) * rows - length, 0), _SAMPLE_PLACES).astype(int)
+        for k, row in (divmod(start, rows) for start in dict.fromkeys(starts.tolist())):
             if length >= rows:
                 yield from self.blocks(numbers[k : k + length // rows])
                 continue
@@ -141,12 +153,9 @@ class Batch(Trajectories):
             yield replace(whole, rows=count, first=min(row, whole.rows - count))
 
     def nbytes(self, count: int) -> int:
-        """The size of the arrays of so many trajectories, roughly."""
-        return max(1, self.first.shape[1] * row_bytes(self.first)) * self._arrays * count
-
-    @property
-    def _arrays(self) -> int:
-        return len(self.first.arrays)
+        """Returns the size of the arrays of so many trajectories, roughly."""
+        rows = max(1, self.first.shape[1])
+        return rows * row_bytes(self.first) * len(self.first.arrays) * count
 
 
 def array_path(group: str, one: TrajectorySet, name: str) -> str:

@@ -1,16 +1,27 @@
-"""Which rate and delay make recorded velocities those of positions, by least squares over lags."""
+"""Are recorded velocities those of the positions, and with which rate, unit and delay?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError
 from trajcli.files.blocks import Array, Floats
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
+from trajcli.files.source import parse_source
+from trajcli.modes.central import WINDOW
+from trajcli.trajectory import differentiate
+from trajcli.views.findings import Finding
+from trajcli.views.trajectories import Batch
 
 _LAGS = 16
 """Rows by which velocities may be late or early."""
-TOLERANCE = 0.1
+_TOLERANCE = 0.1
 """Encoders and filters make velocities differ from differences of positions by some per cent."""
 _UNITS = {
     180 / np.pi: "degrees for radians?",
@@ -19,6 +30,68 @@ _UNITS = {
     0.001: "m for mm?",
     -1.0: "the sign is turned",
 }
+
+
+def velocities_finding(
+    files: Files, batch: Batch, numbers: Sequence[int], positions: str
+) -> Finding:
+    """Velocities of trajectories beside the five-point differences of their positions.
+
+    positions: DATASET of the same file, or FILE:DATASET. Facts: per dof [D] the RMS of what is
+    between the two as a share of that of the differences, and the factor, delay and rate that fit
+    best. Raises InputError where there are no such positions, or no time step.
+    """
+    name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
+    others = read_sources(files, [name])
+    velocity, position = (
+        name if name in one.arrays else next(iter(one.arrays))
+        for name, one in (("velocity", batch.first), ("position", others[0]))
+    )
+    shapes = [[describe(one.shape) for one in sets] for sets in (batch.sets, others)]
+    if shapes[0] != shapes[1]:
+        listed = (f"{len(of)} × {', '.join(dict.fromkeys(of))}" for of in shapes)
+        expected, actual = (text.removeprefix("1 × ") for text in listed)
+        what = "positions and velocities of different shapes"
+        raise InputError(Fault(what, name, f"{expected}, as the velocities", actual))
+    if any(0 in one.shape for one in batch.sets):
+        fault = Fault("nothing to compare", batch.path, "rows and dofs", "an empty array")
+        raise InputError(fault)
+    other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
+    fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
+    for velocities in batch.blocks(numbers):
+        parts = [(other_of[id(one)], begin, end) for one, begin, end in velocities.parts]
+        places = replace(velocities, parts=parts)
+        times = velocities.times() if batch.first.time is not None else places.times()
+        if times is None:
+            hint = "a dataset or an attribute dt says it"
+            raise InputError(Fault("no time step", batch.path, "dt or time stamps", hint=hint))
+        if velocities.rows < 2:
+            continue
+        v = velocities.read(velocity).astype(np.float64)
+        d: Any = differentiate(
+            places.read(position),
+            times=times,
+            method="central" if velocities.rows >= WINDOW else "backward",
+            write=("velocity",),
+            dtype="float64",
+            allow_nonfinite=True,
+        ).velocity
+        fit.add(v, d, times)
+    errors = fit.errors()
+    worst = int(errors.argmax())
+    passed = bool(errors[worst] <= _TOLERANCE)
+    text = f"{100 * errors[worst]:.3g} % (RMS) off the derivative of {positions}"
+    text += "" if passed else f"; {fit.text(worst)}"
+    label, facts = batch.label(velocity), {"per_dof": errors.tolist(), **fit.facts()}
+    return Finding(
+        "velocity",
+        label,
+        passed,
+        text,
+        len(numbers),
+        f"dof {batch.first.dofs.numbers[worst]}",
+        facts=facts,
+    )
 
 
 class VelocityFit:
@@ -77,8 +150,8 @@ class VelocityFit:
         residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
         stated = self._steps / self._seconds if self._seconds > 0 else None
         fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
-        agree = np.abs(factors[moves] - factor) <= TOLERANCE * factor
-        if stated and agree.all() and (residuals <= TOLERANCE).all() and not unit_text(factor):
+        agree = np.abs(factors[moves] - factor) <= _TOLERANCE * factor
+        if stated and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
             fitted = factor * stated
         delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or stated or np.inf)
         lists = {"factors": factors, "delays": delays, "residuals": residuals}
@@ -90,20 +163,22 @@ class VelocityFit:
         facts = self.facts()
         factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
         rate, words = facts["rate"], []
-        if meaning := unit_text(factor):
+        if meaning := _meaning(factor):
             words.append(f"{factor:.4g} times as large: {meaning}")
-        elif rate["fitted"] and abs(factor - 1) > TOLERANCE / 2:
+        elif rate["fitted"] and abs(factor - 1) > _TOLERANCE / 2:
             words.append(f"fits {rate['fitted']:.3g} rows a second, not {rate['stated']:.3g}")
-        if residual > TOLERANCE:
+        if residual > _TOLERANCE:
             return "; ".join([*words, f"no rate and delay fits: {100 * residual:.3g} % remain"])
         if abs(delay) * (rate["fitted"] or rate["stated"] or 0.0) > 0.25:
             words.append(f"{1000 * abs(delay):.3g} ms {'late' if delay > 0 else 'early'}")
         return "; ".join([*words, f"{100 * residual:.2g} % remain"])
 
 
-def unit_text(factor: float) -> str:
+def _meaning(factor: float) -> str:
     """Which units' ratio a factor is; "" for others."""
-    return next((text for known, text in _UNITS.items() if abs(factor / known - 1) < TOLERANCE), "")
+    return next(
+        (text for known, text in _UNITS.items() if abs(factor / known - 1) < _TOLERANCE), ""
+    )
 
 
 def _parabola(values: Floats, place: Floats) -> Floats:
