@@ -20,14 +20,7 @@ from trajcli.files.time import Time
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
-from trajcli.views.findings import (
-    Finding,
-    StartCheck,
-    StartRows,
-    TimeCheck,
-    failed,
-    seconds_text,
-)
+from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
 from trajcli.views.statistics import Failure, Statistics
 from trajcli.views.terminal import Table
 from trajcli.views.trajectories import Batch, batches, same_trajectories

@@ -92,10 +92,7 @@ class PlotSource:
 
 
 def plot_sources(
-    files: Files,
-    texts: Sequence[str],
-    episodes: str | None = None,
-    limits: Limits | None = None,
+    files: Files, texts: Sequence[str], episodes: str | None = None, limits: Limits | None = None
 ) -> list[PlotSource]:
     """Returns the trajectories of every file; raises InputError where one has no rows."""
     sources: list[PlotSource] = []

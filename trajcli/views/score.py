@@ -22,7 +22,7 @@ from trajcli.files.selection import select
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import Table, number, spreadsheet_text
-from trajcli.views.trajectories import Batch, batches, whole_batch
+from trajcli.views.trajectories import batches, whole_batch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -119,15 +119,25 @@ def score_source(
     time: Time | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> ScoreTable:
-    """The scores of the trajectories that a source names; time: in place of what the file says.
+    """Returns the scores of the trajectories that a source names.
 
-    Raises InputError where there are no trajectories, or no time step.
+    time: in place of what the file says. Raises InputError where there are no trajectories, or no
+    time step.
     """
     batch, others = whole_batch(batches(read_sources(files, [source])))
     if batch is None or any(0 in one.shape for one in batch.sets):
         raise InputError(Fault("nothing to score", source, "rows and dofs", "an empty array"))
     batch.use_time(time)
-    stored, units, notes = _quantities(batch)
+    stored, units, notes = batch.quantities()
+    clock, array = batch.first.time, next(iter(batch.first.arrays))
+    if clock is not None and clock.remark:
+        notes.insert(0, clock.remark)
+    absent = [name for name in ("velocity", "jerk") if name not in stored]
+    if "position" in stored and absent:
+        notes.append(f"{' and '.join(absent)} by central differences of the positions")
+    elif not stored:
+        notes.append(f"{array}: of which quantity is not known; FILE:DATASET names positions")
+    stored = stored or {"": array}
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
     if ends := batch.one_sided:
         text = "whose windows are one-sided"
@@ -142,51 +152,28 @@ def score_source(
     numbers = np.asarray(select(episodes, batch.count))
     lengths = batch.lengths[numbers]
     by_length = np.argsort(lengths, kind="stable")  # for few, large blocks
-    scores = _scores(batch, numbers[by_length].tolist(), stored, bounds, on_progress)
-    if absent := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
-        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
-        notes.append(f"without a speed: {absent} of {len(numbers)}; {why}")
-    back = np.argsort(by_length)
-    return ScoreTable(
-        batch.label(next(iter(stored.values()))),
-        [batch.name(n) for n in numbers.tolist()],
-        {name: scores[name][back] for name in UNITS if name in scores},
-        {n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
-        (int(lengths.min()), int(lengths.max())),
-        [*files.notes, *notes],
-    )
-
-
-def _scores(
-    batch: Batch,
-    numbers: Sequence[int],
-    stored: Mapping[str, str],
-    bounds: Mapping[str, tuple[Any, Any]],
-    on_progress: Progress,
-) -> Scores:
-    """All scores of some trajectories, read and computed block by block."""
-    first, blocks, extremes = next(iter(stored)), [], []
-    for block in batch.blocks(numbers, on_progress):
+    parts, extremes = list[Scores](), []
+    for block in batch.blocks(numbers[by_length].tolist(), on_progress):
         if (times := block.times()) is None:
             raise InputError(no_time(batch.first, batch.path))
-        parts = {name: block.read(array) for name, array in stored.items()}
-        blocks.append(block_scores(parts, times, block.step, bounds, batch.one_sided))
-        extremes.append(block_extremes(parts[first], bounds.get(first)))
-    scores = {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}
-    return {**scores, "saturation": saturation(np.concatenate(extremes, axis=1))}
-
-
-def _quantities(batch: Batch) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Batch.quantities, "" being the quantity where none is known; with all notes on them."""
-    time, first = batch.first.time, next(iter(batch.first.arrays))
-    stored, units, notes = batch.quantities()
-    notes = [time.remark, *notes] if time is not None and time.remark else notes
-    absent = [name for name in ("velocity", "jerk") if name not in stored]
-    if "position" in stored and absent:
-        notes.append(f"{' and '.join(absent)} by central differences of the positions")
-    elif not stored:
-        notes.append(f"{first}: of which quantity is not known; FILE:DATASET names positions")
-    return stored or {"": first}, units, notes
+        values = {name: block.read(array) for name, array in stored.items()}
+        parts.append(block_scores(values, times, block.step, bounds, batch.one_sided))
+        first = next(iter(stored))
+        extremes.append(block_extremes(values[first], bounds.get(first)))
+    scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    scores["saturation"] = saturation(np.concatenate(extremes, axis=1))
+    if absent_speeds := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
+        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
+        notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
+    back = np.argsort(by_length)
+    return ScoreTable(
+        label=batch.label(next(iter(stored.values()))),
+        names=[batch.name(n) for n in numbers.tolist()],
+        scores={name: scores[name][back] for name in UNITS if name in scores},
+        units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
+        rows=(int(lengths.min()), int(lengths.max())),
+        notes=[*files.notes, *notes],
+    )
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
