@@ -44,6 +44,7 @@ class Finding:
 
     def as_dict(self, verbose: bool = False) -> dict[str, Any]:
         """Returns the finding for JSON; verbose: with every trajectory that fails."""
+        facts = {**self.facts, **({"failures": list(self.failures)} if verbose else {})}
         return {
             "check": self.check,
             "dataset": self.dataset,
@@ -53,8 +54,7 @@ class Finding:
             "failing_trajectories": len(self.failures),
             "failing_values": self.count,
             "where": self.where or None,
-            **self.facts,
-            **({"failures": list(self.failures)} if verbose else {}),
+            **facts,
         }
 
 

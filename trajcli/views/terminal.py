@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
@@ -102,7 +102,7 @@ class Curves:
 
 
 def figure(curves: Sequence[Curves], names: Sequence[str], console: Console) -> RenderableType:
-    """A plot of braille dots per entry, two beside each other where the terminal is wide.
+    """Returns a plot of braille dots for each entry, two beside each other on a wide terminal.
 
     names [D]: what the dofs are called, in the legend above.
     """
@@ -117,21 +117,27 @@ def figure(curves: Sequence[Curves], names: Sequence[str], console: Console) -> 
     return Group(Text("  ").join(marks), "", Columns(plots, width=width, padding=(0, 2, 0, 0)))
 
 
-def plot(curves: Curves, width: int, height: int = _HEIGHT) -> list[Text]:
-    """A title, ``height`` lines of plot ``width`` columns wide, and the time axis."""
+def plot(curves: Curves, width: int) -> list[Text]:
+    """Returns a title, eight lines of plot ``width`` columns wide, and the time axis."""
     from rich.text import Text
 
     across = max(width - _LABEL - 2, 8)
     low, high = value_range(curves.values)
-    labels = {0: high, height - 1: low}
-    zero = round((height - 1) * high / (high - low))
-    if 0 < zero < height - 1:
-        labels[zero] = 0.0
+    labels = {0: high, _HEIGHT - 1: low}
+    labels.setdefault(min(max(round((_HEIGHT - 1) * high / (high - low)), 0), _HEIGHT - 1), 0.0)
+    bits, owner = (np.zeros((_HEIGHT, across), np.int64) for _ in range(2))
+    for dof, values in enumerate(curves.values.T):
+        dots = _dots(curves.time, values, low, high, 2 * across, 4 * _HEIGHT)
+        cells = dots.reshape(_HEIGHT, 4, across, 2).swapaxes(1, 2)
+        bits |= (cells * _DOTS).sum(axis=(2, 3))
+        owner[cells.any(axis=(2, 3))] = dof  # the line drawn last colours a letter
     lines = [Text(curves.title, "bold")]
-    for row, cells in enumerate(_canvas(curves, low, high, across, height)):
+    for row in range(_HEIGHT):
         label = f"{labels[row]:.3g}" if row in labels else ""
-        axis = Text.styled(f"{label:>{_LABEL}} {'┤' if row in labels else '│'}", "dim")
-        lines.append(axis.append_text(cells))
+        line = Text.styled(f"{label:>{_LABEL}} {'┤' if row in labels else '│'}", "dim")
+        for cell, dof in zip(bits[row].tolist(), owner[row].tolist(), strict=True):
+            line.append(chr(0x2800 + cell) if cell else " ", _style(dof))
+        lines.append(line)
     ends = [f"{t:.4g}{curves.time_unit}" for t in curves.time[[0, -1]]] if len(curves.time) else []
     if len(ends) > 1 and ends[0] == ends[1] and len(curves.time) > 1:  # stamps since 1970
         ends = [ends[0], f"+{curves.time[-1] - curves.time[0]:.4g}{curves.time_unit}"]
@@ -149,24 +155,6 @@ def value_range(values: Floats) -> tuple[float, float]:
         room = 0.5 * abs(high) or 1.0
         return low - room, high + room
     return low, high
-
-
-def _canvas(curves: Curves, low: float, high: float, across: int, height: int) -> Iterator[Text]:
-    """The rows of cells, coloured by the line that was drawn last in each."""
-    from rich.text import Text
-
-    bits = np.zeros((height, across), dtype=np.int64)
-    owner = np.zeros((height, across), dtype=np.int64)
-    for dof, values in enumerate(curves.values.T):
-        dots = _dots(curves.time, values, low, high, 2 * across, 4 * height)
-        cells = dots.reshape(height, 4, across, 2).swapaxes(1, 2)
-        bits |= (cells * _DOTS).sum(axis=(2, 3))
-        owner[cells.any(axis=(2, 3))] = dof
-    for row_bits, row_owners in zip(bits.tolist(), owner.tolist(), strict=True):
-        row = Text()
-        for cell, dof in zip(row_bits, row_owners, strict=True):
-            row.append(chr(0x2800 + cell) if cell else " ", _style(dof))
-        yield row
 
 
 def _dots(

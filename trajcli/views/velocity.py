@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +35,7 @@ _UNITS = {
 def velocities_finding(
     files: Files, batch: Batch, numbers: Sequence[int], positions: str
 ) -> Finding:
-    """Velocities of trajectories beside the five-point differences of their positions.
+    """Compares velocities of trajectories with the five-point differences of their positions.
 
     positions: DATASET of the same file, or FILE:DATASET. Facts: per dof [D] the RMS of what is
     between the two as a share of that of the differences, and the factor, delay and rate that fit
@@ -54,44 +54,32 @@ def velocities_finding(
         what = "positions and velocities of different shapes"
         raise InputError(Fault(what, name, f"{expected}, as the velocities", actual))
     if any(0 in one.shape for one in batch.sets):
-        fault = Fault("nothing to compare", batch.path, "rows and dofs", "an empty array")
-        raise InputError(fault)
+        what = "nothing to compare"
+        raise InputError(Fault(what, batch.path, "rows and dofs", "an empty array"))
     other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
     fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
-    for velocities in batch.blocks(numbers):
-        parts = [(other_of[id(one)], begin, end) for one, begin, end in velocities.parts]
-        places = replace(velocities, parts=parts)
-        times = velocities.times() if batch.first.time is not None else places.times()
+    for block in batch.blocks(numbers):
+        parts = [(other_of[id(one)], begin, end) for one, begin, end in block.parts]
+        beside = replace(block, parts=parts)
+        times = block.times() if batch.first.time is not None else beside.times()
         if times is None:
             hint = "a dataset or an attribute dt says it"
             raise InputError(Fault("no time step", batch.path, "dt or time stamps", hint=hint))
-        if velocities.rows < 2:
-            continue
-        v = velocities.read(velocity).astype(np.float64)
-        d: Any = differentiate(
-            places.read(position),
-            times=times,
-            method="central" if velocities.rows >= WINDOW else "backward",
-            write=("velocity",),
-            dtype="float64",
-            allow_nonfinite=True,
-        ).velocity
-        fit.add(v, d, times)
-    errors = fit.errors()
-    worst = int(errors.argmax())
-    passed = bool(errors[worst] <= _TOLERANCE)
-    text = f"{100 * errors[worst]:.3g} % (RMS) off the derivative of {positions}"
-    text += "" if passed else f"; {fit.text(worst)}"
-    label, facts = batch.label(velocity), {"per_dof": errors.tolist(), **fit.facts()}
-    return Finding(
-        "velocity",
-        label,
-        passed,
-        text,
-        len(numbers),
-        f"dof {batch.first.dofs.numbers[worst]}",
-        facts=facts,
-    )
+        if block.rows > 1:
+            method = "central" if block.rows >= WINDOW else "backward"
+            d: Any = differentiate(
+                beside.read(position), times=times, method=method, write=("velocity",),
+                dtype="float64", allow_nonfinite=True,
+            )  # fmt: skip
+            fit.add(block.read(velocity).astype(np.float64), d.velocity, times)
+    facts = fit.facts()
+    worst = int(np.argmax(facts["per_dof"]))
+    error = facts["per_dof"][worst]
+    text = f"{100 * error:.3g} % (RMS) off the derivative of {positions}"
+    text += "" if error <= _TOLERANCE else f"; {_fit_text(facts, worst)}"
+    where = f"dof {batch.first.dofs.numbers[worst]}"
+    label, passed = batch.label(velocity), error <= _TOLERANCE
+    return Finding("velocity", label, passed, text, len(numbers), where, facts=facts)
 
 
 class VelocityFit:
@@ -109,7 +97,7 @@ class VelocityFit:
         self._steps, self._seconds = 0, 0.0
 
     def add(self, v: Array, d: Array, times: Floats) -> None:
-        """Take in the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
+        """Adds the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
         good = np.isfinite(v) & np.isfinite(d)
         v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
         self._whole += _products(v, d)
@@ -118,27 +106,23 @@ class VelocityFit:
         least, most = self._lags, v.shape[1] - self._lags
         for lag in range(-least, least + 1) if most > least + 1 else ():
             # the same rows of v at every lag, so that the fits can be compared
-            self._sums[:, lag + least] += _products(
-                v[:, least:most], d[:, least - lag : most - lag]
-            )
-
-    def errors(self) -> Floats:
-        """RMS of v − d as a share of that of d [D], without a delay."""
-        v2, d2, vd = self._whole
-        off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(off > 0, off / np.sqrt(d2), 0.0)
+            inner = v[:, least:most], d[:, least - lag : most - lag]
+            self._sums[:, lag + least] += _products(*inner)
 
     def facts(self) -> dict[str, Any]:
-        """factors [D], delays [D] in seconds, residuals [D]: shares of v that no fit explains.
+        """Returns per_dof [D], the RMS of v − d as a share of that of d, without a delay; factors
+        [D], delays [D] in seconds, residuals [D]: shares of v that no fit explains.
 
         rate: that of the rows as stated and, where all dofs agree on one, as it fits.
         """
-        v2, d2, vd = self._sums
+        (v2, d2, vd), sums = self._whole, self._sums
+        off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
         with np.errstate(invalid="ignore", divide="ignore"):
-            alike = np.abs(np.nan_to_num(vd / np.sqrt(v2 * d2), posinf=0.0, neginf=0.0))
-            gains = np.nan_to_num(vd / d2, nan=1.0, posinf=1.0, neginf=1.0)
-        best, (v2, d2) = alike.argmax(0), self._sums[:2, self._lags]
+            errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
+            alike = sums[2] / np.sqrt(sums[0] * sums[1])
+            alike = np.abs(np.nan_to_num(alike, posinf=0.0, neginf=0.0))
+            gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
+        best, (v2, d2) = alike.argmax(0), sums[:2, self._lags]
         centre, moves = np.clip(best, 1, 2 * self._lags - 1), (v2 > 0) & (d2 > 0)
         near = centre + np.array([[-1], [0], [1]]), np.arange(len(best))
         low, middle, high = alike[near]
@@ -154,24 +138,28 @@ class VelocityFit:
         if stated and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
             fitted = factor * stated
         delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or stated or np.inf)
-        lists = {"factors": factors, "delays": delays, "residuals": residuals}
-        rate = {"stated": stated, "fitted": fitted}
-        return {**{name: values.tolist() for name, values in lists.items()}, "rate": rate}
+        return {
+            "per_dof": errors.tolist(),
+            "factors": factors.tolist(),
+            "delays": delays.tolist(),
+            "residuals": residuals.tolist(),
+            "rate": {"stated": stated, "fitted": fitted},
+        }
 
-    def text(self, worst: int) -> str:
-        """What the fit says of velocities that are not those of the positions."""
-        facts = self.facts()
-        factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
-        rate, words = facts["rate"], []
-        if meaning := _meaning(factor):
-            words.append(f"{factor:.4g} times as large: {meaning}")
-        elif rate["fitted"] and abs(factor - 1) > _TOLERANCE / 2:
-            words.append(f"fits {rate['fitted']:.3g} rows a second, not {rate['stated']:.3g}")
-        if residual > _TOLERANCE:
-            return "; ".join([*words, f"no rate and delay fits: {100 * residual:.3g} % remain"])
-        if abs(delay) * (rate["fitted"] or rate["stated"] or 0.0) > 0.25:
-            words.append(f"{1000 * abs(delay):.3g} ms {'late' if delay > 0 else 'early'}")
-        return "; ".join([*words, f"{100 * residual:.2g} % remain"])
+
+def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
+    """Returns what the fit says of velocities that are not those of the positions."""
+    factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
+    rate, words = facts["rate"], []
+    if meaning := _meaning(factor):
+        words.append(f"{factor:.4g} times as large: {meaning}")
+    elif rate["fitted"] and abs(factor - 1) > _TOLERANCE / 2:
+        words.append(f"fits {rate['fitted']:.3g} rows a second, not {rate['stated']:.3g}")
+    if residual > _TOLERANCE:
+        return "; ".join([*words, f"no rate and delay fits: {100 * residual:.3g} % remain"])
+    if abs(delay) * (rate["fitted"] or rate["stated"] or 0.0) > 0.25:
+        words.append(f"{1000 * abs(delay):.3g} ms {'late' if delay > 0 else 'early'}")
+    return "; ".join([*words, f"{100 * residual:.2g} % remain"])
 
 
 def _meaning(factor: float) -> str:
