@@ -23,7 +23,7 @@ from trajcli.units import in_si, of_order, unit_of_dof
 from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
 from trajcli.views.statistics import Failure, Statistics
 from trajcli.views.terminal import Table
-from trajcli.views.trajectories import Batch, batches, same_trajectories
+from trajcli.views.trajectories import Batch, batches
 from trajcli.views.velocity import velocities_finding
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _held_beside(
     What has no positions (actions) need not have what lies beside them, nor is what it says (their
     jerk) derived from them.
     """
-    beside = [other.quantities(named)[0] for other in every if same_trajectories(batch, other)]
+    beside = [other.quantities(named)[0] for other in every if batch.beside(other)]
     if "position" in arrays:
         beside = [quantities for quantities in beside if "position" not in quantities]
     elif any("position" in quantities for quantities in beside):

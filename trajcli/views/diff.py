@@ -82,13 +82,13 @@ class Difference:
         return not self.why and self.beyond == 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, with the root of the mean square."""
+        """Returns the difference for JSON, with the root of the mean square."""
         numbers = {name: value for name, value in vars(self).items() if name != "square"}
         rms = float(np.sqrt(self.square / max(self.values, 1)))
         return {**numbers, "rms": rms, "passed": self.passed}
 
     def add(self, a: Array, b: Array, begin: int, tolerance: Tolerance) -> None:
-        """Take in a block of a pair, which begins at row ``begin`` of the first axis."""
+        """Adds a block of a pair, which begins at row ``begin`` of the first axis."""
         self.values += a.size
         numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
         if not numeric:  # strings and booleans are equal or not, without a distance
@@ -123,7 +123,7 @@ class Difference:
 
 
 def last_places(a: Array, b: Array) -> Floats:
-    """The distance of numbers in units of the last place of the larger, both rounded to the
+    """Returns the distance of numbers in units of the last place of the larger, both rounded to the
     coarser type; infinite at a NaN."""
     size = min([8, *(one.dtype.itemsize for one in (a, b) if one.dtype.kind == "f")])
     with np.errstate(all="ignore"):
@@ -194,7 +194,7 @@ def _compare_by_time(
     times: tuple[Time, Time],
     tolerance: Tolerance,
 ) -> str:
-    """Compare [B, T, D] at the times of the one with fewer rows, the other linear between its.
+    """Compares [B, T, D] at the times of the one with fewer rows, the other linear between its.
 
     Both must begin and end at the same times, up to one step of the one with fewer rows: else
     returns how they differ.
@@ -220,7 +220,7 @@ def _compare_by_time(
 
 
 def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: float) -> Array:
-    """Values [T, D] at other times; a row within ``slack`` of a time is that row exactly."""
+    """Returns values [T, D] at other times; exactly a row where it is within ``slack`` of one."""
     right = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
     left = np.where(at - stamps[right - 1] < stamps[right] - at, right - 1, right)
     same = np.abs(at - stamps[left]) <= slack
@@ -332,8 +332,8 @@ def report(
     attributes: Sequence[tuple[str, Any, Any]],
     verbose: bool,
 ) -> Iterator[RenderableType]:
-    """What differs and by how much; with ``verbose`` every dataset on a line of its own, else many
-    whose groups differ in numbers only together: data/demo_*/position."""
+    """Returns what differs and by how much: many datasets whose groups differ in numbers only on
+    one line, data/demo_*/position; with ``verbose`` each on its own."""
     from rich.text import Text
 
     yield Text(f"a: {sources[0]}\nb: {sources[1]}\n")
@@ -395,7 +395,7 @@ def _row(name: str, members: Sequence[Difference]) -> list[str]:
 
 
 def _pair(a: float | str | None, b: float | str | None) -> tuple[str, str]:
-    """Two values, with as many digits as tell them apart."""
+    """Returns two values, with as many digits as tell them apart."""
     if not (isinstance(a, float) and isinstance(b, float)):
         return str(a), str(b)
     pairs = ((f"{a:.{digits}g}", f"{b:.{digits}g}") for digits in range(6, 18))
@@ -403,7 +403,7 @@ def _pair(a: float | str | None, b: float | str | None) -> tuple[str, str]:
 
 
 def _short(a: Any, b: Any) -> tuple[str, str]:
-    """Two texts that differ, cut; where they begin alike, from before the place where they part."""
+    """Returns two texts, cut; where they begin alike, from before the place where they part."""
     texts = ["absent" if value is None else " ".join(str(value).split()) for value in (a, b)]
     if texts[0] == texts[1]:  # they differ in spaces and ends of lines, or in type
         texts = [repr(value) for value in (a, b)]

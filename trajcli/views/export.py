@@ -125,8 +125,10 @@ def select_trajectories(
     batch, others = whole_batch(batches(sets))
     if batch is None or not batch.count or not batch.first.shape[2]:
         found = "no trajectories" if batch is None else describe(batch.first.shape)
-        where = str(sets[0].file.path) if sets else ""
-        raise InputError(Fault("nothing to export", where, "trajectories with dofs", found))
+        where, expected = str(sets[0].file.path) if sets else "", "trajectories with dofs"
+        raise InputError(
+            Fault(what="nothing to export", where=where, expected=expected, found=found)
+        )
     return Export(batch, select(episodes, batch.count), on_progress, others)
 
 
@@ -135,13 +137,14 @@ def require_kind(out: Path) -> None:
     suffix = out.suffix.lower()
     if suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
-        raise UsageError(Fault("unknown kind of export", str(out), expected, suffix or "no ending"))
+        what, found = "unknown kind of export", suffix or "no ending"
+        raise UsageError(Fault(what=what, where=str(out), expected=expected, found=found))
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
     try:
         import_module(library)
     except ImportError as error:
-        hint = f"pip install {package}"
-        fault = Fault(f"{library} is not installed", "export", found=str(error), hint=hint)
+        what, hint = f"{library} is not installed", f"pip install {package}"
+        fault = Fault(what=what, where="export", found=str(error), hint=hint)
         raise UsageError(fault) from None
 
 
@@ -276,11 +279,12 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     it was.
     """
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
-        hint = "another name: no folder is ever replaced"
-        raise OutputError(Fault("not a new folder outside of DIR", str(out), hint=hint))
+        what, hint = "not a new folder outside of DIR", "another name: no folder is ever replaced"
+        raise OutputError(Fault(what=what, where=str(out), hint=hint))
     copy = LeRobotCopy(files, folder)
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
-        raise InputError(Fault("features there already", str(folder), found=", ".join(taken)))
+        what, found = "features there already", ", ".join(taken)
+        raise InputError(Fault(what=what, where=str(folder), found=found))
     frames = _frames(chosen, copy)
     hidden = HiddenFolder(out, overwrite=False)
     try:
@@ -305,8 +309,14 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
     named = any(name.startswith("episode_") for name in names)
     order = names if named else list(episodes)
     if len(order) != len(names) or sorted(order) != sorted(episodes):
-        expected, found = f"{len(episodes)} episodes of {copy.folder}", f"{len(names)} trajectories"
-        raise InputError(Fault("other trajectories than episodes", batch.path, expected, found))
+        raise InputError(
+            Fault(
+                what="other trajectories than episodes",
+                where=batch.path,
+                expected=f"{len(episodes)} episodes of {copy.folder}",
+                found=f"{len(names)} trajectories",
+            )
+        )
     frames = {number: episodes[k] for number, k in zip(chosen.numbers, order, strict=True)}
     counts = [part.stop - part.start for part in frames.values()]
     rows = batch.lengths[list(frames)].tolist()

@@ -71,13 +71,13 @@ _Entry = tuple[str, Mapping[str, Any]]
 def require_format(path: Path) -> None:
     """Raise UsageError where the name of a figure has no ending that can be drawn."""
     if path.suffix.lower() not in _UNDATED:
-        expected = "FIG.png, FIG.svg or FIG.pdf"
+        what, expected = "unknown kind of figure", "FIG.png, FIG.svg or FIG.pdf"
         found = path.suffix or "no ending"
-        raise UsageError(Fault("unknown kind of figure", str(path), expected, found))
+        raise UsageError(Fault(what=what, where=str(path), expected=expected, found=found))
 
 
 def require_matplotlib() -> Any:
-    """The library; raises UsageError with the line that installs it."""
+    """Returns the library; raises UsageError with the line that installs it."""
     if "MPLCONFIGDIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matplotlib"
         if not any(cache.glob("fontlist*.json")):  # it would write one into the home directory
@@ -87,19 +87,19 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        hint = "pip install matplotlib"
-        fault = Fault("matplotlib is not installed", "plot", found=str(error), hint=hint)
+        what, hint = "matplotlib is not installed", "pip install matplotlib"
+        fault = Fault(what=what, where="plot", found=str(error), hint=hint)
         raise UsageError(fault) from None
     return matplotlib
 
 
 def settings(matplotlib: Any) -> Any:
-    """A context with these settings, whatever the user's are."""
+    """Returns a context with these settings, whatever the user's are."""
     return matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS})
 
 
 def save(figure: Any, path: Path, suffix: str) -> None:
-    """Write a figure in the format of a suffix, whatever the file is called."""
+    """Writes a figure in the format of a suffix, whatever the file is called."""
     kind = suffix.lower()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that no font here has: the figure shows them
@@ -107,7 +107,7 @@ def save(figure: Any, path: Path, suffix: str) -> None:
 
 
 def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str | None) -> Any:
-    """A panel per quantity, one above the other, over a shared time axis.
+    """Draws a panel per quantity, one above the other, over a shared time axis.
 
     Colours are dofs, dashes are files; the later trajectories are fainter.
     """
@@ -130,7 +130,7 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
 def _line_panel(
     axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[str, float]
 ) -> None:
-    """One quantity of all trajectories and sources."""
+    """Draws one quantity of all trajectories and sources."""
     width = 1.0 if len(members) < 4 else 0.7
     for line in members:
         for i, (number, name) in enumerate(line.dofs):
@@ -143,7 +143,7 @@ def _line_panel(
 
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
-    """What is allowed, as bands; an edge that is one dof's alone has the colour of it."""
+    """Draws what is allowed, as bands; an edge that is one dof's alone has the colour of it."""
     bands = {
         number: (float(line.bounds.lower[i]), float(line.bounds.upper[i]))
         for line in members
@@ -168,7 +168,7 @@ def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
 def _entries(
     lines: Sequence[Line], sources: Sequence[PlotSource], opacity: Mapping[str, float]
 ) -> list[_Entry]:
-    """The legend: dofs, sources, trajectories (of many the first and the last), and marks."""
+    """Returns the legend: dofs, sources, and trajectories, of many the first and the last."""
     dofs = {number: name for line in lines for number, name in line.dofs}
     entries: list[_Entry] = [
         (name, {"color": _colour(number), "ls": _dashes(0, number)})
@@ -185,7 +185,8 @@ def _entries(
 
 
 def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str | None) -> Any:
-    """A panel per quantity, in it a row of bars per dof. Raises UsageError for several files."""
+    """Draws a panel per quantity, in it a row of bars per dof; raises UsageError for several
+    files."""
     require_one_file(sources)
     shown = [one for members in panels(peaks).values() for one in members]
     columns = 2 if len(shown) > 1 else 1
@@ -204,12 +205,12 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str
 def require_one_file(sources: Sequence[PlotSource]) -> None:
     """Raise UsageError for several files."""
     if len(sources) > 1:
-        found = ", ".join(short_labels(sources))
-        raise UsageError(Fault("a histogram is of one file", "SOURCE", "one", found))
+        what, found = "a histogram is of one file", ", ".join(short_labels(sources))
+        raise UsageError(Fault(what=what, where="SOURCE", expected="one", found=found))
 
 
 def draw_score(table: ScoreTable, name: str, title: str) -> Any:
-    """One panel: how many trajectories have which score, and the median."""
+    """Draws in one panel how many trajectories have which score, and the median."""
     scores = table.values(name, "--score")
     known = scores[np.isfinite(scores)]
     figure, (axis,) = _new_figure(1, 1, 2.4)
@@ -229,7 +230,7 @@ def draw_score(table: ScoreTable, name: str, title: str) -> Any:
 
 
 def _peak_panel(axis: Any, quantity: str, one: Peaks) -> None:
-    """A row of bars for each dof, all to one scale, its limits as marks across the row.
+    """Draws a row of bars for each dof, all to one scale, its limits as marks across the row.
 
     Of positions both ends of every trajectory are counted; else its largest magnitude.
     """
@@ -265,7 +266,7 @@ def _peak_panel(axis: Any, quantity: str, one: Peaks) -> None:
 
 
 def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
-    """Bins of one width, except at limits: no bar stands on both sides of one."""
+    """Returns bins of one width, except at limits: no bar stands on both sides of one."""
     edges = np.linspace(low, np.nextafter(high, np.inf), _BINS + 1)
     if bounds is None:
         return edges
@@ -279,7 +280,7 @@ def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
 
 
 def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:
-    """A figure of panels of this height in inches, and its axes."""
+    """Returns a figure of panels of this height in inches, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -289,7 +290,7 @@ def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple
 
 
 def _finish(figure: Any, title: str, entries: Sequence[_Entry]) -> None:
-    """The legend above all panels, and the title."""
+    """Adds the legend above all panels, and the title."""
     from matplotlib.lines import Line2D
 
     if not (entries or title):
@@ -307,7 +308,7 @@ def _finish(figure: Any, title: str, entries: Sequence[_Entry]) -> None:
 
 
 def _colour(number: int) -> str:
-    """The colour of a dof."""
+    """Returns the colour of a dof."""
     return COLOURS[number % len(COLOURS)]
 
 
@@ -322,6 +323,6 @@ def _unit_text(unit: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text without what matplotlib would typeset as mathematics, leave out of a legend or, of the
-    name of a file, could not draw."""
+    """Returns a text without what matplotlib would typeset as mathematics, leave out of a legend
+    or, of the name of a file, could not draw."""
     return text_of(text).replace("$", r"\$").lstrip("_") or text

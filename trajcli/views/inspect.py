@@ -17,7 +17,7 @@ from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.selection import select
-from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Curves, Table, cut, figure, number
@@ -68,15 +68,28 @@ def inspect_source(
     source = parse_source(text)
     opened = [files.open(one.path) for one in expand_files(source)]
     file, layout = opened[0], files.layout(opened[0])
-    names = [(one, name) for one in opened for name in _names(one, source)]
-    every = _batches(files, text, source, bool(names))
+    named = source.dataset or ""
+    names = []
+    for one in opened:
+        if not named or one.has_group(named):
+            prefix = f"{named.strip('/')}/" if named else ""
+            names += [(one, name) for name in one.names() if name.startswith(prefix)]
+        else:
+            names += [(one, name) for name in one.match(named) if one.get(name) is not None]
+    every: list[Batch] = []
+    if named.rpartition("/")[2] not in ("dt", *STAMPS):
+        try:
+            every = batches(read_sources(files, [text], as_stored=True))
+        except InputError:  # SOURCE may name something else that is listed
+            if named and not names:
+                raise
     try:
         main, _ = whole_batch(every)
     except InputError as error:  # which other commands refuse
         files.note("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
         main = main_batch(every)
     chosen = [] if main is None else select(episodes, main.count)
-    numbers = [] if main is None else _numbers(every, main, chosen, episodes)
+    numbers = [] if main is None else list(_numbers(every, main, chosen, episodes))
     if not names:  # an array within each trajectory of a layout
         names = [(one.file, f"{one.group}/{one.array_name}") for b in every for one in b.sets]
     paths = (path for one in opened for path in [one.path, *one.path.rglob("*")])
@@ -92,7 +105,7 @@ def inspect_source(
         "joint_names": main.first.joint_names if main else None,
         "dt": _dt(main, full) if main else None,
         "trajectories": counts,
-        "datasets": datasets.reports(names, source.dataset is not None),
+        "datasets": datasets.reports(names, bool(named)),
         "sampled": datasets.sampled or counts.get("sampled", False),
         "one_sided": main.one_sided if main else 0,
     }
@@ -101,41 +114,18 @@ def inspect_source(
     return Inspection(report, list(_curves(main.block(chosen[0]))), main.dofs)
 
 
-def _names(file: ArrayFile, source: Source) -> list[str]:
-    if source.dataset is None:
-        return file.names()
-    if file.has_group(source.dataset):
-        prefix = source.dataset.strip("/") + "/"
-        return [name for name in file.names() if name.startswith(prefix)]
-    return [name for name in file.match(source.dataset) if file.get(name) is not None]
-
-
-def _batches(files: Files, text: str, source: Source, listed: bool) -> list[Batch]:
-    """Returns the trajectories; none where SOURCE names something else that is listed."""
-    if source.dataset is not None and source.dataset.rpartition("/")[2] in ("dt", *STAMPS):
-        return []
-    try:
-        return batches(read_sources(files, [text], as_stored=True))
-    except InputError:
-        if source.dataset is not None and not listed:
-            raise
-        return []
-
-
 def _numbers(
     every: Sequence[Batch], main: Batch, chosen: Sequence[int], episodes: str | None
-) -> list[Sequence[int]]:
+) -> Iterator[Sequence[int]]:
     """Returns the trajectories of each batch that are looked at: those chosen of the ``main``
     ones, which may be of several batches, and of others those that ``episodes`` says."""
     first_of = {id(one): int(n) for one, n in zip(main.sets, main.offsets, strict=False)}
-    numbers: list[Sequence[int]] = []
     for batch in every:
         first = first_of.get(id(batch.sets[0]))
         if first is None:
-            numbers.append(select(episodes, batch.count))
+            yield select(episodes, batch.count)
         else:
-            numbers.append([n - first for n in chosen if 0 <= n - first < batch.count])
-    return numbers
+            yield [n - first for n in chosen if 0 <= n - first < batch.count]
 
 
 def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
@@ -384,7 +374,8 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
     if line:
         yield Text(line)
     if facts["trajectories"]["count"]:
-        yield Text("\n".join(f"  {line}" for line in _trajectory_lines(facts)))
+        lines = _trajectory_lines(facts["trajectories"], facts["dt"])
+        yield Text("\n".join(f"  {line}" for line in lines))
     yield from _dataset_table(facts["datasets"], "x" if console.options.ascii_only else "×")
     yield from _peak_tables(facts["datasets"])
     if facts["one_sided"]:
@@ -397,14 +388,14 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
         yield Text("from a sample of the values, spread over the file; --full looks at all of them")
 
 
-def _trajectory_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -> Iterator[str]:
     """Returns how many trajectories, how long, at which rate, and where their times are from."""
-    counts, dt = facts["trajectories"], facts["dt"]
     many = "trajectory" if counts["count"] == 1 else "trajectories"
-    text = f"{counts['count']} {many} of {_range(counts['rows'], 'd')} rows, {counts['dofs']} dofs"
+    rows = " to ".join(dict.fromkeys(map(str, counts["rows"])))
+    text = f"{counts['count']} {many} of {rows} rows, {counts['dofs']} dofs"
     if counts.get("rate"):
-        text += f"; {_range(counts['duration'], '.4g')} s at {counts['rate']:.4g} Hz"
-        text += ", sampled" if counts["sampled"] else ""
+        seconds = " to ".join(dict.fromkeys(f"{end:.4g}" for end in counts["duration"]))
+        text += f"; {seconds} s at {counts['rate']:.4g} Hz" + ", sampled" * counts["sampled"]
         if counts["jitter"]:
             text += f", steps up to {1e3 * counts['jitter']:.3g} ms off the median"
     yield text
@@ -414,10 +405,6 @@ def _trajectory_lines(facts: Mapping[str, Any]) -> Iterator[str]:
         yield dt["source"]
     else:
         yield f"dt {'' if dt['value'] == 'varies' else '= '}{dt['value']}, from {dt['source']}"
-
-
-def _range(ends: Sequence[float], form: str) -> str:
-    return " to ".join(dict.fromkeys(format(end, form) for end in ends))
 
 
 def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[RenderableType]:

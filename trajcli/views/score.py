@@ -51,25 +51,32 @@ class ScoreTable:
     notes: Sequence[str]
 
     def values(self, name: str, option: str) -> Any:
-        """A score [n]; raises UsageError for one that there is none of."""
+        """Returns a score [n]; raises UsageError for one that there is none of."""
         if name not in self.scores:
-            what, hint = f"no such score of {self.label}", "--limits FILE" * (name == "limit_share")
-            raise UsageError(Fault(what, option, ", ".join(self.scores), name, hint))
+            raise UsageError(
+                Fault(
+                    what=f"no such score of {self.label}",
+                    where=option,
+                    expected=", ".join(self.scores),
+                    found=name,
+                    hint="--limits FILE" * (name == "limit_share"),
+                )
+            )
         return self.scores[name]
 
     def heading(self, name: str) -> str:
-        """A score with its unit: p95_jerk (rad/s^3)."""
+        """Returns a score with its unit: p95_jerk (rad/s^3)."""
         return f"{name} ({self.units[name]})" if self.units[name] else name
 
     def order(self, sort: str | None) -> Any:
-        """The numbers of the trajectories, the largest score first; with -NAME the least."""
+        """Returns the numbers of trajectories, the largest score first; with -NAME the least."""
         if sort is None:
             return np.arange(len(self.names))
         values = self.values(sort.removeprefix("-"), "--sort")
         return np.argsort(values if sort[:1] == "-" else -values, kind="stable")
 
     def failing(self, condition: Condition) -> Any:
-        """The numbers of the trajectories that fail, the worst first; so does what has no score."""
+        """Returns the numbers of the trajectories that fail or have no score, the worst first."""
         name, sign, value = condition.groups()
         values = self.values(name, "--fail")
         failing = ~np.isfinite(values) | _COMPARE[sign](values, float(value))
@@ -77,7 +84,7 @@ class ScoreTable:
         return order[failing[order]]
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """By score: unit, least, median and largest, which trajectories, and how many have none."""
+        """Returns by score its unit, least, median and largest, and how many have none."""
         lines: dict[str, dict[str, Any]] = {}
         for name, values in self.scores.items():
             known = np.flatnonzero(np.isfinite(values))
@@ -90,13 +97,13 @@ class ScoreTable:
         return lines
 
     def lines(self, sort: str | None) -> Iterator[dict[str, Any]]:
-        """A row per trajectory, for JSON and CSV."""
+        """Returns a row per trajectory, for JSON and CSV."""
         for i in self.order(sort).tolist():
             yield {"trajectory": self.names[i], **{n: v[i].item() for n, v in self.scores.items()}}
 
 
 def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
-    """--fail as typed; raises UsageError for what is no condition, and for --sort by no score."""
+    """Parses --fail; raises UsageError for what is no condition, and for --sort by no score."""
     conditions, faults, scores = [], [], ", ".join(UNITS)
     for text in texts:
         match = _CONDITION.fullmatch(text.strip())
@@ -104,9 +111,11 @@ def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Cond
             conditions.append(match)
         else:
             expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
-            faults.append(Fault("not a condition", "--fail", expected, text))
+            what = "not a condition"
+            faults.append(Fault(what=what, where="--fail", expected=expected, found=text))
     if sort is not None and sort.removeprefix("-") not in UNITS:
-        faults.append(Fault("no such score", "--sort", f"{scores}; -SCORE: least first", sort))
+        what, expected = "no such score", f"{scores}; -SCORE: least first"
+        faults.append(Fault(what=what, where="--sort", expected=expected, found=sort))
     raise_if_any(faults, UsageError)
     return conditions
 
@@ -126,7 +135,8 @@ def score_source(
     """
     batch, others = whole_batch(batches(read_sources(files, [source])))
     if batch is None or any(0 in one.shape for one in batch.sets):
-        raise InputError(Fault("nothing to score", source, "rows and dofs", "an empty array"))
+        what, expected, found = "nothing to score", "rows and dofs", "an empty array"
+        raise InputError(Fault(what=what, where=source, expected=expected, found=found))
     batch.use_time(time)
     stored, units, notes = batch.quantities()
     clock, array = batch.first.time, next(iter(batch.first.arrays))
@@ -142,12 +152,13 @@ def score_source(
     if ends := batch.one_sided:
         text = "whose windows are one-sided"
         notes.append(f"jerk and limit_share without the first and the last {ends} rows, {text}")
-    bounds, dofs, picked = {}, batch.dofs, batch.first.dofs
+    bounds = {}
     if limits is not None:
-        tables = limits.bounds(dofs, units=units, picked=picked)
+        tables = batch.bounds(limits, units)
         bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
         for name in (name for name in tables if name in stored):
-            remarks = limits.remarks(name, dofs, batch.first.units.get(stored[name]), picked)
+            known = batch.first.units.get(stored[name])
+            remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
             notes += [f"{name} limits: {text}" for text in remarks]
     numbers = np.asarray(select(episodes, batch.count))
     lengths = batch.lengths[numbers]
@@ -177,7 +188,7 @@ def score_source(
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
-    """A line per trajectory of every file; no number where there is none. Headings have units."""
+    """Returns a line per trajectory of every file, with no number where there is no score."""
     heads = dict.fromkeys(table.heading(n) for table in tables.values() for n in table.scores)
     text = io.StringIO()
     writer = csv.DictWriter(text, ["file", "trajectory", *heads], lineterminator="\n")
@@ -193,7 +204,7 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
 def report(
     table: ScoreTable, conditions: Sequence[Condition], sort: str | None, verbose: bool
 ) -> Iterator[RenderableType]:
-    """The summary; sorted or verbose, a row per trajectory; what fails."""
+    """Returns the summary; sorted or verbose, a row per trajectory; what fails."""
     from rich.text import Text
 
     count, (least, most) = len(table.names), table.rows

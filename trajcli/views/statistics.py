@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -116,18 +116,19 @@ class Statistics:
     def _add_worst(self, beyond: Array, excess: Floats, values: Array, block: Block) -> None:
         times = block.known_times() if beyond.any() else None
         for dof in np.flatnonzero(beyond.any((0, 1))).tolist():
-            ranks = np.where(beyond[..., dof], excess[..., dof], -1.0)
-            b, row = (int(n) for n in np.unravel_index(ranks.argmax(), ranks.shape))
-            if dof in self.worst and ranks[b, row] <= self.worst[dof].excess:
+            column = np.s_[:, :, dof : dof + 1]
+            worst = max(
+                failures(beyond[column], excess[column], values[column], block),
+                key=lambda failure: failure.excess,
+            )
+            if dof in self.worst and worst.excess <= self.worst[dof].excess:
                 continue
+            b = block.numbers.tolist().index(worst.trajectory)
             edges = np.flatnonzero(np.diff(beyond[b, :, dof], prepend=False, append=False))
             runs = edges.reshape(-1, 2) - [0, 1]
             seconds = [None] * len(runs) if times is None else times[b][runs].tolist()
-            place = int(block.numbers[b]), block.first + row, dof
-            found = float(values[b, row, dof]), float(ranks[b, row]), int(beyond[b, :, dof].sum())
-            time = None if times is None else float(times[b, row])
             spans = list(zip((block.first + runs).tolist(), seconds, strict=True))
-            self.worst[dof] = Failure(*place, *found, time, spans)
+            self.worst[dof] = replace(worst, dof=dof, spans=spans)
 
     def used(self) -> float | None:
         """Returns the largest share of symmetric bounds that is used; None for others."""

@@ -65,14 +65,14 @@ class Table:
         yield grid
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A number of a few digits; nothing for None."""
-    return "" if value is None else f"{value + 0.0:.{digits}g}"  # + 0.0: no -0
+def number(value: float | None) -> str:
+    """Returns a number of four digits; nothing for None."""
+    return "" if value is None else f"{value + 0.0:.4g}"  # + 0.0: no -0
 
 
 @lru_cache(1024)
 def spreadsheet_text(name: str) -> str:
-    """A name from a file that a spreadsheet takes for a text and a terminal shows as it is.
+    """Returns a name that a spreadsheet takes for a text and a terminal shows as it is.
 
     What begins with = + - or @ would be a formula, and gets an apostrophe before it.
     """
@@ -81,13 +81,13 @@ def spreadsheet_text(name: str) -> str:
 
 
 def shortened(names: Sequence[str], limit: int) -> str:
-    """Names as a list, of many the first."""
+    """Returns names as a list, of many the first."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 
 
 def cut(text: str, length: int = 60) -> str:
-    """A text of at most so many letters."""
+    """Returns a text of at most so many letters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -148,7 +148,7 @@ def plot(curves: Curves, width: int) -> list[Text]:
 
 
 def value_range(values: Floats) -> tuple[float, float]:
-    """The least and the largest finite value, apart by something even where all are equal."""
+    """Returns the least and the largest finite value; where all are equal, with room around."""
     finite = values[np.abs(values, dtype=np.float64) < LARGEST]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     if high - low <= 1e-12 * max(abs(low), abs(high)):
@@ -160,7 +160,7 @@ def value_range(values: Floats) -> tuple[float, float]:
 def _dots(
     time: Floats, values: Floats, low: float, high: float, wide: int, tall: int
 ) -> npt.NDArray[np.bool_]:
-    """Which dots [tall, wide] a line covers: in each column all between its ends, and its peaks."""
+    """Returns the dots [tall, wide] of a line: in each column from its least to its largest."""
     good = (np.abs(values, dtype=np.float64) < LARGEST) & np.isfinite(time)
     least, most = np.full(wide, np.inf), np.full(wide, -np.inf)
     if good.any():

@@ -52,10 +52,11 @@ def velocities_finding(
         listed = (f"{len(of)} × {', '.join(dict.fromkeys(of))}" for of in shapes)
         expected, actual = (text.removeprefix("1 × ") for text in listed)
         what = "positions and velocities of different shapes"
-        raise InputError(Fault(what, name, f"{expected}, as the velocities", actual))
+        expected = f"{expected}, as the velocities"
+        raise InputError(Fault(what=what, where=name, expected=expected, found=actual))
     if any(0 in one.shape for one in batch.sets):
-        what = "nothing to compare"
-        raise InputError(Fault(what, batch.path, "rows and dofs", "an empty array"))
+        what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
+        raise InputError(Fault(what=what, where=batch.path, expected=expected, found=actual))
     other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
     fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
     for block in batch.blocks(numbers):
@@ -63,8 +64,9 @@ def velocities_finding(
         beside = replace(block, parts=parts)
         times = block.times() if batch.first.time is not None else beside.times()
         if times is None:
+            what, expected = "no time step", "dt or time stamps"
             hint = "a dataset or an attribute dt says it"
-            raise InputError(Fault("no time step", batch.path, "dt or time stamps", hint=hint))
+            raise InputError(Fault(what=what, where=batch.path, expected=expected, hint=hint))
         if block.rows > 1:
             method = "central" if block.rows >= WINDOW else "backward"
             d: Any = differentiate(
