@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from trajcli.views.diff import Difference
-from trajcli.views.diff_report import report
+from trajcli.views.diff import Difference, report
 from trajcli.views.terminal import Curves, figure, plot
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

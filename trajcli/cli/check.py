@@ -45,8 +45,7 @@ def check(
     from trajcli.files.source import parse_source
     from trajcli.files.stored_time import time_from_options
     from trajcli.views.check import check_source, report
-    from trajcli.views.findings import recompute_finding
-    from trajcli.views.row_checks import StartRows
+    from trajcli.views.findings import StartRows, recompute_finding
     from trajcli.views.trajectories import expand_globs
 
     console = Console(json, quiet)

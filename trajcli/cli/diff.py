@@ -40,8 +40,7 @@ def diff(
     from trajcli.errors import Fault, UsageError
     from trajcli.files.opening import Files
     from trajcli.files.source import expand_files, parse_source
-    from trajcli.views.diff import Tolerance, attributes_apart, compare
-    from trajcli.views.diff_sources import datasets
+    from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
 
     faults = [
         Fault("not a tolerance", option, "a finite number >= 0", f"{value:g}")
@@ -66,8 +65,6 @@ def diff(
         files.sources.require_unchanged()
     passed = all(difference.passed for difference in differences)
     if not (json or quiet):
-        from trajcli.views.diff_report import report
-
         for part in report((first, second), differences, attributes, verbose):
             console.show(part)
     console.document(

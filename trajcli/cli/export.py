@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
-
-if TYPE_CHECKING:
-    pass
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -43,8 +38,7 @@ def export(
     from trajcli.files.reader import read_sources
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.jobs.statements import units_report
-    from trajcli.views.export import require_kind, selection, write
-    from trajcli.views.lerobot import write as write_lerobot
+    from trajcli.views.export import require_kind, select_trajectories, write, write_lerobot
 
     console = Console(json, quiet)
     if lerobot is None:
@@ -56,7 +50,7 @@ def export(
         Progress(not quiet) as progress,
         Files(allow_external, dofs, joints, on_progress=progress) as files,
     ):
-        chosen = selection(read_sources(files, [source]), episodes, progress)
+        chosen = select_trajectories(read_sources(files, [source]), episodes, progress)
         refuse_input(out, files.paths())
         if lerobot is None:
             write(chosen, out, overwrite, files.sources)

@@ -33,7 +33,7 @@ def inspect(
     Of a large file a sample is looked at, unless --full.
     """
     from trajcli.files.opening import Files
-    from trajcli.views.inspect import inspect_source
+    from trajcli.views.inspect import inspect_source, report
     from trajcli.views.trajectories import expand_globs
 
     console = Console(json, quiet)
@@ -48,8 +48,6 @@ def inspect(
         console.warn(*files.notes)
         reports.append(inspection.report)
         if not (json or quiet):
-            from trajcli.views.inspect_report import report
-
             size = bytes_text(inspection.report["bytes"])
             for part in report(inspection, size, console.rich):
                 console.show(part)

@@ -43,8 +43,7 @@ def plot(
     from trajcli.files.opening import Files
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
-    from trajcli.views.histogram import draw_peaks, draw_score, require_one_file
-    from trajcli.views.plot import Line, Peaks, lines, panels, peaks, selections, short_labels
+    from trajcli.views.plot import Line, Peaks, lines, panels, peaks, plot_sources, short_labels
     from trajcli.views.score import score_source
 
     console = Console(json, quiet)
@@ -56,18 +55,18 @@ def plot(
         Files(allow_external, dofs, joints, on_progress=progress) as files,
     ):
         table = read_limits(limits, files.sources) if limits else None
-        chosen = selections(files, source, episodes, table)
+        chosen = plot_sources(files, source, episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: list[Line] | list[Peaks] = []
             if score is not None:
-                require_one_file(chosen)
+                figures.require_one_file(chosen)
                 scored = score_source(files, str(chosen[0].origin), table, episodes, None, progress)
                 heading = short_labels(chosen)[0] if title is None else title
-                figure = draw_score(scored, score, heading)
+                figure = figures.draw_score(scored, score, heading)
             elif histogram:
                 drawn = [peak for one in chosen for peak in peaks(one, progress)]
-                figure = draw_peaks(drawn, chosen, title)
+                figure = figures.draw_peaks(drawn, chosen, title)
             else:
                 drawn = [line for one in chosen for line in lines(one)]
                 figure = figures.draw_lines(drawn, chosen, title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +20,11 @@ from trajcli.files.time import Time
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
-from trajcli.views.findings import Finding, dof_facts, dof_text, failed, worst_text
-from trajcli.views.row_checks import (
-    StartCheck,
-    StartRows,
-    TimeCheck,
-    velocities_finding,
-)
-from trajcli.views.statistics import Statistics, quantity_bounds
+from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
+from trajcli.views.statistics import Failure, Statistics
 from trajcli.views.terminal import Table
-from trajcli.views.trajectories import Batch, batches, same_trajectories
+from trajcli.views.trajectories import Batch, batches
+from trajcli.views.velocity import velocities_finding
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,23 +32,25 @@ if TYPE_CHECKING:
 _BANDS = ("central", "bspline")
 """Modes whose row 0 is a row of the curve with convention curobo, not a copy of the start."""
 _WORDS = {True: "ok", False: "FAILS", None: "-"}
-StartOf = Callable[[], StartRows | str]
-"""The states that row 0 of an output must equal, or why they are not known."""
+_SPANS = 3
+"""Spans that are shown of each dof that fails."""
 
 
 def check_source(
     files: Files,
     source: str,
-    start_of: StartOf,
+    start_of: Callable[[], StartRows | str],
     limits: Path | None = None,
     episodes: str | None = None,
     velocity_of: str | None = None,
     time: Time | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> list[Finding]:
-    """All checks of the trajectories that a source names; time: in place of what the file says.
+    """Makes all checks of the trajectories that a source names.
 
-    Raises InputError where the file or the limits cannot be read, or there are no trajectories.
+    start_of: returns the states that row 0 of an output must equal, or why they are not known.
+    time: in place of what the file says. Raises InputError where the file or the limits cannot be
+    read, or there are no trajectories.
     """
     tables = None if limits is None else read_limits(limits, files.sources)
     findings: list[Finding] = []
@@ -61,11 +58,9 @@ def check_source(
     for batch in every:
         batch.use_time(time)
         numbers = select(episodes, batch.count)
-        held = None
-        if tables is not None:
-            named = "position" if velocity_of is None else "velocity"
-            held = HeldLimits.of(batch, tables, named, every)
-        findings += _check_batch(batch, numbers, held, start_of, on_progress)
+        named = "position" if velocity_of is None else "velocity"
+        check = None if tables is None else LimitCheck(batch, tables, named, every)
+        findings += _check_batch(batch, numbers, check, start_of, on_progress)
         if velocity_of is not None:
             findings.append(velocities_finding(files, batch, numbers, velocity_of))
     return findings
@@ -74,17 +69,16 @@ def check_source(
 def _check_batch(
     batch: Batch,
     numbers: Sequence[int],
-    limits: HeldLimits | None,
-    start_of: StartOf,
+    limits: LimitCheck | None,
+    start_of: Callable[[], StartRows | str],
     on_progress: Progress,
 ) -> Iterator[Finding]:
-    first, count = batch.first, len(numbers)
-    attributes = first.file.attributes()
-    arrays = {name: Statistics(first.shape[2]) for name in first.arrays}
+    count, attributes = len(numbers), batch.first.file.attributes()
+    arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
     if limits is not None:
         arrays |= limits.stored
-    stated = str(attributes.get("mode", "")) in MODES
-    start = StartCheck(_no_start(attributes) or start_of() if stated else "")
+    of_mode = str(attributes.get("mode", "")) in MODES
+    start = StartCheck(_no_start(attributes) or start_of() if of_mode else "")
     times = TimeCheck(attributes)
     for block in batch.blocks(numbers, on_progress):
         values = {name: block.read(name) for name in arrays}
@@ -94,22 +88,22 @@ def _check_batch(
         if limits is not None:
             limits.add(values, block)
         start.add(block, values)
-    for name, of in arrays.items():
-        if not of.nonfinite:
+    for name, statistics in arrays.items():
+        if not statistics.nonfinite:
             yield Finding("finite", batch.label(name), True, "no NaN or Inf", count)
             continue
-        text, facts = f"{of.nan} NaN, {of.inf} Inf", {"nan": of.nan, "inf": of.inf}
-        yield failed("finite", batch, name, of.nonfinite, text, count, **facts)
-    if (time := times.finding(batch, count)) is not None:
-        yield time
-    if stated:
+        facts = {"nan": statistics.nan, "inf": statistics.inf}
+        text = f"{statistics.nan} NaN, {statistics.inf} Inf"
+        yield failed("finite", batch, name, statistics.nonfinite, text, count, **facts)
+    yield from times.findings(batch, count)
+    if of_mode:
         yield start.finding(batch)
     if limits is not None:
         yield from limits.findings(count)
 
 
 def _no_start(attributes: Mapping[str, Any]) -> str:
-    """Why row 0 of an output is no start state; empty where it is."""
+    """Returns why row 0 of an output is no start state; empty where it is."""
     if str(attributes.get("start")) == RECORDED_START:
         return "a recording has no start state"
     frames, convention = str(attributes.get("frames")), str(attributes.get("convention"))
@@ -117,109 +111,159 @@ def _no_start(attributes: Mapping[str, Any]) -> str:
     return "row 0 is not the start" if frames == "actions" or curobo else ""
 
 
-@dataclass(frozen=True)
-class HeldLimits:
-    """Limits that are held against the arrays of a batch, and against differences of its positions.
+class LimitCheck:
+    """Limits, held against the arrays of a batch and against differences of its positions.
 
-    stored: by array. quantities: of these, and of all other arrays. derived: by quantity that no
-    array holds, of the differences of ``positions``. missing: by quantity, why nothing is held
-    against its limits. notes: on how arrays were read.
+    stored: by array. derived: by quantity that no array holds, of the differences of
+    ``positions``. missing: quantities whose limits are held against nothing, for a ``reason``.
     """
 
-    batch: Batch
-    limits: Limits
-    quantities: Mapping[str, str]
-    positions: str
-    stored: Mapping[str, Statistics]
-    derived: Mapping[str, Statistics]
-    missing: Mapping[str, str]
-    notes: Sequence[str]
-
-    @classmethod
-    def of(cls, batch: Batch, limits: Limits, named: str, every: Sequence[Batch]) -> HeldLimits:
+    def __init__(self, batch: Batch, limits: Limits, named: str, every: Sequence[Batch]) -> None:
         """named: what an array that SOURCE names is where nothing else says it. every: all batches
         of the source, of which one may hold what another one of the same trajectories lacks."""
-        arrays, units, notes = batch.quantities(named)
-        bounds, dofs = quantity_bounds(batch, limits, units), batch.first.shape[2]
-        quantities = {name: batch.quantity(name) for name in batch.first.arrays}
-        quantities |= {name: quantity for quantity, name in arrays.items()}
-        lacking = set(bounds) - set(arrays)
-        lacking -= _held_beside(batch, arrays, every, named) if lacking else set()
-        positions, why = arrays.get("position", ""), {}
-        if not positions:
-            why = dict.fromkeys(
-                lacking, "and no positions to differentiate; FILE:DATASET names them"
-            )
+        self.batch, self.limits, dofs = batch, limits, batch.first.shape[2]
+        arrays, units, self.notes = batch.quantities(named)
+        bounds = batch.bounds(limits, units)
+        self.quantities = {name: batch.quantity(name) for name in batch.first.arrays}
+        self.quantities |= {name: quantity for quantity, name in arrays.items()}
+        self.positions, self.reason = arrays.get("position", ""), ""
+        if not self.positions:
+            self.reason = "and no positions to differentiate; FILE:DATASET names them"
         elif _without_time(batch):
-            text = f"and no time step to differentiate {positions} with; --dt SECONDS says it"
-            why = dict.fromkeys(lacking, text)
-        return cls(
-            batch,
-            limits,
-            quantities,
-            positions,
-            {n: Statistics(dofs, bounds[q]) for n, q in quantities.items() if q in bounds},
-            {q: Statistics(dofs, bounds[q]) for q in bounds if q in lacking and q not in why},
-            {q: f"not checked: no {q}, {why[q]}" for q in bounds if q in why},
-            notes,
-        )
+            step = f"and no time step to differentiate {self.positions} with"
+            self.reason = f"{step}; --dt SECONDS says it"
+        lacking = [quantity for quantity in bounds if quantity not in arrays]
+        if lacking:
+            beside = _held_beside(batch, arrays, every, named)
+            lacking = [quantity for quantity in lacking if quantity not in beside]
+        self.missing = lacking if self.reason else []
+        self.derived = {q: Statistics(dofs, bounds[q]) for q in lacking if not self.reason}
+        self.stored = {
+            name: Statistics(dofs, bounds[quantity])
+            for name, quantity in self.quantities.items()
+            if quantity in bounds
+        }
 
     def add(self, values: Mapping[str, Array], block: Block) -> None:
-        """Holds a block, whose arrays are values [b, T, D] by name, against what is derived."""
+        """Adds a block, whose arrays are values [b, T, D] by name, to what is derived."""
         if not self.derived:
             return
         position, times = values[self.positions], block.known_times()
         if times is None:
-            found = {name: np.full(position.shape, np.nan) for name in self.derived}
+            parts = {name: np.full(position.shape, np.nan) for name in self.derived}
         else:
             good = np.all(np.diff(times) > 0, axis=1)
-            wanted = set(self.derived)
-            found = with_derivatives({"position": position}, times, block.step, good, wanted)
+            needed = set(self.derived)
+            parts = with_derivatives({"position": position}, times, block.step, good, needed)
         for name, statistics in self.derived.items():
-            statistics.add(found[name], block)
+            statistics.add(parts[name], block)
 
     def findings(self, count: int) -> Iterator[Finding]:
-        """What was found of so many trajectories."""
-        batch = self.batch
-        for quantity, text in self.missing.items():
-            yield Finding(f"{quantity} limits", batch.label(), False, text, count)
-        for name, seen in self.stored.items():
-            check, quantity = f"{name} limits", self.quantities[name]
-            if quantity != batch.quantity(name):  # which notes say
-                check = f"{quantity} limits"
-            finding = _limit(batch, check, name, seen, quantity, count)
-            yield self._with_remarks(finding, quantity, name, self.notes)
-        for quantity, seen in self.derived.items():
-            finding = _limit(batch, f"{quantity} limits", self.positions, seen, quantity, count)
-            facts = {**finding.facts, "derived_from": batch.label(self.positions)}
-            how = [f"central differences of {self.positions}", *self.notes]
-            finding = replace(finding, facts=facts)
-            yield self._with_remarks(finding, quantity, self.positions, how)
+        """Returns what was found of so many trajectories."""
+        for quantity in self.missing:
+            text = f"not checked: no {quantity}, {self.reason}"
+            yield Finding(f"{quantity} limits", self.batch.label(), False, text, count)
+        for name, statistics in self.stored.items():
+            quantity = self.quantities[name]
+            # of a quantity that is read as another one, which notes say, that one
+            title = name if quantity == self.batch.quantity(name) else quantity
+            yield self._finding(title, name, quantity, statistics, count, self.notes)
+        for quantity, statistics in self.derived.items():
+            name = self.positions
+            notes = [f"central differences of {name}", *self.notes]
+            finding = self._finding(quantity, name, quantity, statistics, count, notes)
+            facts = {**finding.facts, "derived_from": self.batch.label(name)}
+            yield replace(finding, facts=facts)
 
-    def _with_remarks(
-        self, finding: Finding, quantity: str, name: str, how: Sequence[str]
+    def _finding(
+        self,
+        title: str,
+        name: str,
+        quantity: str,
+        statistics: Statistics,
+        count: int,
+        notes: Sequence[str],
     ) -> Finding:
-        first = self.batch.first
-        known, order = first.units.get(name), QUANTITIES.index(quantity)
-        converted = None if known is None else of_order(known, order)
-        remarks = self.limits.remarks(quantity, self.batch.dofs, converted, first.dofs)
-        return replace(finding, text="; ".join([finding.text, *how, *remarks]))
+        """Returns whether an array keeps its limits; what cannot be held against them fails."""
+        batch, order = self.batch, QUANTITIES.index(quantity)
+        units = batch.first.units.get(name)
+        units = None if units is None else of_order(units, order)
+        remarks = self.limits.remarks(quantity, batch.dofs, units, batch.first.dofs)
+        check, label, used = f"{title} limits", batch.label(name), statistics.used()
+        facts: dict[str, Any] = {"quantity": quantity}
+        absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
+        if statistics.outside:
+            finding = self._beyond(check, name, units, statistics, count, absent)
+        elif statistics.nonfinite:
+            finding = failed(check, batch, name, statistics.nonfinite, absent, count, **facts)
+        elif not statistics.known:
+            text = "not checked: there are no rows"
+            finding = Finding(check, label, False, text, count, facts=facts)
+        else:
+            text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
+            finding = Finding(check, label, True, text, count, facts=facts | {"used": used})
+        facts = {**facts, **finding.facts}
+        return replace(finding, text="; ".join([finding.text, *notes, *remarks]), facts=facts)
+
+    def _beyond(
+        self, check: str, name: str, units: Any, statistics: Statistics, count: int, absent: str
+    ) -> Finding:
+        """Lists every dof that is beyond its limits, and where the most."""
+        batch, bounds = self.batch, statistics.bounds
+        assert bounds is not None
+        texts, about, lines = {}, {}, []
+        for dof, worst in sorted(statistics.worst.items()):
+            side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
+            limit, unit = float(side[dof]), unit_of_dof(in_si(units), dof) if units else ""
+            texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
+            lines.append(f"{batch.dof_text(dof)}: {texts[dof]}, {_worst_text(batch, worst)}")
+            about[dof] = {
+                "dof": batch.first.dofs.numbers[dof],
+                "name": batch.dofs[dof],
+                "value": worst.value,
+                "trajectory": worst.trajectory,
+                "row": worst.row,
+                "time": worst.time,
+                "spans": [{"rows": rows, "seconds": seconds} for rows, seconds in worst.spans],
+                "limit": limit,
+                "failing_values": int(statistics.beyond[dof]),
+            }
+        dof = max(sorted(statistics.worst), key=lambda dof: statistics.worst[dof].excess)
+        text = texts[dof] + f"; {absent}" * bool(statistics.nonfinite)
+        facts = {name: about[dof][name] for name in ("value", "limit")}
+        facts |= {"per_dof": statistics.beyond.tolist(), "dofs": list(about.values())}
+        finding = failed(check, batch, name, statistics.outside, text, count, **facts)
+        return replace(finding, details=lines)
+
+
+def _worst_text(batch: Batch, worst: Failure) -> str:
+    """Returns where a dof is furthest beyond its limits, and its spans there, of many the first."""
+    spans = worst.spans[:_SPANS]
+    ends = [
+        [str(row) for row in rows] if seconds is None else [f"{time:.3f}" for time in seconds]
+        for rows, seconds in spans
+    ]
+    text = ", ".join(a if a == b else f"{a} to {b}" for a, b in ends)
+    more = f" and {len(worst.spans) - _SPANS} more" if len(worst.spans) > _SPANS else ""
+    at, unit = ("", "rows") if worst.time is None else (f", {seconds_text(worst.time)}", "seconds")
+    place = f"{batch.trajectory_text(worst.trajectory)}row {worst.row}{at}"
+    return f"{place}; beyond it in {unit} {text}{more}"
 
 
 def _held_beside(
     batch: Batch, arrays: Mapping[str, str], every: Sequence[Batch], named: str
 ) -> set[str]:
-    """The quantities that are held against limits in other batches of the same trajectories.
+    """Returns the quantities held against limits in other batches of the same trajectories.
 
     What has no positions (actions) need not have what lies beside them, nor is what it says (their
     jerk) derived from them.
     """
-    beside = [one.quantities(named)[0] for one in every if same_trajectories(batch, one)]
+    beside = [other.quantities(named)[0] for other in every if batch.beside(other)]
     if "position" in arrays:
-        beside = [others for others in beside if "position" not in others]
-    elif any("position" in others for others in beside):
+        beside = [quantities for quantities in beside if "position" not in quantities]
+    elif any("position" in quantities for quantities in beside):
         return set(QUANTITIES)
-    return {quantity for others in beside for quantity in others}
+    return {quantity for quantities in beside for quantity in quantities}
 
 
 def _without_time(batch: Batch) -> bool:
@@ -230,65 +274,30 @@ def _without_time(batch: Batch) -> bool:
         return False
 
 
-def _limit(
-    batch: Batch, check: str, name: str, seen: Statistics, quantity: str, count: int
-) -> Finding:
-    """Whether an array keeps its limits; what could not be held against them fails, too."""
-    bounds, used, label = seen.bounds, seen.used(), batch.label(name)
-    assert bounds is not None
-    facts: dict[str, Any] = {"quantity": quantity}
-    absent = f"not checked at {seen.nan + seen.inf} values that are NaN or Inf"
-    if not seen.outside and seen.nonfinite:
-        return failed(check, batch, name, seen.nonfinite, absent, count, **facts)
-    if not seen.known:
-        return Finding(check, label, False, "not checked: there are no rows", count, facts=facts)
-    if not seen.outside:
-        text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
-        return Finding(check, label, True, text, count, facts=facts | {"used": used})
-    units, order, limited = batch.first.units.get(name), QUANTITIES.index(quantity), []
-    for dof, worst in sorted(seen.worst.items()):
-        limit = float((bounds.upper if worst.value > bounds.upper[dof] else bounds.lower)[dof])
-        unit = "" if units is None else unit_of_dof(in_si(of_order(units, order)), dof)
-        text = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
-        known = {"limit": limit, "failing_values": int(seen.beyond[dof])}
-        limited.append((worst, text, dof_facts(batch, dof, worst) | known))
-    worst, text, of_worst = max(limited, key=lambda one: one[0].excess)
-    facts |= {"value": worst.value, "limit": of_worst["limit"], "per_dof": seen.beyond.tolist()}
-    facts["dofs"] = [about for *_, about in limited]
-    text += f"; {absent}" * bool(seen.nonfinite)
-    finding = failed(check, batch, name, seen.outside, text, count, **facts)
-    places = [dof_text(batch, dof) for dof in sorted(seen.worst)]
-    lines = [
-        f"{place}: {text}, {worst_text(batch, worst)}"
-        for place, (worst, text, _) in zip(places, limited, strict=True)
-    ]
-    return replace(finding, details=lines)
-
-
 def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[RenderableType]:
     """A table of the checks and their sum; verbose: every trajectory that fails."""
     from rich.text import Text
 
-    failed = [finding for finding in findings if finding.passed is False]
-    columns = ["check", "dataset", "", "found", *(["> failing", "worst"] if failed else [])]
+    failing = [finding for finding in findings if finding.passed is False]
+    columns = ["check", "dataset", "", "found", *(["> failing", "worst"] if failing else [])]
     rows = []
     for one in findings:
         many = f" in {len(one.failures)} of {one.trajectories}" if one.trajectories > 1 else ""
-        failing = [f"{one.count}{many}" if one.passed is False and one.count else "", one.where]
-        row = [one.check, one.dataset, _WORDS[one.passed], one.text, *failing]
+        values = f"{one.count}{many}" if one.passed is False and one.count else ""
+        row = [one.check, one.dataset, _WORDS[one.passed], one.text, values, one.where]
         rows.append(row[: len(columns)])
     yield Table(columns, rows)
-    for finding in (finding for finding in failed if finding.details):
-        yield Text(f"\n{finding.check}, {finding.dataset}", "bold")
-        yield Text("\n".join(f"  {line}" for line in finding.details))
-    for finding in (finding for finding in failed if verbose and finding.failures):
-        yield Text(f"\n{finding.check}, {finding.dataset}", "bold")
-        yield Text("\n".join(f"  {where}" for where in finding.failures))
+    lists = [(one, one.details) for one in failing]
+    lists += [(one, one.failures) for one in failing if verbose]
+    for one, lines in lists:
+        if lines:
+            yield Text(f"\n{one.check}, {one.dataset}", "bold")
+            yield Text("\n".join(f"  {line}" for line in lines))
     made = sum(finding.passed is not None for finding in findings)
     checks = "check" if made == 1 else "checks"
-    if failed:
-        yield Text(f"\n{name}: {len(failed)} of {made} {checks} failed", "bold red")
-        if not verbose and any(len(finding.failures) > 1 for finding in failed):
+    if failing:
+        yield Text(f"\n{name}: {len(failing)} of {made} {checks} failed", "bold red")
+        if not verbose and any(len(finding.failures) > 1 for finding in failing):
             yield Text("-v lists every trajectory that fails")
     else:
         omitted = len(findings) - made

@@ -3,22 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.checks import describe
+from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
 from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.conversion import in_one_unit
+from trajcli.files.dofs import pick_dofs
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
+from trajcli.files.selection import select
+from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.views.diff_sources import Compared
+from trajcli.views.terminal import Table, cut
+from trajcli.views.trajectories import array_path, batches
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _BLOCK_BYTES = 8 << 20
 _SAME_TIME = 1e-9
 """Rows are at the same time where their stamps differ by less than this share of a step."""
+_HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> ulp", "> RMS")
+_LONGEST, _BEFORE = 60, 20
+"""Letters that are shown of texts that differ, and how many before the first difference."""
+_LISTED = 3
+"""More datasets whose names differ in numbers only share a line."""
+
+Compared = tuple[Dataset, Callable[[], "Time | None"]]
+"""A dataset to compare, and the times of its rows, which are read where another has other rows."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +82,13 @@ class Difference:
         return not self.why and self.beyond == 0
 
     def as_dict(self) -> dict[str, Any]:
-        """The same for JSON, with the root of the mean square."""
+        """Returns the difference for JSON, with the root of the mean square."""
         numbers = {name: value for name, value in vars(self).items() if name != "square"}
         rms = float(np.sqrt(self.square / max(self.values, 1)))
         return {**numbers, "rms": rms, "passed": self.passed}
 
     def add(self, a: Array, b: Array, begin: int, tolerance: Tolerance) -> None:
-        """Take in a block of a pair, which begins at row ``begin`` of the first axis."""
+        """Adds a block of a pair, which begins at row ``begin`` of the first axis."""
         self.values += a.size
         numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
         if not numeric:  # strings and booleans are equal or not, without a distance
@@ -102,7 +123,7 @@ class Difference:
 
 
 def last_places(a: Array, b: Array) -> Floats:
-    """The distance of numbers in units of the last place of the larger, both rounded to the
+    """Returns the distance of numbers in units of the last place of the larger, both rounded to the
     coarser type; infinite at a NaN."""
     size = min([8, *(one.dtype.itemsize for one in (a, b) if one.dtype.kind == "f")])
     with np.errstate(all="ignore"):
@@ -118,7 +139,8 @@ def compare(
     tolerance: Tolerance,
     on_progress: Progress = lambda done, total: None,
 ) -> Iterator[Difference]:
-    """Every dataset of either by its name, in the order of the first; one of each by any name."""
+    """Compares the datasets of the same name, in the order of the first source; where both have
+    one, whatever it is called."""
     if len(first) == len(second) == 1:
         second = dict(zip(first, second.values(), strict=True))
     names = list(dict.fromkeys([*first, *second]))
@@ -131,10 +153,10 @@ def compare(
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
-    first, second, note, why = in_one_unit(a.dataset, b.dataset)
-    a, b = replace(a, dataset=first), replace(b, dataset=second)
-    axes = max(a.dataset.ndim, b.dataset.ndim)
-    one, two = _with_axes(a.dataset, axes), _with_axes(b.dataset, axes)
+    one, two, note, why = in_one_unit(a[0], b[0])
+    shapes = one.shape, two.shape
+    axes = max(one.ndim, two.ndim)
+    one, two = _with_axes(one, axes), _with_axes(two, axes)
     types = " and ".join(dict.fromkeys((str(one.dtype), str(two.dtype))))
     difference = Difference(name, why, note, one.shape, types)
     if why:
@@ -147,18 +169,18 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
             blocks = [np.asarray(stored.read_rows(begin, end)) for stored in (one, two)]
             difference.add(blocks[0], blocks[1], begin, tolerance)
         return difference
-    difference.why = f"shapes differ: {describe(a.dataset.shape)} and {describe(b.dataset.shape)}"
+    difference.why = f"shapes differ: {describe(shapes[0])} and {describe(shapes[1])}"
     rows = one.shape[-2:-1] + two.shape[-2:-1]
     if len(rows) == 2 and min(rows) and two.shape == (*one.shape[:-2], rows[1], one.shape[-1]):
-        times = a.time(), b.time()
+        times = a[1](), b[1]()
         if times[0] is not None and times[1] is not None:
-            pair = _with_axes(a.dataset, 3), _with_axes(b.dataset, 3)
+            pair = _with_axes(one, 3), _with_axes(two, 3)
             difference.why = _compare_by_time(difference, pair, (times[0], times[1]), tolerance)
     return difference
 
 
 def _with_axes(stored: Dataset, axes: int) -> Dataset:
-    """A dataset with so many axes, the first of length 1: [T, D] as [1, T, D]."""
+    """Returns a dataset with so many axes, the first of length 1: [T, D] as [1, T, D]."""
     new = axes - stored.ndim
     if new <= 0:
         return stored
@@ -172,7 +194,7 @@ def _compare_by_time(
     times: tuple[Time, Time],
     tolerance: Tolerance,
 ) -> str:
-    """Compare [B, T, D] at the times of the one with fewer rows, the other linear between its.
+    """Compares [B, T, D] at the times of the one with fewer rows, the other linear between its.
 
     Both must begin and end at the same times, up to one step of the one with fewer rows: else
     returns how they differ.
@@ -198,7 +220,7 @@ def _compare_by_time(
 
 
 def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: float) -> Array:
-    """Values [T, D] at other times; a row within ``slack`` of a time is that row exactly."""
+    """Returns values [T, D] at other times; exactly a row where it is within ``slack`` of one."""
     right = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
     left = np.where(at - stamps[right - 1] < stamps[right] - at, right - 1, right)
     same = np.abs(at - stamps[left]) <= slack
@@ -210,7 +232,8 @@ def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: f
 
 
 def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any, Any]]:
-    """Attributes of the files that differ, and options of their requests: name, both values."""
+    """Returns the attributes of the files that differ, and the options of their requests that do:
+    name, both values."""
     a, b = _attributes(first), _attributes(second)
     return [
         (name, a.get(name), b.get(name))
@@ -226,3 +249,167 @@ def _attributes(file: ArrayFile) -> dict[str, Any]:
         del attributes["request"]
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in request.items()}
     return attributes | {f"request.{key}": value for key, value in texts.items()}
+
+
+def datasets(files: Files, text: str, episodes: str | None = None) -> dict[str, Compared]:
+    """Returns the datasets that a source names; of several files, by their places in the folder,
+    too.
+
+    A single dataset that is named is called "": it is compared whatever the other is called. With
+    ``episodes`` the arrays of each of these trajectories, by its place among them.
+    """
+    source = parse_source(text)
+    if episodes is not None:
+        return _of_trajectories(files, text, episodes, bool(source.dataset))
+    several = expand_files(source)
+    if several == [source]:
+        return _in_file(files, source, False)
+    folder = source.path if source.path.is_dir() else source.path.parent
+    return {
+        f"{os.path.relpath(one.path, folder)}/{name}".rstrip("/"): compared
+        for one in several
+        for name, compared in _in_file(files, one, len(several) > 1).items()
+    }
+
+
+def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dict[str, Compared]:
+    """Returns the arrays of some trajectories, each alone: named ones are compared whatever they
+    are called."""
+    compared: dict[str, Compared] = {}
+    for batch in batches(read_sources(files, [text], as_stored=True)):
+        for place, number in enumerate(select(episodes, batch.count)):
+            block = batch.block(number)
+            one, begin, end = block.parts[0]
+            which, rows = range(begin, end), range(block.rows)
+            time = None if one.time is None else one.time.select(which, block.rows)
+            for name, stored in one.arrays.items():
+                title = "" if named and len(one.arrays) == 1 else f"/{name}"
+                known = partial(lambda time: time, time)
+                compared[f"trajectory {place}{title}"] = stored.select(which, rows), known
+    return compared
+
+
+def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:
+    """Returns the datasets of a file; of a layout's array in several files, those of each
+    trajectory; with --dofs or --joints the trajectories alone."""
+    file, text = files.open(source.path), str(source)
+    as_named = files.dofs is None and files.joints is None
+    of_group = source.dataset is None or file.has_group(source.dataset)
+    named = None if of_group or not as_named else file.get(str(source.dataset))
+    prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
+    if as_named and of_group:
+        names = [name for name in file.names() if name.startswith(prefix)]
+        by_name = {name.removeprefix(prefix): file.require(name) for name in names}
+    elif named is not None and not (several and files.layout(file)):
+        by_name = {"": pick_dofs(named, source.dofs)}
+    else:
+        by_name = {
+            array_path(group, one, name).removeprefix(prefix): stored
+            for one in read_sources(files, [text], as_stored=True)
+            for group in [one.group if one.member is None else one.name]
+            for name, stored in one.arrays.items()
+        }
+    return {
+        name: (stored, partial(_time_of, files, text, stored.where))
+        for name, stored in by_name.items()
+        if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb"
+    }
+
+
+def _time_of(files: Files, text: str, where: str) -> Time | None:
+    """Returns the times of the rows of a dataset; None where it is no trajectory or has none."""
+    try:
+        sets = read_sources(files, [text])
+    except InputError:
+        return None
+    holds = (one for one in sets if any(stored.where == where for stored in one.arrays.values()))
+    return next((one.time for one in holds), None)
+
+
+def report(
+    sources: tuple[str, str],
+    differences: Sequence[Difference],
+    attributes: Sequence[tuple[str, Any, Any]],
+    verbose: bool,
+) -> Iterator[RenderableType]:
+    """Returns what differs and by how much: many datasets whose groups differ in numbers only on
+    one line, data/demo_*/position; with ``verbose`` each on its own."""
+    from rich.text import Text
+
+    yield Text(f"a: {sources[0]}\nb: {sources[1]}\n")
+    patterns: dict[str, list[Difference]] = {}
+    for one in differences:
+        group, slash, name = one.dataset.rpartition("/")
+        patterns.setdefault(re.sub(r"\d+", "*", group) + slash + name, []).append(one)
+    lines: list[tuple[str, list[Difference]]] = []
+    for pattern, members in patterns.items():
+        if verbose or len(members) <= _LISTED:
+            lines += [(one.dataset or "values", [one]) for one in members]
+        else:
+            lines.append((f"{pattern} ({len(members)})", members))
+    compared = [(name, members) for name, members in lines if any(one.values for one in members)]
+    if compared:
+        yield Table(_HEADINGS, [_row(name, members) for name, members in compared])
+    for name, members in compared:
+        worst = max(members, key=lambda one: (one.at is not None, one.absolute))
+        if worst.at is not None:
+            a, b = _pair(worst.a, worst.b)
+            group = f"{worst.dataset.rpartition('/')[0]} " if len(members) > 1 else ""
+            yield Text(f"{name}: worst at {group}{list(worst.at)}, a = {a}, b = {b}")
+    for name, members in lines:
+        if notes := [one for one in members if one.why or one.note]:
+            first = min(notes, key=lambda one: not one.why)
+            more = f" and {len(notes) - 1} more" if len(notes) > 1 else ""
+            which = f": {first.dataset}{more}" if len(members) > 1 else ""
+            yield Text(f"{name}: {first.why or first.note}{which}")
+    for name, *values in attributes:
+        yield Text(f"attribute {name}: {' and '.join(_short(*values))}")
+    if differences and not compared:
+        yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
+    failed = sum(not one.passed for one in differences)
+    datasets = f"{len(differences)} dataset{'s' * (len(differences) != 1)}"
+    count = sum(one.differing for one in differences)
+    if failed:
+        differ = "differs" if failed == 1 else "differ"
+        yield Text(f"\n{failed} of {datasets} {differ} by more than allowed", "bold red")
+    elif count:
+        numbers = f"{count} number{' differs' if count == 1 else 's differ'}"
+        yield Text(f"\n{datasets}: {numbers}, within the tolerance")
+    else:
+        yield Text(f"\n{datasets}: equal" if differences else "\nno datasets to compare")
+
+
+def _row(name: str, members: Sequence[Difference]) -> list[str]:
+    differing = sum(one.differing for one in members)
+    if not differing:
+        return [name, "0"]
+    return [
+        name,
+        str(differing),
+        str(sum(one.beyond for one in members)),
+        f"{max(one.absolute for one in members):.3g}",
+        f"{max(one.relative for one in members):.3g}",
+        f"{max(one.ulp for one in members):.4g}",
+        f"{(sum(one.square for one in members) / sum(one.values for one in members)) ** 0.5:.3g}",
+    ]
+
+
+def _pair(a: float | str | None, b: float | str | None) -> tuple[str, str]:
+    """Returns two values, with as many digits as tell them apart."""
+    if not (isinstance(a, float) and isinstance(b, float)):
+        return str(a), str(b)
+    pairs = ((f"{a:.{digits}g}", f"{b:.{digits}g}") for digits in range(6, 18))
+    return next((pair for pair in pairs if pair[0] != pair[1]), (repr(a), repr(b)))
+
+
+def _short(a: Any, b: Any) -> tuple[str, str]:
+    """Returns two texts, cut; where they begin alike, from before the place where they part."""
+    texts = ["absent" if value is None else " ".join(str(value).split()) for value in (a, b)]
+    if texts[0] == texts[1]:  # they differ in spaces and ends of lines, or in type
+        texts = [repr(value) for value in (a, b)]
+    pairs = enumerate(zip(*texts, strict=False))
+    alike = next((i for i, (x, y) in pairs if x != y), min(map(len, texts)))
+    begin = max(0, alike - _BEFORE)
+    if begin and max(map(len, texts)) > _LONGEST:
+        texts = [f"…{text[begin:]}" for text in texts]
+    return cut(texts[0], _LONGEST), cut(texts[1], _LONGEST)

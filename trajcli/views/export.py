@@ -1,24 +1,30 @@
-"""Trajectories for other programs: as a table, for rerun, or as arrays that trajcli reads, too."""
+"""Trajectories for other programs: as a table, for rerun, as arrays that trajcli reads, too, or as
+features of a copy of a LeRobot data set."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
+from statistics import mode
 from typing import Any
 
 import numpy as np
 
 from trajcli import __version__
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.atomic_output import new_file
+from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
+from trajcli.files.atomic_output import HiddenFolder, new_file, reserve
 from trajcli.files.blocks import Array, Block, Progress, common_step
 from trajcli.files.file_bytes import SourceFiles
+from trajcli.files.lerobot_copy import LeRobotCopy
+from trajcli.files.opening import Files
 from trajcli.files.outputs import open_output
+from trajcli.files.refusals import os_failures
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.selection import select
 from trajcli.files.trajectory_set import TrajectorySet
@@ -30,7 +36,7 @@ _TABLE_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Selection:
+class Export:
     """The trajectories of a batch that are exported; ``others``: arrays that are not."""
 
     batch: Batch
@@ -39,7 +45,7 @@ class Selection:
     others: Sequence[str] = ()
 
     def blocks(self) -> Iterator[Block]:
-        """The trajectories, in their order."""
+        """Returns the trajectories, in their order."""
         return self.batch.blocks(self.numbers, self.on_progress)
 
     @cached_property
@@ -50,33 +56,80 @@ class Selection:
         types = {name: array.precision.newbyteorder("=") for name, array in stored}
         return {n: np.dtype("f8") if kind == np.longdouble else kind for n, kind in types.items()}
 
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the trajectories, or their numbers."""
+        return [self.batch.name(number) for number in self.numbers]
+
+    @property
+    def numbered(self) -> bool:
+        """Whether all trajectories have numbers for names."""
+        return all(map(str.isdecimal, self.names))
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one trajectory."""
+        return len(self.numbers) > 1
+
     @property
     def timed(self) -> bool:
         """Whether the file has the times of the rows."""
         return self.batch.first.time is not None
 
     def values(self, block: Block, name: str) -> Array:
-        """An array [b, rows, dofs]."""
+        """Returns an array [b, rows, dofs]."""
         return block.read(name).astype(self.arrays[name], copy=False)
 
     def times(self, block: Block) -> Array:
-        """Times [b, rows] in seconds as stored; without any, the row numbers."""
+        """Returns times [b, rows] in seconds as stored; without any, the row numbers."""
         times = block.times()
         if times is not None:
             return times
         return np.broadcast_to(np.arange(block.rows), (len(block.numbers), block.rows))
 
+    def headings(self, units: bool = False) -> list[str]:
+        """Returns t, then quantity/dof, with ``units`` as t (s); before them the trajectory where
+        there are several."""
+        heads = {"t": "s"} if self.timed else {"row": ""}
+        for name in self.arrays:
+            of_dofs = (self.batch.first.unit(name) or "").split(",")  # one for all, or one for each
+            for k, dof in enumerate(self.batch.dofs):
+                heads[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)]
+        texts = [f"{head} ({unit})" if units and unit else head for head, unit in heads.items()]
+        return ["trajectory"] * self.several + texts
 
-def selection(
+    def tables(self) -> Iterator[list[Array]]:
+        """Returns the columns of the table, some rows at a time: a row for every time of every
+        trajectory."""
+        waiting: list[list[Array]] = []
+        rows = 0
+        for block in self.blocks():
+            names = [self.batch.name(number) for number in block.numbers.tolist()]
+            columns = [np.repeat(names, block.rows)] if self.several else []
+            columns.append(self.times(block).reshape(-1))
+            for name in self.arrays:
+                columns += list(self.values(block, name).reshape(-1, len(self.batch.dofs)).T)
+            waiting.append(columns)
+            rows += len(columns[0])
+            if rows >= _TABLE_ROWS:
+                yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
+                waiting, rows = [], 0
+        if waiting:
+            yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
+
+
+def select_trajectories(
     sets: Sequence[TrajectorySet], episodes: str | None, on_progress: Progress
-) -> Selection:
-    """What is exported of trajectories; raises where nothing is, or not what was named."""
+) -> Export:
+    """Returns what is exported; raises InputError where nothing is, or not what was named."""
     batch, others = whole_batch(batches(sets))
     if batch is None or not batch.count or not batch.first.shape[2]:
         found = "no trajectories" if batch is None else describe(batch.first.shape)
-        where = str(sets[0].file.path) if sets else ""
-        raise InputError(Fault("nothing to export", where, "trajectories with dofs", found))
-    return Selection(batch, select(episodes, batch.count), on_progress, others)
+        where, expected = str(sets[0].file.path) if sets else "", "trajectories with dofs"
+        raise InputError(
+            Fault(what="nothing to export", where=where, expected=expected, found=found)
+        )
+    return Export(batch, select(episodes, batch.count), on_progress, others)
 
 
 def require_kind(out: Path) -> None:
@@ -84,18 +137,19 @@ def require_kind(out: Path) -> None:
     suffix = out.suffix.lower()
     if suffix not in _WRITERS and suffix not in _ARRAYS:
         expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
-        raise UsageError(Fault("unknown kind of export", str(out), expected, suffix or "no ending"))
+        what, found = "unknown kind of export", suffix or "no ending"
+        raise UsageError(Fault(what=what, where=str(out), expected=expected, found=found))
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
     try:
         import_module(library)
     except ImportError as error:
-        hint = f"pip install {package}"
-        fault = Fault(f"{library} is not installed", "export", found=str(error), hint=hint)
+        what, hint = f"{library} is not installed", f"pip install {package}"
+        fault = Fault(what=what, where="export", found=str(error), hint=hint)
         raise UsageError(fault) from None
 
 
-def write(chosen: Selection, out: Path, overwrite: bool, sources: SourceFiles) -> None:
-    """Write the trajectories in the form that OUT's name asks for.
+def write(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
+    """Writes the trajectories in the form that OUT's name asks for.
 
     Raises InputError where ``sources`` changed in the meantime, OutputError where OUT cannot be
     written.
@@ -109,64 +163,29 @@ def write(chosen: Selection, out: Path, overwrite: bool, sources: SourceFiles) -
         sources.require_unchanged()
 
 
-def _headings(chosen: Selection, units: bool = False) -> list[str]:
-    """t, then quantity/dof, with ``units`` as t (s); before them the trajectory where there are
-    several."""
-    names = {"t": "s"} if chosen.timed else {"row": ""}
-    for name in chosen.arrays:
-        of_dofs = (chosen.batch.first.unit(name) or "").split(",")  # one for all, or one for each
-        for k, dof in enumerate(chosen.batch.dofs):
-            names[f"{name}/{dof}"] = of_dofs[k % len(of_dofs)]
-    heads = [f"{name} ({unit})" if units and unit else name for name, unit in names.items()]
-    return ["trajectory"] * (len(chosen.numbers) > 1) + heads
-
-
-def _tables(chosen: Selection) -> Iterator[list[Array]]:
-    """The columns of the table, some rows at a time: a row for every time of every trajectory."""
-    waiting: list[list[Array]] = []
-    for block in chosen.blocks():
-        names = [chosen.batch.name(number) for number in block.numbers.tolist()]
-        columns = [np.repeat(names, block.rows)] if len(chosen.numbers) > 1 else []
-        columns.append(chosen.times(block).reshape(-1))
-        for name in chosen.arrays:
-            columns += list(chosen.values(block, name).reshape(-1, len(chosen.batch.dofs)).T)
-        waiting.append(columns)
-        if sum(len(one[0]) for one in waiting) >= _TABLE_ROWS:
-            yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
-            waiting = []
-    if waiting:
-        yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
-
-
-def _write_csv(chosen: Selection, path: Path, _: str) -> None:
-    """Numbers have the digits that bring them back."""
+def _write_csv(chosen: Export, path: Path, _: str) -> None:
+    """Writes numbers with enough digits to read the same numbers back."""
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(map(spreadsheet_text, _headings(chosen, units=True)))
-        for columns in _tables(chosen):
+        writer.writerow(map(spreadsheet_text, chosen.headings(units=True)))
+        for columns in chosen.tables():
             for begin in range(0, len(columns[0]), _TABLE_ROWS):
-                cells = [_cells(column[begin : begin + _TABLE_ROWS]) for column in columns]
+                # of float32 all digits of the same number in float64
+                cells = [column[begin : begin + _TABLE_ROWS].tolist() for column in columns]
+                if chosen.several:
+                    cells[0] = list(map(spreadsheet_text, cells[0]))
                 writer.writerows(zip(*cells, strict=True))
 
 
-def _cells(column: Array) -> list[Any]:
-    if column.dtype.kind == "U":
-        return list(map(spreadsheet_text, column.tolist()))
-    cells: list[Any] = column.tolist()  # of float32 all digits of the same number in float64
-    return cells
-
-
-def _write_parquet(chosen: Selection, path: Path, _: str) -> None:
-    """The columns of the CSV, with their types; a row group is some trajectories."""
+def _write_parquet(chosen: Export, path: Path, _: str) -> None:
+    """Writes the columns of the CSV, with their types; a row group is some trajectories."""
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
-    names = [chosen.batch.name(number) for number in chosen.numbers] if chosen.numbers[1:] else []
-    numbered = bool(names) and all(map(str.isdecimal, names))
     writer = None
     try:
-        for columns in _tables(chosen):
-            if numbered:
+        for columns in chosen.tables():
+            if chosen.several and chosen.numbered:
                 columns[0] = columns[0].astype(np.int64)
-            table = arrow.table(columns, names=_headings(chosen))
+            table = arrow.table(columns, names=chosen.headings())
             writer = writer or parquet.ParquetWriter(path, table.schema)
             writer.write_table(table)
     finally:
@@ -174,8 +193,8 @@ def _write_parquet(chosen: Selection, path: Path, _: str) -> None:
             writer.close()
 
 
-def _write_rrd(chosen: Selection, path: Path, name: str) -> None:
-    """A scalar series for each dof on the duration time line ``time``."""
+def _write_rrd(chosen: Export, path: Path, name: str) -> None:
+    """Writes a scalar series for each dof on the duration time line ``time``."""
     rerun = import_module("rerun")
     recording = rerun.RecordingStream("trajcli", recording_id=name, send_properties=False)
     try:
@@ -184,8 +203,7 @@ def _write_rrd(chosen: Selection, path: Path, name: str) -> None:
             times = chosen.times(block)
             arrays = {array: chosen.values(block, array) for array in chosen.arrays}
             for k, number in enumerate(block.numbers.tolist()):
-                several = len(chosen.numbers) > 1
-                place = [f"trajectory_{chosen.batch.name(number)}"] if several else []
+                place = [f"trajectory_{chosen.batch.name(number)}"] if chosen.several else []
                 line = {"duration" if chosen.timed else "sequence": times[k]}
                 clock = rerun.TimeColumn("time" if chosen.timed else "row", **line)
                 for array, values in arrays.items():
@@ -201,8 +219,14 @@ def _write_rrd(chosen: Selection, path: Path, name: str) -> None:
         recording.disconnect()
 
 
-def _write_arrays(chosen: Selection, out: Path, overwrite: bool, sources: SourceFiles) -> None:
-    """As integrate writes them."""
+_WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd}
+_ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
+_LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
+"""What a form needs, and the package that has it."""
+
+
+def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
+    """Writes arrays as integrate does."""
     schema = _schema(chosen)
     lengths = np.unique(chosen.batch.lengths[chosen.numbers]).tolist()
     written = dict.fromkeys(lengths, 0)
@@ -218,41 +242,112 @@ def _write_arrays(chosen: Selection, out: Path, overwrite: bool, sources: Source
         output.finish()
 
 
-def _schema(chosen: Selection) -> Schema:
-    """Times are shared where all steps are one dt; trajectories of unequal length have a group
-    each."""
+def _schema(chosen: Export) -> Schema:
+    """Returns the schema: times are shared where all steps are one dt; trajectories of unequal
+    length have a group each."""
     batch, first, count = chosen.batch, chosen.batch.first, len(chosen.numbers)
     lengths = batch.lengths[chosen.numbers]
     rows = np.unique(lengths).tolist()
     step = common_step(batch.sets)
     along = "time" if chosen.timed and (step or count == 1) else "row"
-    shape, dims = (count, rows[-1], len(batch.dofs)), ("trajectory", along, "dof")
+    sizes = {"trajectory": count, along: rows[-1], "dof": len(batch.dofs)}
+    shape = tuple(sizes.values())
     units = {name: {"units": unit} for name in chosen.arrays if (unit := first.unit(name))}
     variables = [
-        Variable(name, dims, shape, dtype, units.get(name, {}))
+        Variable(name, tuple(sizes), shape, dtype, units.get(name, {}))
         for name, dtype in chosen.arrays.items()
     ]
     if chosen.timed:
         variables.append(time_variable(shape[1:2] if along == "time" else shape[:2]))
     attributes: dict[str, Any] = {"source": Path(batch.path).name, "trajcli_version": __version__}
     attributes |= {"dt": step} if step else {}
-    sizes, joints = dict(zip(dims, shape, strict=True)), first.joint_names
-    schema = Schema(sizes, variables, attributes, joints)
-    names = [batch.name(number) for number in chosen.numbers]
+    schema = Schema(sizes, variables, attributes, first.joint_names)
     if len(rows) == 1:
-        named = not all(map(str.isdecimal, names))
-        return replace(schema, trajectory_names=names) if named else schema
-    names = [f"trajectory_{name}" if name.isdecimal() else name for name in names]
+        return schema if chosen.numbered else replace(schema, trajectory_names=chosen.names)
+    names = [f"trajectory_{name}" if name.isdecimal() else name for name in chosen.names]
     places = [(length, np.flatnonzero(lengths == length)) for length in rows]
     groups = [Group(length, [names[n] for n in which], which) for length, which in places]
     return unequal_schema(schema, groups)
 
 
-_WRITERS: dict[str, Callable[[Selection, Path, str], None]] = {
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
-    ".rrd": _write_rrd,
-}
-_ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
-_LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
-"""What a form needs, and the package that has it."""
+def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None:
+    """Writes a copy of a LeRobot data set with the trajectories as features.
+
+    Frame k of an episode has row k of its trajectory; a row after those, the state after the last
+    action, has no frame. Raises InputError where the trajectories do not match its episodes or it
+    is not as LeRobot has it, OutputError where OUT is not new or cannot be written; OUT is then as
+    it was.
+    """
+    if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
+        what, hint = "not a new folder outside of DIR", "another name: no folder is ever replaced"
+        raise OutputError(Fault(what=what, where=str(out), hint=hint))
+    copy = LeRobotCopy(files, folder)
+    if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
+        what, found = "features there already", ", ".join(taken)
+        raise InputError(Fault(what=what, where=str(folder), found=found))
+    frames = _frames(chosen, copy)
+    hidden = HiddenFolder(out, overwrite=False)
+    try:
+        with os_failures(out):
+            hidden.make()
+            copy.features = _features(chosen, frames, hidden.path)
+            copy.dofs = chosen.batch.first.joint_names
+            copy.write(hidden.data, partial(chosen.on_progress, len(frames), len(frames)))
+            files.sources.require_unchanged()
+            hidden.publish()
+    finally:
+        hidden.close()
+
+
+def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
+    """Returns the frames of each trajectory by its number.
+
+    Trajectories named episode_3, … are those episodes, others the episodes in their order.
+    """
+    batch, episodes = chosen.batch, copy.episodes
+    names = [name.rpartition("/")[2] for name in chosen.names]
+    named = any(name.startswith("episode_") for name in names)
+    order = names if named else list(episodes)
+    if len(order) != len(names) or sorted(order) != sorted(episodes):
+        raise InputError(
+            Fault(
+                what="other trajectories than episodes",
+                where=batch.path,
+                expected=f"{len(episodes)} episodes of {copy.folder}",
+                found=f"{len(names)} trajectories",
+            )
+        )
+    frames = {number: episodes[k] for number, k in zip(chosen.numbers, order, strict=True)}
+    counts = [part.stop - part.start for part in frames.values()]
+    rows = batch.lengths[list(frames)].tolist()
+    more = mode(length - count for length, count in zip(rows, counts, strict=True)) == 1
+    expected = "a row for each of {} frames" + ", and one for the state after them" * more
+    raise_if_any(
+        Fault(
+            what="other rows than frames",
+            where=f"{batch.path}, {name}",
+            expected=expected.format(count),
+            found=str(length),
+        )
+        for name, count, length in zip(names, counts, rows, strict=True)
+        if length != count + more
+    )
+    return frames
+
+
+def _features(chosen: Export, frames: Mapping[int, slice], folder: Path) -> dict[str, Any]:
+    """Gathers the rows of all frames in files, as arrays [frames, D]."""
+    shape = max(part.stop for part in frames.values()), len(chosen.batch.dofs)
+    features = {}
+    for k, (name, dtype) in enumerate(chosen.arrays.items()):
+        path = folder / str(k)
+        path.touch()
+        reserve(path, shape[0] * shape[1] * dtype.itemsize)
+        features[f"trajcli.{name}"] = np.memmap(path, dtype, "r+", shape=shape)
+    for block in chosen.blocks():
+        for name in chosen.arrays:
+            values = features[f"trajcli.{name}"]
+            rows_of = zip(block.numbers.tolist(), chosen.values(block, name), strict=True)
+            for number, rows in rows_of:
+                values[frames[number]] = rows[: len(values[frames[number]])]
+    return features

@@ -1,4 +1,4 @@
-"""Figures of quantities over time, with matplotlib; what all figures look like.
+"""Figures with matplotlib: quantities over time, and how peaks and scores are distributed.
 
 The same data and options give the same bytes. No window is opened, and the user's matplotlib
 settings are not read.
@@ -19,19 +19,27 @@ import numpy as np
 
 from trajcli.errors import Fault, UsageError
 from trajcli.files.arrays import text_of
-from trajcli.views.plot import Line, Selection, panels, short_labels
-from trajcli.views.terminal import shortened
+from trajcli.files.blocks import Floats
+from trajcli.files.limits import Bounds
+from trajcli.views.plot import Line, Peaks, PlotSource, panels, short_labels
+from trajcli.views.score import ScoreTable
+from trajcli.views.terminal import shortened, value_range
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """M. Okabe and K. Ito's colours, which colour-blind readers tell apart; without the yellow, which
 is too faint on paper."""
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
-RED, DARK, GREY = "#C00000", "#444444", "#999999"
+_RED, _DARK, _GREY = "#C00000", "#444444", "#999999"
+_BINS = 40
+_BAR = 0.86
+"""The height of the tallest bar of a histogram, as a share of a row."""
+_LIMIT = {"color": _RED, "lw": 1.2}
+_MEDIAN = {"color": _DARK, "lw": 1.2}
 _LEGEND_ENTRIES = 12
 """So many trajectories are named in a legend."""
-_TITLE_TRAJECTORIES, TITLE_FILES = 6, 3
-_INCHES = 7.0
+_TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
+_WIDTH = 7.0
 """The width of a page of two columns."""
 _SETTINGS = {
     "font.size": 8,
@@ -56,20 +64,20 @@ _UNDATED: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-Entry = tuple[str, Mapping[str, Any]]
+_Entry = tuple[str, Mapping[str, Any]]
 """A label of the legend, and the style of the line or mark beside it."""
 
 
 def require_format(path: Path) -> None:
     """Raise UsageError where the name of a figure has no ending that can be drawn."""
     if path.suffix.lower() not in _UNDATED:
-        expected = "FIG.png, FIG.svg or FIG.pdf"
+        what, expected = "unknown kind of figure", "FIG.png, FIG.svg or FIG.pdf"
         found = path.suffix or "no ending"
-        raise UsageError(Fault("unknown kind of figure", str(path), expected, found))
+        raise UsageError(Fault(what=what, where=str(path), expected=expected, found=found))
 
 
 def require_matplotlib() -> Any:
-    """The library; raises UsageError with the line that installs it."""
+    """Returns the library; raises UsageError with the line that installs it."""
     if "MPLCONFIGDIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matplotlib"
         if not any(cache.glob("fontlist*.json")):  # it would write one into the home directory
@@ -79,61 +87,63 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        hint = "pip install matplotlib"
-        fault = Fault("matplotlib is not installed", "plot", found=str(error), hint=hint)
+        what, hint = "matplotlib is not installed", "pip install matplotlib"
+        fault = Fault(what=what, where="plot", found=str(error), hint=hint)
         raise UsageError(fault) from None
     return matplotlib
 
 
 def settings(matplotlib: Any) -> Any:
-    """A context with these settings, whatever the user's are."""
+    """Returns a context with these settings, whatever the user's are."""
     return matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS})
 
 
 def save(figure: Any, path: Path, suffix: str) -> None:
-    """Write a figure in the format of a suffix, whatever the file is called."""
+    """Writes a figure in the format of a suffix, whatever the file is called."""
     kind = suffix.lower()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of letters that no font here has: the figure shows them
         figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
 
 
-def draw_lines(lines: Sequence[Line], selections: Sequence[Selection], title: str | None) -> Any:
-    """A panel per quantity, one above the other, over a shared time axis.
+def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str | None) -> Any:
+    """Draws a panel per quantity, one above the other, over a shared time axis.
 
     Colours are dofs, dashes are files; the later trajectories are fainter.
     """
     stacked = panels(lines)
     names = list(dict.fromkeys(line.trajectory for line in lines))
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
-    figure, axes = new_figure(len(stacked), 1, 1.55, sharex=True)
+    figure, axes = _new_figure(len(stacked), 1, 1.55, sharex=True)
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
-        _panel(axis, quantity, members, opacity)
+        _line_panel(axis, quantity, members, opacity)
     axes[-1].set_xlabel("time (s)" if all(line.timed for line in lines) else "row")
     figure.align_ylabels(axes)
     if title is None:
         which = "trajectory" if len(names) == 1 else "trajectories"
-        sources = shortened(short_labels(selections), TITLE_FILES)
-        title = f"{sources}, {which} {shortened(names, _TITLE_TRAJECTORIES)}"
-    finish(figure, title, _entries(lines, selections, opacity))
+        files = shortened(short_labels(sources), _TITLE_FILES)
+        title = f"{files}, {which} {shortened(names, _TITLE_TRAJECTORIES)}"
+    _finish(figure, title, _entries(lines, sources, opacity))
     return figure
 
 
-def _panel(axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[str, float]) -> None:
-    """One quantity of all trajectories and sources."""
+def _line_panel(
+    axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[str, float]
+) -> None:
+    """Draws one quantity of all trajectories and sources."""
     width = 1.0 if len(members) < 4 else 0.7
     for line in members:
         for i, (number, name) in enumerate(line.dofs):
-            axis.plot(line.time, line.values[:, i], color=colour(number), linewidth=width,
+            axis.plot(line.time, line.values[:, i], color=_colour(number), linewidth=width,
                       linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
                       drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
     _draw_limits(axis, members)
     units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
-    axis.set_ylabel(f"{quantity}\n{unit_text(units)}".strip())
+    axis.set_ylabel(f"{quantity}\n{_unit_text(units)}".strip())
 
 
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
-    """What is allowed, as bands; an edge that is one dof's alone has the colour of it."""
+    """Draws what is allowed, as bands; an edge that is one dof's alone has the colour of it."""
     bands = {
         number: (float(line.bounds.lower[i]), float(line.bounds.upper[i]))
         for line in members
@@ -150,50 +160,145 @@ def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
                      zorder=0)  # fmt: skip
     for edge in sorted(set(near)):
         owners = [number for number, band in bands.items() if edge in band]
-        shade = colour(owners[0]) if len(owners) == 1 else GREY
+        shade = _colour(owners[0]) if len(owners) == 1 else _GREY
         axis.axhline(edge, color=shade, lw=0.7, ls=(0, (6, 3)), zorder=1)
     axis.set_ylim(low, high)
 
 
 def _entries(
-    lines: Sequence[Line], selections: Sequence[Selection], opacity: Mapping[str, float]
-) -> list[Entry]:
-    """The legend: dofs, sources, trajectories (of many the first and the last), and marks."""
+    lines: Sequence[Line], sources: Sequence[PlotSource], opacity: Mapping[str, float]
+) -> list[_Entry]:
+    """Returns the legend: dofs, sources, and trajectories, of many the first and the last."""
     dofs = {number: name for line in lines for number, name in line.dofs}
-    entries: list[Entry] = [
-        (name, {"color": colour(number), "ls": _dashes(0, number)})
+    entries: list[_Entry] = [
+        (name, {"color": _colour(number), "ls": _dashes(0, number)})
         for number, name in sorted(dofs.items())
     ]
-    if len(selections) > 1:
-        labels = enumerate(short_labels(selections))
-        entries += [(label, {"color": DARK, "ls": _dashes(source, 0)}) for source, label in labels]
+    if len(sources) > 1:
+        labels = enumerate(short_labels(sources))
+        entries += [(label, {"color": _DARK, "ls": _dashes(source, 0)}) for source, label in labels]
     names = list(opacity)
     shown = names if len(names) <= _LEGEND_ENTRIES else (names[0], names[-1])
     for name in shown if len(names) > 1 else ():
-        entries.append((f"trajectory {name}", {"color": DARK, "alpha": opacity[name]}))
+        entries.append((f"trajectory {name}", {"color": _DARK, "alpha": opacity[name]}))
     return entries
 
 
-def new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:
-    """A figure of panels of this height in inches, and its axes."""
+def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str | None) -> Any:
+    """Draws a panel per quantity, in it a row of bars per dof; raises UsageError for several
+    files."""
+    require_one_file(sources)
+    shown = [one for members in panels(peaks).values() for one in members]
+    columns = 2 if len(shown) > 1 else 1
+    tallest = max(len(one.dofs) for one in peaks)
+    figure, axes = _new_figure(-(-len(shown) // columns), columns, 0.9 + 0.2 * tallest)
+    for axis, one in zip(axes, shown, strict=False):
+        _peak_panel(axis, one.quantity, one)
+    for axis in axes[len(shown) :]:
+        axis.set_visible(False)
+    title = short_labels(sources)[0] if title is None else title
+    limits = [("limit", _LIMIT)] * any(one.bounds is not None for one in peaks)
+    _finish(figure, title, limits)
+    return figure
+
+
+def require_one_file(sources: Sequence[PlotSource]) -> None:
+    """Raise UsageError for several files."""
+    if len(sources) > 1:
+        what, found = "a histogram is of one file", ", ".join(short_labels(sources))
+        raise UsageError(Fault(what=what, where="SOURCE", expected="one", found=found))
+
+
+def draw_score(table: ScoreTable, name: str, title: str) -> Any:
+    """Draws in one panel how many trajectories have which score, and the median."""
+    scores = table.values(name, "--score")
+    known = scores[np.isfinite(scores)]
+    figure, (axis,) = _new_figure(1, 1, 2.4)
+    axis.hist(known, _BINS, range=value_range(known), color=_colour(0), zorder=3, gid=name)
+    entries: list[_Entry] = []
+    if len(known):
+        axis.axvline(np.median(known), **_MEDIAN, zorder=5, gid="median")
+        entries.append((f"median {np.median(known):.4g}", _MEDIAN))
+    axis.set_xlabel(f"{name} {_unit_text(table.units[name])}".strip())
+    axis.set_ylabel("trajectories")
+    axis.yaxis.get_major_locator().set_params(integer=True)
+    absent = f", {len(scores) - len(known)} without" if len(known) < len(scores) else ""
+    count = f"{len(scores)} trajector{'y' if len(scores) == 1 else 'ies'}{absent}"
+    axis.set_title(count, loc="left", color=_DARK, pad=3, fontsize=7)
+    _finish(figure, title, entries)
+    return figure
+
+
+def _peak_panel(axis: Any, quantity: str, one: Peaks) -> None:
+    """Draws a row of bars for each dof, all to one scale, its limits as marks across the row.
+
+    Of positions both ends of every trajectory are counted; else its largest magnitude.
+    """
+    signed = quantity == "position"
+    sizes = np.maximum(np.abs(one.low), np.abs(one.high))
+    ends = np.concatenate([one.low, one.high]) if signed else sizes
+    low, high = value_range(ends)
+    low = low if signed else 0.0
+    bars = [
+        np.histogram(ends[:, i], _edges(low, high, one.bounds, i)) for i in range(ends.shape[1])
+    ]
+    tallest = max(int(counts.max(initial=0)) for counts, _ in bars) or 1
+    rows = range(len(one.dofs) - 1, -1, -1)
+    for i, (row, (number, name)) in enumerate(zip(rows, one.dofs, strict=True)):
+        counts, edges = bars[i]
+        axis.stairs(_BAR * counts / tallest + row, edges, baseline=row, color=_colour(number),
+                    fill=True, alpha=0.75, lw=0, zorder=3, gid=f"{quantity}/{name}")  # fmt: skip
+        limits = () if one.bounds is None else (one.bounds.lower[i], one.bounds.upper[i])
+        for limit in limits if signed else {abs(limit) for limit in limits}:
+            if np.isfinite(limit):
+                axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
+    room = 2 * (high - low)  # limits further away are not shown
+    left, right = axis.get_xlim()
+    axis.set_xlim(max(left, low - room) if signed else 0.0, min(right, high + room))
+    what = "least and largest position" if signed else f"peak |{quantity}|"
+    axis.set_xlabel(f"{what} {_unit_text(one.unit)}".strip())
+    axis.set_yticks(list(rows), [_plain(name) for _, name in one.dofs], va="bottom")
+    axis.set_ylim(-0.1, len(rows))
+    axis.tick_params(axis="y", length=0)
+    count = len(one.low)
+    text = f"{count} trajector{'y' if count == 1 else 'ies'}, tallest bar {tallest}"
+    axis.set_title(text, loc="left", color=_DARK, pad=3, fontsize=7)
+
+
+def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
+    """Returns bins of one width, except at limits: no bar stands on both sides of one."""
+    edges = np.linspace(low, np.nextafter(high, np.inf), _BINS + 1)
+    if bounds is None:
+        return edges
+    room = bounds.slack * float(bounds.size[i])
+    cuts = np.array([bounds.lower[i] - room, np.nextafter(bounds.upper[i] + room, np.inf)])
+    half = 0.5 * (high - low) / _BINS
+    near = np.abs(edges[:, None] - cuts).min(1) <= half
+    near[[0, -1]] = False
+    inside = cuts[(low < cuts) & (cuts < edges[-1])]
+    return np.unique(np.concatenate([edges[~near], inside]))
+
+
+def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:
+    """Returns a figure of panels of this height in inches, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_INCHES, height * rows + 0.75), layout="constrained")
+    figure = Figure(figsize=(_WIDTH, height * rows + 0.75), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
 
 
-def finish(figure: Any, title: str, entries: Sequence[Entry]) -> None:
-    """The legend above all panels, and the title."""
+def _finish(figure: Any, title: str, entries: Sequence[_Entry]) -> None:
+    """Adds the legend above all panels, and the title."""
     from matplotlib.lines import Line2D
 
     if not (entries or title):
         return
     rows = -(-max(len(entries), 1) // 6)
     figure.legend(
-        handles=[Line2D([], [], label=plain(label), **style) for label, style in entries],
-        title=plain(title) if title else None,
+        handles=[Line2D([], [], label=_plain(label), **style) for label, style in entries],
+        title=_plain(title) if title else None,
         title_fontsize=9,
         loc="outside upper center",
         ncols=max(1, -(-len(entries) // rows)),
@@ -202,8 +307,8 @@ def finish(figure: Any, title: str, entries: Sequence[Entry]) -> None:
     )
 
 
-def colour(number: int) -> str:
-    """The colour of a dof."""
+def _colour(number: int) -> str:
+    """Returns the colour of a dof."""
     return COLOURS[number % len(COLOURS)]
 
 
@@ -212,12 +317,12 @@ def _dashes(source: int, number: int) -> Any:
     return _DASHES[(source + number // len(COLOURS)) % len(_DASHES)]
 
 
-def unit_text(unit: str) -> str:
+def _unit_text(unit: str) -> str:
     """rad/s^2 as (rad/s²)."""
-    return f"({plain(unit).replace('^2', '²').replace('^3', '³')})" if unit else ""
+    return f"({_plain(unit).replace('^2', '²').replace('^3', '³')})" if unit else ""
 
 
-def plain(text: str) -> str:
-    """Text without what matplotlib would typeset as mathematics, leave out of a legend or, of the
-    name of a file, could not draw."""
+def _plain(text: str) -> str:
+    """Returns a text without what matplotlib would typeset as mathematics, leave out of a legend
+    or, of the name of a file, could not draw."""
     return text_of(text).replace("$", r"\$").lstrip("_") or text

@@ -1,32 +1,47 @@
-"""What is in a file, as plain values: its datasets, its trajectories, their times and peaks."""
+"""What is in a file: its datasets, its trajectories, their times and peaks; tables and a plot."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
-from trajcli.files.arrays import ArrayFile
+from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.blocks import Block, Progress, common_step, shared
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
+from trajcli.files.schema import QUANTITIES
 from trajcli.files.selection import select
-from trajcli.files.source import Source, expand_files, parse_source
+from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
-from trajcli.views.datasets import SAMPLE_BYTES, Datasets
-from trajcli.views.terminal import Curves
-from trajcli.views.trajectories import Batch, batches, main_batch, whole_batch
+from trajcli.views.statistics import Statistics
+from trajcli.views.terminal import Curves, Table, cut, figure, number
+from trajcli.views.trajectories import Batch, array_path, batches, main_batch, whole_batch
 
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+SAMPLE_BYTES = 24 << 20
+"""Larger files are sampled: about so many bytes of them are read."""
+LEAST_BYTES = 1 << 20
+"""The least that is read of a dataset of a larger file, if it has so much."""
 _MOST_TIMES = 2000
-"""Sets, and trajectories of a large file, whose times are looked at without --full."""
+"""Sets, shapes, and trajectories of a large file, that are looked at without --full."""
 _MOST_GAPS = 4 << 20
 """Of more rows than that, steps for the median are taken evenly from all."""
 _BLOCK_BYTES = 8 << 20
 _PLOTTED_ROWS = 20_000
+_MOST_DOFS = 64
+_PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}
+_FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
+_UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
+_TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
+"""Attributes that the lines about the trajectories repeat."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +60,7 @@ def inspect_source(
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
 ) -> Inspection:
-    """A file, a folder of them, or the datasets that SOURCE names; ``full``: all values.
+    """Inspects a file, a folder of them, or the datasets that SOURCE names; ``full``: all values.
 
     Datasets that cannot be read are listed with the reason. Raises InputError where the file
     cannot be opened or the named dataset is not there.
@@ -53,19 +68,32 @@ def inspect_source(
     source = parse_source(text)
     opened = [files.open(one.path) for one in expand_files(source)]
     file, layout = opened[0], files.layout(opened[0])
-    names = [(one, name) for one in opened for name in _names(one, source)]
-    every = _batches(files, text, source, bool(names))
+    named = source.dataset or ""
+    names = []
+    for one in opened:
+        if not named or one.has_group(named):
+            prefix = f"{named.strip('/')}/" if named else ""
+            names += [(one, name) for name in one.names() if name.startswith(prefix)]
+        else:
+            names += [(one, name) for name in one.match(named) if one.get(name) is not None]
+    every: list[Batch] = []
+    if named.rpartition("/")[2] not in ("dt", *STAMPS):
+        try:
+            every = batches(read_sources(files, [text], as_stored=True))
+        except InputError:  # SOURCE may name something else that is listed
+            if named and not names:
+                raise
     try:
         main, _ = whole_batch(every)
     except InputError as error:  # which other commands refuse
         files.note("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
         main = main_batch(every)
     chosen = [] if main is None else select(episodes, main.count)
-    numbers = [] if main is None else _numbers(every, main, chosen, episodes)
+    numbers = [] if main is None else list(_numbers(every, main, chosen, episodes))
     if not names:  # an array within each trajectory of a layout
-        names = [(one.file, path) for batch in every for one in batch.sets
-                 for path in [f"{one.group}/{one.array_name}"]]  # fmt: skip
-    size = sum(map(_file_bytes, opened))
+        names = [(one.file, f"{one.group}/{one.array_name}") for b in every for one in b.sets]
+    paths = (path for one in opened for path in [one.path, *one.path.rglob("*")])
+    size = sum(path.stat().st_size for path in paths if path.is_file())
     datasets = Datasets(every, numbers, episodes, full, size, on_progress)
     counts = _trajectories(main, chosen, full) if main else {"count": 0}
     report = {
@@ -77,7 +105,7 @@ def inspect_source(
         "joint_names": main.first.joint_names if main else None,
         "dt": _dt(main, full) if main else None,
         "trajectories": counts,
-        "datasets": datasets.reports(names, source.dataset is not None),
+        "datasets": datasets.reports(names, bool(named)),
         "sampled": datasets.sampled or counts.get("sampled", False),
         "one_sided": main.one_sided if main else 0,
     }
@@ -86,51 +114,22 @@ def inspect_source(
     return Inspection(report, list(_curves(main.block(chosen[0]))), main.dofs)
 
 
-def _file_bytes(file: ArrayFile) -> int:
-    """The size of a file, or of all files in a folder."""
-    parts = file.path.rglob("*") if file.path.is_dir() else [file.path]
-    return sum(part.stat().st_size for part in parts if part.is_file())
-
-
-def _names(file: ArrayFile, source: Source) -> list[str]:
-    if source.dataset is None:
-        return file.names()
-    if file.has_group(source.dataset):
-        prefix = source.dataset.strip("/") + "/"
-        return [name for name in file.names() if name.startswith(prefix)]
-    return [name for name in file.match(source.dataset) if file.get(name) is not None]
-
-
-def _batches(files: Files, text: str, source: Source, listed: bool) -> list[Batch]:
-    """The trajectories there are; none where SOURCE names something else that is listed."""
-    if source.dataset is not None and source.dataset.rpartition("/")[2] in ("dt", *STAMPS):
-        return []
-    try:
-        return batches(read_sources(files, [text], as_stored=True))
-    except InputError:
-        if source.dataset is not None and not listed:
-            raise
-        return []
-
-
 def _numbers(
     every: Sequence[Batch], main: Batch, chosen: Sequence[int], episodes: str | None
-) -> list[Sequence[int]]:
-    """The trajectories of each batch that are looked at: those chosen of the ``main`` ones, which
-    may be of several batches, and of others those that ``episodes`` says."""
+) -> Iterator[Sequence[int]]:
+    """Returns the trajectories of each batch that are looked at: those chosen of the ``main``
+    ones, which may be of several batches, and of others those that ``episodes`` says."""
     first_of = {id(one): int(n) for one, n in zip(main.sets, main.offsets, strict=False)}
-    numbers: list[Sequence[int]] = []
     for batch in every:
         first = first_of.get(id(batch.sets[0]))
         if first is None:
-            numbers.append(select(episodes, batch.count))
+            yield select(episodes, batch.count)
         else:
-            numbers.append([n - first for n in chosen if 0 <= n - first < batch.count])
-    return numbers
+            yield [n - first for n in chosen if 0 <= n - first < batch.count]
 
 
 def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
-    """The time step and where it is from; the fault of a file that contradicts itself."""
+    """Returns the time step and its source; the fault of a file that contradicts itself."""
     steps = set()
     sets = main.sets if full else main.sets[:: 1 + len(main.sets) // _MOST_TIMES]
     try:
@@ -152,7 +151,8 @@ def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
 
 
 def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, Any]:
-    """How many, how long in rows and in seconds; the median rate, and how far steps are from it.
+    """Returns how many trajectories there are, how long they are in rows and in seconds, the
+    median rate, and how far steps are from it.
 
     Of the times of a large file a sample is looked at, unless ``full``.
     """
@@ -164,7 +164,10 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
         "shown": [main.name(number) for number in chosen[:1]],
     }
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
-    if not full and (len(main.sets) > _MOST_TIMES or _are_long(main, stamps)):
+    large = len(main.sets) > _MOST_TIMES
+    with contextlib.suppress(InputError):
+        large |= 8 * stamps > SAMPLE_BYTES and common_step(main.sets) is None
+    if large and not full:
         chosen = chosen[:: 1 + count // _MOST_TIMES]
     report["sampled"] = len(chosen) < count
     steps, ends, durations = [], [], []
@@ -178,8 +181,7 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
                     gaps = np.full((end - begin, 1), time.uniform)
                     seconds = gaps[:, 0] * (block.rows - 1)
                 else:
-                    last = begin + 1 if shared(time) else end
-                    times = time.rows(begin, last, 0, block.rows)
+                    times = time.rows(begin, begin + 1 if shared(time) else end, 0, block.rows)
                     gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
                 steps.append(gaps.ravel()[:: 1 + stamps // _MOST_GAPS])
                 ends += [gaps.min(), gaps.max()]
@@ -192,16 +194,9 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
     return report
 
 
-def _are_long(main: Batch, stamps: int) -> bool:
-    """Whether there is much to read for the times of so many rows."""
-    try:
-        return 8 * stamps > SAMPLE_BYTES and common_step(main.sets) is None
-    except InputError:
-        return False
-
-
 def _curves(block: Block) -> Iterator[Curves]:
-    """The arrays of one trajectory to plot, over time where the file says it; of many rows some."""
+    """Returns the arrays of one trajectory to plot, over time where the file says it; of many rows
+    the first."""
     one, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
     times = first.known_times()
     x = np.arange(float(first.rows)) if times is None else times[0]
@@ -211,3 +206,264 @@ def _curves(block: Block) -> Iterator[Curves]:
         title += f", first {first.rows} rows" if first.rows < block.rows else ""
         values = first.read(name)[0].astype(np.float64)
         yield Curves(title, x, "" if times is None else " s", values)
+
+
+@dataclass
+class Datasets:
+    """Makes the reports of datasets; the arrays of a batch are read together, once.
+
+    numbers: of the trajectories of each batch that are looked at, which ``episodes`` says. size:
+    bytes of the file as it is stored, maybe packed. sampled: whether not all was read.
+    """
+
+    batches: Sequence[Batch]
+    numbers: Sequence[Sequence[int]]
+    episodes: str | None
+    full: bool
+    size: int
+    on_progress: Progress
+    sampled: bool = False
+
+    def reports(self, names: Sequence[tuple[ArrayFile, str]], named: bool) -> list[dict[str, Any]]:
+        """Returns a report for each dataset; for those whose groups differ in numbers alone, one.
+
+        What cannot be read is listed with the reason. named: the user named the dataset; raises
+        InputError where it cannot be read.
+        """
+        arrays = {batch.label(name): (k, name) for k, batch in enumerate(self.batches)
+                  for name in batch.first.arrays}  # fmt: skip
+        labels = {array_path(one.group, one, name): label for label, (k, name) in arrays.items()
+                  for one in self.batches[k].sets}  # fmt: skip
+        groups: dict[str, list[tuple[ArrayFile, str]]] = {}
+        for file, name in names:
+            pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
+            groups.setdefault(pattern, []).append((file, name))
+        small = self.size <= SAMPLE_BYTES
+        budget = SAMPLE_BYTES if small else max(SAMPLE_BYTES // len(groups or "1"), LEAST_BYTES)
+        statistics: dict[int, dict[str, Statistics]] = {}
+        reports = []
+        for pattern, members in groups.items():
+            alone = len(members) == 1 and pattern not in arrays
+            title = (members[0][1] if alone else pattern) or members[0][0].path.name
+            try:
+                if title in arrays:
+                    k, name = arrays[title]
+                    if k not in statistics:
+                        count = 1 if small else len(self.batches[k].first.arrays)
+                        statistics[k] = self._read_batch(k, budget * count)
+                    about = self._of_batch(self.batches[k], name, statistics[k][name])
+                else:
+                    whole = self.full or small
+                    self.sampled |= not whole and len(members) > 1
+                    stored = [file.require(name) for file, name in members[: None if whole else 1]]
+                    about = _about(stored[0], self._read(stored, budget), stored[0].shape)
+                    about["trajectories"] = "all"
+                about |= _shapes(members) if len(members) > 1 else {}
+            except InputError as error:
+                if named and len(groups) == 1:
+                    raise
+                about = {"unreadable": str(error.faults[0])}
+            reports.append({"name": title, **about})
+        return reports
+
+    def _read_batch(self, k: int, budget: int) -> dict[str, Statistics]:
+        batch, numbers = self.batches[k], self.numbers[k]
+        arrays = {
+            name: Statistics(batch.first.shape[2], ends=batch.one_sided * (name != "position"))
+            for name in batch.first.arrays
+        }
+        whole = self.full or batch.nbytes(len(numbers)) <= budget
+        self.sampled |= not whole
+        every = batch.blocks(numbers, self.on_progress)
+        for block in every if whole else batch.sample(numbers, budget):
+            for name, statistics in arrays.items():
+                statistics.add(block.read(name), block)
+        return arrays
+
+    def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
+        """Reads what is no trajectory; of many in a large file, the beginning of the first."""
+        statistics = Statistics(1)
+        for dataset in (dataset for dataset in datasets if dataset.numeric):
+            count = dataset.shape[0] if dataset.shape else 1
+            step = max(1, count * LEAST_BYTES // max(dataset.nbytes, 1))
+            for begin in range(0, count, step):
+                if left <= 0 and not self.full:
+                    self.sampled = True
+                    break
+                values = np.asarray(dataset.read_rows(begin, min(begin + step, count)))
+                block = Block(np.zeros(1, np.int64), (), values.size)
+                statistics.add(values.reshape(1, -1, 1), block)
+                left -= values.nbytes
+        return statistics
+
+    def _of_batch(self, batch: Batch, name: str, statistics: Statistics) -> dict[str, Any]:
+        """Describes an array of trajectories, and when each dof has its peak."""
+        first, stored = batch.first, batch.first.arrays[name]
+        about = _about(stored, statistics, stored.shape[1:] if first.single else stored.shape)
+        about["units"] = first.unit(name)
+        about["trajectories"] = self.episodes or "all"
+        about["nonfinite_at"] = [
+            {"trajectory": at.trajectory, "row": at.row, "dof": first.dofs.numbers[at.dof]}
+            for at in statistics.nonfinite[:5]
+        ]
+        about["dofs"] = batch.dofs
+        if stored.dtype.kind != "f":
+            return about
+        about["per_dof"] = []
+        for dof, place in enumerate(statistics.peak_at):
+            if place is None:
+                about["per_dof"].append(dict.fromkeys(("min", "max", "peak", "at")))
+                continue
+            trajectory, row = place
+            times = replace(batch.block(trajectory), first=row, rows=1).known_times()
+            when = None if times is None else float(times[0, 0])
+            about["per_dof"].append({
+                "min": float(statistics.low[dof]),
+                "max": float(statistics.high[dof]),
+                "peak": float(statistics.peak[dof]),
+                "at": {"trajectory": trajectory, "row": row, "time": when},
+            })  # fmt: skip
+        return about
+
+
+def _shapes(members: Sequence[tuple[ArrayFile, str]]) -> dict[str, Any]:
+    """Returns how many datasets there are of a pattern, and the range of their shapes."""
+    shapes = []
+    for file, name in members[:: 1 + len(members) // _MOST_TIMES]:
+        with contextlib.suppress(InputError):
+            shapes.append(file.require(name).shape)
+    sizes = np.array([shape for shape in shapes if len(shape) == len(shapes[0])])
+    ends = zip(sizes.min(0).tolist(), sizes.max(0).tolist(), strict=True)
+    return {"count": len(members), "shape": [a if a == b else f"{a}..{b}" for a, b in ends]}
+
+
+def _about(stored: Dataset, statistics: Statistics, shape: Sequence[int]) -> dict[str, Any]:
+    units, known = stored.attributes.get("units"), statistics.known
+    about: dict[str, Any] = {
+        "shape": list(shape),
+        "dtype": "text" if stored.dtype.kind in "SUO" else str(stored.dtype),
+        "storage": stored.storage,
+        "units": None if units is None else str(units),
+    }
+    if stored.numeric:
+        about |= {"nan": statistics.nan, "inf": statistics.inf}
+        about["min"] = float(statistics.low.min()) if known else None
+        about["max"] = float(statistics.high.max()) if known else None
+    return about
+
+
+def report(inspection: Inspection, size: str, console: Console) -> Iterator[RenderableType]:
+    """Returns the parts of a report for people; size: of the file, in words."""
+    from rich.text import Text
+
+    facts = inspection.report
+    family = ", ".join(name for name in (facts["family"], facts["layout"]) if name)
+    yield Text.assemble((facts["file"], "bold"), f": {family}, {size}")
+    timed = facts["trajectories"]["count"] and facts["dt"]
+    hidden = (*_FIRST, *_UNSHOWN, *(_TIMES if timed else ()))
+    attributes = facts["attributes"]
+    names = [name for name in _FIRST if name in attributes]
+    names += [name for name in attributes if name not in hidden]
+    line = ""
+    for name in names:  # no line breaks within an attribute that is not longer than a line
+        text = f"{name} = {cut(' '.join(str(attributes[name]).split()))}"
+        if line and len(line) + len(text) + 3 > console.width:
+            yield Text(line)
+            line = ""
+        line = f"{line} · {text}" if line else f"  {text}"
+    if line:
+        yield Text(line)
+    if facts["trajectories"]["count"]:
+        lines = _trajectory_lines(facts["trajectories"], facts["dt"])
+        yield Text("\n".join(f"  {line}" for line in lines))
+    yield from _dataset_table(facts["datasets"], "x" if console.options.ascii_only else "×")
+    yield from _peak_tables(facts["datasets"])
+    if facts["one_sided"]:
+        rows = f"the first and the last {facts['one_sided']} rows"
+        yield Text(f"peaks without {rows} of each trajectory, whose windows are one-sided")
+    if inspection.curves and console.is_terminal and not console.options.ascii_only:
+        yield Text(f"\ntrajectory {facts['trajectories']['shown'][0]}", "bold")
+        yield figure(inspection.curves, inspection.dofs, console)
+    if facts["sampled"]:
+        yield Text("from a sample of the values, spread over the file; --full looks at all of them")
+
+
+def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -> Iterator[str]:
+    """Returns how many trajectories, how long, at which rate, and where their times are from."""
+    many = "trajectory" if counts["count"] == 1 else "trajectories"
+    rows = " to ".join(dict.fromkeys(map(str, counts["rows"])))
+    text = f"{counts['count']} {many} of {rows} rows, {counts['dofs']} dofs"
+    if counts.get("rate"):
+        seconds = " to ".join(dict.fromkeys(f"{end:.4g}" for end in counts["duration"]))
+        text += f"; {seconds} s at {counts['rate']:.4g} Hz" + ", sampled" * counts["sampled"]
+        if counts["jitter"]:
+            text += f", steps up to {1e3 * counts['jitter']:.3g} ms off the median"
+    yield text
+    if dt is None:
+        yield "no time step in the file: rows are counted"
+    elif dt["value"] is None:
+        yield dt["source"]
+    else:
+        yield f"dt {'' if dt['value'] == 'varies' else '= '}{dt['value']}, from {dt['source']}"
+
+
+def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[RenderableType]:
+    """A row for each dataset, * where it is of other trajectories than those of --episodes."""
+    from rich.text import Text
+
+    chosen = {one["trajectories"] for one in datasets if "trajectories" in one}
+    headings = ["dataset", "shape", "type", "stored", "unit", "> min", "> max", "> NaN", "> Inf"]
+    rows = []
+    for one in datasets:
+        shape = times.join(str(n) for n in one.get("shape", ())) or "one number"
+        shape = f"{one['count']} of {shape}" if "count" in one else shape
+        name = one["name"] + " *" * (len(chosen) > 1 and one.get("trajectories") == "all")
+        values = [number(one.get("min")), number(one.get("max"))]
+        values += [str(one.get(key, "")) for key in ("nan", "inf")]
+        known = "unreadable" not in one
+        row = [shape, one["dtype"], one["storage"], one["units"] or "", *values] if known else []
+        rows.append([name, *(row or ["not read"])])
+    yield Text()
+    yield Table(headings, rows, ("type", "stored", "unit", "NaN", "Inf"))
+    if len(chosen) > 1:
+        yield Text(f"* of all trajectories; the others of --episodes {min(chosen - {'all'})}")
+    for one in datasets:
+        if "unreadable" in one:
+            yield Text(one["unreadable"])
+        if places := one.get("nonfinite_at"):
+            at = "; ".join(", ".join(f"{axis} {n}" for axis, n in at.items()) for at in places)
+            yield Text(f"NaN or Inf in {one['name']}: {at}")
+
+
+def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Per dof the range and the peaks; position to jerk of one group in one table."""
+    from rich.text import Text
+
+    groups: dict[str, dict[str, Any]] = {}
+    for one in datasets:
+        if 0 < len(one.get("per_dof", ())) <= _MOST_DOFS:
+            group, _, last = one["name"].rpartition("/")
+            groups.setdefault(group if last in QUANTITIES else one["name"], {})[last] = one
+    for key, members in groups.items():
+        columns: dict[tuple[str, str], Sequence[str]] = {}
+        columns["", "dof"] = next(iter(members.values()))["dofs"]
+        for name in dict.fromkeys([*(n for n in QUANTITIES if n in members), *members]):
+            dofs, dataset = members[name]["per_dof"], members[name]
+            texts = {k: [number(dof[k]) for dof in dofs] for k in ("min", "max", "peak")}
+            if name not in _PEAKS:
+                columns[name, "> p min" if name == "position" else "> min"] = texts["min"]
+                columns[name, "> max"] = texts["max"]
+            if name != "position":
+                columns[name, f"> {_PEAKS.get(name, 'peak')}"] = texts["peak"]
+                columns[name, "when"] = [_when(dof["at"], dataset) for dof in dofs]
+        yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
+        headings, rows = [head for _, head in columns], list(zip(*columns.values(), strict=True))
+        yield Table(headings, rows, ("p min", "max", "when"))
+
+
+def _when(at: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    if at is None:
+        return ""
+    one = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
+    which = "" if one else f"#{at['trajectory']} "
+    return which + (f"row {at['row']}" if at["time"] is None else f"{at['time']:.3f} s")

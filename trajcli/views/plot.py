@@ -11,7 +11,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError
-from trajcli.files.blocks import Array, Block, Floats, Progress
+from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
@@ -19,9 +19,8 @@ from trajcli.files.schema import QUANTITIES
 from trajcli.files.selection import select
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.views.statistics import array_bounds
 from trajcli.views.terminal import LARGEST
-from trajcli.views.trajectories import Batch, batches, expand_globs, main_batch, whole_batch
+from trajcli.views.trajectories import Batch, batches, expand_globs, whole_batch
 
 _POINTS = 4000
 """Longer lines are drawn by the least and the largest value of each run of rows."""
@@ -66,99 +65,98 @@ class Peaks(Drawn):
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The trajectories of one file that are drawn, and their limits."""
+class PlotSource:
+    """The trajectories of one file that are drawn, and their limits; those of the batch ``main``
+    are numbered."""
 
-    source: int
+    number: int
     origin: Source
     batches: Sequence[Batch]
+    main: Batch
     episodes: str | None
     limits: Limits | None
 
-    @property
-    def main(self) -> Batch:
-        """The batch whose trajectories are numbered."""
-        main = main_batch(self.batches)
-        assert main is not None
-        return main
-
-    def drawn(self, batch: Batch, name: str) -> dict[str, Any]:
-        """The fields of Drawn of an array of a batch."""
+    def fields(self, batch: Batch, name: str) -> dict[str, Any]:
+        """Returns the fields of Drawn for an array of a batch."""
+        first, bounds = batch.first, {}
+        if self.limits is not None:
+            units = {batch.quantity(array): first.unit(array) or "" for array in first.arrays}
+            bounds = batch.bounds(self.limits, units)
         return {
-            "source": self.source,
+            "source": self.number,
             "quantity": batch.quantity(name),
-            "unit": ", ".join(dict.fromkeys((batch.first.unit(name) or "").split(","))),
-            "dofs": list(zip(batch.first.dofs.numbers, batch.dofs, strict=True)),
-            "bounds": array_bounds(batch, self.limits).get(name),
+            "unit": ", ".join(dict.fromkeys((first.unit(name) or "").split(","))),
+            "dofs": list(zip(first.dofs.numbers, batch.dofs, strict=True)),
+            "bounds": bounds.get(batch.quantity(name)),
         }
 
 
-def selections(
-    files: Files,
-    sources: Sequence[str],
-    episodes: str | None = None,
-    limits: Limits | None = None,
-) -> list[Selection]:
-    """The trajectories of every file of every source; raises InputError where one has no rows."""
-    chosen: list[Selection] = []
-    for one in expand_globs(sources):
-        groups, origin = batches(read_sources(files, [one])), parse_source(one)
-        if not any(0 not in part.shape for batch in groups for part in batch.sets):
-            shape = describe(groups[0].first.shape) if groups else "no trajectories"
-            expected = "trajectories with rows and dofs"
-            raise InputError(Fault("nothing to draw", str(origin), expected, shape))
-        whole_batch(groups)
-        chosen.append(Selection(len(chosen), origin, groups, episodes, limits))
-    return chosen
+def plot_sources(
+    files: Files, texts: Sequence[str], episodes: str | None = None, limits: Limits | None = None
+) -> list[PlotSource]:
+    """Returns the trajectories of every file; raises InputError where one has no rows."""
+    sources: list[PlotSource] = []
+    for text in expand_globs(texts):
+        every, origin = batches(read_sources(files, [text])), parse_source(text)
+        if not any(0 not in part.shape for batch in every for part in batch.sets):
+            raise InputError(
+                Fault(
+                    what="nothing to draw",
+                    where=str(origin),
+                    expected="trajectories with rows and dofs",
+                    found=describe(every[0].first.shape) if every else "no trajectories",
+                )
+            )
+        whole_batch(every)
+        main = max(every, key=lambda batch: len(batch.first.arrays))
+        sources.append(PlotSource(len(sources), origin, every, main, episodes, limits))
+    return sources
 
 
-def lines(selection: Selection) -> list[Line]:
-    """The lines of the chosen trajectories, of the first where none are chosen."""
-    main = selection.main
-    chosen = select(selection.episodes or "0", main.count)
+def lines(source: PlotSource) -> list[Line]:
+    """Returns the lines of the chosen trajectories, of the first where none are chosen."""
+    chosen = select(source.episodes or "0", source.main.count)
     if len(chosen) > _MOST:
-        hint = "--histogram shows all of them"
-        expected = f"at most {_MOST} trajectories"
-        fault = Fault("too many for one figure", "--episodes", expected, str(len(chosen)), hint)
-        raise InputError(fault)
+        raise InputError(
+            Fault(
+                what="too many for one figure",
+                where="--episodes",
+                expected=f"at most {_MOST} trajectories",
+                found=str(len(chosen)),
+                hint="--histogram shows all of them",
+            )
+        )
     drawn = [
-        _line(selection, batch, batch.block(number), name)
+        _line(source, batch, number, name)
         for number in chosen
-        for batch in selection.batches
+        for batch in source.batches
         if number < batch.count and batch.lengths[number]
         for name in batch.first.arrays
     ]
     if not drawn:
-        where = f"{selection.origin}, trajectory {main.name(chosen[0])}"
-        raise InputError(Fault("nothing to draw", where, "a trajectory with rows", "no rows"))
+        where = f"{source.origin}, trajectory {source.main.name(chosen[0])}"
+        what, expected = "nothing to draw", "a trajectory with rows"
+        raise InputError(Fault(what=what, where=where, expected=expected, found="no rows"))
     return drawn
 
 
-def _line(selection: Selection, batch: Batch, block: Block, name: str) -> Line:
-    drawn, times = selection.drawn(batch, name), block.times()
+def _line(source: PlotSource, batch: Batch, number: int, name: str) -> Line:
+    """Returns an array of a trajectory; of many rows, runs of them by their extremes: peaks
+    stay."""
+    block = batch.block(number)
+    fields, times = source.fields(batch, name), block.times()
     time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-    values = _drawable(block.read(name)[0])
-    time, values = _thinned(time - time[0] * (abs(time[0]) > _CLOCK), values)
-    return Line(
-        **drawn,
-        trajectory=selection.main.name(int(block.numbers[0])),
-        time=time,
-        timed=times is not None,
-        values=values,
-        held=_held(block.parts[0][0], drawn["quantity"]),
-    )
-
-
-def _thinned(time: Floats, values: Array) -> tuple[Floats, Array]:
-    """A line [n, D], or, of many points, its runs of rows by their extremes: peaks stay."""
-    rows = len(time)
-    if rows <= _POINTS:
-        return time, values
-    starts = np.arange(0, rows, -(-rows // (_POINTS // 2)))
-    ends = np.append(starts[1:], rows) - 1
-    extremes = [function.reduceat(values, starts, axis=0) for function in (np.fmin, np.fmax)]
-    merged = np.stack(extremes, 1).reshape(-1, values.shape[1])
-    return np.stack([time[starts], time[ends]], 1).reshape(-1), merged
+    time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(block.read(name)[0])
+    if block.rows > _POINTS:
+        starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
+        ends = np.append(starts[1:], block.rows) - 1
+        extremes = [function.reduceat(values, starts, axis=0) for function in (np.fmin, np.fmax)]
+        values = np.stack(extremes, 1).reshape(-1, values.shape[1])
+        time = np.stack([time[starts], time[ends]], 1).reshape(-1)
+    held = _held(block.parts[0][0], fields["quantity"])
+    trajectory = source.main.name(number)
+    return Line(**fields, trajectory=trajectory, time=time, timed=times is not None, values=values,
+                held=held)  # fmt: skip
 
 
 def _drawable(values: Array) -> Array:
@@ -167,7 +165,7 @@ def _drawable(values: Array) -> Array:
 
 
 def _held(one: TrajectorySet, quantity: str) -> str:
-    """How long a value of a quantity holds in the mode that made it.
+    """Returns how long a value of a quantity holds in the mode that made it.
 
     From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
     an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
@@ -184,32 +182,30 @@ def _held(one: TrajectorySet, quantity: str) -> str:
     return "into" if quantity == mode and scheme != "foh" else ""
 
 
-def peaks(selection: Selection, on_progress: Progress) -> Iterator[Peaks]:
-    """The peaks of all trajectories, or of the chosen ones."""
-    chosen = sorted(select(selection.episodes, selection.main.count))
-    for batch in selection.batches:
+def peaks(source: PlotSource, on_progress: Progress) -> Iterator[Peaks]:
+    """Returns the peaks of all trajectories, or of the chosen ones."""
+    chosen = sorted(select(source.episodes, source.main.count))
+    for batch in source.batches:
         numbers = [number for number in chosen if number < batch.count]
-        drawn = {name: selection.drawn(batch, name) for name in batch.first.arrays}
-        ends: dict[str, list[Array]] = {name: [] for name in drawn}
+        ends: dict[str, list[Array]] = {name: [] for name in batch.first.arrays}
         for block in batch.blocks(numbers, on_progress):
-            for name in drawn:
+            for name in ends:
                 values = _drawable(block.read(name).astype(np.float64))
-                both = [np.fmin.reduce(values, 1, initial=np.nan)]
-                both.append(np.fmax.reduce(values, 1, initial=np.nan))
-                ends[name].append(np.stack(both))
-        for name, about in drawn.items() if numbers else ():
+                low = np.fmin.reduce(values, 1, initial=np.nan)
+                ends[name].append(np.stack([low, np.fmax.reduce(values, 1, initial=np.nan)]))
+        for name in ends if numbers else ():
             low, high = np.concatenate(ends[name], axis=1)
-            yield Peaks(**about, low=low, high=high)
+            yield Peaks(**source.fields(batch, name), low=low, high=high)
 
 
 def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
-    """What is drawn by its quantity: position to jerk, then what else there is."""
+    """Returns what is drawn by its quantity: position to jerk, then what else there is."""
     quantities = dict.fromkeys([*QUANTITIES, *(one.quantity for one in drawn)])
     by_quantity = {name: [one for one in drawn if one.quantity == name] for name in quantities}
     return {name: members for name, members in by_quantity.items() if members}
 
 
-def short_labels(selections: Sequence[Selection]) -> list[str]:
-    """Names of sources without their folders, unless they need them to differ."""
-    names = [str(one.origin._replace(path=Path(one.origin.path.name))) for one in selections]
-    return names if len(set(names)) == len(names) else [str(one.origin) for one in selections]
+def short_labels(sources: Sequence[PlotSource]) -> list[str]:
+    """Returns names of sources without their folders, unless they need them to differ."""
+    names = [str(one.origin._replace(path=Path(one.origin.path.name))) for one in sources]
+    return names if len(set(names)) == len(names) else [str(one.origin) for one in sources]

@@ -22,7 +22,7 @@ from trajcli.files.selection import select
 from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import Table, number, spreadsheet_text
-from trajcli.views.trajectories import Batch, batches, whole_batch
+from trajcli.views.trajectories import batches, whole_batch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,25 +51,32 @@ class ScoreTable:
     notes: Sequence[str]
 
     def values(self, name: str, option: str) -> Any:
-        """A score [n]; raises UsageError for one that there is none of."""
+        """Returns a score [n]; raises UsageError for one that there is none of."""
         if name not in self.scores:
-            what, hint = f"no such score of {self.label}", "--limits FILE" * (name == "limit_share")
-            raise UsageError(Fault(what, option, ", ".join(self.scores), name, hint))
+            raise UsageError(
+                Fault(
+                    what=f"no such score of {self.label}",
+                    where=option,
+                    expected=", ".join(self.scores),
+                    found=name,
+                    hint="--limits FILE" * (name == "limit_share"),
+                )
+            )
         return self.scores[name]
 
     def heading(self, name: str) -> str:
-        """A score with its unit: p95_jerk (rad/s^3)."""
+        """Returns a score with its unit: p95_jerk (rad/s^3)."""
         return f"{name} ({self.units[name]})" if self.units[name] else name
 
     def order(self, sort: str | None) -> Any:
-        """The numbers of the trajectories, the largest score first; with -NAME the least."""
+        """Returns the numbers of trajectories, the largest score first; with -NAME the least."""
         if sort is None:
             return np.arange(len(self.names))
         values = self.values(sort.removeprefix("-"), "--sort")
         return np.argsort(values if sort[:1] == "-" else -values, kind="stable")
 
     def failing(self, condition: Condition) -> Any:
-        """The numbers of the trajectories that fail, the worst first; so does what has no score."""
+        """Returns the numbers of the trajectories that fail or have no score, the worst first."""
         name, sign, value = condition.groups()
         values = self.values(name, "--fail")
         failing = ~np.isfinite(values) | _COMPARE[sign](values, float(value))
@@ -77,7 +84,7 @@ class ScoreTable:
         return order[failing[order]]
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """By score: unit, least, median and largest, which trajectories, and how many have none."""
+        """Returns by score its unit, least, median and largest, and how many have none."""
         lines: dict[str, dict[str, Any]] = {}
         for name, values in self.scores.items():
             known = np.flatnonzero(np.isfinite(values))
@@ -90,13 +97,13 @@ class ScoreTable:
         return lines
 
     def lines(self, sort: str | None) -> Iterator[dict[str, Any]]:
-        """A row per trajectory, for JSON and CSV."""
+        """Returns a row per trajectory, for JSON and CSV."""
         for i in self.order(sort).tolist():
             yield {"trajectory": self.names[i], **{n: v[i].item() for n, v in self.scores.items()}}
 
 
 def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
-    """--fail as typed; raises UsageError for what is no condition, and for --sort by no score."""
+    """Parses --fail; raises UsageError for what is no condition, and for --sort by no score."""
     conditions, faults, scores = [], [], ", ".join(UNITS)
     for text in texts:
         match = _CONDITION.fullmatch(text.strip())
@@ -104,9 +111,11 @@ def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Cond
             conditions.append(match)
         else:
             expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
-            faults.append(Fault("not a condition", "--fail", expected, text))
+            what = "not a condition"
+            faults.append(Fault(what=what, where="--fail", expected=expected, found=text))
     if sort is not None and sort.removeprefix("-") not in UNITS:
-        faults.append(Fault("no such score", "--sort", f"{scores}; -SCORE: least first", sort))
+        what, expected = "no such score", f"{scores}; -SCORE: least first"
+        faults.append(Fault(what=what, where="--sort", expected=expected, found=sort))
     raise_if_any(faults, UsageError)
     return conditions
 
@@ -119,78 +128,67 @@ def score_source(
     time: Time | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> ScoreTable:
-    """The scores of the trajectories that a source names; time: in place of what the file says.
+    """Returns the scores of the trajectories that a source names.
 
-    Raises InputError where there are no trajectories, or no time step.
+    time: in place of what the file says. Raises InputError where there are no trajectories, or no
+    time step.
     """
     batch, others = whole_batch(batches(read_sources(files, [source])))
     if batch is None or any(0 in one.shape for one in batch.sets):
-        raise InputError(Fault("nothing to score", source, "rows and dofs", "an empty array"))
+        what, expected, found = "nothing to score", "rows and dofs", "an empty array"
+        raise InputError(Fault(what=what, where=source, expected=expected, found=found))
     batch.use_time(time)
-    stored, units, notes = _quantities(batch)
-    notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
-    if ends := batch.one_sided:
-        text = "whose windows are one-sided"
-        notes.append(f"jerk and limit_share without the first and the last {ends} rows, {text}")
-    bounds, dofs, picked = {}, batch.dofs, batch.first.dofs
-    if limits is not None:
-        tables = limits.bounds(dofs, units=units, picked=picked)
-        bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
-        for name in (name for name in tables if name in stored):
-            remarks = limits.remarks(name, dofs, batch.first.units.get(stored[name]), picked)
-            notes += [f"{name} limits: {text}" for text in remarks]
-    numbers = np.asarray(select(episodes, batch.count))
-    lengths = batch.lengths[numbers]
-    by_length = np.argsort(lengths, kind="stable")  # for few, large blocks
-    scores = _scores(batch, numbers[by_length].tolist(), stored, bounds, on_progress)
-    if absent := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
-        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
-        notes.append(f"without a speed: {absent} of {len(numbers)}; {why}")
-    back = np.argsort(by_length)
-    return ScoreTable(
-        batch.label(next(iter(stored.values()))),
-        [batch.name(n) for n in numbers.tolist()],
-        {name: scores[name][back] for name in UNITS if name in scores},
-        {n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
-        (int(lengths.min()), int(lengths.max())),
-        [*files.notes, *notes],
-    )
-
-
-def _scores(
-    batch: Batch,
-    numbers: Sequence[int],
-    stored: Mapping[str, str],
-    bounds: Mapping[str, tuple[Any, Any]],
-    on_progress: Progress,
-) -> Scores:
-    """All scores of some trajectories, read and computed block by block."""
-    first, blocks, extremes = next(iter(stored)), [], []
-    for block in batch.blocks(numbers, on_progress):
-        if (times := block.times()) is None:
-            raise InputError(no_time(batch.first, batch.path))
-        parts = {name: block.read(array) for name, array in stored.items()}
-        blocks.append(block_scores(parts, times, block.step, bounds, batch.one_sided))
-        extremes.append(block_extremes(parts[first], bounds.get(first)))
-    scores = {name: np.concatenate([one[name] for one in blocks]) for name in blocks[0]}
-    return {**scores, "saturation": saturation(np.concatenate(extremes, axis=1))}
-
-
-def _quantities(batch: Batch) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Batch.quantities, "" being the quantity where none is known; with all notes on them."""
-    time, first = batch.first.time, next(iter(batch.first.arrays))
     stored, units, notes = batch.quantities()
-    notes = [time.remark, *notes] if time is not None and time.remark else notes
+    clock, array = batch.first.time, next(iter(batch.first.arrays))
+    if clock is not None and clock.remark:
+        notes.insert(0, clock.remark)
     absent = [name for name in ("velocity", "jerk") if name not in stored]
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
     elif not stored:
-        notes.append(f"{first}: of which quantity is not known; FILE:DATASET names positions")
-    return stored or {"": first}, units, notes
+        notes.append(f"{array}: of which quantity is not known; FILE:DATASET names positions")
+    stored = stored or {"": array}
+    notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
+    if ends := batch.one_sided:
+        text = "whose windows are one-sided"
+        notes.append(f"jerk and limit_share without the first and the last {ends} rows, {text}")
+    bounds = {}
+    if limits is not None:
+        tables = batch.bounds(limits, units)
+        bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
+        for name in (name for name in tables if name in stored):
+            known = batch.first.units.get(stored[name])
+            remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
+            notes += [f"{name} limits: {text}" for text in remarks]
+    numbers = np.asarray(select(episodes, batch.count))
+    lengths = batch.lengths[numbers]
+    by_length = np.argsort(lengths, kind="stable")  # for few, large blocks
+    parts, extremes = list[Scores](), []
+    for block in batch.blocks(numbers[by_length].tolist(), on_progress):
+        if (times := block.times()) is None:
+            raise InputError(no_time(batch.first, batch.path))
+        values = {name: block.read(array) for name, array in stored.items()}
+        parts.append(block_scores(values, times, block.step, bounds, batch.one_sided))
+        first = next(iter(stored))
+        extremes.append(block_extremes(values[first], bounds.get(first)))
+    scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    scores["saturation"] = saturation(np.concatenate(extremes, axis=1))
+    if absent_speeds := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
+        why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
+        notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
+    back = np.argsort(by_length)
+    return ScoreTable(
+        label=batch.label(next(iter(stored.values()))),
+        names=[batch.name(n) for n in numbers.tolist()],
+        scores={name: scores[name][back] for name in UNITS if name in scores},
+        units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},
+        rows=(int(lengths.min()), int(lengths.max())),
+        notes=[*files.notes, *notes],
+    )
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
-    """A line per trajectory of every file; no number where there is none. Headings have units."""
+    """Returns a line per trajectory of every file, with no number where there is no score."""
     heads = dict.fromkeys(table.heading(n) for table in tables.values() for n in table.scores)
     text = io.StringIO()
     writer = csv.DictWriter(text, ["file", "trajectory", *heads], lineterminator="\n")
@@ -206,7 +204,7 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
 def report(
     table: ScoreTable, conditions: Sequence[Condition], sort: str | None, verbose: bool
 ) -> Iterator[RenderableType]:
-    """The summary; sorted or verbose, a row per trajectory; what fails."""
+    """Returns the summary; sorted or verbose, a row per trajectory; what fails."""
     from rich.text import Text
 
     count, (least, most) = len(table.names), table.rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
@@ -65,14 +65,14 @@ class Table:
         yield grid
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """A number of a few digits; nothing for None."""
-    return "" if value is None else f"{value + 0.0:.{digits}g}"  # + 0.0: no -0
+def number(value: float | None) -> str:
+    """Returns a number of four digits; nothing for None."""
+    return "" if value is None else f"{value + 0.0:.4g}"  # + 0.0: no -0
 
 
 @lru_cache(1024)
 def spreadsheet_text(name: str) -> str:
-    """A name from a file that a spreadsheet takes for a text and a terminal shows as it is.
+    """Returns a name that a spreadsheet takes for a text and a terminal shows as it is.
 
     What begins with = + - or @ would be a formula, and gets an apostrophe before it.
     """
@@ -81,13 +81,13 @@ def spreadsheet_text(name: str) -> str:
 
 
 def shortened(names: Sequence[str], limit: int) -> str:
-    """Names as a list, of many the first."""
+    """Returns names as a list, of many the first."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 
 
 def cut(text: str, length: int = 60) -> str:
-    """A text of at most so many letters."""
+    """Returns a text of at most so many letters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
@@ -102,7 +102,7 @@ class Curves:
 
 
 def figure(curves: Sequence[Curves], names: Sequence[str], console: Console) -> RenderableType:
-    """A plot of braille dots per entry, two beside each other where the terminal is wide.
+    """Returns a plot of braille dots for each entry, two beside each other on a wide terminal.
 
     names [D]: what the dofs are called, in the legend above.
     """
@@ -117,21 +117,27 @@ def figure(curves: Sequence[Curves], names: Sequence[str], console: Console) -> 
     return Group(Text("  ").join(marks), "", Columns(plots, width=width, padding=(0, 2, 0, 0)))
 
 
-def plot(curves: Curves, width: int, height: int = _HEIGHT) -> list[Text]:
-    """A title, ``height`` lines of plot ``width`` columns wide, and the time axis."""
+def plot(curves: Curves, width: int) -> list[Text]:
+    """Returns a title, eight lines of plot ``width`` columns wide, and the time axis."""
     from rich.text import Text
 
     across = max(width - _LABEL - 2, 8)
     low, high = value_range(curves.values)
-    labels = {0: high, height - 1: low}
-    zero = round((height - 1) * high / (high - low))
-    if 0 < zero < height - 1:
-        labels[zero] = 0.0
+    labels = {0: high, _HEIGHT - 1: low}
+    labels.setdefault(min(max(round((_HEIGHT - 1) * high / (high - low)), 0), _HEIGHT - 1), 0.0)
+    bits, owner = (np.zeros((_HEIGHT, across), np.int64) for _ in range(2))
+    for dof, values in enumerate(curves.values.T):
+        dots = _dots(curves.time, values, low, high, 2 * across, 4 * _HEIGHT)
+        cells = dots.reshape(_HEIGHT, 4, across, 2).swapaxes(1, 2)
+        bits |= (cells * _DOTS).sum(axis=(2, 3))
+        owner[cells.any(axis=(2, 3))] = dof  # the line drawn last colours a letter
     lines = [Text(curves.title, "bold")]
-    for row, cells in enumerate(_canvas(curves, low, high, across, height)):
+    for row in range(_HEIGHT):
         label = f"{labels[row]:.3g}" if row in labels else ""
-        axis = Text.styled(f"{label:>{_LABEL}} {'┤' if row in labels else '│'}", "dim")
-        lines.append(axis.append_text(cells))
+        line = Text.styled(f"{label:>{_LABEL}} {'┤' if row in labels else '│'}", "dim")
+        for cell, dof in zip(bits[row].tolist(), owner[row].tolist(), strict=True):
+            line.append(chr(0x2800 + cell) if cell else " ", _style(dof))
+        lines.append(line)
     ends = [f"{t:.4g}{curves.time_unit}" for t in curves.time[[0, -1]]] if len(curves.time) else []
     if len(ends) > 1 and ends[0] == ends[1] and len(curves.time) > 1:  # stamps since 1970
         ends = [ends[0], f"+{curves.time[-1] - curves.time[0]:.4g}{curves.time_unit}"]
@@ -142,7 +148,7 @@ def plot(curves: Curves, width: int, height: int = _HEIGHT) -> list[Text]:
 
 
 def value_range(values: Floats) -> tuple[float, float]:
-    """The least and the largest finite value, apart by something even where all are equal."""
+    """Returns the least and the largest finite value; where all are equal, with room around."""
     finite = values[np.abs(values, dtype=np.float64) < LARGEST]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     if high - low <= 1e-12 * max(abs(low), abs(high)):
@@ -151,28 +157,10 @@ def value_range(values: Floats) -> tuple[float, float]:
     return low, high
 
 
-def _canvas(curves: Curves, low: float, high: float, across: int, height: int) -> Iterator[Text]:
-    """The rows of cells, coloured by the line that was drawn last in each."""
-    from rich.text import Text
-
-    bits = np.zeros((height, across), dtype=np.int64)
-    owner = np.zeros((height, across), dtype=np.int64)
-    for dof, values in enumerate(curves.values.T):
-        dots = _dots(curves.time, values, low, high, 2 * across, 4 * height)
-        cells = dots.reshape(height, 4, across, 2).swapaxes(1, 2)
-        bits |= (cells * _DOTS).sum(axis=(2, 3))
-        owner[cells.any(axis=(2, 3))] = dof
-    for row_bits, row_owners in zip(bits.tolist(), owner.tolist(), strict=True):
-        row = Text()
-        for cell, dof in zip(row_bits, row_owners, strict=True):
-            row.append(chr(0x2800 + cell) if cell else " ", _style(dof))
-        yield row
-
-
 def _dots(
     time: Floats, values: Floats, low: float, high: float, wide: int, tall: int
 ) -> npt.NDArray[np.bool_]:
-    """Which dots [tall, wide] a line covers: in each column all between its ends, and its peaks."""
+    """Returns the dots [tall, wide] of a line: in each column from its least to its largest."""
     good = (np.abs(values, dtype=np.float64) < LARGEST) & np.isfinite(time)
     least, most = np.full(wide, np.inf), np.full(wide, -np.inf)
     if good.any():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Trajectories, row_bytes
+from trajcli.files.limits import Bounds, Limits
 from trajcli.files.reader import dof_faults
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.source import expand_files, parse_source
@@ -50,20 +51,17 @@ class Batch(Trajectories):
         mode, window = attributes.get("mode"), attributes.get("window")
         if not isinstance(mode, str) or mode != "savgol":
             return 0
-        if isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window):
-            half = 0.5 * float(window[:-1])
-            firsts = self.offsets[:-1][np.diff(self.offsets) > 0]  # of each set, one
-            return max((self._rows_at_ends(int(k), half) for k in firsts), default=0)
-        # other values are another program's
-        return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
-
-    def _rows_at_ends(self, number: int, seconds: float) -> int:
-        times = self.block(number).known_times()
-        if times is None or not times.size:
-            return 0
-        inner = seconds * (1.0 - 1e-5)  # as stamps are rounded
-        since, until = times[0] - times[0, 0], times[0, -1] - times[0]
-        return int(max((since < inner).sum(), (until < inner).sum()))
+        if not (isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window)):
+            # other values are another program's
+            return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
+        half = 0.5 * float(window[:-1]) * (1.0 - 1e-5)  # as stamps are rounded
+        ends = 0
+        for number in self.offsets[:-1][np.diff(self.offsets) > 0].tolist():  # one of each set
+            times = self.block(number).known_times()
+            if times is not None and times.size:
+                since, until = times[0] - times[0, 0], times[0, -1] - times[0]
+                ends = max(ends, int((since < half).sum()), int((until < half).sum()))
+        return ends
 
     @cached_property
     def dofs(self) -> list[str]:
@@ -71,7 +69,7 @@ class Batch(Trajectories):
         return self.first.dof_labels
 
     def name(self, number: int) -> str:
-        """A trajectory's group or episode where it has one to itself, else its number."""
+        """Returns a trajectory's group or episode where it has one to itself, else its number."""
         if len(self.sets) == 1 and self.first.shape[0] > 1:
             return str(number)
         one, _, _ = self.block(number).parts[0]
@@ -79,15 +77,28 @@ class Batch(Trajectories):
         return one.name if several and one.shape[0] == 1 else str(number)
 
     def label(self, name: str = "") -> str:
-        """An array of the batch as the file calls it: data/demo_*/actions."""
+        """Returns an array of the batch as the file calls it: data/demo_*/actions."""
         return array_path(self.pattern, self.first, name) or self.first.file.path.name
 
-    def paths(self, name: str) -> list[str]:
-        """The datasets of an array of the batch."""
-        return [array_path(one.group, one, name) for one in self.sets]
+    def trajectory_text(self, number: int) -> str:
+        """Returns "trajectory 13, ", or "data/demo_13, ", to stand before a place in it; nothing
+        where there is only one trajectory."""
+        name = self.name(number)
+        text = f"trajectory {name}, " if name.isdecimal() else f"{name}, "
+        return text if self.count > 1 else ""
+
+    def dof_text(self, dof: int) -> str:
+        """Returns the number of a dof in the file, and its name: dof 3 (panda_joint4)."""
+        name = self.dofs[dof]
+        return f"dof {self.first.dofs.numbers[dof]}" + f" ({name})" * (not name.isdecimal())
+
+    def beside(self, other: Batch) -> bool:
+        """Whether another batch is of the same trajectories: as many, in groups of other names."""
+        patterns = [{_pattern(one.group) for one in batch.sets} for batch in (self, other)]
+        return self.count == other.count and not patterns[0] & patterns[1]
 
     def quantity(self, name: str) -> str:
-        """What an array holds: actions are what the mode that the file states makes them."""
+        """Returns what an array holds: actions are what the mode of the file makes them."""
         stated = self.first.attribute("mode") if name == "actions" else None
         mode = MODES.get(ALIASES.get(str(stated[1]), str(stated[1]))) if stated else None
         return name if mode is None else QUANTITIES[mode.derivatives_of]
@@ -113,6 +124,11 @@ class Batch(Trajectories):
             units |= {name: unit_of(name, units["position"]) for name in QUANTITIES}
         return stored, dict.fromkeys(QUANTITIES, "") | units, notes
 
+    def bounds(self, limits: Limits, units: Mapping[str, str]) -> dict[str, Bounds]:
+        """Returns the limits of the dofs by quantity; units: of the arrays, by quantity."""
+        itemsize = min(dataset.precision.itemsize for dataset in self.first.arrays.values())
+        return limits.bounds(self.dofs, itemsize, units, self.first.dofs)
+
     def use_time(self, time: Time | None) -> None:
         """Takes these times, if any, in place of what the files say; the first row of arrays that
         no mode calls actions is at 0, where the times have one number for each row."""
@@ -124,15 +140,13 @@ class Batch(Trajectories):
             one.time = time.fitted(*one.shape[:2], True, one.lengths) if actions else rows
 
     def sample(self, numbers: Sequence[int], budget: int) -> Iterator[Block]:
-        """About ``budget`` bytes of these trajectories, spread evenly from the first to the last.
-
-        Of trajectories that are too long for that, some rows.
-        """
-        rows = self.first.shape[1]
-        length = max(1, budget // _SAMPLE_PLACES // (row_bytes(self.first) * self._arrays))
+        """Returns about ``budget`` bytes of these trajectories, evenly spread; some rows of those
+        that are too long for that."""
+        rows, of_rows = self.first.shape[1], row_bytes(self.first) * len(self.first.arrays)
+        length = max(1, budget // _SAMPLE_PLACES // of_rows)
         length -= length % rows if length > rows else 0
-        ends = np.linspace(0, max(len(numbers) * rows - length, 0), _SAMPLE_PLACES).astype(int)
-        for k, row in (divmod(int(place), rows) for place in dict.fromkeys(ends.tolist())):
+        starts = np.linspace(0, max(len(numbers) * rows - length, 0), _SAMPLE_PLACES).astype(int)
+        for k, row in (divmod(start, rows) for start in dict.fromkeys(starts.tolist())):
             if length >= rows:
                 yield from self.blocks(numbers[k : k + length // rows])
                 continue
@@ -141,22 +155,19 @@ class Batch(Trajectories):
             yield replace(whole, rows=count, first=min(row, whole.rows - count))
 
     def nbytes(self, count: int) -> int:
-        """The size of the arrays of so many trajectories, roughly."""
-        return max(1, self.first.shape[1] * row_bytes(self.first)) * self._arrays * count
-
-    @property
-    def _arrays(self) -> int:
-        return len(self.first.arrays)
+        """Returns the size of the arrays of so many trajectories, roughly."""
+        rows = max(1, self.first.shape[1])
+        return rows * row_bytes(self.first) * len(self.first.arrays) * count
 
 
 def array_path(group: str, one: TrajectorySet, name: str) -> str:
-    """An array of a set as the file calls it, in a group: obs/joint_pos for joint_pos."""
+    """Returns an array of a set as the file calls it, in a group: obs/joint_pos for joint_pos."""
     stored = one.array_name if name and name == next(iter(one.arrays)) else name
     return f"{group}/{stored}".strip("/")
 
 
 def expand_globs(texts: Sequence[str]) -> list[str]:
-    """A source for each file that globs name; a folder of files is one source."""
+    """Returns a source for each file that globs name; a folder of files is one source."""
     sources = [(text, parse_source(text)) for text in texts]
     return [
         one
@@ -166,7 +177,7 @@ def expand_globs(texts: Sequence[str]) -> list[str]:
 
 
 def batches(sets: Iterable[TrajectorySet]) -> list[Batch]:
-    """Sets in their order, those together whose groups differ in numbers alone.
+    """Returns the sets in their order, those together whose groups differ in numbers alone.
 
     Groups of other names (actions, and reference/position) are other batches of the same
     trajectories; but in a file that trajcli wrote every group is a trajectory.
@@ -185,23 +196,17 @@ def batches(sets: Iterable[TrajectorySet]) -> list[Batch]:
 
 
 def _pattern(group: str) -> str:
-    """data/demo_3 as data/demo_*."""
+    """Returns data/demo_3 as data/demo_*."""
     return re.sub(r"\d+", "*", group)
 
 
-def same_trajectories(a: Batch, b: Batch) -> bool:
-    """Whether two batches are of the same trajectories: as many, in groups of other names."""
-    patterns = [{_pattern(one.group) for one in batch.sets} for batch in (a, b)]
-    return a.count == b.count and not patterns[0] & patterns[1]
-
-
 def main_batch(candidates: Sequence[Batch]) -> Batch | None:
-    """The batch with the most arrays, the first of several; None where there is none."""
+    """Returns the batch with the most arrays, the first of several; None where there is none."""
     return max(candidates, key=lambda batch: len(batch.first.arrays), default=None)
 
 
 def whole_batch(candidates: Sequence[Batch]) -> tuple[Batch | None, list[str]]:
-    """The trajectories with the most arrays, in groups of any names; and the arrays beside them.
+    """Returns the trajectories with the most arrays, in groups of any names, and other arrays.
 
     Raises InputError where trajectories would be left out: those that have other dofs, or in groups
     of the same names other arrays.
@@ -218,9 +223,14 @@ def whole_batch(candidates: Sequence[Batch]) -> tuple[Batch | None, list[str]]:
     patterns = {_pattern(one.group) for one in sets}
     for one in (one for batch in others for one in batch.sets):
         if (one.file.path, one.group) not in groups and _pattern(one.group) in patterns:
-            what, expected = "trajectories of different arrays", ", ".join(arrays)
-            hint = "FILE:DATASET names an array that all have"
-            found = ", ".join(one.arrays)
-            raise InputError(Fault(what, one.where, expected, found, hint))
+            raise InputError(
+                Fault(
+                    what="trajectories of different arrays",
+                    where=one.where,
+                    expected=", ".join(arrays),
+                    found=", ".join(one.arrays),
+                    hint="FILE:DATASET names an array that all have",
+                )
+            )
     labels = [batch.label(next(iter(batch.first.arrays))) for batch in others]
     return (main if len(alike) == 1 else Batch(sets, "*")), labels

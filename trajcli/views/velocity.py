@@ -1,0 +1,183 @@
+"""Are recorded velocities those of the positions, and with which rate, unit and delay?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from trajcli.checks import describe
+from trajcli.errors import Fault, InputError
+from trajcli.files.blocks import Array, Floats
+from trajcli.files.opening import Files
+from trajcli.files.reader import read_sources
+from trajcli.files.source import parse_source
+from trajcli.modes.central import WINDOW
+from trajcli.trajectory import differentiate
+from trajcli.views.findings import Finding
+from trajcli.views.trajectories import Batch
+
+_LAGS = 16
+"""Rows by which velocities may be late or early."""
+_TOLERANCE = 0.1
+"""Encoders and filters make velocities differ from differences of positions by some per cent."""
+_UNITS = {
+    180 / np.pi: "degrees for radians?",
+    np.pi / 180: "radians for degrees?",
+    1000.0: "mm for m?",
+    0.001: "m for mm?",
+    -1.0: "the sign is turned",
+}
+
+
+def velocities_finding(
+    files: Files, batch: Batch, numbers: Sequence[int], positions: str
+) -> Finding:
+    """Compares velocities of trajectories with the five-point differences of their positions.
+
+    positions: DATASET of the same file, or FILE:DATASET. Facts: per dof [D] the RMS of what is
+    between the two as a share of that of the differences, and the factor, delay and rate that fit
+    best. Raises InputError where there are no such positions, or no time step.
+    """
+    name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
+    others = read_sources(files, [name])
+    velocity, position = (
+        name if name in one.arrays else next(iter(one.arrays))
+        for name, one in (("velocity", batch.first), ("position", others[0]))
+    )
+    shapes = [[describe(one.shape) for one in sets] for sets in (batch.sets, others)]
+    if shapes[0] != shapes[1]:
+        listed = (f"{len(of)} × {', '.join(dict.fromkeys(of))}" for of in shapes)
+        expected, actual = (text.removeprefix("1 × ") for text in listed)
+        what = "positions and velocities of different shapes"
+        expected = f"{expected}, as the velocities"
+        raise InputError(Fault(what=what, where=name, expected=expected, found=actual))
+    if any(0 in one.shape for one in batch.sets):
+        what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
+        raise InputError(Fault(what=what, where=batch.path, expected=expected, found=actual))
+    other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
+    fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
+    for block in batch.blocks(numbers):
+        parts = [(other_of[id(one)], begin, end) for one, begin, end in block.parts]
+        beside = replace(block, parts=parts)
+        times = block.times() if batch.first.time is not None else beside.times()
+        if times is None:
+            what, expected = "no time step", "dt or time stamps"
+            hint = "a dataset or an attribute dt says it"
+            raise InputError(Fault(what=what, where=batch.path, expected=expected, hint=hint))
+        if block.rows > 1:
+            method = "central" if block.rows >= WINDOW else "backward"
+            d: Any = differentiate(
+                beside.read(position), times=times, method=method, write=("velocity",),
+                dtype="float64", allow_nonfinite=True,
+            )  # fmt: skip
+            fit.add(block.read(velocity).astype(np.float64), d.velocity, times)
+    facts = fit.facts()
+    worst = int(np.argmax(facts["per_dof"]))
+    error = facts["per_dof"][worst]
+    text = f"{100 * error:.3g} % (RMS) off the derivative of {positions}"
+    text += "" if error <= _TOLERANCE else f"; {_fit_text(facts, worst)}"
+    where = f"dof {batch.first.dofs.numbers[worst]}"
+    label, passed = batch.label(velocity), error <= _TOLERANCE
+    return Finding("velocity", label, passed, text, len(numbers), where, facts=facts)
+
+
+class VelocityFit:
+    """Sums of products of velocities v and derivatives of positions d, lag by lag and by dof.
+
+    v_t is fitted by factor · d_{t − delay}: the lag at which they correlate best, and the top of
+    the parabola through it and its neighbours. ``add`` takes the blocks one by one.
+    """
+
+    def __init__(self, dofs: int, rows: int) -> None:
+        """rows: of a typical trajectory; delays of up to a fifth of it are found."""
+        self._lags = max(1, min(_LAGS, rows // 5))
+        self._whole = np.zeros((3, dofs))
+        self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
+        self._steps, self._seconds = 0, 0.0
+
+    def add(self, v: Array, d: Array, times: Floats) -> None:
+        """Adds the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
+        good = np.isfinite(v) & np.isfinite(d)
+        v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
+        self._whole += _products(v, d)
+        self._steps += len(times) * (v.shape[1] - 1)
+        self._seconds += float((times[:, -1] - times[:, 0]).sum())
+        least, most = self._lags, v.shape[1] - self._lags
+        for lag in range(-least, least + 1) if most > least + 1 else ():
+            # the same rows of v at every lag, so that the fits can be compared
+            inner = v[:, least:most], d[:, least - lag : most - lag]
+            self._sums[:, lag + least] += _products(*inner)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns per_dof [D], the RMS of v − d as a share of that of d, without a delay; factors
+        [D], delays [D] in seconds, residuals [D]: shares of v that no fit explains.
+
+        rate: that of the rows as stated and, where all dofs agree on one, as it fits.
+        """
+        (v2, d2, vd), sums = self._whole, self._sums
+        off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
+            alike = sums[2] / np.sqrt(sums[0] * sums[1])
+            alike = np.abs(np.nan_to_num(alike, posinf=0.0, neginf=0.0))
+            gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
+        best, (v2, d2) = alike.argmax(0), sums[:2, self._lags]
+        centre, moves = np.clip(best, 1, 2 * self._lags - 1), (v2 > 0) & (d2 > 0)
+        near = centre + np.array([[-1], [0], [1]]), np.arange(len(best))
+        low, middle, high = alike[near]
+        bend = np.minimum(low - 2 * middle + high, -1e-300)
+        place = np.where(best == centre, np.clip(0.5 * (low - high) / bend, -0.5, 0.5), 0.0)
+        place += best - centre  # at the outermost lag, that lag
+        factors = np.where(moves, _parabola(gains[near], place), 1.0)
+        left = np.sqrt(np.maximum(1.0 - _parabola(alike[near], place) ** 2, 0.0))
+        residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
+        stated = self._steps / self._seconds if self._seconds > 0 else None
+        fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
+        agree = np.abs(factors[moves] - factor) <= _TOLERANCE * factor
+        if stated and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
+            fitted = factor * stated
+        delays = np.where(moves, centre + place - self._lags, 0.0) / (fitted or stated or np.inf)
+        return {
+            "per_dof": errors.tolist(),
+            "factors": factors.tolist(),
+            "delays": delays.tolist(),
+            "residuals": residuals.tolist(),
+            "rate": {"stated": stated, "fitted": fitted},
+        }
+
+
+def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
+    """Returns what the fit says of velocities that are not those of the positions."""
+    factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
+    rate, words = facts["rate"], []
+    if meaning := _meaning(factor):
+        words.append(f"{factor:.4g} times as large: {meaning}")
+    elif rate["fitted"] and abs(factor - 1) > _TOLERANCE / 2:
+        words.append(f"fits {rate['fitted']:.3g} rows a second, not {rate['stated']:.3g}")
+    if residual > _TOLERANCE:
+        return "; ".join([*words, f"no rate and delay fits: {100 * residual:.3g} % remain"])
+    if abs(delay) * (rate["fitted"] or rate["stated"] or 0.0) > 0.25:
+        words.append(f"{1000 * abs(delay):.3g} ms {'late' if delay > 0 else 'early'}")
+    return "; ".join([*words, f"{100 * residual:.2g} % remain"])
+
+
+def _meaning(factor: float) -> str:
+    """Which units' ratio a factor is; "" for others."""
+    return next(
+        (text for known, text in _UNITS.items() if abs(factor / known - 1) < _TOLERANCE), ""
+    )
+
+
+def _parabola(values: Floats, place: Floats) -> Floats:
+    """The parabola through values [3, D] at −1, 0 and 1."""
+    low, middle, high = values
+    value: Floats = middle + 0.5 * place * (high - low) + 0.5 * place**2 * (high - 2 * middle + low)
+    return value
+
+
+def _products(v: Array, d: Array) -> Floats:
+    """Σ v², Σ d² and Σ v·d over trajectories and rows, [3, D]."""
+    return np.stack([np.einsum("btd,btd->d", x, y) for x, y in ((v, v), (d, d), (v, d))])
