@@ -14,6 +14,7 @@ from layouts import writers
 from trajcli.errors import InputError, UsageError
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
+from trajcli.files.reading import Reading
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.units import unit_text
 
@@ -26,7 +27,7 @@ def read(tmp_path, monkeypatch):
     """read_sources in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with Files() as files:
-        yield lambda *sources, **options: read_sources(files, sources, **options)
+        yield lambda *sources, **how: read_sources(files.read_as(Reading(**how)), sources)
 
 
 def write(path: str, **arrays: object) -> None:

@@ -9,6 +9,7 @@ import pytest
 from trajcli.errors import InputError, UsageError
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
+from trajcli.files.reading import Reading
 from trajcli.files.stored_time import equal_step, time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
@@ -193,10 +194,10 @@ def test_options_name_a_time(tmp_path, monkeypatch):
             ({"times": "in.h5:t"}, 0.5),
             ({"dt": "in.h5:step@nominal"}, 0.15),
         ):
-            found = time_from_options(files, **options)
+            found = time_from_options(files.read_as(Reading(**options)))
             assert found is not None
             assert found.uniform == step
-        found = time_from_options(files, dt="in.h5:step")
+        found = time_from_options(files.read_as(Reading(dt="in.h5:step")))
         assert found is not None
         np.testing.assert_array_equal(found.fitted(1, 3).row_times(), [[0, 0.1, 0.1 + 0.2]])
         for options, kind in (
@@ -208,4 +209,4 @@ def test_options_name_a_time(tmp_path, monkeypatch):
             ({"dt": "in.h5@none"}, InputError),
         ):
             with pytest.raises(kind):
-                time_from_options(files, **options)
+                time_from_options(files.read_as(Reading(**options)))

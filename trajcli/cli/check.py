@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress
@@ -16,21 +17,16 @@ Examples, on files in sample_data (the first makes what the second checks):
 """
 
 
+@options.reading
 def check(
     source: options.Sources,
     limits: options.LimitsFile = None,
-    episodes: options.Episodes = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
-    dt: options.Dt = None,
-    rate: options.Rate = None,
-    times: options.Times = None,
     recompute: options.Recompute = False,
     velocity_of: options.VelocityOf = None,
     verbose: options.Verbose = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> int:
     """Check that a file holds, and keeps limits; exit 1 if not.
 
@@ -42,12 +38,13 @@ def check(
     which is rounding.
     """
     from trajcli.files.opening import Files
+    from trajcli.files.reading import Reading
     from trajcli.files.source import parse_source
-    from trajcli.files.stored_time import time_from_options
     from trajcli.views.check import check_source, report
     from trajcli.views.findings import StartRows, recompute_finding
     from trajcli.views.trajectories import expand_globs
 
+    how = Reading(**reading)
     console = Console(json, quiet)
     if velocity_of is not None and "=" in velocity_of:
         velocity_of, _, velocities = velocity_of.partition("=")
@@ -56,23 +53,22 @@ def check(
     for one in expand_globs(source):
         path = parse_source(one).path
         with Progress(not quiet) as progress:
-            with Files(allow_external, dofs, joints, on_progress=progress) as files:
+            with Files(how, on_progress=progress) as files:
 
                 def start_of(files: Files = files, path: Path = path) -> StartRows | str:
                     from trajcli.jobs.recompute import start_rows
 
                     return start_rows(files, path)
 
-                time = time_from_options(files, dt, rate, times)
                 findings = check_source(
-                    files, one, start_of, limits, episodes, velocity_of, time, progress
+                    files, one, start_of, limits, how.episodes, velocity_of, progress
                 )
                 files.sources.require_unchanged()
             console.warn(*files.notes)
             if recompute:
                 from trajcli.jobs.recompute import recompute as compare
 
-                again = compare(path, allow_external, progress)
+                again = compare(path, how.allow_external, progress)
                 findings += [recompute_finding(**vars(variable)) for variable in again]
         passed = all(finding.passed is not False for finding in findings)
         checks = [finding.as_dict(verbose) for finding in findings]

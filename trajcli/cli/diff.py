@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress
@@ -16,19 +17,17 @@ Examples, on files in sample_data (the first makes what the second compares):
 """
 
 
+@options.reading
 def diff(
     first: options.FirstSource,
     second: options.SecondSource,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
-    episodes: options.Episodes = None,
     rtol: options.Rtol = 0.0,
     atol: options.Atol = 0.0,
     ulp: options.Ulp = 0.0,
     verbose: options.Verbose = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> int:
     """Compare two files or datasets; exit 1 where they differ by more than allowed.
 
@@ -39,6 +38,7 @@ def diff(
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.opening import Files
+    from trajcli.files.reading import Reading
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
 
@@ -49,15 +49,16 @@ def diff(
     ]
     if faults:
         raise UsageError(*faults)
+    how = Reading(**reading)
     console = Console(json, quiet)
     sources = parse_source(first), parse_source(second)
     with (
         Progress(not quiet, "datasets") as progress,
-        Files(allow_external, dofs, joints, on_progress=progress) as files,
+        Files(how, on_progress=progress) as files,
     ):
-        pair = datasets(files, first, episodes), datasets(files, second, episodes)
+        pair = datasets(files, first, how.episodes), datasets(files, second, how.episodes)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
-        whole = episodes is None and all(
+        whole = how.episodes is None and all(
             source.dataset is None and expand_files(source) == [source] for source in sources
         )
         paths = (source.path for source in sources)

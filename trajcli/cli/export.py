@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
 
@@ -14,17 +16,15 @@ Examples, on files in sample_data:
 """
 
 
+@options.reading_recordings
 def export(
     source: options.OneSource,
     out: options.Export,
-    episodes: options.Episodes = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
     lerobot: options.LeRobot = None,
     overwrite: options.Overwrite = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> None:
     """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz,
     .npy), as HDF5 (.h5), or as features of a LeRobot data set.
@@ -35,11 +35,13 @@ def export(
     """
     from trajcli.errors import Fault, UsageError
     from trajcli.files.opening import Files
-    from trajcli.files.reader import read_sources
+    from trajcli.files.reading import Reading, Repair
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.jobs.statements import units_report
     from trajcli.views.export import require_kind, select_trajectories, write, write_lerobot
 
+    mended = {name: reading.pop(name) for name in ("max_gap", "repeated_times", "wrap_dofs")}
+    how, repair = Reading(**reading), Repair(**mended)
     console = Console(json, quiet)
     if lerobot is None:
         require_kind(out)
@@ -48,9 +50,9 @@ def export(
         raise UsageError(Fault("--lerobot DIR writes to a new folder", "--overwrite"))
     with (
         Progress(not quiet) as progress,
-        Files(allow_external, dofs, joints, on_progress=progress) as files,
+        Files(how, on_progress=progress) as files,
     ):
-        chosen = select_trajectories(read_sources(files, [source]), episodes, progress)
+        chosen = select_trajectories(files, source, repair, progress)
         refuse_input(out, files.paths())
         if lerobot is None:
             write(chosen, out, overwrite, files.sources)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text
 
@@ -14,15 +16,13 @@ Examples, on files in sample_data:
 """
 
 
+@options.reading
 def inspect(
     source: options.Sources,
-    episodes: options.Episodes = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
     full: options.Full = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> None:
     """Show what is in a file: datasets, ranges, peaks, times, a plot.
 
@@ -33,17 +33,19 @@ def inspect(
     Of a large file a sample is looked at, unless --full.
     """
     from trajcli.files.opening import Files
+    from trajcli.files.reading import Reading
     from trajcli.views.inspect import inspect_source, report
     from trajcli.views.trajectories import expand_globs
 
+    how = Reading(**reading)
     console = Console(json, quiet)
     reports = []
     for one in expand_globs(source):
         with (
             Progress(not quiet) as progress,
-            Files(allow_external, dofs, joints, on_progress=progress) as files,
+            Files(how, on_progress=progress) as files,
         ):
-            inspection = inspect_source(files, one, episodes, full, progress)
+            inspection = inspect_source(files, one, how.episodes, full, progress)
             files.sources.require_unchanged()
         console.warn(*files.notes)
         reports.append(inspection.report)

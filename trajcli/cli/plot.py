@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text
 
@@ -16,20 +18,18 @@ Examples, on files in sample_data:
 """  # noqa: E501
 
 
+@options.reading
 def plot(
     source: options.Sources,
     out: options.Figure,
-    episodes: options.PlotEpisodes = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
     limits: options.LimitsFile = None,
     histogram: options.Histogram = False,
     score: options.ScoreName = None,
     title: options.Title = None,
     overwrite: options.Overwrite = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> None:
     """Draw position, velocity, acceleration and jerk over time, as .png, .svg or .pdf.
 
@@ -41,27 +41,29 @@ def plot(
     from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
     from trajcli.files.opening import Files
+    from trajcli.files.reading import Reading
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
     from trajcli.views.plot import Line, Peaks, lines, panels, peaks, plot_sources, short_labels
     from trajcli.views.score import score_source
 
+    how = Reading(**reading)
     console = Console(json, quiet)
     figures.require_format(out)
     refuse_place(out, overwrite)
     matplotlib = figures.require_matplotlib()
     with (
         Progress(not quiet) as progress,
-        Files(allow_external, dofs, joints, on_progress=progress) as files,
+        Files(how, on_progress=progress) as files,
     ):
         table = read_limits(limits, files.sources) if limits else None
-        chosen = plot_sources(files, source, episodes, table)
+        chosen = plot_sources(files, source, how.episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
             drawn: list[Line] | list[Peaks] = []
             if score is not None:
                 figures.require_one_file(chosen)
-                scored = score_source(files, str(chosen[0].origin), table, episodes, None, progress)
+                scored = score_source(files, str(chosen[0].origin), table, how.episodes, progress)
                 heading = short_labels(chosen)[0] if title is None else title
                 figure = figures.draw_score(scored, score, heading)
             elif histogram:

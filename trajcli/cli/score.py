@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from trajcli.cli import options
 from trajcli.cli.console import Console, Progress
 
@@ -14,23 +16,18 @@ Examples, on files in sample_data:
 """
 
 
+@options.reading
 def score(
     source: options.Sources,
     limits: options.LimitsFile = None,
-    episodes: options.Episodes = None,
-    dofs: options.Dofs = None,
-    joints: options.Joints = None,
     sort: options.Sort = None,
     fail: options.Fail = None,
-    dt: options.Dt = None,
-    rate: options.Rate = None,
-    times: options.Times = None,
     csv: options.Csv = None,
     verbose: options.VerboseScores = False,
     overwrite: options.Overwrite = False,
-    allow_external: options.AllowExternal = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    **reading: Any,
 ) -> int:
     """Score trajectories: how smooth, how long, how near their limits; exit 1 where --fail holds.
 
@@ -43,8 +40,8 @@ def score(
     from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
     from trajcli.files.opening import Files
+    from trajcli.files.reading import Reading
     from trajcli.files.refusals import refuse_input, refuse_place
-    from trajcli.files.stored_time import time_from_options
     from trajcli.views.score import csv_text, parse_conditions, report, score_source
     from trajcli.views.trajectories import expand_globs
 
@@ -53,16 +50,16 @@ def score(
         raise UsageError(Fault("two documents on stdout", "--json and --csv -", "one of them"))
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite)
+    how = Reading(**reading)
     console = Console(json, quiet, text_on_stderr=to_stdout)
     tables, reports = {}, []
     for one in expand_globs(source):
         with (
             Progress(not quiet) as progress,
-            Files(allow_external, dofs, joints, on_progress=progress) as files,
+            Files(how, on_progress=progress) as files,
         ):
             bounds = read_limits(limits, files.sources) if limits else None
-            time = time_from_options(files, dt, rate, times)
-            tables[one] = table = score_source(files, one, bounds, episodes, time, progress)
+            tables[one] = table = score_source(files, one, bounds, how.episodes, progress)
             files.sources.require_unchanged()
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])

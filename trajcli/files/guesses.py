@@ -84,6 +84,13 @@ def likely_time(one: TrajectorySet) -> Time | None:
     return None
 
 
+def require_time(time: Time | None, where: str, one: TrajectorySet | None = None) -> Time:
+    """The time itself, of a set where there is one; raises InputError where it is None."""
+    if time is None:
+        raise InputError(no_time(one, where))
+    return time
+
+
 def no_time(one: TrajectorySet | None, where: str) -> Fault:
     """The fault of trajectories without times: where to get them, or what may be them."""
     layout, near = (None, []) if one is None else (one.layout, _near_times(one))

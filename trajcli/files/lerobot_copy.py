@@ -21,6 +21,7 @@ from trajcli.files.arrays import json_object
 from trajcli.files.file_bytes import open_regular, read_regular
 from trajcli.files.opening import Files
 from trajcli.files.parquet_files import ParquetFile
+from trajcli.files.reading import Reading
 from trajcli.files.source import Source, expand_files
 
 _META = Path("meta")
@@ -52,7 +53,7 @@ class LeRobotCopy:
         self.dofs: Sequence[str] | None = None
         for source in expand_files(Source(folder)):
             file = files.open(source.path)
-            layout = files.layout(file, "lerobot")
+            layout = files.read_as(Reading(layout="lerobot")).layout(file)
             assert layout is not None
             self._starts[source.path.relative_to(folder)] = begin
             for name, _, first, end in layout.members():

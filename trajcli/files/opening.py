@@ -22,6 +22,7 @@ from trajcli.files.file_bytes import (
 )
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
+from trajcli.files.reading import Reading
 from trajcli.files.source import ONE_SOURCE, natural_order, parse_source
 
 READERS = {
@@ -48,35 +49,34 @@ _LARGEST_USER_BLOCK = 1 << 26
 _READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, or .pt"
 
 
+_AS_STATED = Reading()
+
+
 class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
-    allow_external: links, external storage and virtual datasets may lead to other files.
-    dofs, joints: see :meth:`picking`. memory: bytes that packed archives may unpack to.
-    on_progress: of what takes long to read, as messages of a bag.
-    ``notes``: what was taken without being named.
+    reading: how every SOURCE among them is understood. memory: bytes that packed archives may
+    unpack to. on_progress: of what takes long to read, as messages of a bag. ``notes``: what was
+    taken without being named.
     """
 
     def __init__(
         self,
-        allow_external: bool = False,
-        dofs: str | None = None,
-        joints: str | None = None,
+        reading: Reading = _AS_STATED,
         memory: int | None = None,
         on_progress: Progress = lambda done, total: None,
     ) -> None:
-        self._pool = OpenFiles(memory, allow_external, on_progress)
+        self._pool = OpenFiles(memory, reading.allow_external, on_progress)
         self._files: dict[str, ArrayFile] = {}
-        self._layouts: dict[tuple[str, str | None], Layout | None] = {}
+        self._layouts: dict[str, Layout | None] = {}
         self.sources = self._pool.sources
         self.notes: list[str] = []
-        self.dofs, self.joints = dofs, joints
+        self.reading = reading
 
-    def picking(self, dofs: str | None, joints: str | None) -> Files:
-        """The same files, read by what --dofs and --joints say of every SOURCE: which dofs are
-        used, by number, range or name, and what these are called."""
+    def read_as(self, reading: Reading) -> Files:
+        """Return the same open files, understood as another reading says."""
         files = copy(self)
-        files.dofs, files.joints = dofs, joints
+        files.reading, files._layouts = reading, {}
         return files
 
     def open(self, path: Path | str) -> ArrayFile:
@@ -86,11 +86,11 @@ class Files:
             self._files[key] = open_arrays(Path(path), self._pool)
         return self._files[key]
 
-    def layout(self, file: ArrayFile, name: str | None = None) -> Layout | None:
-        """The layout of a file, recognised once; that of this name where one is named."""
-        key = str(file.path), name
+    def layout(self, file: ArrayFile) -> Layout | None:
+        """Return the layout of a file: the one that --layout names, else recognised once."""
+        key = str(file.path)
         if key not in self._layouts:
-            self._layouts[key] = layout_of(file, name)
+            self._layouts[key] = layout_of(file, self.reading.layout)
         return self._layouts[key]
 
     def note(self, text: str) -> None:

@@ -26,8 +26,6 @@ _LONE = ("npy", "zarr", "pt")
 def read_sources(
     files: Files,
     sources: Sequence[str],
-    layout: str | None = None,
-    filter_key: str | None = None,
     as_stored: bool = False,
     inputs: bool = False,
 ) -> list[TrajectorySet]:
@@ -36,9 +34,8 @@ def read_sources(
     SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold
     * and end in a slice of dofs, [:7]. Without DATASET it is every group with actions or position,
     velocity, acceleration or jerk; a group as DATASET is those below it, and a name that the file
-    itself does not have is looked for in the group of every trajectory. layout: the family to
-    read files as, in place of the one they are recognised to be of. filter_key: only the
-    trajectories that a layout lists by this name. as_stored: in the units of the files.
+    itself does not have is looked for in the group of every trajectory. ``files.reading`` says
+    what else is to be known of them. as_stored: in the units of the files, unless it names others.
     inputs: those alone that hold something to integrate.
 
     Raises InputError where a file cannot be read or holds no trajectories, UsageError for options
@@ -47,9 +44,11 @@ def read_sources(
     if not sources:
         raise UsageError(Fault("no SOURCE", "SOURCE", "one or more of FILE[:DATASET]", "none"))
     sets: list[TrajectorySet] = []
+    reading, units = files.reading, files.reading.input_units
+    filter_key = reading.filter_key
     for source in (part for text in sources for part in expand_files(parse_source(text))):
         file = files.open(source.path)
-        family = files.layout(file, layout)
+        family = files.layout(file)
         if family is not None:
             found = _laid_out(file, family, source, filter_key, inputs)
         elif filter_key is not None:
@@ -76,12 +75,12 @@ def read_sources(
     if sets and not wanted:
         raise InputError(_without_actions(sets))
     for one in wanted:
-        if files.dofs is not None:
-            one.keep_dofs(files.dofs, "--dofs")
-        if files.joints is not None:
-            one.name_dofs(files.joints)
-        if not as_stored:
-            one.convert()
+        if reading.dofs is not None:
+            one.keep_dofs(reading.dofs, "--dofs")
+        if reading.joints is not None:
+            one.name_dofs(reading.joints)
+        if not as_stored or units.positions:
+            one.convert(units)
     if not as_stored:
         raise_if_any(joint_faults(wanted))
     return wanted

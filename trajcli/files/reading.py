@@ -31,6 +31,12 @@ class Reading:
     allow_external: bool = False
 
     @property
+    def plain(self) -> bool:
+        """Whether nothing says which trajectories, dofs or units are meant."""
+        named = (self.layout, self.filter_key, self.dofs, self.joints, self.units)
+        return all(one is None for one in named)
+
+    @property
     def input_units(self) -> InputUnits:
         """The units that are typed; raises UsageError for what is not known."""
         return InputUnits() if self.units is None else parse_option(self.units)

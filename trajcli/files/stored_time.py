@@ -215,19 +215,14 @@ def _contradiction(where: str, dt: float, stamps: Time, gaps: Floats) -> Fault:
     )
 
 
-def time_from_options(
-    files: Files,
-    dt: str | None = None,
-    rate: float | None = None,
-    times: str | None = None,
-    given: Unit | None = None,
-) -> Time | None:
-    """The time that --dt, --rate or --times names; None without any of them.
+def time_from_options(files: Files) -> Time | None:
+    """Return the time that --dt, --rate or --times of ``files.reading`` names, if one does.
 
-    dt: seconds, FILE:DATASET or FILE:DATASET@ATTR. given: what datasets are in, whatever they say.
-    Raises UsageError for more than one option or
-    a value that is none, InputError for a file that cannot be read.
+    Raises UsageError for more than one option or a value that is none, InputError for a file that
+    cannot be read.
     """
+    reading, given = files.reading, files.reading.input_units.time
+    dt, rate, times = reading.dt, reading.rate, reading.times
     options = (("--dt", dt), ("--rate", rate), ("--times", times))
     present = [name for name, value in options if value is not None]
     if len(present) > 1:

@@ -110,6 +110,9 @@ class TrajectorySet:
         one.lengths = None
         one.arrays = {n: stored.select(trajectories, rows) for n, stored in self.arrays.items()}
         one.numbers, one.row_numbers, one.suffix = trajectories, rows, suffix
+        one.name += suffix
+        if len(trajectories) == 1 < self.shape[0]:
+            one.name += f"/trajectory_{trajectories[0]}"
         return one
 
     def only(self, name: str) -> TrajectorySet:

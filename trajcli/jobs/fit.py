@@ -50,7 +50,7 @@ def run_fit(
         found = f"{request.knots} and {request.error}, steps {request.steps}"
         expected = "--knots N or --error E, and --steps > 0"
         raise UsageError(Fault("which fit is not said", "fit", expected, found))
-    with Files(request.allow_external, on_progress=on_progress) as files:
+    with Files(request, on_progress=on_progress) as files:
         least = 8 if request.knots is None else request.knots - request.degree + 6
         rows = Rows(request, files, actions=False, least=least)
         name = "position" if "position" in rows.names else rows.names[0]

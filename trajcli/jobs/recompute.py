@@ -14,6 +14,7 @@ from trajcli.errors import Fault, InputError, TrajcliError
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
+from trajcli.files.reading import Reading
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import positive
 from trajcli.jobs.plan import Plan, make_plan
@@ -43,7 +44,8 @@ def _plan_again(file: ArrayFile, files: Files) -> Plan:
         expected = "an output of integrate or differentiate: its command, in the attribute request"
         raise InputError(Fault("no recorded command", str(file.path), expected)) from None
     out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
-    return make_plan(replace(stored, out=out, overwrite=True, device="cpu"), files)
+    again = replace(stored, out=out, overwrite=True, device="cpu")
+    return make_plan(again, files.read_as(again))
 
 
 @dataclass
@@ -156,7 +158,7 @@ def recompute(
 
     Raises InputError for a file without a request or where a source is not there any more.
     """
-    with Files(allow_external) as files:
+    with Files(Reading(allow_external=allow_external)) as files:
         file = files.open(path)
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)

@@ -134,7 +134,7 @@ def run_resample(
     Raises TrajcliError with every fault found; OUT is then as it was before.
     """
     refuse_output(request.out, request.overwrite)
-    with Files(request.allow_external, on_progress=on_progress) as files:
+    with Files(request, on_progress=on_progress) as files:
         new = output_times(files, request.to, request.at)
         rows = Rows(request, files, actions=True, least=2)
         new.require_shape(len(rows.lengths))

@@ -59,14 +59,11 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     missing or does not fit. With ``skip_bad`` what is wrong with one file or trajectory alone
     leaves that out.
     """
-    files = files.picking(request.dofs, request.joints)
     check, left_out = FaultCollector(), list[LeftOut]()
     _, sets, time = check.attempt(
         lambda: _refuse_options(request),
         lambda: _read_sets(request, files, sources, left_out),
-        lambda: time_from_options(
-            files, request.dt, request.rate, request.times, request.input_units.time
-        ),
+        lambda: time_from_options(files),
     )
     if time is None and (request.dt, request.rate, request.times) != (None, None, None):
         check.raise_if_any()  # it is no second fault that there is no time
@@ -170,26 +167,23 @@ def _read_sets(
 ) -> list[TrajectorySet]:
     """The sets that the sources name; with skip_bad those of the files that can be read."""
     read = _read_recordings if request.recorded else partial(read_sources, inputs=True)
-    layout, key = request.layout, request.filter_key
     if not request.skip_bad:
-        return read(files, sources, layout, key, as_stored=True)
+        return read(files, sources, as_stored=True)
     sets: list[TrajectorySet] = []
     for source in (one for text in sources for one in expand_files(parse_source(text))):
         try:
-            sets += read(files, [str(source)], layout, key, as_stored=True)
+            sets += read(files, [str(source)], as_stored=True)
         except (InputError, UsageError) as error:
             left_out.append(LeftOut(str(source), error.faults))
     return sets
 
 
-def _read_recordings(
-    files: Files, sources: Sequence[str], *how: Any, **more: Any
-) -> list[TrajectorySet]:
+def _read_recordings(files: Files, sources: Sequence[str], as_stored: bool) -> list[TrajectorySet]:
     """The positions that sources name; where they name none, those of every trajectory.
 
     Raises InputError for files with none.
     """
-    sets = read_sources(files, sources, *how, **more)
+    sets = read_sources(files, sources, as_stored)
     if sets and sets[0].file.family == "ros":
         require_one_topic(sets)
     found = [

@@ -42,7 +42,7 @@ def run_retime(
     Raises TrajcliError with every fault found; OUT is then as it was before.
     """
     refuse_output(request.out, request.overwrite)
-    with Files(request.allow_external, on_progress=on_progress) as files:
+    with Files(request, on_progress=on_progress) as files:
         rows = Rows(request, files, actions=False)
         paces = Paces(rows, request.limits, files.sources)
 

@@ -41,7 +41,6 @@ from trajcli.jobs.segments import (
 from trajcli.jobs.statements import units_report
 from trajcli.jobs.states import stored_state
 from trajcli.resampling import rounding_of
-from trajcli.units import InputUnits
 
 _BLOCK_BYTES = 1 << 20
 """Of one array at once; more would leave the processor's caches."""
@@ -62,12 +61,8 @@ class Rows:
 
         Raises InputError for files without trajectories, or without their time.
         """
-        files = files.picking(request.dofs, request.joints)
-        units = request.input_units
-        sets = read_sources(files, request.sources, request.layout, request.filter_key)
+        sets = read_sources(files, request.sources)
         self.sets = _select(sets, actions)
-        for one in self.sets if units != InputUnits() else ():
-            one.convert(units)
         self.first = self.sets[0]
         self.names = [n for n in self.first.arrays if all(n in one.arrays for one in self.sets)]
         if not self.names:
@@ -78,7 +73,7 @@ class Rows:
                 raise InputError(Fault("an empty array", one.where, "B, T, D >= 1", str(one.shape)))
         require_alike(self.sets)
         self.dofs = self.first.shape[2]
-        option = time_from_options(files, request.dt, request.rate, request.times, units.time)
+        option = time_from_options(files)
         for one in self.sets:
             batch, count, _ = one.shape
             time = one.time if option is None else option.fitted(batch, count, one.of_actions)

@@ -43,7 +43,7 @@ def run(
         if part_is_done(request.path, part_fingerprint, request.to_json(), request.overwrite):
             remove_dead(request.path)
             return report | {"shard": str(shard), "already_done": True, "notes": [], "left_out": []}
-    files = Files(request.allow_external, memory=request.memory, on_progress=on_progress)
+    files = Files(request, memory=request.memory, on_progress=on_progress)
     with files:
         files.sources.add(request.paths())
         plan = make_plan(request, files)

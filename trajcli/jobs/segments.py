@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import InputError, raise_if_any
+from trajcli.errors import raise_if_any
 from trajcli.files.arrays import Dataset, Numbers
-from trajcli.files.guesses import no_time
+from trajcli.files.guesses import require_time as require_time
 from trajcli.files.reader import dof_faults, joint_faults
 from trajcli.files.repair import in_memory as in_memory
 from trajcli.files.schema import Group, Schema, unequal_schema
@@ -98,13 +98,6 @@ def require_alike(sets: Sequence[TrajectorySet]) -> None:
     raise_if_any(joint_faults(sets))
 
 
-def require_time(time: Time | None, where: str, one: TrajectorySet | None = None) -> Time:
-    """The time itself, of a set where there is one; raises InputError where it is None."""
-    if time is None:
-        raise InputError(no_time(one, where))
-    return time
-
-
 @dataclass(frozen=True)
 class EqualLength:
     """All trajectories of one length."""
@@ -146,7 +139,7 @@ def trajectory_names(
     It is the group in the file; of several files, the title of the file comes before it.
     """
     titles, seen = _file_titles(paths), Counter[str]()
-    bases = {one.whole: _base(one, titles) for one in sets}
+    bases = {one: _base(one, titles) for one in dict.fromkeys(one.whole for one in sets)}
     arrays = {(base, one.array_name) for one, base in bases.items()}
     counts = Counter(base for base, _ in arrays)
     for one, base in bases.items():

@@ -13,17 +13,15 @@ from trajcli.errors import InputError
 from trajcli.files.blocks import Array, Block, Progress
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
 from trajcli.files.schema import QUANTITIES, RECORDED_START
 from trajcli.files.selection import select
-from trajcli.files.time import Time
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
 from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
 from trajcli.views.statistics import Failure, Statistics
 from trajcli.views.terminal import Table
-from trajcli.views.trajectories import Batch, batches
+from trajcli.views.trajectories import Batch, read_batches
 from trajcli.views.velocity import velocities_finding
 
 if TYPE_CHECKING:
@@ -43,20 +41,18 @@ def check_source(
     limits: Path | None = None,
     episodes: str | None = None,
     velocity_of: str | None = None,
-    time: Time | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> list[Finding]:
     """Makes all checks of the trajectories that a source names.
 
     start_of: returns the states that row 0 of an output must equal, or why they are not known.
-    time: in place of what the file says. Raises InputError where the file or the limits cannot be
+    Raises InputError where the file or the limits cannot be
     read, or there are no trajectories.
     """
     tables = None if limits is None else read_limits(limits, files.sources)
     findings: list[Finding] = []
-    every = batches(read_sources(files, [source]))
+    every = read_batches(files, [source])
     for batch in every:
-        batch.use_time(time)
         numbers = select(episodes, batch.count)
         named = "position" if velocity_of is None else "velocity"
         check = None if tables is None else LimitCheck(batch, tables, named, every)

@@ -19,12 +19,11 @@ from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.conversion import in_one_unit
 from trajcli.files.dofs import pick_dofs
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
 from trajcli.files.selection import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
 from trajcli.views.terminal import Table, cut
-from trajcli.views.trajectories import array_path, batches
+from trajcli.views.trajectories import array_path, read_batches
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -276,7 +275,7 @@ def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dic
     """Returns the arrays of some trajectories, each alone: named ones are compared whatever they
     are called."""
     compared: dict[str, Compared] = {}
-    for batch in batches(read_sources(files, [text], as_stored=True)):
+    for batch in read_batches(files, [text], as_stored=True):
         for place, number in enumerate(select(episodes, batch.count)):
             block = batch.block(number)
             one, begin, end = block.parts[0]
@@ -291,9 +290,9 @@ def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dic
 
 def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:
     """Returns the datasets of a file; of a layout's array in several files, those of each
-    trajectory; with --dofs or --joints the trajectories alone."""
+    trajectory; where options say how to read it the trajectories alone."""
     file, text = files.open(source.path), str(source)
-    as_named = files.dofs is None and files.joints is None
+    as_named = files.reading.plain
     of_group = source.dataset is None or file.has_group(source.dataset)
     named = None if of_group or not as_named else file.get(str(source.dataset))
     prefix = f"{source.dataset.strip('/')}/" if of_group and source.dataset else ""
@@ -305,12 +304,16 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
     else:
         by_name = {
             array_path(group, one, name).removeprefix(prefix): stored
-            for one in read_sources(files, [text], as_stored=True)
+            for batch in read_batches(files, [text], as_stored=True)
+            for one in batch.sets
             for group in [one.group if one.member is None else one.name]
             for name, stored in one.arrays.items()
         }
-    return {
-        name: (stored, partial(_time_of, files, text, stored.where))
+    return {  # the names of the dofs are one dataset of HDF5, found by any of its links
+        "dof" if name.endswith("/dof") and not stored.numeric else name: (
+            stored,
+            partial(_time_of, files, text, stored.where),
+        )
         for name, stored in by_name.items()
         if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb"
     }
@@ -319,9 +322,10 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
 def _time_of(files: Files, text: str, where: str) -> Time | None:
     """Returns the times of the rows of a dataset; None where it is no trajectory or has none."""
     try:
-        sets = read_sources(files, [text])
+        every = read_batches(files, [text])
     except InputError:
         return None
+    sets = (one for batch in every for one in batch.sets)
     holds = (one for one in sets if any(stored.where == where for stored in one.arrays.values()))
     return next((one.time for one in holds), None)
 

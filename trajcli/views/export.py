@@ -24,12 +24,12 @@ from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
 from trajcli.files.outputs import open_output
+from trajcli.files.reading import Repair
 from trajcli.files.refusals import os_failures
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.selection import select
-from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import Batch, batches, whole_batch
+from trajcli.views.trajectories import Batch, read_batches, whole_batch
 
 _TABLE_ROWS = 1 << 16
 """Rows of a table that are put together and written at once."""
@@ -118,18 +118,16 @@ class Export:
             yield [np.concatenate(column) for column in zip(*waiting, strict=True)]
 
 
-def select_trajectories(
-    sets: Sequence[TrajectorySet], episodes: str | None, on_progress: Progress
-) -> Export:
+def select_trajectories(files: Files, source: str, repair: Repair, on_progress: Progress) -> Export:
     """Returns what is exported; raises InputError where nothing is, or not what was named."""
-    batch, others = whole_batch(batches(sets))
+    batch, others = whole_batch(read_batches(files, [source], repair=repair))
     if batch is None or not batch.count or not batch.first.shape[2]:
         found = "no trajectories" if batch is None else describe(batch.first.shape)
-        where, expected = str(sets[0].file.path) if sets else "", "trajectories with dofs"
+        where, expected = source, "trajectories with dofs"
         raise InputError(
             Fault(what="nothing to export", where=where, expected=expected, found=found)
         )
-    return Export(batch, select(episodes, batch.count), on_progress, others)
+    return Export(batch, select(files.reading.episodes, batch.count), on_progress, others)
 
 
 def require_kind(out: Path) -> None:

@@ -14,14 +14,13 @@ from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.blocks import Block, Progress, common_step, shared
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.selection import select
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Curves, Table, cut, figure, number
-from trajcli.views.trajectories import Batch, array_path, batches, main_batch, whole_batch
+from trajcli.views.trajectories import Batch, array_path, main_batch, read_batches, whole_batch
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -79,7 +78,7 @@ def inspect_source(
     every: list[Batch] = []
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
-            every = batches(read_sources(files, [text], as_stored=True))
+            every = read_batches(files, [text], as_stored=True)
         except InputError:  # SOURCE may name something else that is listed
             if named and not names:
                 raise

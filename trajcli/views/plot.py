@@ -14,13 +14,12 @@ from trajcli.errors import Fault, InputError
 from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.selection import select
 from trajcli.files.source import Source, parse_source
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.views.terminal import LARGEST
-from trajcli.views.trajectories import Batch, batches, expand_globs, whole_batch
+from trajcli.views.trajectories import Batch, expand_globs, read_batches, whole_batch
 
 _POINTS = 4000
 """Longer lines are drawn by the least and the largest value of each run of rows."""
@@ -97,7 +96,7 @@ def plot_sources(
     """Returns the trajectories of every file; raises InputError where one has no rows."""
     sources: list[PlotSource] = []
     for text in expand_globs(texts):
-        every, origin = batches(read_sources(files, [text])), parse_source(text)
+        every, origin = read_batches(files, [text]), parse_source(text)
         if not any(0 not in part.shape for batch in every for part in batch.sets):
             raise InputError(
                 Fault(

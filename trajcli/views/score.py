@@ -17,12 +17,10 @@ from trajcli.files.blocks import Progress
 from trajcli.files.guesses import no_time
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
 from trajcli.files.selection import select
-from trajcli.files.time import Time
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import Table, number, spreadsheet_text
-from trajcli.views.trajectories import batches, whole_batch
+from trajcli.views.trajectories import read_batches, whole_batch
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -125,19 +123,17 @@ def score_source(
     source: str,
     limits: Limits | None = None,
     episodes: str | None = None,
-    time: Time | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> ScoreTable:
     """Returns the scores of the trajectories that a source names.
 
-    time: in place of what the file says. Raises InputError where there are no trajectories, or no
+    Raises InputError where there are no trajectories, or no
     time step.
     """
-    batch, others = whole_batch(batches(read_sources(files, [source])))
+    batch, others = whole_batch(read_batches(files, [source]))
     if batch is None or any(0 in one.shape for one in batch.sets):
         what, expected, found = "nothing to score", "rows and dofs", "an empty array"
         raise InputError(Fault(what=what, where=source, expected=expected, found=found))
-    batch.use_time(time)
     stored, units, notes = batch.quantities()
     clock, array = batch.first.time, next(iter(batch.first.arrays))
     if clock is not None and clock.remark:

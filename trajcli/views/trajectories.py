@@ -12,10 +12,15 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Trajectories, row_bytes
+from trajcli.files.guesses import require_time
 from trajcli.files.limits import Bounds, Limits
-from trajcli.files.reader import dof_faults
+from trajcli.files.opening import Files
+from trajcli.files.reader import dof_faults, read_sources
+from trajcli.files.reading import Repair
+from trajcli.files.repair import repaired
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.files.source import expand_files, parse_source
+from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.modes import ALIASES, MODES
@@ -129,16 +134,6 @@ class Batch(Trajectories):
         itemsize = min(dataset.precision.itemsize for dataset in self.first.arrays.values())
         return limits.bounds(self.dofs, itemsize, units, self.first.dofs)
 
-    def use_time(self, time: Time | None) -> None:
-        """Takes these times, if any, in place of what the files say; the first row of arrays that
-        no mode calls actions is at 0, where the times have one number for each row."""
-        if time is None:
-            return
-        for one in self.sets:
-            rows = time.fitted(*one.shape[:2], False, one.lengths)
-            actions = one.of_actions and not (self.quantity("actions") == "actions" and rows.fits)
-            one.time = time.fitted(*one.shape[:2], True, one.lengths) if actions else rows
-
     def sample(self, numbers: Sequence[int], budget: int) -> Iterator[Block]:
         """Returns about ``budget`` bytes of these trajectories, evenly spread; some rows of those
         that are too long for that."""
@@ -174,6 +169,42 @@ def expand_globs(texts: Sequence[str]) -> list[str]:
         for text, source in sources
         for one in ([text] if source.path.is_dir() else map(str, expand_files(source)))
     ]
+
+
+def read_batches(
+    files: Files, sources: Sequence[str], as_stored: bool = False, repair: Repair | None = None
+) -> list[Batch]:
+    """Returns the trajectories that sources name, at the times that --dt, --rate or --times give.
+
+    as_stored: in the units of the files, unless --units says others. repair: what is done to
+    recordings first.
+    """
+    every = batches(read_sources(files, sources, as_stored))
+    time = time_from_options(files)
+    if time is not None:
+        for batch in every:
+            _use_time(batch, time)
+    if repair is None or repair == Repair():
+        return every
+    repaired_batches = []
+    for batch in every:
+        clocks = [require_time(one.time, one.where, one) for one in batch.sets]
+        parts, notes = repaired(list(zip(batch.sets, clocks, strict=True)), repair, 1)
+        for one, clock in parts:
+            one.time = clock
+        for note in notes:
+            files.note(note)
+        repaired_batches.append(replace(batch, sets=[one for one, _ in parts]))
+    return repaired_batches
+
+
+def _use_time(batch: Batch, time: Time) -> None:
+    """Gives trajectories these times; the first row of arrays that no mode calls actions is at 0,
+    where the times have one number for each row."""
+    for one in batch.sets:
+        rows = time.fitted(*one.shape[:2], False, one.lengths)
+        actions = one.of_actions and not (batch.quantity("actions") == "actions" and rows.fits)
+        one.time = time.fitted(*one.shape[:2], True, one.lengths) if actions else rows
 
 
 def batches(sets: Iterable[TrajectorySet]) -> list[Batch]:
