@@ -63,3 +63,30 @@ def test_a_gap_is_a_length_of_time(trajcli, recording):
     for gap in ("0", "-1", "nan"):
         result = trajcli(f"resample in.npz --to 20 --max-gap={gap} -o out.h5")
         assert (result.code, "not a gap" in result.err) == (2, True)
+
+
+def test_an_export_is_repaired_too(trajcli, recording):
+    assert trajcli(f"export in.npz {REPAIR} -o out.h5").code == 0
+    with h5py.File("out.h5") as file:
+        np.testing.assert_allclose(
+            file["in/segment_1/position"][:, 0],
+            np.unwrap(np.angle(np.exp(1j * ANGLES[40:]))),
+            rtol=0,
+            atol=1e-12,
+        )
+
+
+@pytest.mark.parametrize(
+    "command", ["inspect", "check", "score", "plot -o fig.svg", "export -o out.csv", "diff in.npz"]
+)
+def test_every_command_takes_what_says_how_a_source_is_read(trajcli, folder, command):
+    random = np.random.default_rng(0)
+    np.savez("in.npz", position=np.cumsum(random.normal(size=(2, 30, 3)), 1))
+    words, *more = command.split(" ", 1)
+    line = f"{words} in.npz {' '.join(more)} --layout plain --units deg --rate 100 --dofs 0,2"
+    result = trajcli(f"{line} --joints a,b --episodes 0")
+    assert result.code in (0, 1), result.err
+    assert "error" not in result.err, result.err
+    if words == "inspect":
+        assert "at 100 Hz" in result.out
+        assert "deg" in result.out or "rad" in result.out

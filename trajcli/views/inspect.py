@@ -238,7 +238,7 @@ class Datasets:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
             groups.setdefault(pattern, []).append((file, name))
         small = self.size <= SAMPLE_BYTES
-        budget = SAMPLE_BYTES if small else max(SAMPLE_BYTES // len(groups or "1"), LEAST_BYTES)
+        budget = SAMPLE_BYTES if small else max(SAMPLE_BYTES // max(len(groups), 1), LEAST_BYTES)
         statistics: dict[int, dict[str, Statistics]] = {}
         reports = []
         for pattern, members in groups.items():

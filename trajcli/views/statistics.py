@@ -10,6 +10,9 @@ import numpy as np
 from trajcli.files.blocks import Array, Block, Floats
 from trajcli.files.limits import Bounds
 
+_GROUPED = 256
+"""Rows that are reduced side by side: NumPy is slow along an axis of a few dofs."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -78,9 +81,7 @@ class Statistics:
             return
         if values.dtype.kind != "f" or values.dtype.itemsize < 4 or not values.dtype.isnative:
             values = values.astype(np.float64)
-        # NumPy is slow along an axis of a few dofs
-        columns = np.ascontiguousarray(values.reshape(-1, self.dofs).T)
-        low, high = columns.min(1).astype(np.float64), columns.max(1).astype(np.float64)
+        low, high = _extreme(np.minimum, values), _extreme(np.maximum, values)
         if not (np.isfinite(low) & np.isfinite(high)).all():  # most blocks are read only twice
             bad = ~np.isfinite(values)
             self.nan += int(np.isnan(values).sum())
@@ -138,3 +139,14 @@ class Statistics:
         with np.errstate(invalid="ignore", divide="ignore"):
             share = self.peak / bounds.upper
         return float(np.max(share, initial=0.0, where=np.isfinite(share)))
+
+
+def _extreme(function: np.ufunc, values: Array) -> Floats:
+    """Returns numpy.minimum or maximum of values [..., D] along all axes but the last, without a
+    copy of them: a long trajectory is mapped."""
+    flat = values.reshape(-1, values.shape[-1])
+    count = len(flat) // _GROUPED * _GROUPED
+    grouped = flat[:count].reshape(-1, _GROUPED * flat.shape[1])
+    rows = [function.reduce(grouped, 0).reshape(_GROUPED, -1)] if count else []
+    extreme: Floats = function.reduce(np.concatenate([*rows, flat[count:]]), 0).astype(np.float64)
+    return extreme
