@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +28,14 @@ def command_line(first: str = "") -> Any:
     settings = {"auto_envvar_prefix": "TRAJCLI"}  # --dry-run is TRAJCLI_DRY_RUN
     for name in [first] if first in COMMANDS else COMMANDS:
         module = import_module(f"trajcli.cli.{name}")
-        app.command(name, epilog=module.EXAMPLE, context_settings=settings)(getattr(module, name))
+        command = getattr(module, name)
+        paragraphs = getdoc(command).split("\n\n")  # type: ignore[union-attr]
+        app.command(
+            name,
+            help="\n\n".join(" ".join(one.split()) for one in paragraphs),
+            epilog=module.EXAMPLE,
+            context_settings=settings,
+        )(command)
     return get_command(app)
 
 
