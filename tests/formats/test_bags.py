@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def test_joint_states_are_trajectories_at_the_times_of_their_headers(trajcli, fo
             assert file["dof"].asstr()[:].tolist() == ["a", "b", "c"]
             expected = (np.array(times) - times[0]) / 1e9
             np.testing.assert_allclose(np.squeeze(file["time"]), expected, rtol=0, atol=1e-12)
-    shown = json.loads(trajcli(f"inspect {path if make.old else 'folder'} --json").out)
+    shown = trajcli(f"inspect {path if make.old else 'folder'} --json").document
     assert {one["name"].strip("/"): one["shape"] for one in shown["datasets"]}[
         "arm/joint_states/velocity"
     ] == [70, 3]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import h5py
@@ -26,7 +25,7 @@ def recording(rows: int = 40, dofs: int = 3) -> tuple[np.ndarray, np.ndarray]:
 def arrays(trajcli, source: str) -> dict[str, list[int]]:
     shown = trajcli(f"inspect {source} --json")
     assert shown.code == 0, shown.err
-    return {one["name"]: one["shape"] for one in json.loads(shown.out)["datasets"]}
+    return {one["name"]: one["shape"] for one in shown.document["datasets"]}
 
 
 @pytest.mark.parametrize("stamp", ["t", "time", "Timestamp", "stamp", "time [s]"])
@@ -51,7 +50,7 @@ def test_what_export_wrote_is_integrated_without_options(trajcli, folder, form, 
     positions = rng.normal(size=(count, 40, 2))
     np.savez("in.npz", position=positions, dt=0.1)
     assert trajcli(f"export in.npz -o log.{form}").code == 0
-    shown = json.loads(trajcli(f"inspect log.{form} --json").out)
+    shown = trajcli(f"inspect log.{form} --json").document
     assert shown["trajectories"]["count"] == count
     for source in (f"log.{form}", f"log.{form}:position"):
         line = f"differentiate {source} --method central -o out.h5"

@@ -20,7 +20,10 @@ class Result:
 
     @property
     def document(self) -> Any:
-        return json.loads(self.out)
+        """What --json printed; of several files' reports the only one, where there is one."""
+        document = json.loads(self.out)
+        files = document.get("files", ())
+        return files[0] if len(files) == 1 else document
 
 
 Command = Callable[..., Result]

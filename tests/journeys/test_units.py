@@ -344,7 +344,9 @@ def test_fits_and_scores_of_degrees_are_those_of_radians(trajcli, folder):
         Path(f"score_{unit}.json").write_text(result.out.replace(f"{unit}.h5", "file"))
     result = trajcli("diff fit_rad.h5 fit_deg.h5 --atol 1e-12 --json")
     assert all(one["passed"] and not one["why"] for one in result.document["datasets"])
-    first, second = (json.loads(Path(f"score_{unit}.json").read_text()) for unit in ("rad", "deg"))
+    first, second = (
+        json.loads(Path(f"score_{unit}.json").read_text())["files"][0] for unit in ("rad", "deg")
+    )
     pairs = [(one["limit_share"], two["limit_share"]) for one, two in
              zip(first["trajectories"], second["trajectories"], strict=True)]  # fmt: skip
     np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=1e-12)

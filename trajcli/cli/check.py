@@ -75,5 +75,5 @@ def check(
         reports.append({"file": one, "passed": passed, "checks": checks})
         for part in report(one, findings, verbose) if not (json or quiet) else ():
             console.show(part)
-    console.document(reports[0] if len(reports) == 1 else {"files": reports})
+    console.document({"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1

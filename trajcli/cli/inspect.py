@@ -53,4 +53,4 @@ def inspect(
             size = bytes_text(inspection.report["bytes"])
             for part in report(inspection, size, console.rich):
                 console.show(part)
-    console.document(reports[0] if len(reports) == 1 else {"files": reports})
+    console.document({"files": reports})

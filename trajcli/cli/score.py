@@ -76,5 +76,5 @@ def score(
     elif csv is not None:
         with new_file(csv, overwrite) as hidden:
             hidden.write_text(csv_text(tables, sort), encoding="utf-8")
-    console.document(reports[0] if len(reports) == 1 else {"files": reports})
+    console.document({"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1
