@@ -26,6 +26,7 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.schema import QUANTITIES, TAKEN, unit_of
 from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
 from trajcli.files.time import Lengths, Time, positive
+from trajcli.modes import ALIASES, MODES
 from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, require_same_kind
 
 ACTIONS = ("actions", "action")
@@ -295,6 +296,24 @@ class TrajectorySet:
                 if value is not None:
                     return f"{self.file.path}:/{group.rstrip('/')}@{name}", value
         return None
+
+    @cached_property
+    def stated_mode(self) -> tuple[str, dict[str, Any], str]:
+        """The mode that the file states, what it states of the mode's options, and where.
+
+        The name is "" where it states none, or another program's word; so may options be.
+        """
+        stored = self.attribute("mode")
+        name = "" if stored is None else ALIASES.get(text_of(stored[1]), text_of(stored[1]))
+        if stored is None or name not in MODES:
+            return "", {}, ""
+        options: dict[str, Any] = {}
+        for option in MODES[name].option_names():
+            _, value = self.attribute(option) or ("", None)
+            if value is not None:
+                number = isinstance(value, (int, np.integer))
+                options[option] = int(value) if number else text_of(value)
+        return name, options, stored[0].rpartition("@")[0]
 
     @property
     def joint_names(self) -> list[str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +9,16 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import UsageError, raise_if_any
-from trajcli.files.arrays import text_of
 from trajcli.files.blocks import Block, Floats
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES
+from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.output_times import output_times
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
-from trajcli.modes import MODES, Mode, make_mode
+from trajcli.modes import Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.resampling import (
     curve_of_mode,
@@ -79,7 +78,7 @@ class Curves:
         """The mode of which all files state that it made their rows, where these determine it."""
         if request.method is not None or not names:
             return None
-        modes = {_stated_mode(one.file.attributes()) for one in rows.sets}
+        modes = {_stated_mode(one) for one in rows.sets}
         mode = modes.pop()
         if modes or mode is None or not is_known(mode.name, mode.options()):
             return None
@@ -184,16 +183,10 @@ def described(mode: Mode) -> str:
     return " ".join([mode.name, *(f"{name}={value}" for name, value in mode.options().items())])
 
 
-def _stated_mode(attributes: Mapping[str, Any]) -> Mode | None:
+def _stated_mode(one: TrajectorySet) -> Mode | None:
     """The mode that a file states of its rows, or None."""
-    name = text_of(attributes.get("mode", ""))
-    if name not in MODES:
-        return None
-    options = {key: attributes[key] for key in MODES[name].option_names() if key in attributes}
+    name, options, _ = one.stated_mode
     try:
-        return make_mode(name, **{
-            key: text_of(value) if isinstance(value, (str, bytes)) else value
-            for key, value in options.items()
-        })  # fmt: skip
-    except (UsageError, ValueError, TypeError):  # another program's word
+        return make_mode(name, **options) if name else None
+    except UsageError:  # another program's word
         return None

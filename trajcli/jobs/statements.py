@@ -13,7 +13,7 @@ from trajcli.files.arrays import text_of
 from trajcli.files.conversion import stated_unit
 from trajcli.files.guesses import POSITIONS
 from trajcli.files.schema import QUANTITIES
-from trajcli.modes import ALIASES, MODES, PARTS, Mode, make_method, make_mode
+from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
 from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
 
 if TYPE_CHECKING:
@@ -71,18 +71,13 @@ def resolve_mode(
 def _stated_mode(one: TrajectorySet) -> tuple[str, tuple[tuple[str, Any], ...], str]:
     """Mode and options that an input states, and where; none of an output, which says how it was
     made."""
-    stored = one.attribute("mode")
-    if stored is None or one.input.where.rpartition("/")[2] in QUANTITIES:
+    mode, options, where = one.stated_mode
+    if not mode or one.input.where.rpartition("/")[2] in QUANTITIES:
         return "", (), ""
-    mode, where = ALIASES.get(text_of(stored[1]), text_of(stored[1])), stored[0].rpartition("@")[0]
-    if mode not in MODES:
-        return "", (), ""
-    said, known = [], MODES[mode].option_names()
-    for option in (name for name in _STATED if name in known):
-        _, value = one.attribute(option) or ("", None)
-        value = int(value) if isinstance(value, (int, np.integer)) else text_of(value)
+    said = []
+    for option in (name for name in _STATED if name in options):
         with suppress(UsageError):  # what another program means by that name
-            said.append((option, getattr(make_mode(mode, **{option: value}), option)))
+            said.append((option, getattr(make_mode(mode, **{option: options[option]}), option)))
     return mode, tuple(said), where
 
 

@@ -23,7 +23,7 @@ from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.modes import ALIASES, MODES
+from trajcli.modes import MODES
 from trajcli.units import parse_units
 
 _SAMPLE_PLACES = 12
@@ -104,9 +104,8 @@ class Batch(Trajectories):
 
     def quantity(self, name: str) -> str:
         """Returns what an array holds: actions are what the mode of the file makes them."""
-        stated = self.first.attribute("mode") if name == "actions" else None
-        mode = MODES.get(ALIASES.get(str(stated[1]), str(stated[1]))) if stated else None
-        return name if mode is None else QUANTITIES[mode.derivatives_of]
+        mode = self.first.stated_mode[0] if name == "actions" else ""
+        return QUANTITIES[MODES[mode].derivatives_of] if mode else name
 
     def quantities(
         self, named: str = "position"
