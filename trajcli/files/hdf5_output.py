@@ -36,8 +36,8 @@ class Hdf5Output(Output):
     """Contiguous datasets at known places; with a ``level``, chunks that h5py shuffles and deflates
     at the end, of values that wait in a file of their own."""
 
-    def __init__(self, path: Path, schema: Schema) -> None:
-        super().__init__(path, schema)
+    def __init__(self, path: Path, schema: Schema, level: int | None = None) -> None:
+        super().__init__(path, schema, level)
         self._packed: set[str] = set()
         self._end = 0
 
