@@ -275,11 +275,7 @@ class ArrayFile(ABC):
         if not os.path.lexists(path):
             return {}
         self.outside = list(dict.fromkeys([*self.outside, str(path)]))
-        return self.read_beside(name)
-
-    def read_beside(self, name: str) -> dict[str, Any]:
-        """The same, of a file that exists."""
-        return json_object(read_regular(self.path_beside(name), _LARGEST_JSON, "a JSON file"))
+        return json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
 
     def path_beside(self, name: str) -> Path:
         """The path of another file of the data set."""

@@ -65,12 +65,9 @@ class HiddenFolder:
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
         with signals() if is_command() else contextlib.nullcontext():  # none between name and end
-            self._rename()
-
-    def _rename(self) -> None:
-        if self._overwrite:
-            os.replace(self.data, self._out)
-        else:
+            if self._overwrite:
+                os.replace(self.data, self._out)
+                return
             try:
                 rename_new(self.data, self._out)
             except FileExistsError:

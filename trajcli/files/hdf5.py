@@ -138,8 +138,13 @@ class Hdf5File(ArrayFile):
                 if isinstance(item, h5py.h5g.GroupID):
                     name = h5py.h5f.get_name(self._handle.root)
                     foreign = self._allow_external and h5py.h5f.get_name(item) != name
-                    attributes = self._attributes(item, path)
-                    self._groups[path] = _Group(_links(item), attributes, foreign)
+                    kinds: dict[str, int] = {}
+                    item.links.iterate(
+                        lambda name, info: kinds.setdefault(_text(name), info.type) and None,
+                        info=True,
+                    )
+                    links = {name: kinds[name] for name in natural_order(kinds)}
+                    self._groups[path] = _Group(links, self._attributes(item, path), foreign)
             except BaseException:
                 del self._groups[path]
                 raise
@@ -227,13 +232,12 @@ class Hdf5File(ArrayFile):
         if dtype.hasobject and item.get_type().get_class() != h5py.h5t.STRING:
             # a damaged text looks like this: HDF5 would read memory that is not there
             raise InputError(Fault("not real numbers", where, "numbers or texts", "sequences"))
-        for name in _files_outside(dataset, where, self._allow_external):
+        files, unpacked = _check_storage(dataset, where, self._allow_external)
+        for name in files:
             if not os.path.exists(self._lead_to(name)) and dataset.is_virtual:
                 missing = f"{name} is missing"
                 raise InputError(Fault("a virtual dataset without its values", where, "", missing))
-        self.pool.refuse_larger(
-            _unpacked_bytes(dataset, where), where, "smaller chunks: h5repack -l CHUNK=..."
-        )
+        self.pool.refuse_larger(unpacked, where, "smaller chunks: h5repack -l CHUNK=...")
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
@@ -280,14 +284,6 @@ class _Handle:
         self.bytes.close()
 
 
-def _links(group: Any) -> dict[str, int]:
-    """The names in a group, in natural order, and what kind of link each is."""
-    kinds: dict[str, int] = {}
-    group.links.iterate(lambda name, info: kinds.setdefault(_text(name), info.type) and None,
-                        info=True)  # fmt: skip
-    return {name: kinds[name] for name in natural_order(kinds)}
-
-
 def _raw(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
@@ -297,10 +293,20 @@ def _text(name: bytes | str) -> str:
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
-def _files_outside(dataset: Any, where: str, allow_external: bool) -> list[str]:
-    """The other files that hold its values; raises InputError unless they may be read."""
+def _leads_outside(where: str, target: str) -> Fault:
+    hint = "--allow-external reads it, if you trust the file"
+    return Fault("leads out of the file", where, "values in the file itself", target, hint)
+
+
+def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list[str], int]:
+    """Returns the other files that hold values of a dataset, and how many bytes must be unpacked at
+    once to read some of them; 0 where they are not packed.
+
+    Raises InputError for files that may not be read, for values packed more than once, and where
+    far less is stored than is declared.
+    """
     properties = dataset.id.get_create_plist()
-    filters = (properties.get_filter(k) for k in range(properties.get_nfilters()))
+    filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
     plug_ins = [name.decode("utf-8", "replace") for code, *_, name in filters
                 if code not in _BUILT_IN_FILTERS]  # fmt: skip
     for present, found in (
@@ -311,46 +317,23 @@ def _files_outside(dataset: Any, where: str, allow_external: bool) -> list[str]:
         if present and not allow_external:
             raise InputError(_leads_outside(where, found))
     sources = dataset.virtual_sources() if dataset.is_virtual else ()
-    names = [source.file_name for source in sources if source.file_name != "."]
-    return names + [name for name, *_ in dataset.external or ()]
-
-
-def _leads_outside(where: str, target: str) -> Fault:
-    """The fault of values that lie elsewhere."""
-    hint = "--allow-external reads it, if you trust the file"
-    return Fault("leads out of the file", where, "values in the file itself", target, hint)
-
-
-def _unpacked_bytes(dataset: Any, where: str) -> int:
-    """What must be unpacked at once to read some of it; 0 where it is not packed.
-
-    Raises InputError where far less is stored than is declared.
-    """
-    each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # before HDF5 converts
-    size, held = dataset.size * each, dataset.id.get_storage_size()
-    properties = dataset.id.get_create_plist()
-    packed = dataset.chunks and properties.get_nfilters()
-    codes = [properties.get_filter(k)[0] for k in range(packed or 0)]
-    packers = [_COMPRESSORS[code] for code in codes if code in _COMPRESSORS]
+    files = [source.file_name for source in sources if source.file_name != "."]
+    files += [name for name, *_ in dataset.external or ()]
+    packers = [_COMPRESSORS[code] for code, *_ in filters if code in _COMPRESSORS]
     if len(packers) > 1:  # a few kB may unpack to any size
         what, hint = "packed more than once", "write it again with one compressor"
         raise InputError(Fault(what, where, "one compressor", ", ".join(packers), hint))
+    each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # before HDF5 converts
+    size, stored = dataset.size * each, dataset.id.get_storage_size()
+    packed = dataset.chunks and filters
     # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
-    expansion = _EXPANSION_LIMIT if packed else 1
-    if size > held * expansion and not (dataset.is_virtual or dataset.external):
-        raise InputError(
-            Fault(
-                "declares more than the file holds",
-                where,
-                f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})",
-                f"{held} bytes stored",
-                "it was never written, or cut off: get or write it again",
-            )
-        )
-    if not packed:
-        return 0
-    chunk: int = math.prod(dataset.chunks) * dataset.dtype.itemsize
-    return max(chunk, size) if dataset.ndim == 1 else chunk  # lines are read as a whole
+    if size > stored * (_EXPANSION_LIMIT if packed else 1) and not files and not dataset.is_virtual:
+        declared = f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})"
+        what, hint = "declares more than the file holds", "it was never written, or cut off"
+        hint += ": get or write it again"
+        raise InputError(Fault(what, where, declared, f"{stored} bytes stored", hint))
+    chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
+    return files, max(chunk, size) if packed and dataset.ndim == 1 else chunk
 
 
 class _Attributes(Mapping[str, Any]):

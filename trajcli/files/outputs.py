@@ -61,7 +61,9 @@ class Output(ABC):
                 self._hidden.make()
                 require_space(self.path, self.schema.nbytes)
                 self._prepare()
-                self._open_files()
+                names, data = (name for name, _ in self._addresses), self._hidden.data
+                opened = dict.fromkeys(names, self._open_file(data))
+                self._descriptors = opened | self._descriptors
                 self._write_known()
         except BaseException:
             self.discard()
@@ -75,15 +77,8 @@ class Output(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make the file or files with all that is not streamed, and reserve their space.
-
-        Sets the addresses of every variable.
-        """
-
-    def _open_files(self) -> None:
-        """Open what was made, and set the descriptors: of one file."""
-        descriptor = self._open_file(self._hidden.data)
-        self._descriptors = {name: descriptor for name, _ in self._addresses}
+        """Make the file with all that is not streamed, reserve its space, and set the addresses of
+        every variable, and the descriptors of those that wait in another file."""
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
         """Entries row, row + 1, … of a variable."""
