@@ -43,13 +43,12 @@ class Robomimic(Layout):
         if stored.dtype.kind not in "SUO":
             raise InputError(Fault("not a list of names", where, "strings", str(stored.dtype)))
         wanted = set(stored.texts())
-        members = [m for m in self.members() if m.group.rpartition("/")[2] in wanted]
-        missing = wanted - {m.group.rpartition("/")[2] for m in members}
+        members = {member.group.rpartition("/")[2]: member for member in self.members()}
+        missing = ", ".join(sorted(wanted - members.keys())[:5])
         if missing:
-            names = ", ".join(sorted(missing)[:5])
             what = "lists trajectories that are not there"
-            raise InputError(Fault(what, where, "groups of /data", names))
-        return members
+            raise InputError(Fault(what, where, "groups of /data", missing))
+        return [member for name, member in members.items() if name in wanted]
 
 
 class Libero(Robomimic):
@@ -77,10 +76,11 @@ class Robosuite(Robomimic):
     of = "robosuite"
     marks = ("repository_version",)
 
-    def find_step(self) -> Time | None:
+    @cached_property
+    def step(self) -> Time | None:
         about = json_object(self.file.attributes("data").get("env_info"))
         where = f"{self.file.path}:/data@env_info"
-        return super().find_step() or from_rate(about, ("control_freq",), where)
+        return super().step or from_rate(about, ("control_freq",), where)
 
 
 class IsaacLab(Robomimic):
@@ -101,15 +101,15 @@ class IsaacLab(Robomimic):
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
-        if super().fits(file):
-            return True
-        return environment(file).get("type") == 2 and Robomimic.fits(file)
+        numbered = environment(file).get("type") == 2 and Robomimic.fits(file)
+        return super().fits(file) or numbered
 
-    def find_step(self) -> Time | None:
+    @cached_property
+    def step(self) -> Time | None:
         where, facts = self.facts()
         dt, decimation = (positive(entry(facts, ("sim_args", n))) for n in ("dt", "decimation"))
         if dt is None or decimation is None:
-            return super().find_step()
+            return super().step
         source = f"{where} sim_args.dt × decimation = {dt:g} s × {decimation:g}"
         return Time.of(source, dt * decimation)
 
@@ -190,19 +190,17 @@ class D4rl(Layout):
         ends = np.zeros(rows, bool)
         for name in ("terminals", "timeouts"):
             stored = self.file.get(name)
-            if stored is not None:
-                ends |= self._flags(stored, rows)
+            if stored is None:
+                continue
+            if stored.shape not in ((rows,), (rows, 1)) or stored.dtype.kind not in "biuf":
+                what, found = "not the ends of trajectories", f"{list(stored.shape)} {stored.dtype}"
+                expected = f"[{rows}] flags, one per row of actions"
+                raise InputError(Fault(what, stored.where, expected, found))
+            ends |= np.asarray(stored.read()).reshape(rows) != 0
         edges = [0, *(np.flatnonzero(ends) + 1).tolist()]
         edges += [rows] if edges[-1] < rows else []
         pairs = enumerate(itertools.pairwise(edges))
         return [Member(f"trajectory_{i}", "", a, b) for i, (a, b) in pairs]
-
-    def _flags(self, stored: Dataset, rows: int) -> Any:
-        if stored.shape not in ((rows,), (rows, 1)) or stored.dtype.kind not in "biuf":
-            expected = f"[{rows}] flags, one per row of actions"
-            found = f"{list(stored.shape)} {stored.dtype}"
-            raise InputError(Fault("not the ends of trajectories", stored.where, expected, found))
-        return np.asarray(stored.read()).reshape(rows) != 0
 
 
 class TableLayout(Layout):
