@@ -70,11 +70,12 @@ class RosFile(ArrayFile):
             return None
         whole, count = self._first(topic).whole, self._counts[topic]
         parts = self.safely(topic, lambda: self._parts(topic, field, whole))
-        like = _joined([part[:0] for part in parts])
+        like = np.hstack([part[:0] for part in parts])
 
         def read_rows(start: int, stop: int) -> Any:
             parts = self.safely(topic, lambda: self._parts(topic, field, True))
-            return _joined([part[start:stop] for part in parts])
+            rows = [part[start:stop] for part in parts]
+            return rows[0] if len(rows) == 1 else np.hstack(rows)
 
         shape = (len(parts[0]) if whole else count, *like.shape[1:])
         units = {"units": "ns"} if field.endswith("times") else {}
@@ -108,7 +109,7 @@ class RosFile(ArrayFile):
             if len(messages) == _FIRST or size > _FIRST_BYTES:
                 return messages
         if not messages:
-            raise InputError(self._miscounted(topic, 0))
+            self._check_count(topic, 0)
         return messages
 
     def _read(self, topic: str, field: str) -> Arrays:
@@ -127,17 +128,18 @@ class RosFile(ArrayFile):
                     self.pool.on_progress(min(len(messages) / count, 1.0), 1)
                     self.pool.refuse_larger(messages.nbytes, where, hint)
             self.pool.refuse_larger(messages.nbytes, where, hint)
-            if len(messages) != count:
-                raise InputError(self._miscounted(topic, len(messages)))
+            self._check_count(topic, len(messages))
             self.pool.hold(self, messages.nbytes)
             bag = self.opened()
             bag.arrays[key] = messages.arrays(where)
         return bag.arrays[key]
 
-    def _miscounted(self, topic: str, found: int) -> Fault:
-        what, where = "not as many messages as the bag says", f"{self.path}:{self.slash}{topic}"
-        hint = "a damaged bag; `mcap recover` or `rosbag reindex` counts anew"
-        return Fault(what, where, f"{self._counts[topic]} messages", str(found), hint)
+    def _check_count(self, topic: str, found: int) -> None:
+        if found != self._counts[topic]:
+            what, where = "not as many messages as the bag says", f"{self.path}:{self.slash}{topic}"
+            hint = "a damaged bag; `mcap recover` or `rosbag reindex` counts anew"
+            expected = f"{self._counts[topic]} messages"
+            raise InputError(Fault(what, where, expected, str(found), hint))
 
 
 class _Bag:
@@ -329,11 +331,6 @@ class _Messages:
 def _field_of(arrays: Arrays, field: str) -> list[npt.NDArray[Any]]:
     """The arrays that are a field, or lie in it."""
     return [values for path, values in arrays.items() if _is_part(path, field)]
-
-
-def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The arrays of a field as one."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 def _is_part(path: str, field: str) -> bool:

@@ -61,9 +61,6 @@ class ZarrFile(ArrayFile):
 
     @cached_property
     def _names(self) -> list[str]:
-        return self.safely("", self._contents)
-
-    def _contents(self) -> list[str]:
         import zarr
 
         root = self.opened().root
@@ -72,14 +69,14 @@ class ZarrFile(ArrayFile):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other files in its folders, such as .DS_Store
             members = root.members(max_depth=None)
-        return natural_order(name for name, one in members if isinstance(one, zarr.Array))
+        return natural_order(name for name, item in members if isinstance(item, zarr.Array))
 
     def names(self) -> list[str]:
-        return self._names
+        return self.safely("", lambda: self._names)
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
-        if name not in self._names:
+        if name not in self.names():
             return None
         if name not in self._arrays:
             self._arrays[name] = self.safely(name, lambda: self._described(name))
@@ -96,8 +93,8 @@ class ZarrFile(ArrayFile):
         packers = [name for name in names if name not in _FILTERS]
         if len(packers) > 1 or not _PACKERS.issuperset(packers):
             what, expected = "codecs that are not read", f"one of {', '.join(sorted(_PACKERS))}"
-            hint = "write it again with one of them"
-            raise InputError(Fault(what, where, expected, ", ".join(packers), hint))
+            found, hint = ", ".join(packers), "write it again with one of them"
+            raise InputError(Fault(what, where, expected, found, hint))
         chunk = stored.shards or stored.chunks
         size, count = math.prod(chunk) * stored.dtype.itemsize, (stored.shape or (1,))[0]
         self.pool.refuse_larger(size, where, "smaller chunks")
@@ -109,16 +106,11 @@ class ZarrFile(ArrayFile):
 
         kind = f"chunks {list(chunk)}"
         dtype = np.dtype(str) if texts else stored.dtype
-        remark = self._missing(name) if stored.dtype.kind == "f" and stored.ndim < 4 else ""
+        remark, keys = "", self._keys(name) if dtype.kind == "f" and stored.ndim < 4 else []
+        if gone := sum(not self.opened().holds(key) for key in keys):  # a store copied in part
+            remark = f"{where}: {gone} of {len(keys)} chunks are not in the store; their values"
+            remark += f" are the fill value, {stored.fill_value}"
         return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind, remark)
-
-    def _missing(self, name: str) -> str:
-        """What to say of chunks that are not there, as of a store that was not copied as a whole,
-        or where all values are the fill value."""
-        stored, store, keys = self._array(name), self.opened(), self._keys(name)
-        gone = sum(not store.holds(key) for key in keys)
-        text = f"{self.path}:{name}: {gone} of {len(keys)} chunks are not in the store"
-        return f"{text}; their values are the fill value, {stored.fill_value}" if gone else ""
 
     def _keys(self, name: str) -> list[str]:
         """The keys of all chunks of an array; none of one of very many."""
