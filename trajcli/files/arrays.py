@@ -93,7 +93,7 @@ class Dataset:
         return [text_of(value) for value in self.read()]
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
-        """Rows start..stop, of these first..last along the second axis."""
+        """Reads rows start to stop, columns first to last."""
         if isinstance(self.reader, OneTrajectory):  # of a packed one not all is unpacked
             return self.reader.rows(first, last)[None][start:stop]
         return self.read_rows(start, stop)[:, first:last]
@@ -115,7 +115,7 @@ class Dataset:
         return replace(self, shape=shape, reader=read_rows, storage="part of an array")
 
     def require_numeric(self) -> Dataset:
-        """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""
+        """Returns the dataset unchanged, or raises InputError if it is not numeric."""
         if self.numeric:
             return self
         found = f"{_TYPES.get(self.dtype.kind, 'other values')} ({self.dtype})"
@@ -126,7 +126,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class OneTrajectory:
-    """What reads [T, D] as [1, T, D]: ``rows`` reads so many of the ``count`` rows."""
+    """Reads [T, D] as [1, T, D]; ``rows`` reads some of the ``count`` rows."""
 
     rows: Callable[[int, int], Any]
     count: int

@@ -211,7 +211,6 @@ class _Text:
         return 1 + sum(block.count(b"\n") for block in iter(lambda: self._file.read(1 << 20), b""))
 
     def close(self) -> None:
-        """Closes the file."""
         self._file.close()
         self.values = None
 

@@ -48,7 +48,7 @@ class _Group(NamedTuple):
 
 
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of Hdf5File that reads the open file, and its errors; names may have slashes."""
+    """Makes a method of Hdf5File open the file, take names with slashes, and raise InputError."""
 
     @functools.wraps(method)
     def read(self: Hdf5File, name: str = "", *rest: Any) -> Any:
@@ -130,7 +130,7 @@ class Hdf5File(ArrayFile):
         return tuple(scale.rpartition("/")[2] for scale in scales)
 
     def _group(self, path: str) -> _Group | None:
-        """What is in a group; None where there is none, and where links go in a circle."""
+        """Returns the contents of a group; None where there is none, or links go in a circle."""
         if path not in self._groups:
             self._groups[path] = None
             try:
@@ -175,7 +175,7 @@ class Hdf5File(ArrayFile):
         return None if kind is None else h5py.h5o.open(root, _raw(path))
 
     def _lead_to(self, name: str | bytes) -> str:
-        """Remember a file that this one names; relative names are beside it."""
+        """Notes a file that this one names, relative to its folder, and returns its path."""
         path = os.path.join(self.path.parent, os.fsdecode(name))
         self.pool.sources.opened(path)
         if path not in self.outside:
@@ -247,7 +247,7 @@ class Hdf5File(ArrayFile):
 
     @_reading
     def _rows(self, path: str, last: bool, start: int, stop: int) -> Any:
-        """Rows of a dataset, by h5py, or along its last axis, turned; a few datasets stay open."""
+        """Reads rows by h5py, along the last axis and transposed if ``last``."""
         datasets = self._handle.datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
@@ -277,8 +277,7 @@ class _Handle:
         self.datasets: dict[str, Any] = {}
 
     def close(self) -> None:
-        """Close it: HDF5 does so once nothing in it is open."""
-        self.datasets.clear()
+        self.datasets.clear()  # HDF5 closes the file once nothing in it is open
         del self.root
         self.file.close()
         self.bytes.close()

@@ -261,7 +261,6 @@ class _Archive:
         self.checked: dict[str, tuple[int, int]] = {}
 
     def close(self) -> None:
-        """Close the archive."""
         for stream in self.streams.values():
             stream.close()
         self.zip.close()

@@ -113,7 +113,6 @@ class _Handle:
         self.last: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
-        """Close it."""
         self.file.close()
         self._stream.close()
         self.last.clear()

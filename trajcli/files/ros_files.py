@@ -167,7 +167,6 @@ class _Bag:
             yield self._reader.deserialize(raw, kind), log, len(raw)
 
     def close(self) -> None:
-        """Close it."""
         self._reader.close()
         self.arrays.clear()
 

@@ -72,7 +72,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Schema:
-    """All of an output: sizes of its dimensions, variables, attributes of the whole.
+    """Describes an output file: dimensions, variables and global attributes.
 
     groups: of trajectories of unequal length, those of each length. The variables are then
     described as for one array of all of them, as if all had the longest; every trajectory has a

@@ -181,7 +181,6 @@ class _Store:
         return key in self._members if self.folder is None else os.path.exists(self.folder / key)
 
     def close(self) -> None:
-        """Close it."""
         self.last.clear()
         self._store.close()
 
