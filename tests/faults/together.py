@@ -68,7 +68,6 @@ def _run(job: dict[str, Any], barrier: int, error: int) -> None:
 
 def _main() -> None:
     import trajcli.files.hdf5_output
-    import trajcli.files.numpy_output
     import trajcli.jobs.merge
     import trajcli.jobs.run  # noqa: F401
 

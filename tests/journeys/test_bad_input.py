@@ -252,7 +252,7 @@ def test_a_disk_that_is_full_when_the_kernels_write_is_exit_2(trajcli, folder, m
     import resource
 
     np.save("many.npy", np.ones((2000, 100, 3)))
-    monkeypatch.setattr("trajcli.files.numpy_output.reserve", lambda *_: None)
+    monkeypatch.setattr("trajcli.files.outputs.reserve", lambda *_: None)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:

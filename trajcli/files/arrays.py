@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import json
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,13 +20,14 @@ import numpy.typing as npt
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, TrajcliError
 from trajcli.files.file_bytes import OpenFiles, file_state, read_regular, unreadable
-from trajcli.files.near_names import no_such_dataset
 from trajcli.files.source import natural_order
 
 T = TypeVar("T")
 
 NUMERIC_KINDS = "fiu"
 _LARGEST_JSON = 16 << 20
+_SEARCHED, _LISTED = 2000, 8
+"""Names that are compared with one that is not there, and how many a message lists."""
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
@@ -90,7 +93,7 @@ class Dataset:
         return [text_of(value) for value in self.read()]
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
-        """Rows start..stop, of these first..last along the second axis."""
+        """Reads rows start to stop, columns first to last."""
         if isinstance(self.reader, OneTrajectory):  # of a packed one not all is unpacked
             return self.reader.rows(first, last)[None][start:stop]
         return self.read_rows(start, stop)[:, first:last]
@@ -112,7 +115,7 @@ class Dataset:
         return replace(self, shape=shape, reader=read_rows, storage="part of an array")
 
     def require_numeric(self) -> Dataset:
-        """Itself; raises InputError for complex numbers, strings, objects, booleans, records."""
+        """Returns the dataset unchanged, or raises InputError if it is not numeric."""
         if self.numeric:
             return self
         found = f"{_TYPES.get(self.dtype.kind, 'other values')} ({self.dtype})"
@@ -123,7 +126,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class OneTrajectory:
-    """What reads [T, D] as [1, T, D]: ``rows`` reads so many of the ``count`` rows."""
+    """Reads [T, D] as [1, T, D]; ``rows`` reads some of the ``count`` rows."""
 
     rows: Callable[[int, int], Any]
     count: int
@@ -145,6 +148,22 @@ def json_object(text: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> str:
+    """Lists datasets with their shapes, those first that may be trajectories: floats [B, T, D] or
+    [T, D]. A dataset that cannot be read is listed by its name alone."""
+    texts: list[tuple[bool, str]] = []
+    for name in names:
+        stored, text = None, name
+        with suppress(InputError):
+            stored = get(name)
+        if stored is not None:
+            text = f"{name} {describe(stored.shape)}"
+        fits = stored is not None and stored.ndim in (2, 3) and stored.dtype.kind == "f"
+        texts.append((not fits, text))
+    listed = [text for _, text in sorted(texts, key=lambda pair: pair[0])[:_LISTED]]
+    return ", ".join(listed) or "no datasets"
 
 
 class ArrayFile(ABC):
@@ -256,11 +275,7 @@ class ArrayFile(ABC):
         if not os.path.lexists(path):
             return {}
         self.outside = list(dict.fromkeys([*self.outside, str(path)]))
-        return self.read_beside(name)
-
-    def read_beside(self, name: str) -> dict[str, Any]:
-        """The same, of a file that exists."""
-        return json_object(read_regular(self.path_beside(name), _LARGEST_JSON, "a JSON file"))
+        return json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
 
     def path_beside(self, name: str) -> Path:
         """The path of another file of the data set."""
@@ -287,9 +302,26 @@ class ArrayFile(ABC):
             raise InputError(self.missing(name))
         return stored
 
-    def missing(self, name: str) -> Fault:
-        """The fault of a dataset that is not there."""
-        return no_such_dataset(str(self.path), name, self.names(), self.get)
+    def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
+        """The fault of a dataset that is not among the names of the file, with the near ones."""
+        names = self.names() if names is None else names
+        wanted, compared = name.strip("/"), names[:_SEARCHED]
+        near = difflib.get_close_matches(wanted, compared, 5, 0.4)
+        groups = {group for path in compared if (group := path.rpartition("/")[0])}
+        group = next(iter(difflib.get_close_matches(wanted, groups, 1, 0.8)), "")
+        found = candidates(near or compared[:200], self.get)
+        if len(near or compared[:_LISTED]) < len(names):
+            found += f" (of {len(names)} datasets)"
+        hint = f"trajcli inspect {self.path} lists them; name one as FILE:DATASET"
+        if group and not wanted.startswith(group):
+            hint = f"{self.path}:/{group}, if it is meant; {hint}"
+        return Fault(
+            what="no such dataset",
+            where=f"{self.path}:{name}",
+            expected="a dataset in the file",
+            found=found if names else "a file without datasets",
+            hint=hint,
+        )
 
     def match(self, pattern: str) -> list[str]:
         """The datasets a pattern with * names, in natural order; raises if there is none."""

@@ -65,12 +65,9 @@ class HiddenFolder:
         Raises OutputError where OUT appeared in the meantime and must not be replaced.
         """
         with signals() if is_command() else contextlib.nullcontext():  # none between name and end
-            self._rename()
-
-    def _rename(self) -> None:
-        if self._overwrite:
-            os.replace(self.data, self._out)
-        else:
+            if self._overwrite:
+                os.replace(self.data, self._out)
+                return
             try:
                 rename_new(self.data, self._out)
             except FileExistsError:
@@ -131,8 +128,13 @@ class HiddenFolder:
         names = [name for name in os.listdir(self._out.parent) if name.startswith(self._prefix)]
         for name in names:
             folder = self._out.parent / name
-            if re.fullmatch("[0-9a-f]{8}", name.removeprefix(self._prefix)) and _is_private(folder):
-                remove(folder)
+            if not re.fullmatch("[0-9a-f]{8}", name.removeprefix(self._prefix)):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = os.lstat(folder)
+                others = status.st_uid != os.geteuid() or status.st_mode & 0o022
+                if stat.S_ISDIR(status.st_mode) and not others:  # nobody else can write to it
+                    remove(folder)
 
 
 def remove_dead(path: Path) -> None:
@@ -177,16 +179,6 @@ def _open_lock(lock: Path) -> int:
         if not os.path.lexists(lock):
             raise
     return os.open(lock, os.O_RDONLY | flags)
-
-
-def _is_private(path: Path) -> bool:
-    """Whether it is a folder of this user that others cannot write to."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return False
-    others = status.st_uid != os.geteuid() or status.st_mode & 0o022
-    return stat.S_ISDIR(status.st_mode) and not others
 
 
 def reserve(path: Path, size: int) -> None:

@@ -33,11 +33,11 @@ Progress = Callable[[float, int], None]
 _LEAST_MEMORY = 64 << 20
 _MOST_FILES = 64
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
+"""File systems whose mapped pages can be trusted."""
+_file_system = cache(file_system)
 _WRITTEN = "another program writes it: run again when it is done"
 _SMALL_BYTES = 1 << 20
 """Less is read: mapping it would bring the megabytes around it into memory."""
-
-
 _HASHED_BYTES = 64 << 10
 """At each end of a file."""
 
@@ -95,7 +95,7 @@ class FileBytes:
     """The bytes of an open regular file. An array stays valid when it is closed."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self._folder = path, os.path.dirname(os.path.realpath(path))
         self.descriptor = open_regular(path)
         self.size = os.fstat(self.descriptor).st_size
         """How many there were when it was opened."""
@@ -113,7 +113,7 @@ class FileBytes:
             shape = (max(stop - start, 0), *shape[1:])
         size = math.prod(shape) * dtype.itemsize
         values: npt.NDArray[Any]
-        if size > _SMALL_BYTES and _is_safe(os.path.dirname(os.path.realpath(self._path))):
+        if size > _SMALL_BYTES and _file_system(self._folder) in _SAFE:
             begin = offset - offset % mmap.ALLOCATIONGRANULARITY
             length = offset + size - begin
             # no room in the address space, or a file that became shorter
@@ -141,12 +141,6 @@ def shortened(path: str, before: int, now: int) -> Fault:
     """The fault of a file that another program cut off; sizes in bytes."""
     what, expected = "became shorter while it was read", f"{before} bytes, as at the beginning"
     return Fault(what, path, expected, f"{now} bytes", _WRITTEN)
-
-
-@cache
-def _is_safe(folder: str) -> bool:
-    """Whether a folder lies on a file system whose mapped pages can be trusted."""
-    return file_system(folder) in _SAFE
 
 
 class OpenFiles:
@@ -245,12 +239,11 @@ class SourceFiles:
                 continue
             if before is None:
                 faults.append(Fault("appeared while it was read", path, "no file", hint=_WRITTEN))
-                continue
-            if now[:2] == before[:2] and now[2] < before[2]:
+            elif now[:2] == before[:2] and now[2] < before[2]:
                 faults.append(shortened(path, before[2], now[2]))
-                continue
-            what = "replaced" if now[:2] != before[:2] else "changed"
-            faults.append(Fault(f"{what} while it was read", path, "as it was", hint=_WRITTEN))
+            else:
+                what = "replaced" if now[:2] != before[:2] else "changed"
+                faults.append(Fault(f"{what} while it was read", path, "as it was", hint=_WRITTEN))
         raise_if_any(faults)
 
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import ArrayFile, Dataset, candidates
 from trajcli.files.conversion import as_batch
-from trajcli.files.near_names import candidates
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.stored_time import STAMPS, read_time
 from trajcli.files.time import Time

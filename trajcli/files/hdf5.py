@@ -10,7 +10,8 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,16 +21,6 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset
 from trajcli.files.file_bytes import FileBytes, OpenFiles
-from trajcli.files.hdf5_objects import (
-    FAULTS,
-    Attributes,
-    attribute,
-    files_outside,
-    is_bare_dimension,
-    leads_outside,
-    of_matlab,
-    unpacked_bytes,
-)
 from trajcli.files.source import natural_order
 
 _CHUNK_CACHE = 16 << 20
@@ -37,6 +28,15 @@ _CHUNK_CACHE = 16 << 20
 _OPEN_DATASETS = 8
 _DEEPEST_LINK = 32
 _DEEPEST_GROUP = 100
+_FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
+"""What h5py raises over a damaged file."""
+_LONGEST_ATTRIBUTE = 1 << 20
+_PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
+_EXPANSION_LIMIT = 1100
+"""No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
+_BUILT_IN_FILTERS = {*range(1, 7), 32000}
+"""deflate to scale-offset, and h5py's LZF; others are loaded as plug-ins."""
+_COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 
 
 class _Group(NamedTuple):
@@ -48,7 +48,7 @@ class _Group(NamedTuple):
 
 
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of Hdf5File that reads the open file, and its errors; names may have slashes."""
+    """Makes a method of Hdf5File open the file, take names with slashes, and raise InputError."""
 
     @functools.wraps(method)
     def read(self: Hdf5File, name: str = "", *rest: Any) -> Any:
@@ -60,7 +60,7 @@ def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
                 return method(self, path, *rest)
             except InputError:
                 raise
-            except FAULTS as error:
+            except _FAULTS as error:
                 raise self.damaged(path, error) from None
 
     return read
@@ -73,7 +73,7 @@ class Hdf5File(ArrayFile):
     unless the pool allows them. What a group holds is read once.
     """
 
-    failures = FAULTS
+    failures = _FAULTS
     expected = "an intact HDF5 file"
     slash = "/"
 
@@ -101,7 +101,7 @@ class Hdf5File(ArrayFile):
             # a dimension lies in the root; that of the dofs has a link in every group
             dimension = b"/" not in name or name.endswith(b"/dof")
             if info.type == h5py.h5o.TYPE_DATASET and not (
-                dimension and is_bare_dimension(h5py.h5o.open(root, name))
+                dimension and _is_bare_dimension(h5py.h5o.open(root, name))
             ):
                 names.append(_text(name))
             return None
@@ -130,7 +130,7 @@ class Hdf5File(ArrayFile):
         return tuple(scale.rpartition("/")[2] for scale in scales)
 
     def _group(self, path: str) -> _Group | None:
-        """What is in a group; None where there is none, and where links go in a circle."""
+        """Returns the contents of a group; None where there is none, or links go in a circle."""
         if path not in self._groups:
             self._groups[path] = None
             try:
@@ -138,8 +138,13 @@ class Hdf5File(ArrayFile):
                 if isinstance(item, h5py.h5g.GroupID):
                     name = h5py.h5f.get_name(self._handle.root)
                     foreign = self._allow_external and h5py.h5f.get_name(item) != name
-                    attributes = self._attributes(item, path)
-                    self._groups[path] = _Group(_links(item), attributes, foreign)
+                    kinds: dict[str, int] = {}
+                    item.links.iterate(
+                        lambda name, info: kinds.setdefault(_text(name), info.type) and None,
+                        info=True,
+                    )
+                    links = {name: kinds[name] for name in natural_order(kinds)}
+                    self._groups[path] = _Group(links, self._attributes(item, path), foreign)
             except BaseException:
                 del self._groups[path]
                 raise
@@ -160,7 +165,7 @@ class Hdf5File(ArrayFile):
             file, inside = root.links.get_val(_raw(path))
             if not self._allow_external:
                 target = f"a link to {_text(file)}:{_text(inside)}"
-                raise InputError(leads_outside(f"{self.path}:/{path}", target))
+                raise InputError(_leads_outside(f"{self.path}:/{path}", target))
             self._lead_to(file)
         elif group and kind == h5py.h5l.TYPE_SOFT and not group.foreign:  # else HDF5 follows it
             target = _text(root.links.get_val(_raw(path)))
@@ -170,7 +175,7 @@ class Hdf5File(ArrayFile):
         return None if kind is None else h5py.h5o.open(root, _raw(path))
 
     def _lead_to(self, name: str | bytes) -> str:
-        """Remember a file that this one names; relative names are beside it."""
+        """Notes a file that this one names, relative to its folder, and returns its path."""
         path = os.path.join(self.path.parent, os.fsdecode(name))
         self.pool.sources.opened(path)
         if path not in self.outside:
@@ -181,15 +186,15 @@ class Hdf5File(ArrayFile):
         """The attributes of the object at a path."""
         names: list[bytes] = []
         if h5py.h5a.get_num_attrs(item):
-            with contextlib.suppress(*FAULTS):
+            with contextlib.suppress(*_FAULTS):
                 h5py.h5a.iterate(item, names.append)
 
         read = functools.partial(self._attribute, path)
-        return Attributes([_text(name) for name in names], read) if names else {}
+        return _Attributes([_text(name) for name in names], read) if names else {}
 
     @_reading
     def _attribute(self, path: str, name: str) -> Any:
-        return attribute(self._open(path), _raw(name))
+        return _read_attribute(self._open(path), _raw(name))
 
     def get(self, name: str) -> Dataset | None:
         above, _, last = name.strip("/").rpartition("/")
@@ -220,30 +225,29 @@ class Hdf5File(ArrayFile):
 
             return Dataset(where, shape, dtype, read_rows, attributes, "contiguous")
         dataset = h5py.Dataset(item)
-        if is_bare_dimension(item):
+        if _is_bare_dimension(item):
             return None
         if dataset.shape is None or attributes.get("MATLAB_empty"):
             raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
         if dtype.hasobject and item.get_type().get_class() != h5py.h5t.STRING:
             # a damaged text looks like this: HDF5 would read memory that is not there
             raise InputError(Fault("not real numbers", where, "numbers or texts", "sequences"))
-        for name in files_outside(dataset, where, self._allow_external):
+        files, unpacked = _check_storage(dataset, where, self._allow_external)
+        for name in files:
             if not os.path.exists(self._lead_to(name)) and dataset.is_virtual:
                 missing = f"{name} is missing"
                 raise InputError(Fault("a virtual dataset without its values", where, "", missing))
-        self.pool.refuse_larger(
-            unpacked_bytes(dataset, where), where, "smaller chunks: h5repack -l CHUNK=..."
-        )
+        self.pool.refuse_larger(unpacked, where, "smaller chunks: h5repack -l CHUNK=...")
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
         storage = ", ".join(filter(None, [chunks, *packing]))
         read = functools.partial(self._rows, path, False)
         found = Dataset(where, shape, dtype, read, attributes, storage)
-        return of_matlab(found, functools.partial(self._rows, path, True))
+        return _of_matlab(found, functools.partial(self._rows, path, True))
 
     @_reading
     def _rows(self, path: str, last: bool, start: int, stop: int) -> Any:
-        """Rows of a dataset, by h5py, or along its last axis, turned; a few datasets stay open."""
+        """Reads rows by h5py, along the last axis and transposed if ``last``."""
         datasets = self._handle.datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
@@ -273,19 +277,10 @@ class _Handle:
         self.datasets: dict[str, Any] = {}
 
     def close(self) -> None:
-        """Close it: HDF5 does so once nothing in it is open."""
-        self.datasets.clear()
+        self.datasets.clear()  # HDF5 closes the file once nothing in it is open
         del self.root
         self.file.close()
         self.bytes.close()
-
-
-def _links(group: Any) -> dict[str, int]:
-    """The names in a group, in natural order, and what kind of link each is."""
-    kinds: dict[str, int] = {}
-    group.links.iterate(lambda name, info: kinds.setdefault(_text(name), info.type) and None,
-                        info=True)  # fmt: skip
-    return {name: kinds[name] for name in natural_order(kinds)}
 
 
 def _raw(name: str) -> bytes:
@@ -295,3 +290,124 @@ def _raw(name: str) -> bytes:
 def _text(name: bytes | str) -> str:
     """A name in a file, which may hold any bytes."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
+
+
+def _leads_outside(where: str, target: str) -> Fault:
+    hint = "--allow-external reads it, if you trust the file"
+    return Fault("leads out of the file", where, "values in the file itself", target, hint)
+
+
+def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list[str], int]:
+    """Returns the other files that hold values of a dataset, and how many bytes must be unpacked at
+    once to read some of them; 0 where they are not packed.
+
+    Raises InputError for files that may not be read, for values packed more than once, and where
+    far less is stored than is declared.
+    """
+    properties = dataset.id.get_create_plist()
+    filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
+    plug_ins = [name.decode("utf-8", "replace") for code, *_, name in filters
+                if code not in _BUILT_IN_FILTERS]  # fmt: skip
+    for present, found in (
+        (dataset.is_virtual, "a virtual dataset"),
+        (dataset.external, f"values in {dataset.external and dataset.external[0][0]}"),
+        (plug_ins, f"a filter that is a plug-in: {', '.join(plug_ins)}"),
+    ):
+        if present and not allow_external:
+            raise InputError(_leads_outside(where, found))
+    sources = dataset.virtual_sources() if dataset.is_virtual else ()
+    files = [source.file_name for source in sources if source.file_name != "."]
+    files += [name for name, *_ in dataset.external or ()]
+    packers = [_COMPRESSORS[code] for code, *_ in filters if code in _COMPRESSORS]
+    if len(packers) > 1:  # a few kB may unpack to any size
+        what, hint = "packed more than once", "write it again with one compressor"
+        raise InputError(Fault(what, where, "one compressor", ", ".join(packers), hint))
+    each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # before HDF5 converts
+    size, stored = dataset.size * each, dataset.id.get_storage_size()
+    packed = dataset.chunks and filters
+    # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
+    if size > stored * (_EXPANSION_LIMIT if packed else 1) and not files and not dataset.is_virtual:
+        declared = f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})"
+        what, hint = "declares more than the file holds", "it was never written, or cut off"
+        hint += ": get or write it again"
+        raise InputError(Fault(what, where, declared, f"{stored} bytes stored", hint))
+    chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
+    return files, max(chunk, size) if packed and dataset.ndim == 1 else chunk
+
+
+class _Attributes(Mapping[str, Any]):
+    """The attributes of an object that are numbers or text, read when they are asked for.
+
+    References, very long ones and what cannot be read are left out.
+    """
+
+    def __init__(self, names: list[str], read: Callable[[str], Any]) -> None:
+        self._names, self._read = names, read
+        self._values: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name in self._names and name not in self._values:
+            with contextlib.suppress(InputError):
+                self._values[name] = self._read(name)
+        value = self._values.get(name)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self._names if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _read_attribute(item: Any, name: bytes) -> Any:
+    """An attribute as a number, an array of numbers or text; None where it is no such thing.
+
+    h5py's AttributeManager takes three times as long, and every array is asked for its units.
+    """
+    stored = h5py.h5a.open(item, name)
+    if stored.get_type().get_class() not in _PLAIN_TYPES:
+        return None  # of a damaged one HDF5 may read memory that is not there
+    shape, dtype = stored.shape, stored.dtype
+    if stored.get_storage_size() > _LONGEST_ATTRIBUTE or shape is None:
+        return None
+    if shape and dtype.kind not in "fiu":
+        return None  # of many strings any number may be one long one
+    value: Any = np.empty(shape, dtype)
+    stored.read(value)
+    value = value if shape else value[()]
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    kinds = (str, int, float, np.integer, np.floating, np.ndarray)
+    return value if isinstance(value, kinds) else None
+
+
+def _is_bare_dimension(item: Any) -> bool:
+    """Whether a dataset is netCDF's mark of a dimension that has no values."""
+    if not h5py.h5a.exists(item, b"NAME"):
+        return False
+    name = _read_attribute(item, b"NAME")
+    return isinstance(name, str) and name.startswith("This is a netCDF dimension but not")
+
+
+def _of_matlab(stored: Dataset, turned: Callable[[int, int], Any]) -> Dataset:
+    """A dataset as MATLAB shows it, where MATLAB wrote it (``save -v7.3``).
+
+    It stores arrays with their dimensions reversed; ``turned`` reads along the last one, and
+    transposes. An array of characters [N, C] is N texts.
+    """
+    kind = stored.attributes.get("MATLAB_class")
+    if not kind or not stored.shape:
+        return stored
+    shape = stored.shape[::-1]
+    if kind != "char" or stored.dtype.kind != "u" or stored.dtype.itemsize > 2:
+        return replace(stored, shape=shape, reader=turned)
+    width = max(math.prod(shape[1:]), 1)
+
+    def texts(start: int, stop: int) -> Any:
+        rows = turned(start, stop)
+        lines = ["".join(map(chr, codes.ravel())).rstrip() for codes in rows]
+        return np.array(lines, f"U{width}")
+
+    return replace(stored, shape=shape[:1], dtype=np.dtype(f"U{width}"), reader=texts)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -19,7 +18,7 @@ from trajcli.errors import Fault, OutputError
 from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import reserve
 from trajcli.files.outputs import Output
-from trajcli.files.schema import Schema, Variable
+from trajcli.files.schema import Variable
 
 _GROUP_BYTES = 4096
 """About what HDF5 itself needs for a group of five datasets."""
@@ -35,19 +34,6 @@ _CHUNK_BYTES = 4 << 20
 class Hdf5Output(Output):
     """Contiguous datasets at known places; with a ``level``, chunks that h5py shuffles and deflates
     at the end, of values that wait in a file of their own."""
-
-    def __init__(self, path: Path, schema: Schema) -> None:
-        super().__init__(path, schema)
-        self._packed: set[str] = set()
-        self._end = 0
-
-    def _open_files(self) -> None:
-        super()._open_files()
-        if self._packed:
-            values = self._hidden.path / "values"
-            descriptor = self._open_file(values)
-            reserve(values, self._end)
-            self._descriptors |= dict.fromkeys(self._packed, descriptor)
 
     def _is_packed(self, variable: Variable) -> bool:
         """Whether its values are compressed: those of trajectories."""
@@ -73,12 +59,16 @@ class Hdf5Output(Output):
                 file.create_dataset(INPUTS, data=self.inputs, dtype=h5py.string_dtype())
 
     def _prepare(self) -> None:
-        schema = self.schema
+        schema, self._packed, self._end = self.schema, set[str](), 0
         grouped = bool(schema.groups)
         count = sum(len(group.names) for group in schema.groups)
         # values between which no description lies can be written at once
         room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if grouped else 2048
-        with _new_file(self._hidden.data, room) as file:
+        created, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), _access()
+        created.set_obj_track_times(False)
+        access.set_meta_block_size(room)
+        path = os.fsencode(self._hidden.data)
+        with h5py.File(h5py.h5f.create(path, h5py.h5f.ACC_EXCL, created, access)) as file:
             for name, value in sorted(schema.attributes.items()):
                 # names of files may hold bytes that are no text
                 file.attrs[name] = text_of(value) if isinstance(value, str) else value
@@ -92,9 +82,13 @@ class Hdf5Output(Output):
             if grouped:
                 self._make_groups(file, dof)
             for name, texts in schema.sources.items():
-                path, data = f"{SOURCES}/{name}", list(map(text_of, texts))
-                file.create_dataset(path, data=data, dtype=h5py.string_dtype())
+                data = list(map(text_of, texts))
+                file.create_dataset(f"{SOURCES}/{name}", data=data, dtype=h5py.string_dtype())
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
+        if self._packed:
+            values = self._hidden.path / "values"
+            self._descriptors = dict.fromkeys(self._packed, self._open_file(values))
+            reserve(values, self._end)
 
     def _make_datasets(
         self,
@@ -142,11 +136,10 @@ class Hdf5Output(Output):
             properties.set_chunk((rows, *inner) if self.schema.groups else (count, rows, *inner))
             properties.set_shuffle()
             properties.set_deflate(self.level)
-            properties.set_obj_track_times(False)
-            return properties
-        properties.set_layout(h5py.h5d.CONTIGUOUS)
-        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        else:
+            properties.set_layout(h5py.h5d.CONTIGUOUS)
+            properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+            properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         properties.set_obj_track_times(False)
         return properties
 
@@ -216,14 +209,6 @@ def _access() -> Any:
     access.set_sieve_buf_size(0)
     access.set_cache(0, 0, 0, 0.75)
     return access
-
-
-def _new_file(path: Path, meta_block: int) -> h5py.File:
-    """A new file, whose descriptions are laid out in blocks of so many bytes."""
-    made, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), _access()
-    made.set_obj_track_times(False)
-    access.set_meta_block_size(meta_block)
-    return h5py.File(h5py.h5f.create(os.fsencode(path), h5py.h5f.ACC_EXCL, made, access))
 
 
 def _label_datasets(

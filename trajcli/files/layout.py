@@ -111,16 +111,12 @@ class Layout:
         """Where the family describes its recordings, and what it says there."""
         return f"{self.file.path}:/data@env_args", environment(self.file)
 
-    def find_step(self) -> Time | None:
+    @cached_property
+    def step(self) -> Time | None:
         """dt, where the file or what belongs to it says so."""
         where, facts = self.facts() if self.rates else ("", {})
         steps = (from_rate(facts, path, where) for path in self.rates)
         return next((step for step in steps if step is not None), None)
-
-    @cached_property
-    def step(self) -> Time | None:
-        """The same, looked up once."""
-        return self.find_step()
 
     def dof_names(self, name: str) -> list[str] | None:
         """What the dofs of an array are called, where the family says so outside of it."""
@@ -128,8 +124,8 @@ class Layout:
 
     def chosen(self, key: str) -> list[Member]:
         """The trajectories that a filter key lists; raises InputError where there are none."""
-        hint = "filter keys are robomimic's: datasets in the group mask"
-        what, found = f"layout {self.name} has no filter keys", f"--filter-key {key}"
+        what, hint = f"layout {self.name} has no filter keys", "robomimic's are datasets of /mask"
+        found = f"--filter-key {key}"
         raise InputError(Fault(what, str(self.file.path), found=found, hint=hint))
 
     def array(self, member: Member, names: Names) -> Dataset | None:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from trajcli.errors import Fault, InputError, UsageError
-from trajcli.files.arrays import ArrayFile, Dataset, json_object
-from trajcli.files.layout import (
-    Layout,
-    Member,
-    Names,
-    Pairs,
-    entry,
-    environment,
-    from_rate,
-)
-from trajcli.files.row_layouts import D4rl, LeRobot, Replay, Table
+from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
+from trajcli.files.guesses import likely_arrays
+from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
+from trajcli.files.schema import QUANTITIES
+from trajcli.files.source import natural_key
+from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive
+
+_NAMES = ("actions", "action", *QUANTITIES)
+"""Columns of a table that are taken where nothing is named."""
 
 
 class Robomimic(Layout):
@@ -41,13 +43,12 @@ class Robomimic(Layout):
         if stored.dtype.kind not in "SUO":
             raise InputError(Fault("not a list of names", where, "strings", str(stored.dtype)))
         wanted = set(stored.texts())
-        members = [m for m in self.members() if m.group.rpartition("/")[2] in wanted]
-        missing = wanted - {m.group.rpartition("/")[2] for m in members}
+        members = {member.group.rpartition("/")[2]: member for member in self.members()}
+        missing = ", ".join(sorted(wanted - members.keys())[:5])
         if missing:
-            names = ", ".join(sorted(missing)[:5])
             what = "lists trajectories that are not there"
-            raise InputError(Fault(what, where, "groups of /data", names))
-        return members
+            raise InputError(Fault(what, where, "groups of /data", missing))
+        return [member for name, member in members.items() if name in wanted]
 
 
 class Libero(Robomimic):
@@ -75,10 +76,11 @@ class Robosuite(Robomimic):
     of = "robosuite"
     marks = ("repository_version",)
 
-    def find_step(self) -> Time | None:
+    @cached_property
+    def step(self) -> Time | None:
         about = json_object(self.file.attributes("data").get("env_info"))
         where = f"{self.file.path}:/data@env_info"
-        return super().find_step() or from_rate(about, ("control_freq",), where)
+        return super().step or from_rate(about, ("control_freq",), where)
 
 
 class IsaacLab(Robomimic):
@@ -99,15 +101,15 @@ class IsaacLab(Robomimic):
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
-        if super().fits(file):
-            return True
-        return environment(file).get("type") == 2 and Robomimic.fits(file)
+        numbered = environment(file).get("type") == 2 and Robomimic.fits(file)
+        return super().fits(file) or numbered
 
-    def find_step(self) -> Time | None:
+    @cached_property
+    def step(self) -> Time | None:
         where, facts = self.facts()
         dt, decimation = (positive(entry(facts, ("sim_args", n))) for n in ("dt", "decimation"))
         if dt is None or decimation is None:
-            return super().find_step()
+            return super().step
         source = f"{where} sim_args.dt × decimation = {dt:g} s × {decimation:g}"
         return Time.of(source, dt * decimation)
 
@@ -173,9 +175,162 @@ class Minari(Layout):
         raise InputError(Fault("actions in several arrays", where, "one array", found, hint))
 
 
+class D4rl(Layout):
+    """Flat arrays; a trajectory ends where terminals or timeouts is set."""
+
+    name = "d4rl"
+    of = "D4RL"
+    holds = ("actions", "observations", "terminals")
+    positions = ("infos/qpos", "observations")
+    start = (("infos/qpos", "infos/qvel"),)
+    dt_hint = "it is the environment's own: --dt SECONDS"
+
+    def members(self) -> list[Member]:
+        self.rows = rows = (self.file.require("actions").shape or (0,))[0]
+        ends = np.zeros(rows, bool)
+        for name in ("terminals", "timeouts"):
+            stored = self.file.get(name)
+            if stored is None:
+                continue
+            if stored.shape not in ((rows,), (rows, 1)) or stored.dtype.kind not in "biuf":
+                what, found = "not the ends of trajectories", f"{list(stored.shape)} {stored.dtype}"
+                expected = f"[{rows}] flags, one per row of actions"
+                raise InputError(Fault(what, stored.where, expected, found))
+            ends |= np.asarray(stored.read()).reshape(rows) != 0
+        edges = [0, *(np.flatnonzero(ends) + 1).tolist()]
+        edges += [rows] if edges[-1] < rows else []
+        pairs = enumerate(itertools.pairwise(edges))
+        return [Member(f"trajectory_{i}", "", a, b) for i, (a, b) in pairs]
+
+
+class TableLayout(Layout):
+    """A table, of which a column says of which trajectory a row is."""
+
+    name = "table"
+    of = "a table"
+    columns: Names = TRAJECTORIES
+
+    @classmethod
+    def _label(cls, file: ArrayFile) -> Dataset | None:
+        """The column, one number or text in each row."""
+        there = set(file.children())
+        stored = (file.require(name) for name in cls.columns if name in there)
+        return next((one for one in stored if one.ndim == 1), None)
+
+    @classmethod
+    def fits(cls, file: ArrayFile) -> bool:
+        return file.family in ("csv", "parquet") and cls._label(file) is not None
+
+    def members(self) -> list[Member]:
+        stored = self._label(self.file)
+        if stored is None:
+            expected = f"one of {', '.join(self.columns)}"
+            what = "no column says of which trajectory a row is"
+            raise InputError(Fault(what, str(self.file.path), expected))
+        column, labels = stored.where.rpartition(":")[2], stored.read()
+        self.rows = len(labels)
+        edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
+        pairs = list(itertools.pairwise(edges)) if len(labels) else []
+        if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
+            labels = labels.astype(np.int64)  # tables of text have no integers
+        prefix = "episode_" * (labels.dtype.kind in "iu" and column != "trajectory")
+        members = [Member(f"{prefix}{text_of(labels[a])}", "", a, b) for a, b in pairs]
+        if len({one.name for one in members}) < len(members):
+            what, where = "rows of a trajectory that do not follow each other", self.file.path
+            raise InputError(Fault(what, f"{where}:{column}", hint="sort them by trajectory"))
+        return members
+
+    def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
+        stored = {name: one for name in _NAMES if (one := self.file.get(name)) is not None}
+        if not stored:
+            stored = {likely: self.file.require(likely) for likely in likely_arrays(self.file, "")}
+        path, first = next(iter(stored.items()))
+        return path, {
+            "actions" if name == "action" else name: member.rows_of(one)
+            for name, one in stored.items()
+            if one.shape == first.shape
+        }
+
+    def guesses(self, path: str) -> bool:
+        return path not in _NAMES
+
+
+class Replay(Layout):
+    """A replay buffer, as diffusion policies keep it: flat arrays, and where episodes end."""
+
+    name = "replay"
+    of = "a replay buffer"
+    holds = ("meta/episode_ends",)
+    actions = ("data/action",)
+    positions = ("data/state", "data/qpos", "data/agent_pos")
+    dt_hint = "it is not in the file: --rate HZ"
+
+    def members(self) -> list[Member]:
+        stored = self.file.require("meta/episode_ends").require_numeric()
+        self.rows = (self.file.require(self.actions[0]).shape or (0,))[0]
+        ends = [0, *np.ravel(stored.read()).tolist()]
+        pairs = list(itertools.pairwise(ends))
+        if any(a >= b for a, b in pairs) or ends[-1] > self.rows:
+            expected = f"increasing numbers of rows, at most {self.rows}"
+            raise InputError(Fault("not the ends of episodes", stored.where, expected))
+        if ends[-1] < self.rows:
+            rest = f"rows {int(ends[-1])} to {self.rows - 1} of {self.actions[0]}"
+            self.remark = f"{stored.where}: {rest} are of no episode, and are left out"
+        return [Member(f"episode_{i}", "", int(a), int(b)) for i, (a, b) in enumerate(pairs)]
+
+
+class LeRobot(TableLayout):
+    """LeRobot 2.1, one episode in a file, and 3, many: in Parquet, and meta/info.json for all."""
+
+    name = "lerobot"
+    of = "LeRobot"
+    holds = ("action", "episode_index")
+    columns = ("episode_index",)
+    actions = ("action",)
+    positions = ("observation.state",)
+    start = (("observation.state", "observation.velocity"),)
+    rates = (("fps",),)
+    dt_hint = "meta/info.json gives fps; it is not where it belongs: --rate HZ"
+    commands_positions = True
+
+    @classmethod
+    def fits(cls, file: ArrayFile) -> bool:
+        return set(cls.holds) <= set(file.children()) and super().fits(file)
+
+    def members(self) -> list[Member]:
+        members = sorted(super().members(), key=lambda one: natural_key(one.name))
+        stored = self.file.get("frame_index")
+        frames = np.arange(self.rows) if stored is None else np.ravel(stored.read())
+        for one in members:
+            if (np.diff(frames[one.begin : one.end]) != 1).any():
+                what = "frames of an episode that do not follow each other"
+                place = f"{self.file.path}:frame_index, {one.name}"
+                raise InputError(Fault(what, place, "0, 1, 2, ..."))
+        return members
+
+    def dof_names(self, name: str) -> list[str] | None:
+        names = entry(self._info[1], ("features", name, "names"))
+        if isinstance(names, dict) and len(names) == 1:  # {"motors": [...]}
+            (names,) = names.values()
+        texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        return [text_of(name) for name in names] if texts else None
+
+    def facts(self) -> tuple[str, Mapping[str, Any]]:
+        return self._info
+
+    @cached_property
+    def _info(self) -> tuple[str, dict[str, Any]]:
+        """The file for all episodes, and what it says: of FOLDER/data/CHUNK/FILE in FOLDER/meta,
+        else in meta beside the file; nowhere else, as others may write there."""
+        folders = self.file.path.absolute().parents
+        above = "../../" if len(folders) > 2 and folders[1].name == "data" else ""
+        name = f"{above}meta/info.json"
+        return str(self.file.path_beside(name)), self.file.beside(name)
+
+
 _FAMILIES: tuple[type[Layout], ...] = (
     Libero, MimicGen, Robosuite, IsaacLab, Robomimic, Aloha, ManiSkill, D4rl, Minari, LeRobot,
-    Replay, Table,
+    Replay, TableLayout,
 )  # fmt: skip
 LAYOUTS = {family.name: family for family in _FAMILIES}
 """By name; where several fit, the first is the nearest."""

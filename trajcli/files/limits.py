@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +183,12 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
 
 def _from_toml(path: Path, data: bytes) -> Parsed:
     try:
-        import tomllib
-    except ImportError:  # Python 3.10
-        try:
-            import tomli as tomllib
-        except ImportError:
-            hint = "pip install tomli, or use Python 3.11 or later"
-            raise UsageError(Fault("no reader for TOML here", str(path), hint=hint)) from None
+        toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    except ImportError:
+        hint = "pip install tomli, or use Python 3.11 or later"
+        raise UsageError(Fault("no reader for TOML here", str(path), hint=hint)) from None
     try:
-        document: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+        document: dict[str, Any] = toml.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(unreadable(path, "a TOML file", error)) from None
     names, tables = document.get("joint_names"), {}

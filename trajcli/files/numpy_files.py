@@ -8,7 +8,7 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,11 +89,21 @@ class NpyFile(ArrayFile):
             with os.fdopen(file.descriptor, "rb", closefd=False) as stream:
                 header = _read_header(stream)
         except ValueError as error:
-            raise (InputError(pickled(self.path)) if "pickled" in str(error) else error) from None
+            if "pickled" not in str(error):
+                raise
+            raise InputError(
+                Fault(
+                    what="pickled data",
+                    where=str(self.path),
+                    expected="an array of floats or integers",
+                    found="a pickle, which can run code when read",
+                    hint="save it again as a plain array: "
+                    "np.save(path, np.asarray(values, dtype=float))",
+                )
+            ) from None
         if file.size < header.offset + header.nbytes:
             what, expected = "shorter than its header says", "as many values as the header declares"
-            found = f"a file of {file.size} bytes"
-            raise InputError(Fault(what, str(self.path), expected, found))
+            raise InputError(Fault(what, str(self.path), expected, f"a file of {file.size} bytes"))
         return header
 
     def begin(self) -> FileBytes:
@@ -114,50 +124,12 @@ class NpyFile(ArrayFile):
         return None if name.strip("/") else stored
 
 
-class _NamedArrays(ArrayFile):
-    """Arrays by name, beside which trajcli.json says what .npy cannot where trajcli wrote them.
+class NpzFile(ArrayFile):
+    """A zip archive of .npy members, in which trajcli.json says what .npy cannot.
 
-    ``parts``: what holds each array, by name.
+    Stored members are read in place. Deflated ones are unpacked and kept until the file is closed,
+    or read from front to back where they are larger than the memory.
     """
-
-    parts: Mapping[str, Any]
-
-    def describe(self, text: bytes) -> None:
-        """Take over what trajcli.json says; nothing of one that is none of trajcli's."""
-        table = json_object(text if len(text) <= _LONGEST_PROVENANCE else None)
-        attributes, units, names = (table.get(key) for key in ("attributes", "units", "dof"))
-        self._attributes = {
-            name: value
-            for name, value in (attributes if isinstance(attributes, dict) else {}).items()
-            if isinstance(value, (str, int, float))
-        }
-        self._units = units if isinstance(units, dict) else {}
-        self._dofs = list(map(str, names)) if isinstance(names, list) else []
-
-    def attributes(self, group: str = "") -> Mapping[str, Any]:
-        return {} if group.strip("/") else self._attributes
-
-    def names(self) -> list[str]:
-        return natural_order(self.parts)
-
-    def get(self, name: str) -> Dataset | None:
-        name = name.strip("/")
-        if name == "dof" and self._dofs:
-            texts = np.array(self._dofs, "U")
-            where = f"{self.path}:{PROVENANCE}"
-            return Dataset(where, texts.shape, texts.dtype, lambda a, b: texts[a:b])
-        stored = self.array(name) if name in self.parts else None
-        unit = self._units.get(name)
-        return replace(stored, attributes={"units": str(unit)}) if stored and unit else stored
-
-    def array(self, name: str) -> Dataset:
-        """The array of a name there is."""
-        raise NotImplementedError
-
-
-class NpzFile(_NamedArrays):
-    """A zip archive of .npy members. Stored ones are read in place; deflated ones are unpacked and
-    kept until the file is closed, larger ones than the memory from front to back."""
 
     failures = _FAULTS
     expected = "an .npz archive"
@@ -167,18 +139,30 @@ class NpzFile(_NamedArrays):
         archive = self.opened().zip
         members = {info.filename: info for info in archive.infolist()}
         self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
-        try:
+        table: dict[str, Any] = {}
+        with suppress(*_FAULTS, InputError):  # another program wrote it
             require_deflate(archive.getinfo(PROVENANCE), path)
             with archive.open(PROVENANCE) as stream:
                 text = stream.read(_LONGEST_PROVENANCE + 1)
-        except (*_FAULTS, InputError):  # another program wrote it
-            text = b""
-        self.describe(text)
+            table = json_object(text if len(text) <= _LONGEST_PROVENANCE else None)
+        stated, units = table.get("attributes"), table.get("units")
+        pairs = stated.items() if isinstance(stated, dict) else ()
+        self._attributes = {k: v for k, v in pairs if isinstance(v, (str, int, float))}
+        self._units = units if isinstance(units, dict) else {}
 
     def begin(self) -> _Archive:
         return _Archive(self.path)
 
-    def array(self, name: str) -> Dataset:
+    def attributes(self, group: str = "") -> Mapping[str, Any]:
+        return {} if group.strip("/") else self._attributes
+
+    def names(self) -> list[str]:
+        return natural_order(self.parts)
+
+    def get(self, name: str) -> Dataset | None:
+        name = name.strip("/")
+        if name not in self.parts:
+            return None
         where, info = f"{self.path}:{name}", self.parts[name]
         require_deflate(info, self.path)
         header = self.safely(name, lambda: self._header(info), _ARRAY)
@@ -190,8 +174,9 @@ class NpzFile(_NamedArrays):
         def read_rows(start: int, stop: int) -> Any:
             return self.safely(name, lambda: read(info, header, start, stop), _ARRAY)
 
-        storage = "stored" if stored else "deflated"
-        return Dataset(where, header.shape, header.dtype, read_rows, storage=storage)
+        storage, unit = "stored" if stored else "deflated", self._units.get(name)
+        about = {"units": str(unit)} if unit else {}
+        return Dataset(where, header.shape, header.dtype, read_rows, about, storage)
 
     def _header(self, info: zipfile.ZipInfo) -> _Header:
         with self.opened().zip.open(info) as stream:
@@ -249,13 +234,15 @@ def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
     at once, and a few bytes may be any number."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         names = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
-        found = names.get(info.compress_type, f"method {info.compress_type}")
-        what, hint = (
-            "packed by another method than deflate",
-            "numpy.savez_compressed writes deflate",
+        raise InputError(
+            Fault(
+                what="packed by another method than deflate",
+                where=f"{path}:{info.filename}",
+                expected="deflate, or none",
+                found=names.get(info.compress_type, f"method {info.compress_type}"),
+                hint="numpy.savez_compressed writes deflate",
+            )
         )
-        where = f"{path}:{info.filename}"
-        raise InputError(Fault(what, where, "deflate, or none", found, hint))
 
 
 class _Archive:
@@ -274,15 +261,7 @@ class _Archive:
         self.checked: dict[str, tuple[int, int]] = {}
 
     def close(self) -> None:
-        """Close the archive."""
         for stream in self.streams.values():
             stream.close()
         self.zip.close()
         self.bytes.close()
-
-
-def pickled(path: Path) -> Fault:
-    """The fault of data that could run code when read."""
-    hint = "save it again as a plain array: np.save(path, np.asarray(values, dtype=float))"
-    found = "a pickle, which can run code when read"
-    return Fault("pickled data", str(path), "an array of floats or integers", found, hint)

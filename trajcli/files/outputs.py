@@ -6,26 +6,29 @@ Whatever ends the process, OUT is absent, the old one, or complete; see :mod:`.a
 from __future__ import annotations
 
 import contextlib
+import io
+import json
 import os
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
-from importlib import import_module
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.files.atomic_output import HiddenFolder
-from trajcli.files.refusals import os_failures, output_family, refuse_form, require_space
-from trajcli.files.schema import Schema
-
-_WRITERS = {
-    "hdf5": "hdf5_output.Hdf5Output",
-    "npz": "numpy_output.NpzOutput",
-    "npy": "numpy_output.NpyOutput",
-}
-"""The class of each family, imported when one is written."""
+from trajcli.files.atomic_output import HiddenFolder, reserve
+from trajcli.files.refusals import (
+    PROVENANCE,
+    os_failures,
+    output_family,
+    refuse_form,
+    require_space,
+)
+from trajcli.files.schema import Schema, Variable, plain_value
 
 
 class Output(ABC):
@@ -36,33 +39,31 @@ class Output(ABC):
     (:attr:`Schema.groups`); ``row`` then counts those of this length.
     """
 
-    level: int | None = None
-    """Of deflate, where values are compressed."""
-
-    def __init__(self, path: Path, schema: Schema) -> None:
-        self.path = path
-        self.schema = schema
+    def __init__(self, path: Path, schema: Schema, level: int | None = None) -> None:
+        """level: of deflate, where values are compressed."""
+        self.path, self.schema, self.level = path, schema, level
         self.notes: list[str] = []
-        """What there is to say of an output that is complete."""
+        """Remarks about a complete output."""
         self.inputs: list[str] = []
-        """What a part of a run says of its inputs, set before it is finished."""
+        """The inputs that a part of a run lists, set before it is finished."""
         self._variables = {variable.name: variable for variable in schema.variables}
         self._descriptors: dict[str, int] = {}
         self._addresses: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
-        """By name and group. Of packed variables the byte of the first entry alone; of those in
-        groups that of every trajectory."""
+        """By name and group: the byte at which a packed variable begins, or of each trajectory in
+        a group of its own."""
         self._open: list[int] = []
-        self._file: Any = None
 
     def begin(self, overwrite: bool) -> None:
-        """Make the hidden folder and what is known before the values are."""
+        """Make the hidden folder and write what is known before the values."""
         self._hidden = HiddenFolder(self.path, overwrite)
         try:
             with os_failures(self.path):
                 self._hidden.make()
                 require_space(self.path, self.schema.nbytes)
                 self._prepare()
-                self._open_files()
+                names, data = (name for name, _ in self._addresses), self._hidden.data
+                opened = dict.fromkeys(names, self._open_file(data))
+                self._descriptors = opened | self._descriptors
                 self._write_known()
         except BaseException:
             self.discard()
@@ -76,15 +77,8 @@ class Output(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make the file or files with all that is not streamed, and reserve their space.
-
-        Sets the addresses of every variable.
-        """
-
-    def _open_files(self) -> None:
-        """Open what was made, and set the descriptors: of one file."""
-        descriptor = self._open_file(self._hidden.data)
-        self._descriptors = {name: descriptor for name, _ in self._addresses}
+        """Make the file with all that is not streamed, reserve its space, and set the addresses of
+        every variable, and the descriptors of those that wait in another file."""
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
         """Entries row, row + 1, … of a variable."""
@@ -132,16 +126,15 @@ class Output(ABC):
                 view, at = view[written:], at + written
 
     def _write_known(self) -> None:
-        """The variables whose values the schema has."""
+        """Write the variables whose values the schema has."""
         for variable in self.schema.variables:
-            values = variable.values
-            if values is None:
+            if variable.values is None:
                 continue
-            if variable.by_trajectory and self.schema.groups:
-                for k, group in enumerate(self.schema.groups):
-                    self.write(variable.name, 0, values[group.numbers], k)
-            else:
-                self.write(variable.name, 0, np.reshape(values, variable.shape or 1))
+            if not (variable.by_trajectory and self.schema.groups):
+                self.write(variable.name, 0, np.reshape(variable.values, variable.shape or 1))
+                continue
+            for k, group in enumerate(self.schema.groups):
+                self.write(variable.name, 0, variable.values[group.numbers], k)
 
     def finish(self) -> None:
         """Complete the output and give it its name."""
@@ -172,12 +165,76 @@ class Output(ABC):
         return descriptor
 
 
-def open_output(
-    path: Path,
-    schema: Schema,
-    overwrite: bool,
-    compress: int | None = None,
-) -> Output:
+class NpzOutput(Output):
+    """An uncompressed .npz archive, where each array has its place from the start.
+
+    Trajectories of unequal length have members of their own, named as groups of HDF5 would be:
+    ``data/demo_0/position``.
+    """
+
+    def _prepare(self) -> None:
+        with open(self._hidden.data, "xb+") as file:
+            self._write_heads(file)
+            reserve(self._hidden.data, file.tell())
+
+    def _write_heads(self, file: BinaryIO) -> list[zipfile.ZipInfo]:
+        """What each member begins with, its checksum as of now; up to the end of the last one."""
+        members = []
+        for variable in self.schema.variables:
+            grouped = self.schema.groups if variable.by_trajectory else ()
+            for k, group in enumerate(grouped or [None]):
+                stored, names = variable, [variable.name]
+                if group is not None:  # each trajectory has a member of its own
+                    stored = self.schema.in_group(variable, k)
+                    stored = replace(stored, dims=stored.dims[1:], shape=stored.shape[1:])
+                    names = [f"{name}/{variable.name}" for name in group.names]
+                head, places = _npy_header(stored), []
+                for name in names:
+                    begin = file.tell()
+                    member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: same input, same bytes
+                    member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
+                    member.file_size = member.compress_size = len(head) + stored.nbytes
+                    first = begin + len(member.FileHeader(zip64=True))
+                    member.CRC = _checksum(file, first, member.file_size)
+                    file.seek(begin)
+                    file.write(member.FileHeader(zip64=True) + head)
+                    places.append(file.tell())
+                    file.seek(stored.nbytes, os.SEEK_CUR)
+                    members.append(member)
+                self._addresses[variable.name, k] = np.array(places, np.int64)
+        return members
+
+    def _complete(self) -> None:
+        with open(self._hidden.data, "rb+") as file, zipfile.ZipFile(file, "w") as archive:
+            archive.filelist += self._write_heads(file)
+            archive.start_dir = file.tell()
+            labels = {"dof": self.schema.joint_names, "trajectory": self.schema.trajectory_names}
+            for name, texts in labels.items():
+                if texts:
+                    member = io.BytesIO()
+                    np.save(member, np.array(texts, "U"), allow_pickle=False)
+                    archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
+            archive.writestr(zipfile.ZipInfo(PROVENANCE), _provenance(self.schema))
+
+
+class NpyOutput(Output):
+    """The one quantity that is written, as an array and nothing else."""
+
+    def _prepare(self) -> None:
+        self._name = next(v.name for v in self.schema.streamed if v.name != "time")
+        variable = self._variables[self._name]
+        head = _npy_header(variable)
+        self._hidden.data.write_bytes(head)
+        reserve(self._hidden.data, len(head) + variable.nbytes)
+        self._addresses[self._name, 0] = np.array([len(head)])
+
+    def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
+        """Entries of the quantity; times and indices are left out."""
+        if name == self._name:
+            super().write(name, row, block, group)
+
+
+def open_output(path: Path, schema: Schema, overwrite: bool, compress: int | None = None) -> Output:
     """The output that OUT's name asks for: .h5/.hdf5, .npz or .npy.
 
     compress: the level of deflate, 1 to 9, for HDF5.
@@ -185,8 +242,42 @@ def open_output(
     Raises OutputError where OUT cannot be written, or not in this form.
     """
     refuse_form(path, schema, compress)
-    module, name = _WRITERS[output_family(path)].split(".")
-    output: Output = getattr(import_module(f"trajcli.files.{module}"), name)(path, schema)
-    output.level = compress
+    writer: type[Output]
+    if (family := output_family(path)) == "hdf5":
+        from trajcli.files.hdf5_output import Hdf5Output
+
+        writer = Hdf5Output
+    else:
+        writer = NpzOutput if family == "npz" else NpyOutput
+    output = writer(path, schema, compress)
     output.begin(overwrite)
     return output
+
+
+def _npy_header(variable: Variable) -> bytes:
+    head = io.BytesIO()
+    layout = {"descr": variable.dtype.str, "fortran_order": False, "shape": variable.shape}
+    np.lib.format.write_array_header_2_0(head, layout)
+    return head.getvalue()
+
+
+def _provenance(schema: Schema) -> str:
+    """What HDF5 files say in attributes and dimension scales."""
+    document = {
+        "attributes": dict(schema.attributes),
+        "dims": {v.name: v.dims for v in schema.variables},
+        "units": {
+            v.name: v.attributes["units"] for v in schema.variables if "units" in v.attributes
+        },
+        **({"dof": list(schema.joint_names)} if schema.joint_names else {}),
+    }
+    return json.dumps(document, indent=2, sort_keys=True, default=plain_value) + "\n"
+
+
+def _checksum(file: BinaryIO, offset: int, size: int) -> int:
+    """That of so many bytes of a file."""
+    value = 0
+    file.seek(offset)
+    while size > 0 and (block := file.read(min(size, 4 << 20))):
+        value, size = zlib.crc32(block, value), size - len(block)
+    return value

@@ -32,14 +32,14 @@ class ParquetFile(Table):
             what = "Parquet is read by pyarrow, which is not installed"
             raise InputError(Fault(what, str(path), hint="pip install pyarrow")) from None
         self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
-        self._types, self._edges = self.safely("", self._contents)
+        self._types, self._edges = self.safely("", self._read_schema)
         self.columns = list(self._types)
         self.dates = [name for name, kind in self._types.items() if arrow.types.is_timestamp(kind)]
 
     def begin(self) -> _Handle:
         return _Handle(self.path)
 
-    def _contents(self) -> tuple[dict[str, Any], Any]:
+    def _read_schema(self) -> tuple[dict[str, Any], Any]:
         """The types of the columns, and the first row of each row group."""
         about = self.opened().file.metadata
         counts = [about.row_group(k).num_rows for k in range(about.num_row_groups)]
@@ -69,8 +69,7 @@ class ParquetFile(Table):
                 if self._edges[k] >= stop:
                     break
                 values = self._group(name, k, where)
-                if values.shape[1:] != inner:
-                    raise InputError(_uneven(where))
+                _check_even(values.shape[1:] == inner, where)
                 low = int(self._edges[k])
                 parts.append(values[max(start - low, 0) : stop - low])
             return np.concatenate(parts)
@@ -114,7 +113,6 @@ class _Handle:
         self.last: dict[str, tuple[int, Any]] = {}
 
     def close(self) -> None:
-        """Close it."""
         self.file.close()
         self._stream.close()
         self.last.clear()
@@ -130,8 +128,8 @@ def _values(column: Any, where: str) -> Any:
     if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
         flat = column.flatten()
         lengths = np.asarray(column.value_lengths())
-        if len(lengths) and ((lengths != lengths[0]).any() or len(flat) != lengths.sum()):
-            raise InputError(_uneven(where))
+        even = (lengths == lengths[:1]).all() and len(flat) == lengths.sum()
+        _check_even(bool(even), where)
         return _values(flat, where).reshape(len(column), -1)
     if types.is_string(kind) or types.is_large_string(kind):
         return np.array(column.to_pylist(), np.str_)
@@ -143,5 +141,7 @@ def _values(column: Any, where: str) -> Any:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _uneven(where: str) -> Fault:
-    return Fault("lists of different length", where, "as many numbers in every row")
+def _check_even(even: bool, where: str) -> None:
+    if not even:
+        what = "lists of different length"
+        raise InputError(Fault(what, where, "as many numbers in every row"))

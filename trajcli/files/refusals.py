@@ -7,8 +7,7 @@ import errno
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
@@ -84,17 +83,12 @@ def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None
         hint = f"--write {arrays[0]} writes one" if arrays else ""
         what = "a .npy file holds one array"
         faults.append(Fault(what, str(path), "OUT.h5", ", ".join(arrays), hint))
-    faults += islice(_name_faults([n for group in schema.groups for n in group.names]), 5)
+    names = Counter(name for group in schema.groups for name in group.names)
+    for name, count in names.items():
+        if name.rpartition("/")[0] in names or name in ("", "dof") or count > 1:
+            faults.append(Fault("a trajectory within another, or without a name", name))
     if faults:
-        raise OutputError(*faults)
-
-
-def _name_faults(names: Sequence[str]) -> Iterator[Fault]:
-    """Where a trajectory would lie within another or in its place, or has no name."""
-    known = Counter(names)
-    for name in names:
-        if name.rpartition("/")[0] in known or name in ("", "dof") or known[name] > 1:
-            yield Fault("a trajectory within another, or without a name", name)
+        raise OutputError(*faults[:5])
 
 
 def require_space(path: Path, needed: int) -> None:

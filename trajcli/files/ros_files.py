@@ -7,20 +7,30 @@ recorded. In nanoseconds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles, open_regular
-from trajcli.files.ros_messages import Arrays, Messages, field_of, is_part, joined
 
 _FIRST, _FIRST_BYTES = 64, 1 << 24
 """Messages that show what fields a topic has, and their bytes."""
 _BETWEEN = 1 << 20
-"""Bytes from one look at the memory, and word of the progress, to the next."""
+"""Bytes of messages between two checks of the memory, and reports of the progress."""
+_POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
+_LATE = 0.1
+"""The share of a topic that may be over before all its joints have come."""
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 class RosFile(ArrayFile):
@@ -56,15 +66,16 @@ class RosFile(ArrayFile):
         name = name.strip("/")
         topic = max((t for t in self._counts if name.startswith(f"{t}/")), key=len, default="")
         field = name[len(topic) + 1 :]
-        if not topic or not any(is_part(path, field) for path in self._paths(topic)):
+        if not topic or not any(_is_part(path, field) for path in self._paths(topic)):
             return None
         whole, count = self._first(topic).whole, self._counts[topic]
         parts = self.safely(topic, lambda: self._parts(topic, field, whole))
-        like = joined([part[:0] for part in parts])
+        like = np.hstack([part[:0] for part in parts])
 
         def read_rows(start: int, stop: int) -> Any:
             parts = self.safely(topic, lambda: self._parts(topic, field, True))
-            return joined([part[start:stop] for part in parts])
+            rows = [part[start:stop] for part in parts]
+            return rows[0] if len(rows) == 1 else np.hstack(rows)
 
         shape = (len(parts[0]) if whole else count, *like.shape[1:])
         units = {"units": "ns"} if field.endswith("times") else {}
@@ -82,23 +93,23 @@ class RosFile(ArrayFile):
         """The arrays in a field: of all messages, or the first. Raises ValueError where there are
         none, or others in all than in the first."""
         first = self._first(topic)
-        parts = field_of(self._read(topic, field) if whole else first.arrays(""), field)
-        like = parts if first.whole else field_of(first.arrays(""), field)
+        parts = _field_of(self._read(topic, field) if whole else first.arrays(""), field)
+        like = parts if first.whole else _field_of(first.arrays(""), field)
         if not parts or [part.shape[1:] for part in parts] != [part.shape[1:] for part in like]:
             raise ValueError(f"messages with another number of values in {field}")
         return parts
 
-    def _sampled(self, topic: str) -> Messages:
+    def _sampled(self, topic: str) -> _Messages:
         """The first messages of a topic."""
         bag: _Bag = self.opened()
-        messages, size = Messages(bag.types), 0
+        messages, size = _Messages(bag.types), 0
         for message, log, raw in bag.messages(topic):
             messages.add(message, log)
             size += raw
             if len(messages) == _FIRST or size > _FIRST_BYTES:
                 return messages
         if not messages:
-            raise InputError(self._miscounted(topic, 0))
+            self._check_count(topic, 0)
         return messages
 
     def _read(self, topic: str, field: str) -> Arrays:
@@ -108,7 +119,7 @@ class RosFile(ArrayFile):
         key = topic, field if first.nbytes / len(first) * count > self.pool.memory else ""
         if key not in bag.arrays:
             where = f"{self.path}:{self.slash}{topic}"
-            messages, size, hint = Messages(bag.types, key[1]), 0, "a part of the bag"
+            messages, size, hint = _Messages(bag.types, key[1]), 0, "a part of the bag"
             for message, log, raw in bag.messages(topic):
                 messages.add(message, log)
                 size += raw
@@ -117,17 +128,18 @@ class RosFile(ArrayFile):
                     self.pool.on_progress(min(len(messages) / count, 1.0), 1)
                     self.pool.refuse_larger(messages.nbytes, where, hint)
             self.pool.refuse_larger(messages.nbytes, where, hint)
-            if len(messages) != count:
-                raise InputError(self._miscounted(topic, len(messages)))
+            self._check_count(topic, len(messages))
             self.pool.hold(self, messages.nbytes)
             bag = self.opened()
             bag.arrays[key] = messages.arrays(where)
         return bag.arrays[key]
 
-    def _miscounted(self, topic: str, found: int) -> Fault:
-        what, where = "not as many messages as the bag says", f"{self.path}:{self.slash}{topic}"
-        hint = "a damaged bag; `mcap recover` or `rosbag reindex` counts anew"
-        return Fault(what, where, f"{self._counts[topic]} messages", str(found), hint)
+    def _check_count(self, topic: str, found: int) -> None:
+        if found != self._counts[topic]:
+            what, where = "not as many messages as the bag says", f"{self.path}:{self.slash}{topic}"
+            hint = "a damaged bag; `mcap recover` or `rosbag reindex` counts anew"
+            expected = f"{self._counts[topic]} messages"
+            raise InputError(Fault(what, where, expected, str(found), hint))
 
 
 class _Bag:
@@ -155,6 +167,204 @@ class _Bag:
             yield self._reader.deserialize(raw, kind), log, len(raw)
 
     def close(self) -> None:
-        """Close it."""
         self._reader.close()
         self.arrays.clear()
+
+
+class _Leaf(NamedTuple):
+    """An array, or a number, within messages; numbers are kept in ``column``."""
+
+    path: str
+    get: Callable[[Any], Any]
+    dtype: np.dtype[Any]
+    column: Any = None
+
+
+class _Alike(NamedTuple):
+    """Messages of the same joints whose arrays have the same sizes: their numbers, and the bytes
+    of each array."""
+
+    numbers: Any
+    buffers: list[bytearray]
+
+
+class _Messages:
+    """Messages of one type, added one after the other, of which the numbers are kept.
+
+    types: the fields of all types, as rosbags has them. field: what is kept, by its path; all
+    fields where it is empty. ``plans``: they are trajectories.
+    """
+
+    def __init__(self, types: Mapping[str, Any], field: str = "") -> None:
+        self._types, self._field = types, field
+        self._logs, self._stamps = array("q"), array("q")
+        self._numbers: list[_Leaf] = []
+        self._leaves: list[_Leaf] = []
+        self._alike: dict[tuple[tuple[str, ...], tuple[int, ...]], _Alike] = {}
+        self._planned: list[Arrays] = []
+        self._stamped = self._named = self.plans = False
+
+    def __len__(self) -> int:
+        return len(self._logs)
+
+    @property
+    def whole(self) -> bool:
+        """Whether only all messages tell what the arrays are: they name joints, or are plans."""
+        return self._named or self.plans
+
+    @property
+    def paths(self) -> list[str]:
+        """What there are arrays of, as far as the messages so far show."""
+        filled = (one for k, one in enumerate(self._leaves) if any(of[k] for _, of in self._alike))
+        times = ["times", "log_times", *["joint_names"] * self._named]
+        return [*times, *(one.path for one in (*self._numbers, *filled))]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        buffers = (len(buffer) for one in self._alike.values() for buffer in one.buffers)
+        plans = (values.nbytes for plan in self._planned for values in plan.values())
+        return len(self) * 8 * (2 + len(self._numbers)) + sum(buffers) + sum(plans)
+
+    def add(self, message: Any, log: int) -> None:
+        """Add a message that was recorded at a time in ns."""
+        if not self._logs:
+            self._begin(message)
+        self._logs.append(log)
+        self._stamps.append(_nanoseconds(message.header.stamp) if self._stamped else 0)
+        if self.plans:
+            self._planned.append(_planned(message))
+        for leaf in self._numbers:
+            leaf.column.append(leaf.get(message))
+        values = [leaf.get(message) for leaf in self._leaves]
+        key = tuple(message.name) if self._named else (), tuple(map(len, values))
+        if key not in self._alike:
+            self._alike[key] = _Alike(array("q"), [bytearray() for _ in values])
+        numbers, buffers = self._alike[key]
+        numbers.append(len(self) - 1)
+        for buffer, part in zip(buffers, values, strict=True):
+            buffer.extend(part.tobytes())
+
+    def _begin(self, message: Any) -> None:
+        self._stamped = hasattr(getattr(message, "header", None), "stamp")
+        self._named = isinstance(getattr(message, "name", None), list)
+        self.plans = hasattr(message, "points") and hasattr(message, "joint_names")
+        found = [] if self.plans else list(_leaves(message, self._types))
+        found = [one for one in found if not self._field or _is_part(one.path, self._field)]
+        self._numbers = [one for one in found if one.column is not None]
+        self._leaves = [one for one in found if one.column is None]
+
+    def arrays(self, where: str) -> Arrays:
+        """Arrays [T, n] by their paths, those of all numbers of a message; times, log_times (when
+        it was recorded) in ns; joint_names. Of trajectories "0/position", "1/position".
+
+        Where some joints come in some messages, rows are the messages of those that come most
+        often, from when all have come, and the others are as they were last. NaN where a message
+        leaves out a field that others have. An array of several sizes is left out.
+
+        Raises InputError for joints that come late.
+        """
+        if self.plans:
+            plans = enumerate(self._planned)
+            return {f"{k}/{name}": part for k, plan in plans for name, part in plan.items()}
+        joints = list(dict.fromkeys(name for names, _ in self._alike for name in names))
+        sets = Counter[frozenset[str]]()
+        for (names, _), alike in self._alike.items():
+            sets[frozenset(names)] += len(alike.numbers)
+        rows = slice(None) if len(sets) < 2 else self._rows(joints, sets, where)
+        logs, stamps = np.array(self._logs), np.array(self._stamps)
+        arrays = {"times": np.where(stamps == 0, logs, stamps)[rows], "log_times": logs[rows]}
+        arrays |= {one.path: np.array(one.column)[rows, None] for one in self._numbers}
+        for k, leaf in enumerate(self._leaves):
+            values = self._column(k, leaf.dtype, joints, len(sets) > 1)
+            if values is not None:
+                arrays[leaf.path] = values[rows]
+        return arrays | ({"joint_names": np.array(joints)} if joints else {})
+
+    def _rows(
+        self, joints: list[str], sets: Counter[frozenset[str]], where: str
+    ) -> npt.NDArray[np.int64]:
+        """The messages of the joints that come most often, from when all joints have come."""
+        kinds = [(names, alike.numbers) for (names, _), alike in self._alike.items()]
+        firsts = {
+            one: min(numbers[0] for names, numbers in kinds if one in names) for one in joints
+        }
+        last = max(joints, key=lambda name: firsts[name])
+        if firsts[last] > _LATE * len(self):
+            what, place = "messages of other joints", f"{where}, message {firsts[last]}"
+            expected = ", ".join(name for name in joints if name != last)
+            hint = "cut the bag there: the messages before it do not have them"
+            raise InputError(Fault(what, place, expected, last, hint))
+        ((most, _),) = sets.most_common(1)
+        often = [np.array(numbers) for names, numbers in kinds if frozenset(names) == most]
+        rows = np.sort(np.concatenate(often))
+        return np.asarray(rows[rows >= firsts[last]])
+
+    def _column(
+        self, k: int, dtype: np.dtype[Any], joints: list[str], turns: bool
+    ) -> npt.NDArray[Any] | None:
+        """An array of all messages [T, n]; None where it has several sizes, or none."""
+        sizes = {of[k] for _, of in self._alike}
+        if len(self._alike) == 1 and sizes != {0}:
+            ((_, buffers),) = self._alike.values()
+            return np.frombuffer(buffers[k], dtype).reshape(len(self), -1)
+        by_joint = joints and all(of[k] in (0, len(names)) for names, of in self._alike)
+        filled = sizes - {0}
+        if not filled or (len(filled) > 1 and not by_joint) or (0 in sizes and dtype.kind != "f"):
+            return None
+        width = len(joints) if by_joint else max(sizes)
+        since = np.zeros((len(self), width), np.int64) if turns else None
+        table = np.full((len(self), width), np.nan if dtype.kind == "f" else 0, dtype)
+        for (names, of), (numbers, buffers) in self._alike.items():
+            if of[k]:
+                columns = [joints.index(name) for name in names] if by_joint else range(width)
+                at = np.array(numbers)[:, None], np.array(columns)
+                table[at] = np.frombuffer(buffers[k], dtype).reshape(len(numbers), -1)
+                if since is not None:
+                    since[at] = np.array(numbers)[:, None]
+        if since is None:
+            return table
+        return np.take_along_axis(table, np.maximum.accumulate(since, axis=0), 0)
+
+
+def _field_of(arrays: Arrays, field: str) -> list[npt.NDArray[Any]]:
+    """The arrays that are a field, or lie in it."""
+    return [values for path, values in arrays.items() if _is_part(path, field)]
+
+
+def _is_part(path: str, field: str) -> bool:
+    """Whether a path is that of a field, or of one within it."""
+    return f"{path}.".startswith(f"{field}.")
+
+
+def _leaves(message: Any, types: Mapping[str, Any], prefix: str = "") -> Iterator[_Leaf]:
+    """The numbers of a message, without its header, flags and bytes."""
+    kinds = dict(types[message.__msgtype__][1])
+    for name in message.__dataclass_fields__:
+        value, path = getattr(message, name), f"{prefix}{name}"
+        if path == "header":
+            continue
+        if hasattr(value, "__dataclass_fields__"):
+            yield from _leaves(value, types, f"{path}.")
+        elif isinstance(value, np.ndarray):
+            if value.dtype.kind in "fiu" and value.dtype.itemsize > 1:
+                yield _Leaf(path, attrgetter(path), value.dtype)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            unsigned = name in kinds and kinds[name][1][0] == "uint64"
+            column = array("d" if isinstance(value, float) else "Q" if unsigned else "q")
+            yield _Leaf(path, attrgetter(path), np.dtype(column.typecode), column)
+
+
+def _planned(message: Any) -> Arrays:
+    """The arrays of a planned trajectory."""
+    arrays = {
+        name: np.stack([getattr(point, field) for point in message.points])
+        for field, name in _POINTS.items()
+        if message.points and len(getattr(message.points[0], field))
+    }
+    times = np.array([_nanoseconds(point.time_from_start) for point in message.points])
+    return arrays | {"times": times, "joint_names": np.array(message.joint_names)}
+
+
+def _nanoseconds(stamp: Any) -> int:
+    return int(stamp.sec) * 10**9 + int(stamp.nanosec)

@@ -72,7 +72,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Schema:
-    """All of an output: sizes of its dimensions, variables, attributes of the whole.
+    """Describes an output file: dimensions, variables and global attributes.
 
     groups: of trajectories of unequal length, those of each length. The variables are then
     described as for one array of all of them, as if all had the longest; every trajectory has a
@@ -141,12 +141,6 @@ def time_variable(shape: tuple[int, ...], values: Any = None) -> Variable:
     return Variable("time", dims, shape, np.dtype("float64"), label, values)
 
 
-def _by_trajectory(name: str, label: Mapping[str, Any], values: Any) -> Variable:
-    """A whole number for every trajectory."""
-    numbers = np.asarray(values, np.int64)
-    return Variable(name, ("trajectory",), numbers.shape, numbers.dtype, label, numbers)
-
-
 def packed_schema(
     batch: int,
     rows: int,
@@ -176,8 +170,10 @@ def packed_schema(
         variables.append(Variable(name, dims, (batch, rows, dofs), np.dtype(dtype), labels))
     variables.append(time_variable((batch, rows) if own_times else (rows,)))
     if start_index is not None:
-        label = {"long_name": "start state used"}
-        variables.append(_by_trajectory("start_index", label, start_index))
+        label, index = {"long_name": "start state used"}, np.asarray(start_index, np.int64)
+        variables.append(
+            Variable("start_index", ("trajectory",), index.shape, index.dtype, label, index)
+        )
     sizes = {"trajectory": batch, along: rows, "dof": dofs}
     for variable in more:
         sizes |= dict(zip(variable.dims, variable.shape, strict=True))

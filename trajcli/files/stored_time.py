@@ -6,6 +6,7 @@ says; an attribute ``dt`` or a rate. Steps and stamps that contradict each other
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from dataclasses import replace
@@ -78,7 +79,12 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
         what = "a unit that is not converted"
         raise InputError(Fault(what, stored.where, KNOWN_TIMES, text, hint))
     stored.require_numeric()
-    by_size = "" if unit is not None or text or not stamps else _clock_unit(stored)
+    by_size = ""
+    if unit is None and not text and stamps and stored.shape[:1] > (0,):
+        # stamps without a unit that are too large for seconds since 1970
+        first = np.ravel(stored.read_rows(0, 1))
+        size = float(np.abs(first[:1], dtype=np.float64).sum())
+        by_size = next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
     unit = parse_time_unit(by_size) or unit
     lazy = stored.nbytes > EAGER_BYTES and stored.ndim == 2 and stored.shape[0] > 1
     if unit is None or unit.per_si == 1.0:
@@ -87,13 +93,6 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     values = converted(stored, convert) if lazy else convert(np.asarray(stored.read()))
     said = f"{stored.where}, in {unit}" + (" since 1970 by their size" if by_size else "")
     return values, text or by_size, said
-
-
-def _clock_unit(stored: Dataset) -> str:
-    """The unit of stamps without one that are too large for seconds since 1970; "" of others."""
-    first = np.ravel(stored.read_rows(0, 1)) if stored.shape[:1] > (0,) else np.zeros(0)
-    size = float(np.abs(first[:1], dtype=np.float64).sum())
-    return next((name for name, least in _CLOCKS.items() if least <= size < 1e20), "")
 
 
 def _in_seconds(values: Any, unit: Unit, stamps: bool) -> Any:
@@ -206,13 +205,9 @@ def _gaps(time: Time) -> Floats | None:
 
 
 def _contradiction(where: str, dt: float, stamps: Time, gaps: Floats) -> Fault:
-    return Fault(
-        "dt and time stamps that contradict each other",
-        f"{where} and {stamps.where}",
-        "equal steps in both",
-        f"dt {dt:g} s, and stamps {float(gaps.mean()):g} s apart on average",
-        "--dt or --times says which to use",
-    )
+    what, both = "dt and time stamps that contradict each other", f"{where} and {stamps.where}"
+    found = f"dt {dt:g} s, and stamps {float(gaps.mean()):g} s apart on average"
+    return Fault(what, both, "equal steps in both", found, "--dt or --times says which to use")
 
 
 def time_from_options(files: Files) -> Time | None:
@@ -233,20 +228,16 @@ def time_from_options(files: Files) -> Time | None:
         if not (math.isfinite(rate) and rate > 0):
             raise UsageError(Fault("a rate that is not positive", "--rate", "Hz > 0", f"{rate:g}"))
         return Time(f"--rate {rate:g}", "--rate", dt=1.0 / rate)
-    return None if dt is None else _from_dt(files, dt, given)
-
-
-def _from_dt(files: Files, text: str, given: Unit | None) -> Time:
-    try:
-        return Time("--dt", "--dt", dt=float(text))
-    except ValueError:
-        pass
-    if not set(".:/") & set(text) and not os.path.exists(text):
+    if dt is None:
+        return None
+    with contextlib.suppress(ValueError):
+        return Time("--dt", "--dt", dt=float(dt))
+    if not set(".:/") & set(dt) and not os.path.exists(dt):
         expected = "SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR"
-        raise UsageError(Fault("neither a value nor a file", "--dt", expected, text))
-    source = parse_source(text, attributes=True)
+        raise UsageError(Fault("neither a value nor a file", "--dt", expected, dt))
+    source = parse_source(dt, attributes=True)
     if source.attribute is None:
-        return read_time(files.dataset(text), False, given)
+        return read_time(files.dataset(dt), False, given)
     file = files.open(source.path)
     holder = source.dataset or ""
     dataset = file.get(holder) if holder else None
@@ -254,8 +245,8 @@ def _from_dt(files: Files, text: str, given: Unit | None) -> Time:
     value = attributes.get(source.attribute)
     if value is None:
         found = ", ".join(attributes) or "no attributes"
-        raise InputError(Fault("no such attribute", text, "an attribute of this name", found))
+        raise InputError(Fault("no such attribute", dt, "an attribute of this name", found))
     step = positive(value)
     if step is None:
-        raise InputError(Fault("not a step", text, "one number > 0", repr(value)))
-    return Time(text, text, dt=step)
+        raise InputError(Fault("not a step", dt, "one number > 0", repr(value)))
+    return Time(dt, dt, dt=step)

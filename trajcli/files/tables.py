@@ -19,7 +19,6 @@ import numpy as np
 from trajcli.errors import Fault
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles
-from trajcli.files.near_names import no_such_dataset
 from trajcli.units import parse_time_unit
 
 TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "__time", "%time")
@@ -97,9 +96,8 @@ class Table(ArrayFile):
             self._arrays[name] = stored
         return self._arrays.get(name)
 
-    def missing(self, name: str) -> Fault:
-        names = list(dict.fromkeys([*self.groups, *self.columns]))
-        return no_such_dataset(str(self.path), name, names, self.get)
+    def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
+        return super().missing(name, names or list(dict.fromkeys([*self.groups, *self.columns])))
 
     def _described(self, name: str) -> Dataset | None:
         """An array by its name; also a column, or several: a,b,c."""

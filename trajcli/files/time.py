@@ -62,7 +62,7 @@ class Time:
     def fitted(
         self, batch: int, count: int, actions: bool = False, lengths: Lengths | None = None
     ) -> Time:
-        """The same for trajectories [batch, count]."""
+        """Returns the times for trajectories [batch, count]."""
         return replace(self, batch=batch, count=count, actions=actions, lengths=lengths)
 
     @property
@@ -78,7 +78,7 @@ class Time:
         return not self.shape_faults()
 
     def select(self, trajectories: Numbers, count: int) -> Time:
-        """The same for some trajectories of a padded array, cut to so many rows."""
+        """Returns the times of some trajectories of a padded array, cut to ``count`` rows."""
         surplus = self.count - count
 
         def part(values: float | Values | None) -> Any:

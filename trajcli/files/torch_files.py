@@ -38,8 +38,13 @@ class TorchFile(ArrayFile):
 
         os.close(open_regular(self.path))
         archive = zipfile.is_zipfile(self.path)  # until 1.5 torch wrote others
-        if archive:
-            _require_unpacked(self.path)
+        if archive:  # torch would map packed members as they are; a pickle could be of any size
+            with zipfile.ZipFile(self.path) as members:
+                packed = [info.filename for info in members.infolist() if info.compress_type]
+            if packed:
+                where, hint = f"{self.path}:{packed[0]}", "write it by torch.save"
+                fault = Fault("a packed archive", where, "stored as it is", "packed", hint)
+                raise InputError(fault)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a pickle that torch did not write
@@ -121,13 +126,3 @@ def _require_torch(path: Path) -> None:
     what, expected = "tensors are read by torch", f"torch {_TORCH[0]}.{_TORCH[1]} or later"
     hint = f"pip install 'torch>={_TORCH[0]}.{_TORCH[1]}', or numpy.savez where it was made"
     raise InputError(Fault(what, str(path), expected, version, hint))
-
-
-def _require_unpacked(path: Path) -> None:
-    """Raise InputError for an archive whose members are packed, which torch would map as they
-    are, and whose pickle could be of any size."""
-    with zipfile.ZipFile(path) as archive:
-        packed = [info.filename for info in archive.infolist() if info.compress_type]
-    if packed:
-        what, hint = "a packed archive", "write it by torch.save"
-        raise InputError(Fault(what, f"{path}:{packed[0]}", "stored as it is", "packed", hint))

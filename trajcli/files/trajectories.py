@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import Fault, InputError
-from trajcli.files.near_names import candidates
+from trajcli.files.arrays import candidates
 from trajcli.files.opening import open_arrays
 from trajcli.files.outputs import open_output
 from trajcli.files.schema import QUANTITIES, packed_schema

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import stat
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +17,9 @@ import numpy as np
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.file_bytes import OpenFiles
+from trajcli.files.file_bytes import OpenFiles, SourceFiles
+from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import natural_order
-from trajcli.files.zarr_store import ZarrStore
 
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
 """Codecs of version 2 that make objects."""
@@ -32,6 +35,9 @@ _KEPT = 8 << 20
 """Bytes of an array that are kept."""
 _MOST_CHUNKS = 1 << 16
 """Of arrays of more, nobody looks whether all are there, or change before they are read."""
+_METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+_LONGEST_METADATA = 32 << 20
+"""Bytes; that of 10 000 arrays together takes some 10 MB."""
 
 
 class ZarrFile(ArrayFile):
@@ -50,14 +56,11 @@ class ZarrFile(ArrayFile):
         self._arrays: dict[str, Dataset] = {}
         self._watched: set[str] = set()
 
-    def begin(self) -> ZarrStore:
-        return ZarrStore(self.path, self.pool.sources)
+    def begin(self) -> _Store:
+        return _Store(self.path, self.pool.sources)
 
     @cached_property
     def _names(self) -> list[str]:
-        return self.safely("", self._contents)
-
-    def _contents(self) -> list[str]:
         import zarr
 
         root = self.opened().root
@@ -66,14 +69,14 @@ class ZarrFile(ArrayFile):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other files in its folders, such as .DS_Store
             members = root.members(max_depth=None)
-        return natural_order(name for name, one in members if isinstance(one, zarr.Array))
+        return natural_order(name for name, item in members if isinstance(item, zarr.Array))
 
     def names(self) -> list[str]:
-        return self._names
+        return self.safely("", lambda: self._names)
 
     def get(self, name: str) -> Dataset | None:
         name = name.strip("/")
-        if name not in self._names:
+        if name not in self.names():
             return None
         if name not in self._arrays:
             self._arrays[name] = self.safely(name, lambda: self._described(name))
@@ -90,8 +93,8 @@ class ZarrFile(ArrayFile):
         packers = [name for name in names if name not in _FILTERS]
         if len(packers) > 1 or not _PACKERS.issuperset(packers):
             what, expected = "codecs that are not read", f"one of {', '.join(sorted(_PACKERS))}"
-            hint = "write it again with one of them"
-            raise InputError(Fault(what, where, expected, ", ".join(packers), hint))
+            found, hint = ", ".join(packers), "write it again with one of them"
+            raise InputError(Fault(what, where, expected, found, hint))
         chunk = stored.shards or stored.chunks
         size, count = math.prod(chunk) * stored.dtype.itemsize, (stored.shape or (1,))[0]
         self.pool.refuse_larger(size, where, "smaller chunks")
@@ -103,16 +106,11 @@ class ZarrFile(ArrayFile):
 
         kind = f"chunks {list(chunk)}"
         dtype = np.dtype(str) if texts else stored.dtype
-        remark = self._missing(name) if stored.dtype.kind == "f" and stored.ndim < 4 else ""
+        remark, keys = "", self._keys(name) if dtype.kind == "f" and stored.ndim < 4 else []
+        if gone := sum(not self.opened().holds(key) for key in keys):  # a store copied in part
+            remark = f"{where}: {gone} of {len(keys)} chunks are not in the store; their values"
+            remark += f" are the fill value, {stored.fill_value}"
         return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind, remark)
-
-    def _missing(self, name: str) -> str:
-        """What to say of chunks that are not there, as of a store that was not copied as a whole,
-        or where all values are the fill value."""
-        stored, store, keys = self._array(name), self.opened(), self._keys(name)
-        gone = sum(not store.holds(key) for key in keys)
-        text = f"{self.path}:{name}: {gone} of {len(keys)} chunks are not in the store"
-        return f"{text}; their values are the fill value, {stored.fill_value}" if gone else ""
 
     def _keys(self, name: str) -> list[str]:
         """The keys of all chunks of an array; none of one of very many."""
@@ -125,8 +123,8 @@ class ZarrFile(ArrayFile):
         return [f"{name}/{key}".strip("/") for key in keys]
 
     def _rows(self, name: str, start: int, stop: int, _: int) -> Any:
-        """Rows of an array. Of few, as an episode of a replay buffer has, the whole chunks are
-        kept: the next read is of the same."""
+        """Reads rows of an array. Where they are few, as an episode of a replay buffer is, their
+        whole chunk is kept, because the next episode lies in it."""
         stored, last = self._array(name), self.opened().last
         length = (stored.shards or stored.chunks)[0]
         first = start // max(length, 1) * length
@@ -138,15 +136,16 @@ class ZarrFile(ArrayFile):
         return last[name][1][start - first : stop - first]
 
     def _read(self, name: str, rows: Any) -> Any:
-        """The same, read."""
+        """Reads rows, noting first which files hold the array, so that a change is noticed."""
         if name not in self._watched:  # all of it, as it is when the first rows are read
             self._watched.add(name)
-            self.opened().watch(self._keys(name))
+            if (folder := self.opened().folder) is not None:
+                self.pool.sources.add(str(folder / key) for key in self._keys(name))
         values = np.asarray(self._array(name)[rows])
         return np.array(values.tolist(), str) if values.dtype.hasobject else values
 
     def _array(self, name: str) -> Any:
-        store: ZarrStore = self.opened()
+        store: _Store = self.opened()
         if name not in store.items:
             store.items[name] = store.root[name] if name else store.root
         return store.items[name]
@@ -155,6 +154,66 @@ class ZarrFile(ArrayFile):
         group = group.strip("/")
         there = not group or self.has_group(group)
         return self.safely(group, lambda: dict(self._array(group).attrs)) if there else {}
+
+
+class _Store:
+    """An open store in a folder or a .zip archive, and of each array the chunks read last."""
+
+    def __init__(self, path: Path, sources: SourceFiles) -> None:
+        import zarr
+
+        self.folder: Path | None = path if path.is_dir() else None
+        self._members: set[str] = set()
+        if self.folder is None:
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.infolist():
+                    require_deflate(member, path)
+                    _require_small(member.filename, member.file_size)
+                    self._members.add(member.filename)
+        kind = zarr.storage.ZipStore if self.folder is None else _folder_store(sources)
+        self._store = kind(path, read_only=True)
+        self.root: Any = zarr.open(self._store, mode="r")
+        self.items: dict[str, Any] = {}
+        self.last: dict[str, tuple[int, Any]] = {}
+
+    def holds(self, key: str) -> bool:
+        """Whether the store has an entry of this key."""
+        return key in self._members if self.folder is None else os.path.exists(self.folder / key)
+
+    def close(self) -> None:
+        self.last.clear()
+        self._store.close()
+
+
+def _require_small(key: str, size: int) -> None:
+    """Raise ValueError for metadata larger than those of any store."""
+    if key.rpartition("/")[2] in _METADATA and size > _LONGEST_METADATA:
+        raise ValueError(f"{key} has {size} bytes, which are read at once")
+
+
+def _folder_store(sources: SourceFiles) -> Any:
+    """The class of zarr's store in a folder, which opens only regular files and notes which."""
+    from zarr.storage import LocalStore
+
+    def check(path: Path) -> None:
+        sources.opened(path)
+        if not os.path.exists(path):
+            return
+        state = os.stat(path)
+        if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
+            raise ValueError(f"{path.name} is no file")  # zarr would wait for a pipe
+        _require_small(path.name, state.st_size)
+
+    class FolderStore(LocalStore):
+        async def get(self, key: str, *rest: Any, **others: Any) -> Any:
+            check(self.root / key)
+            return await super().get(key, *rest, **others)
+
+        def get_sync(self, key: str, **others: Any) -> Any:
+            check(self.root / key)
+            return super().get_sync(key, **others)
+
+    return FolderStore
 
 
 def _codecs(metadata: Any) -> Iterator[str]:

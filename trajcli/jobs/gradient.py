@@ -15,8 +15,7 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import Dataset
-from trajcli.files.near_names import candidates
+from trajcli.files.arrays import Dataset, candidates
 from trajcli.files.schema import QUANTITIES, Variable
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
