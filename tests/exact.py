@@ -306,6 +306,12 @@ def integrate(
     return {**arrays, "time": _objects(clock, (batch, rows))}
 
 
+def differentiate(positions: Any, method: str, **steps: Any) -> dict[str, np.ndarray]:
+    """What trajcli.differentiate should find."""
+    mode = "clique" if method == "backward" else method
+    return integrate(positions, "first", mode=mode, **steps)
+
+
 def number(value: Any) -> mpq:
     """A stored number, exactly."""
     return mpq(int(value)) if isinstance(value, (int, np.integer)) else mpq(float(value))

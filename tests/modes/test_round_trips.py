@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from exact import PARTS
-from recordings import trajectory_of
 
 import trajcli
 from trajcli import State
@@ -34,8 +33,8 @@ def action_of(result: trajcli.Trajectory, order: int) -> Any:
 def test_a_mode_fed_with_what_another_gave_gives_the_same_trajectory(
     first: int, second: int, dt: Any
 ) -> None:
-    once = trajectory_of(ACTIONS, START, dt, ORDERS[first])
-    again = trajectory_of(action_of(once, second), START, dt, ORDERS[second])
+    once = trajcli.integrate(ACTIONS, START, dt, ORDERS[first])
+    again = trajcli.integrate(action_of(once, second), START, dt, ORDERS[second])
     for part in PARTS:
         expected = getattr(once, part)
         error = np.abs(getattr(again, part) - expected).max()
@@ -48,8 +47,8 @@ def test_where_no_value_needs_rounding_the_round_trip_is_bit_for_bit(
 ) -> None:
     whole = np.random.default_rng(1).integers(-9, 10, size=(2, 40, 3)).astype(float)
     start = State(*np.random.default_rng(2).integers(-9, 10, size=(4, 2, 3)).astype(float))
-    once = trajectory_of(whole, start, 0.25, ORDERS[first])
-    again = trajectory_of(action_of(once, second), start, 0.25, ORDERS[second])
+    once = trajcli.integrate(whole, start, 0.25, ORDERS[first])
+    again = trajcli.integrate(action_of(once, second), start, 0.25, ORDERS[second])
     for part in PARTS:
         assert (getattr(again, part) == getattr(once, part)).all(), part
 
@@ -59,9 +58,9 @@ def test_outputs_are_linear_in_actions_and_start(mode: str) -> None:
     other_actions = RNG.normal(size=ACTIONS.shape)
     other_start = State(*RNG.normal(size=(4, 3, 2)))
     both = State(*(getattr(START, p) + getattr(other_start, p) for p in PARTS))
-    one = trajectory_of(ACTIONS, START, EVEN, mode)
-    two = trajectory_of(other_actions, other_start, EVEN, mode)
-    sum_of_inputs = trajectory_of(ACTIONS + other_actions, both, EVEN, mode)
+    one = trajcli.integrate(ACTIONS, START, EVEN, mode)
+    two = trajcli.integrate(other_actions, other_start, EVEN, mode)
+    sum_of_inputs = trajcli.integrate(ACTIONS + other_actions, both, EVEN, mode)
     for part in PARTS:
         expected = getattr(one, part) + getattr(two, part)
         error = np.abs(getattr(sum_of_inputs, part) - expected).max()
@@ -119,7 +118,7 @@ def plain_loop(actions: Any, state: Any, steps: Any, order: int, scheme: str) ->
     + [("acceleration", "zoh"), ("jerk", "zoh"), ("acceleration", "foh"), ("jerk", "foh")],
 )
 def test_a_step_by_step_loop_gives_the_same(mode: str, scheme: str) -> None:
-    result = trajectory_of(ACTIONS, START, UNEVEN, mode, scheme=scheme)
+    result = trajcli.integrate(ACTIONS, START, UNEVEN, mode, scheme=scheme)
     for b in range(3):
         for d in range(2):
             state = [getattr(START, part)[b, d] for part in PARTS]
