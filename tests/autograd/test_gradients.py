@@ -128,29 +128,6 @@ def test_second_derivatives_match_finite_differences(mode, steps, recorded, opti
     )
 
 
-@pytest.mark.parametrize(("mode", "steps", "recorded", "options"), CASES)
-def test_the_gradient_of_dt_meets_central_differences_to_1e_7(mode, steps, recorded, options):
-    outputs, (u, dt, *states) = problem(mode, steps, recorded, **options)
-    weights = [torch.randn(x.shape, dtype=F64) for x in outputs(u, dt, *states)]
-
-    def value(dt: torch.Tensor) -> torch.Tensor:
-        return sum((w * x).sum() for w, x in zip(weights, outputs(u, dt, *states), strict=True))
-
-    (result,) = torch.autograd.grad(value(dt), dt, materialize_grads=True)
-    direction = torch.randn(dt.shape, dtype=F64)
-
-    def difference(h: float) -> float:
-        with torch.no_grad():
-            return float(value(dt + h * direction) - value(dt - h * direction)) / (2 * h)
-
-    # Richardson: errors in h² and h⁴ are taken out
-    once, half, quarter = (difference(h) for h in (4e-3, 2e-3, 1e-3))
-    first, second = (4 * half - once) / 3, (4 * quarter - half) / 3
-    slope = (16 * second - first) / 15
-    scale = max(float((result * direction).abs().sum()), 1.0)
-    assert abs(float((result * direction).sum()) - slope) <= 1e-7 * scale
-
-
 def test_the_gradient_reaches_shared_start_states_and_start_indices():
     u = torch.randn(4, 3, 2, dtype=F64)
     index = torch.tensor([0, 2, 0, 0])

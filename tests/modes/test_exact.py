@@ -51,52 +51,35 @@ def steps_of(form: str, rows: int = H, batch: int = B) -> dict[str, Any]:
 
 STEPS = ("number", "[H]", "[B,1]", "[B,H]", "float32 [B,H]", "times [H+1]", "times [B,H+1]")
 UNIFORM = ("number", "[B,1]")
+CUROBO = {"convention": "curobo"}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("frames", FRAMES)
-@pytest.mark.parametrize("form", STEPS)
+def every_form(test: Any) -> Any:
+    """Every dtype, form of steps and choice of rows."""
+    pairs = [(form, {"frames": frames}) for form in STEPS for frames in FRAMES]
+    pairs += [(form, CUROBO) for form in STEPS[:4]]
+    return pytest.mark.parametrize("dtype", DTYPES)(
+        pytest.mark.parametrize(("form", "rows"), pairs)(test)
+    )
+
+
+@every_form
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("mode", ORDERS)
-def test_cascade_is_exact(mode: str, scheme: str, form: str, frames: str, dtype: str) -> None:
-    actions, start, _ = random_case(dtype)
-    options = {"mode": mode, "scheme": scheme, "frames": frames, **steps_of(form)}
-    result = trajcli.integrate(actions, start, **options)
-    assert_promised(result, exact.integrate(actions, start, **options), dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("form", ["number", "[H]", "[B,1]", "[B,H]"])
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("mode", ORDERS)
-def test_cascade_in_the_curobo_convention_is_exact(
-    mode: str, scheme: str, form: str, dtype: str
+def test_cascade_is_exact(
+    mode: str, scheme: str, form: str, rows: dict[str, str], dtype: str
 ) -> None:
     actions, start, _ = random_case(dtype)
-    options = {"mode": mode, "scheme": scheme, "convention": "curobo", **steps_of(form)}
+    options = {"mode": mode, "scheme": scheme, **rows, **steps_of(form)}
     result = trajcli.integrate(actions, start, **options)
     assert_promised(result, exact.integrate(actions, start, **options), dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("frames", FRAMES)
-@pytest.mark.parametrize("form", STEPS)
+@every_form
 @pytest.mark.parametrize("ends", ["plan", "goal"])
-def test_central_is_exact(ends: str, form: str, frames: str, dtype: str) -> None:
+def test_central_is_exact(ends: str, form: str, rows: dict[str, str], dtype: str) -> None:
     actions, start, goal = random_case(dtype)
-    options = {"mode": "central", "ends": ends, "frames": frames, **steps_of(form)}
-    if ends == "goal":
-        options["goal"] = State(goal.position)
-    result = trajcli.integrate(actions, start, **options)
-    assert_promised(result, exact.integrate(actions, start, **options), dtype)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("form", ["number", "[H]", "[B,1]", "[B,H]"])
-@pytest.mark.parametrize("ends", ["plan", "goal"])
-def test_central_in_the_curobo_convention_is_exact(ends: str, form: str, dtype: str) -> None:
-    actions, start, goal = random_case(dtype)
-    options = {"mode": "central", "ends": ends, "convention": "curobo", **steps_of(form)}
+    options = {"mode": "central", "ends": ends, **rows, **steps_of(form)}
     if ends == "goal":
         options["goal"] = State(goal.position)
     result = trajcli.integrate(actions, start, **options)
@@ -162,41 +145,43 @@ def test_cascade_is_exact_in_float64_over_a_thousand_steps(
 
 
 @pytest.mark.parametrize("form", ["number", "[H]"])
-@pytest.mark.parametrize("recorded", [False, True], ids=["plan", "recording"])
-def test_central_is_exact_in_float64_over_a_thousand_steps(recorded: bool, form: str) -> None:
-    actions, start, _ = random_case("float64", 2, (1, 1000, 1))
-    steps = steps_of(form, 999 if recorded else 1000, 1)
-    if recorded:
-        result = trajcli.differentiate(actions, method="central", **steps)
-        want = exact.differentiate(actions, "central", **steps)
-    else:
-        result = trajcli.integrate(actions, start, mode="central", **steps)
-        want = exact.integrate(actions, start, mode="central", **steps)
-    assert_promised(result, want, "float64")
+def test_a_central_recording_is_exact_in_float64_over_a_thousand_steps(form: str) -> None:
+    actions, _, _ = random_case("float64", 2, (1, 1000, 1))
+    steps = steps_of(form, 999, 1)
+    result = trajcli.differentiate(actions, method="central", **steps)
+    assert_promised(result, exact.differentiate(actions, "central", **steps), "float64")
 
 
-@pytest.mark.parametrize("degree", [3, 4, 5])
-def test_bspline_is_exact_in_float64_over_a_thousand_control_points(degree: int) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"mode": "central", **steps_of(form, 1000, 1)} for form in ("number", "[H]")),
+        *({"mode": "bspline", "degree": degree, "dt": 0.01} for degree in (3, 4, 5)),
+    ],
+    ids=["central", "central [H]", "bspline 3", "bspline 4", "bspline 5"],
+)
+def test_windows_are_exact_in_float64_over_a_thousand_steps(options: dict[str, Any]) -> None:
     actions, start, _ = random_case("float64", 3, (1, 1000, 1))
-    options = {"mode": "bspline", "degree": degree, "dt": 0.01}
     result = trajcli.integrate(actions, start, **options)
     assert_promised(result, exact.integrate(actions, start, **options), "float64")
 
 
-@pytest.mark.parametrize(("scheme", "length"), [("euler", 10_000), ("zoh", 3000), ("foh", 3000)])
-@pytest.mark.parametrize("mode", ORDERS)
-def test_cascade_is_right_in_float32_over_thousands_of_steps(
-    mode: str, scheme: str, length: int
+@pytest.mark.parametrize(
+    ("mode", "options", "length"),
+    [
+        *(
+            (mode, {"scheme": scheme}, length)
+            for mode in ORDERS
+            for scheme, length in (("euler", 10_000), ("zoh", 3000), ("foh", 3000))
+        ),
+        ("central", {}, 3000),
+    ],
+)
+def test_float32_is_right_over_thousands_of_steps(
+    mode: str, options: dict[str, Any], length: int
 ) -> None:
     actions, start, _ = random_case("float32", 4, (1, length, 1))
-    options = {"mode": mode, "scheme": scheme, "dt": 0.01}
-    result = trajcli.integrate(actions, start, **options)
-    assert_promised(result, exact.integrate(actions, start, **options), "float32")
-
-
-def test_central_is_right_in_float32_over_thousands_of_steps() -> None:
-    actions, start, _ = random_case("float32", 5, (1, 3000, 1))
-    options = {"mode": "central", "dt": 0.01}
+    options = {"mode": mode, "dt": 0.01, **options}
     result = trajcli.integrate(actions, start, **options)
     assert_promised(result, exact.integrate(actions, start, **options), "float32")
 
