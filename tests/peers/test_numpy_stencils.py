@@ -64,24 +64,6 @@ def test_central_at_uneven_steps_solves_for_its_weights(order: int) -> None:
     assert_close(getattr(trajectory, PARTS[order]), expected, 1e-11)
 
 
-@pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
-def test_central_and_numpys_gradient_agree_on_a_parabola(uneven: bool) -> None:
-    times = np.concatenate([[0.0], np.cumsum(UNEVEN if uneven else np.full(19, DT))])
-    parabola = (3 - 2 * times + 5 * times**2)[:, None]
-    trajectory = trajcli.differentiate(parabola, method="central", times=times)
-    gradient = np.gradient(parabola, times, axis=0, edge_order=2)
-    assert_close(trajectory.velocity[0], gradient, 1e-11)
-    assert_close(trajectory.acceleration[0], np.gradient(gradient, times, axis=0), 1e-9)
-
-
-def test_central_is_two_of_numpys_gradients_extrapolated() -> None:
-    # Richardson: (4 · difference over 2 dt − difference over 4 dt) / 3, fourth order
-    trajectory = trajcli.differentiate(RECORDING, dt=DT, method="central")
-    narrow = np.gradient(RECORDING, DT, axis=1)[:, 2:-2]
-    wide = (RECORDING[:, 4:] - RECORDING[:, :-4]) / (4 * DT)
-    assert_close(trajectory.velocity[:, 2:-2], (4 * narrow - wide) / 3)
-
-
 @pytest.mark.parametrize("dt", [DT, UNEVEN], ids=["even", "uneven"])
 def test_clique_is_numpys_diff_again_and_again(dt: float | np.ndarray) -> None:
     start = State(*RNG.normal(size=(4, 2, 3)))
