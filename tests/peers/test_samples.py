@@ -198,21 +198,20 @@ def test_the_faulty_recording_repeats_two_rows_and_is_refused(samples: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def made_anew(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two folders, each as the script writes it."""
+def made_anew(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the script writes it."""
     pytest.importorskip("ruckig")
-    folders = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
-    for folder in folders:
-        script = samples / "make_samples.py"
-        subprocess.run([sys.executable, "-W", "error", str(script), str(folder)], check=True)
-    return folders
+    folder = tmp_path_factory.mktemp("samples")
+    script = samples / "make_samples.py"
+    subprocess.run([sys.executable, "-W", "error", str(script), str(folder)], check=True)
+    return folder
 
 
 @pytest.mark.parametrize("file", DATA)
 def test_the_script_makes_the_sample_that_is_here(
-    samples: Path, made_anew: tuple[Path, Path], file: str
+    samples: Path, made_anew: Path, file: str
 ) -> None:
-    here, anew = load(samples / file), load(made_anew[0] / file)
+    here, anew = load(samples / file), load(made_anew / file)
     assert here.keys() == anew.keys()
     # Other processors round otherwise; a reading may then fall on the next encoder step.
     tolerance = 1.01 * ENCODER_STEP if file.startswith("recorded") else 1e-7
@@ -223,13 +222,11 @@ def test_the_script_makes_the_sample_that_is_here(
         else:
             assert array.tolist() == anew[name].tolist()
     if file.endswith(".h5"):
-        with h5py.File(samples / file) as one, h5py.File(made_anew[0] / file) as other:
+        with h5py.File(samples / file) as one, h5py.File(made_anew / file) as other:
             assert dict(one.attrs) == dict(other.attrs)
             for name in here:
                 assert dict(one[name].attrs) == dict(other[name].attrs)
 
 
-def test_the_script_makes_the_limits_that_are_here(
-    samples: Path, made_anew: tuple[Path, Path]
-) -> None:
-    assert (made_anew[0] / "limits.toml").read_text() == (samples / "limits.toml").read_text()
+def test_the_script_makes_the_limits_that_are_here(samples: Path, made_anew: Path) -> None:
+    assert (made_anew / "limits.toml").read_text() == (samples / "limits.toml").read_text()
