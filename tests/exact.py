@@ -306,8 +306,16 @@ def integrate(
     return {**arrays, "time": _objects(clock, (batch, rows))}
 
 
+def differentiate(positions: Any, method: str, **steps: Any) -> dict[str, np.ndarray]:
+    """What trajcli.differentiate should find."""
+    mode = "clique" if method == "backward" else method
+    return integrate(positions, "first", mode=mode, **steps)
+
+
 def number(value: Any) -> mpq:
     """A stored number, exactly."""
+    if isinstance(value, type(mpq())):
+        return value
     return mpq(int(value)) if isinstance(value, (int, np.integer)) else mpq(float(value))
 
 
@@ -317,7 +325,7 @@ def _steps(dt: Any, times: Any, batch: int, horizon: int, recorded: bool) -> lis
     if times is not None:
         stamps = np.broadcast_to(np.asarray(times, dtype=np.float64), (batch, count + 1))
         return [[number(b - a) for a, b in pairwise(row)] for row in stamps]
-    dt = np.asarray(dt, dtype=np.float64)
+    dt = np.asarray(dt)
     if recorded and dt.ndim and dt.shape[-1] == horizon > 1:
         dt = dt[..., 1:]  # no step leads into a recording's first row
     return [[number(x) for x in row] for row in np.broadcast_to(dt, (batch, count))]

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import torch
 from kernels.cases import BANDS, CASCADES, Job
-from recordings import trajectory_of
 from torch import Tensor, func
 from torch.autograd import forward_ad
 
+import trajcli
 from trajcli import State, UsageError, prepared, resample
 from trajcli.arrays import readable
 
@@ -107,11 +107,11 @@ def drawn_call(
 ) -> tuple[str, Function, Tensor]:
     """A mode with random options and inputs, as a function of its actions [B, H, D] or [H, D]."""
     work = draw.choice([x for x in works if form not in ("[H]", "times") or "[1,H]" in x.forms])
-    options = dict(work.options)
+    options: dict[str, Any] = {}
     shape = (draw.randint(1, 3), max(draw.randint(1, 4), work.least), draw.randint(1, 2))
     dtype = torch.float64
     torch.manual_seed(draw.randrange(2**31))
-    goals = 0 if options.get("ends") != "goal" else 1 if work.mode == "central" else 4
+    goals = 0 if ("ends", "goal") not in work.options else 1 if work.mode == "central" else 4
     start, goal = ([torch.randn(shape[0], shape[2], dtype=dtype) for _ in range(4)] for _ in "sg")
     steps = shape[1] - work.recorded
     dt: Any = draw.uniform(0.5, 1.5)
@@ -124,15 +124,15 @@ def drawn_call(
         dt = torch.rand(shapes[form], dtype=kind) + 0.5
     if goals:
         options["goal"] = State(*goal[:goals])
-    state = "first" if work.recorded else draw.choice(("zero", start[0][0], State(*start)))
-    if isinstance(state, State) and draw.random() < 0.5:
+    state = draw.choice(("zero", start[0][0], State(*start)))
+    if isinstance(state, State) and not work.recorded and draw.random() < 0.5:
         options["start_index"] = torch.randint(0, shape[0], shape[:1])
     u = torch.randn(shape, dtype=dtype)
     if shape[0] == 1 and draw.random() < 0.5:
         u = u[0]
 
     def rows(u: Tensor) -> tuple[Tensor, ...]:
-        return tuple(trajectory_of(u, state, dt, work.mode, **options))
+        return tuple(work.trajectory(u, state, dt, **options))
 
     return f"{work} {tuple(u.shape)}", rows, u
 
@@ -165,13 +165,13 @@ def _tensors(values: Any) -> list[Tensor]:
 def test_a_call_within_a_transform_changes_none_outside(transformed_first: bool) -> None:
     u = torch.randn(2, 5, 3)
     prepared._cache.__dict__.clear()
-    want = trajectory_of(u, "zero", 0.1, "jerk").position
+    want = trajcli.integrate(u, "zero", 0.1, "jerk").position
     prepared._cache.__dict__.clear()
     for transformed in (transformed_first, not transformed_first, transformed_first):
         if transformed:
-            func.grad(lambda x: trajectory_of(x, "zero", 0.1, "jerk").position.sum())(u)
+            func.grad(lambda x: trajcli.integrate(x, "zero", 0.1, "jerk").position.sum())(u)
         else:
-            assert torch.equal(trajectory_of(u, "zero", 0.1, "jerk").position, want)
+            assert torch.equal(trajcli.integrate(u, "zero", 0.1, "jerk").position, want)
 
 
 @pytest.mark.parametrize("transform", [func.grad, func.vmap, func.functionalize])
@@ -191,7 +191,7 @@ def test_a_rate_that_needs_times_nobody_can_read_is_refused_with_a_hint_that_wor
     u = torch.randn(2, 5, 3)
 
     def at_new_times(u: Tensor, **new: Any) -> Tensor:
-        planned = trajectory_of(u, "zero", 0.1, "jerk", scheme="zoh")
+        planned = trajcli.integrate(u, "zero", 0.1, "jerk", scheme="zoh")
         return resample(planned, **new).position.sum()
 
     with pytest.raises(UsageError, match="at= names the new times"):

@@ -146,45 +146,6 @@ def test_status_names_parts_of_another_command_and_damaged_ones(trajcli):
     assert result.out.endswith("--array=1,3-4\n")
 
 
-def damage_nothing_there() -> None:
-    PARTS.rmdir()
-
-
-def damage_a_file() -> None:
-    PARTS.rmdir()
-    PARTS.write_bytes(b"parts")
-
-
-def damage_other_files() -> None:
-    (PARTS / "notes.txt").write_text("no part")
-    (PARTS / "run.json").write_text("{")
-
-
-def damage_folder_as_part() -> None:
-    (PARTS / "00000-of-00001.h5").mkdir()
-
-
-def damage_fifo() -> None:
-    os.mkfifo(PARTS / "00000-of-00001.h5")
-
-
-def damage_index() -> None:
-    (PARTS / "00007-of-00002.h5").write_bytes(b"")
-
-
-def damage_count() -> None:
-    (PARTS / "00000-of-00000.h5").write_bytes(b"")
-
-
-def damage_random() -> None:
-    (PARTS / "00000-of-00001.h5").write_bytes(np.random.default_rng(0).bytes(5000))
-
-
-def damage_another_output() -> None:
-    with h5py.File(PARTS / "00000-of-00001.h5", "w") as file:
-        file["position"] = np.zeros((3, 4, 5))
-
-
 def change_attribute(name: str, value: object) -> None:
     write_parts(1)
     with h5py.File(PARTS / "00000-of-00001.h5", "r+") as file:
@@ -194,17 +155,28 @@ def change_attribute(name: str, value: object) -> None:
             file.attrs[name] = value
 
 
+PART = PARTS / "00000-of-00001.h5"
+
+
+def another_output() -> None:
+    with h5py.File(PART, "w") as file:
+        file["position"] = np.zeros((3, 4, 5))
+
+
+UNREADABLE = {
+    "a folder as a part": PART.mkdir,
+    "random bytes": lambda: PART.write_bytes(np.random.default_rng(0).bytes(5000)),
+    "another output": another_output,
+}
 DAMAGES = {
-    "no folder": damage_nothing_there,
-    "a file": damage_a_file,
-    "other files": damage_other_files,
+    **UNREADABLE,
+    "no folder": PARTS.rmdir,
+    "a file": lambda: (PARTS.rmdir(), PARTS.write_bytes(b"parts")),
+    "other files": lambda: (PARTS / "run.json").write_text("{"),
     "no parts": lambda: None,
-    "a folder as a part": damage_folder_as_part,
-    "a FIFO": damage_fifo,
-    "an index past the end": damage_index,
-    "no shards": damage_count,
-    "random bytes": damage_random,
-    "another output": damage_another_output,
+    "a FIFO": lambda: os.mkfifo(PART),
+    "an index past the end": (PARTS / "00007-of-00002.h5").touch,
+    "no shards": (PARTS / "00000-of-00000.h5").touch,
     "no fingerprint": lambda: change_attribute("fingerprint", None),
     "another shard": lambda: change_attribute("shard", "4/9"),
     "no request": lambda: change_attribute("request", None),
@@ -226,11 +198,11 @@ def test_a_damaged_folder_of_parts_is_an_input_error(damage, trajcli):
     assert not OUT.exists()
 
 
-@pytest.mark.parametrize("damage", [damage_folder_as_part, damage_random, damage_another_output])
-def test_a_part_that_cannot_be_read_is_written_again_or_refused(damage, trajcli):
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_a_part_that_cannot_be_read_is_written_again_or_refused(name, trajcli):
     PARTS.mkdir()
-    damage()
+    UNREADABLE[name]()
     np.save("in.npy", np.zeros((3, 5, 2)))
     code = trajcli("integrate in.npy --dt 0.02 --start zero -o out.h5 --shard 0/1").code
-    assert code == (2 if damage is damage_folder_as_part else 0)
+    assert code == (2 if name == "a folder as a part" else 0)
     assert trajcli("merge out.h5").code == code

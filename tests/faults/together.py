@@ -28,7 +28,8 @@ class End(NamedTuple):
 def together(
     *commands: Sequence[str] | str, limits: Sequence[dict[str, int]] = (), **environ: str
 ) -> list[End]:
-    """Run commands at once in this folder; limits: of resources, by name, for each of them."""
+    """Run commands at once in this folder; limits: of resources, by name, for each of them; of the
+    address space (AS) what it may have beyond what it has."""
     words = [c.split() if isinstance(c, str) else list(c) for c in commands]
     pairs = zip(words, limits or [{}] * len(words), strict=True)
     jobs = [{"words": line, "limits": limit} for line, limit in pairs]
@@ -60,6 +61,8 @@ def _run(job: dict[str, Any], barrier: int, error: int) -> None:
     os.close(barrier)
     for name, value in job["limits"].items():
         kind = getattr(resource, f"RLIMIT_{name}")
+        if name == "AS":
+            value += int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
     code = main(job["words"])
     sys.stderr.flush()

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import trajcli
 from trajcli.kernels.program import Band, Operands, Program, Windows
 from trajcli.modes import make_mode
 
@@ -47,6 +48,14 @@ class Job:
         return dict(self.options).get(
             "window", 5 if self.recorded and self.mode == "central" else 1
         )
+
+    def trajectory(self, actions: Any, start: Any, dt: Any, **more: Any) -> trajcli.Trajectory:
+        """What a user gets: a recording is differentiated, all else is integrated."""
+        options = {**dict(self.options), **more}
+        if self.recorded:
+            method = "backward" if self.mode == "clique" else self.mode
+            return trajcli.differentiate(actions, dt=dt, method=method, **options)
+        return trajcli.integrate(actions, start, dt, self.mode, **options)
 
     def program(self, horizon: int, uneven: bool) -> Program:
         return make_mode(self.mode, **dict(self.options)).program(horizon, self.recorded, uneven)

@@ -22,7 +22,6 @@ import torch
 from kernels import memory
 from kernels.cases import BANDS, CASCADES, DOFS, DTYPES, STATES, Case, Job, case
 from kernels.comparison import gradients, map_arrays, rows
-from recordings import trajectory_of
 
 from trajcli import State
 from trajcli.kernels.program import Operands
@@ -111,18 +110,15 @@ def derivatives(work: Job, backend: str, inputs: dict[str, Any], above: Any, sec
         else None
         for role in ("start", "goal")
     }
-    result = trajectory_of(
+    more = {name: given[name] for name in ("times", "start_index", "goal_index") if name in given}
+    more |= {"goal": states["goal"]} if states["goal"] else {}
+    result = work.trajectory(
         given["actions"],
-        "first" if work.recorded else states["start"],
+        states["start"],
         given.get("dt", None if "times" in given else 0.05),
-        work.mode,
-        times=given.get("times"),
-        goal=states["goal"],
-        start_index=given.get("start_index"),
-        goal_index=given.get("goal_index"),
         dtype=str(upstream[0].dtype)[6:],
         backend=backend.partition(" ")[0],
-        **dict(work.options),
+        **more,
     )
     # of whole numbers, positions depend on nothing
     outputs, used = zip(
@@ -188,15 +184,12 @@ def test_tensors_may_lie_anyhow(work: Job, backend: str) -> None:
 def test_the_sum_of_an_output_has_a_gradient(work: Job, backend: str) -> None:
     """The first line of a newcomer: a sum hands down one number for all rows."""
     values = torch.randn(4, max(30, work.least), 7)
-    options: dict[str, Any] = {"backend": backend.partition(" ")[0], **dict(work.options)}
-    if options.get("ends") == "goal":
+    options: dict[str, Any] = {"backend": backend.partition(" ")[0]}
+    if ("ends", "goal") in work.options:
         options["goal"] = torch.ones(4, 7)
     for name in PARTS:
         leaves = [values.clone().requires_grad_() for _ in range(2)]
-        start = "first" if work.recorded else "zero"
-        summed, same = (
-            getattr(trajectory_of(u, start, 0.01, work.mode, **options), name) for u in leaves
-        )
+        summed, same = (getattr(work.trajectory(u, "zero", 0.01, **options), name) for u in leaves)
         summed.sum().backward()
         same.backward(torch.ones_like(same))
         assert torch.equal(*(u.grad for u in leaves)), name
@@ -210,14 +203,13 @@ def test_narrow_actions_have_the_gradient_of_wide_ones(
     """Rounded once: a half is computed in float64, a bfloat16 is made wider by torch itself."""
     for dofs in (1, 7):
         u = torch.randn(3, max(9, work.least), dofs).to(getattr(torch, narrow))
-        start = "first" if work.recorded else "zero"
-        options: dict[str, Any] = {"backend": backend.partition(" ")[0], **dict(work.options)}
-        if options.get("ends") == "goal":
+        options: dict[str, Any] = {"backend": backend.partition(" ")[0]}
+        if ("ends", "goal") in work.options:
             options["goal"] = torch.ones(3, dofs)
         grads = []
         for kind in (narrow, wide):
             leaf = u.clone().to(getattr(torch, kind)).requires_grad_()
-            result = trajectory_of(leaf, start, 0.5, work.mode, dtype="float64", **options)
+            result = work.trajectory(leaf, "zero", 0.5, dtype="float64", **options)
             sum(x.sum() for x in result).backward()
             grads.append(leaf.grad.to(u.dtype))
         assert torch.equal(*grads)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from exact import PARTS
-from recordings import trajectory_of
+from kernels.cases import Job, job
 
 import trajcli
 from trajcli import State
@@ -97,57 +96,45 @@ def test_a_trajectory_alone_has_the_bits_it_has_among_others(
             assert_same_bits(getattr(apart, part), getattr(together, part)[which], part)
 
 
-def bands() -> list[tuple[str, Any, dict[str, Any]]]:
-    """Modes, what they start from, and options; steps so few that no weight is small but not 0."""
-    jobs: list[tuple[str, Any, dict[str, Any]]] = [
-        ("central", "first", {}),
-        ("central", START, {"ends": "plan"}),
-        ("central", START, {"convention": "curobo"}),
-    ]
-    jobs += [
-        ("bspline", START, {"degree": degree, "steps": steps})
-        for degree in (3, 4, 5)
-        for steps in (1, 2, 3, 4)
-    ]
-    jobs += [
-        ("savgol", "first", {"window": window, "degree": degree})
+BANDS = [
+    job("central", recorded=True),
+    job("central"),
+    job("central", convention="curobo"),
+    # steps so few that no weight is small but not 0
+    *(job("bspline", degree=degree, steps=steps) for degree in (3, 4, 5) for steps in (1, 2, 3, 4)),
+    *(
+        job("savgol", recorded=True, window=window, degree=degree)
         for window, degree in ((5, 2), (5, 4), (7, 2), (7, 5), (9, 3))
-    ]
-    jobs += [("clique", "first", {})]
-    return jobs
+    ),
+    job("clique", recorded=True),
+]
 
 
 @pytest.mark.parametrize("backend", ["native", "torch"])
-@pytest.mark.parametrize(("mode", "start", "options"), bands(), ids=str)
-def test_nan_reaches_just_what_has_weight(
-    mode: str, start: Any, options: Any, backend: str
-) -> None:
+@pytest.mark.parametrize("work", BANDS, ids=str)
+def test_nan_reaches_just_what_has_weight(work: Job, backend: str) -> None:
     """A quantity has it from the actions that it changes with, and gives it back to these."""
-    if isinstance(start, State):
-        start = State(*(part[:1, :1] for part in start.parts().values()))
-    for rows in (1, 3, 9):
-        least = {"central": 5 if start == "first" else 1, "savgol": options.get("window", 1)}
-        if rows < least.get(mode, 1):
-            continue
-        actions = torch.from_numpy(ACTIONS[:1, :rows, :1].copy()).requires_grad_()
-        call = partial(trajectory_of, start=start, dt=0.1, mode=mode, backend=backend, **options)
-        made = [x[0, :, 0] for x in call(actions)]
-        weights = np.stack(
-            [[torch.autograd.grad(x, actions, retain_graph=True)[0][0, :, 0] for x in values]
-             for values in made]
-        )  # fmt: skip
+    start = State(*(part[:1, :1] for part in START.parts().values()))
+    for rows in (x for x in (1, 3, 9) if x >= work.least):
+
+        def call(actions: Any, start: Any = start, **options: Any) -> trajcli.Trajectory:
+            return work.trajectory(actions, start, 0.1, backend=backend, **options)
+
+        units = torch.eye(rows, dtype=torch.float64)[..., None]
+        weights = np.stack([x[..., 0].T for x in call(units, "zero")])
         used = abs(weights) > 1e-9 * abs(weights).max((1, 2), keepdims=True)  # [4, T, rows]
-        last = rows - (start != "first")  # a plan holds the last action, which has several weights
-        for i in range(last):
-            wrong = actions.detach().clone()
-            wrong[0, i] = torch.nan
-            reached = np.stack([x[0, :, 0] for x in call(wrong, allow_nonfinite=True)])
-            np.testing.assert_array_equal(np.isnan(reached), used[..., i])
-            clean = call(wrong.nan_to_num(1.0))
-            for values, wanted, nan in zip(reached, clean, used[..., i], strict=True):
-                atol = 1e-13 * wanted.abs().max()
-                np.testing.assert_allclose(values[~nan], wanted[0, ~nan, 0], rtol=0, atol=atol)
-        for m, t in np.ndindex(used.shape[:2]):
-            upstream = torch.where(torch.arange(used.shape[1]) == t, torch.nan, 0.0).double()
-            (grad,) = torch.autograd.grad(made[m], actions, upstream, retain_graph=True)
-            np.testing.assert_array_equal(grad[0, :last, 0].isnan(), used[m, t, :last])
+        last = rows - (not work.recorded)  # a plan holds the last action, which has several weights
+        actions = torch.from_numpy(ACTIONS[:1, :rows, :1])
+        wrong = torch.where(units[:last] == 1, torch.nan, actions)  # each with one NaN
+        clean = list(call(wrong.nan_to_num(1.0)))
+        for m, values in enumerate(call(wrong, allow_nonfinite=True)):
+            for i, nan in enumerate(used[m, :, :last].T):
+                np.testing.assert_array_equal(values[i, :, 0].isnan(), nan)
+                atol = 1e-13 * clean[m][i].abs().max()
+                same = clean[m][i, ~nan]
+                np.testing.assert_allclose(values[i, ~nan], same, rtol=0, atol=atol)
+        many = actions.repeat(used.shape[1], 1, 1).requires_grad_()
+        upstream = torch.where(torch.eye(used.shape[1]) == 1, torch.nan, 0.0).double()[..., None]
+        for m, values in enumerate(call(many)):
+            (grad,) = torch.autograd.grad(values, many, upstream, retain_graph=True)
+            np.testing.assert_array_equal(grad[:, :last, 0].isnan(), used[m, :, :last])

@@ -212,6 +212,18 @@ def test_outputs_are_arrays_of_their_own(mode: str) -> None:
         assert not np.shares_memory(values, getattr(START, part))
 
 
+@EVERY_MODE
+@pytest.mark.parametrize("part", PARTS)
+def test_each_output_is_the_same_when_it_alone_is_asked_for(mode: str, part: str) -> None:
+    whole = trajcli.integrate(ACTIONS, START, 0.1, mode)
+    alone = trajcli.integrate(ACTIONS, START, 0.1, mode, write=[part])
+    for name in PARTS:
+        if name == part:
+            assert (getattr(alone, name) == getattr(whole, name)).all()
+        else:
+            assert getattr(alone, name) is None
+
+
 # -- torch -----------------------------------------------------------------------------------
 
 

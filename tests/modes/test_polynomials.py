@@ -7,14 +7,13 @@ is the polynomial itself and not a rounding of it.
 from __future__ import annotations
 
 from itertools import accumulate
-from math import comb, factorial
+from math import factorial
 from typing import Any
 
 import numpy as np
 import pytest
 from exact import PARTS, assert_within, number
 from gmpy2 import mpq
-from recordings import trajectory_of
 
 import trajcli
 from trajcli import State
@@ -61,25 +60,18 @@ def assert_follows(result: trajcli.Trajectory, expected: dict[str, Any], rows: s
 
 
 @STEPS
+@pytest.mark.parametrize("scheme", ["zoh", "foh"])
 @pytest.mark.parametrize(("order", "mode"), [(1, "velocity"), (2, "acceleration"), (3, "jerk")])
-def test_constant_actions_under_zoh_are_integrated_exactly(
-    mode: str, order: int, steps: np.ndarray
+def test_constant_actions_under_zoh_and_linear_ones_under_foh_are_integrated_exactly(
+    mode: str, order: int, scheme: str, steps: np.ndarray
 ) -> None:
-    expected = course(order, times_of(steps))  # its derivative of this order is constant
+    degree = order + (scheme == "foh")
+    expected = course(degree, times_of(steps))  # its derivative of this order
     actions = expected[PARTS[order]][:, 1:].astype(float)
-    result = trajectory_of(actions, state_at(order), steps, mode, scheme="zoh")
-    assert_follows(result, expected, slice(None))
-
-
-@STEPS
-@pytest.mark.parametrize(("order", "mode"), [(1, "velocity"), (2, "acceleration"), (3, "jerk")])
-def test_linear_actions_under_foh_are_integrated_exactly(
-    mode: str, order: int, steps: np.ndarray
-) -> None:
-    expected = course(order + 1, times_of(steps))
-    actions = expected[PARTS[order]][:, 1:].astype(float)
-    result = trajectory_of(actions, state_at(order + 1), steps, mode, scheme="foh")
-    for part in PARTS[: order + 1]:
+    result = trajcli.integrate(actions, state_at(degree), steps, mode, scheme=scheme)
+    if scheme == "zoh":
+        assert_follows(result, expected, slice(None))
+    for part in PARTS[: order + (scheme == "foh")]:
         assert_within(getattr(result, part), expected[part], 1e-13)
 
 
@@ -89,29 +81,12 @@ def test_constant_acceleration_under_euler_runs_ahead_by_half_a_step_of_velocity
 ) -> None:
     dt, rows = 0.125, np.arange(13)
     start = State(np.array([1.0]), np.array([2.0]), np.array([4.0]))
-    result = trajectory_of(np.full((1, 12, 1), 4.0), start, dt, scheme=scheme)
+    result = trajcli.integrate(np.full((1, 12, 1), 4.0), start, dt, scheme=scheme)
     time = rows * dt
     ahead = 4.0 * time * dt / 2 if scheme == "euler" else 0.0
     assert (result.velocity[0, :, 0] == 2 + 4 * time).all()
     assert (result.position[0, :, 0] == 1 + 2 * time + 2 * time**2 + ahead).all()
     assert (result.jerk == 0).all()
-
-
-@STEPS
-def test_clique_differences_a_straight_line_exactly_from_row_0(steps: np.ndarray) -> None:
-    expected = course(1, times_of(steps))
-    actions = expected["position"][:, 1:].astype(float)
-    result = trajectory_of(actions, state_at(1), steps, "clique")
-    assert_follows(result, expected, slice(None))
-
-
-@STEPS
-@pytest.mark.parametrize("degree", [0, 1, 2, 3, 4])
-def test_central_reproduces_a_recorded_quartic_in_every_row(degree: int, steps: np.ndarray) -> None:
-    expected = course(degree, times_of(steps))
-    recording = expected["position"].astype(float)
-    result = trajectory_of(recording, "first", steps, "central")
-    assert_follows(result, expected, slice(None))
 
 
 @STEPS
@@ -122,117 +97,5 @@ def test_central_reproduces_a_planned_polynomial_up_to_its_held_end(
     # the point before the start is on the start's cubic, so that row 1 of a quartic is not
     expected = course(degree, times_of(steps))
     actions = expected["position"][:, 1:].astype(float)
-    result = trajectory_of(actions, state_at(degree), steps, "central")
+    result = trajcli.integrate(actions, state_at(degree), steps, "central")
     assert_follows(result, expected, slice(first, len(steps) - 1))
-
-
-@pytest.mark.parametrize("ends", ["plan", "goal"])
-def test_central_with_the_last_position_held_long_enough_comes_to_rest(ends: str) -> None:
-    actions = np.array([1.0, 2.0, 3.0, 3.0, 3.0, 8.0 if ends == "goal" else 3.0])[None, :, None]
-    goal = np.array([3.0]) if ends == "goal" else None
-    result = trajectory_of(actions, np.zeros(1), 0.1, "central", ends=ends, goal=goal)
-    assert result.position[0, -1, 0] == 3.0
-    for part in PARTS[1:]:
-        assert getattr(result, part)[0, -1, 0] == 0.0
-
-
-# -- B-splines -------------------------------------------------------------------------------
-
-KNOT = mpq(1, 2)
-DEGREES = pytest.mark.parametrize("degree", [3, 4, 5])
-
-
-def polynomial_control_points(polynomial: int, degree: int, first_knots: range) -> np.ndarray:
-    """Of the polynomial of that degree in a spline of this one, by polar forms [1, n, 1]."""
-    points = []
-    for first in first_knots:
-        symmetric = [mpq(1)] + [mpq(0)] * degree
-        for k in range(degree):
-            for m in range(degree, 0, -1):
-                symmetric[m] += KNOT * (first + k) * symmetric[m - 1]
-        terms = [COEFFICIENTS[m] * symmetric[m] / comb(degree, m) for m in range(polynomial + 1)]
-        points.append(float(sum(terms)))
-    return np.array(points)[None, :, None]
-
-
-@DEGREES
-@pytest.mark.parametrize("steps", [1, 4])
-def test_bspline_begins_with_the_start_states_polynomial(degree: int, steps: int) -> None:
-    dt = float(KNOT / steps)
-    actions = np.random.default_rng(0).normal(size=(1, 6, 1))
-    result = trajectory_of(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
-    expected = course(3, [t * number(dt) for t in range(steps + 1)])
-    whole = slice(0, steps + 1 if degree > 3 else steps)  # of degree 3, jerk jumps at a knot
-    for part in PARTS[:3]:
-        assert_within(getattr(result, part)[:, : steps + 1], expected[part], 1e-12)
-    assert_within(result.jerk[:, whole], expected["jerk"][:, whole], 1e-12)
-
-
-@DEGREES
-def test_bspline_through_a_cubics_control_points_is_the_cubic(degree: int) -> None:
-    steps, count = 4, 7
-    dt = float(KNOT / steps)
-    # the d + 1 start points begin at knots 1 − d … 1; the actions go on from 2
-    actions = polynomial_control_points(3, degree, range(2, 2 + count))
-    result = trajectory_of(actions, state_at(3), dt, "bspline", degree=degree, steps=steps)
-    rows = (count + 1) * steps  # before the end points come in
-    expected = course(3, [t * number(dt) for t in range(rows)])
-    for part in PARTS:
-        assert_within(getattr(result, part)[:, :rows], expected[part], 1e-12)
-
-
-@DEGREES
-def test_bspline_reproduces_polynomials_of_its_degree_between_the_ends(degree: int) -> None:
-    steps, count = 4, 9
-    dt = float(KNOT / steps)
-    actions = polynomial_control_points(degree, degree, range(2, 2 + count))
-    result = trajectory_of(actions, np.zeros(1), dt, "bspline", degree=degree, steps=steps)
-    rows = range((degree + 1) * steps, (count + 1) * steps)  # of actions alone
-    expected = course(degree, [t * number(dt) for t in rows])
-    for part in PARTS:
-        assert_within(getattr(result, part)[:, rows.start : rows.stop], expected[part], 1e-12)
-
-
-@DEGREES
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("steps", [1, 5])
-def test_bspline_reaches_the_goal_state_in_its_last_row(
-    degree: int, dtype: str, steps: int
-) -> None:
-    rng = np.random.default_rng(1)
-    actions, start = rng.normal(size=(4, 6, 3)).astype(dtype), State(*np.ones((4, 3)))
-    goal = State(*rng.normal(size=(4, 4, 3)).astype(dtype))
-    options = {"mode": "bspline", "degree": degree, "steps": steps, "ends": "goal"}
-    result = trajectory_of(actions, start, 0.3, goal=goal, **options)
-    tolerance = {"float32": 1e-6, "float64": 1e-13}[dtype]
-    for part in PARTS:
-        last, wanted = getattr(result, part)[:, -1], getattr(goal, part)
-        np.testing.assert_allclose(last, wanted, rtol=tolerance, atol=tolerance, err_msg=part)
-
-
-@DEGREES
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_bspline_without_a_goal_ends_at_rest_on_its_last_action(degree: int, dtype: str) -> None:
-    actions = np.random.default_rng(2).normal(size=(4, 6, 3)).astype(dtype)
-    start = State(*np.ones((4, 3)))
-    result = trajectory_of(actions, start, 0.3, "bspline", degree=degree, steps=5)
-    assert (result.position[:, -1] == actions[:, -1]).all()
-    for part in PARTS[1:]:
-        assert (getattr(result, part)[:, -1] == 0).all(), part
-
-
-@DEGREES
-def test_bspline_with_a_goal_ends_with_the_goals_polynomial(degree: int) -> None:
-    steps, count = 4, 5
-    dt = float(KNOT / steps)
-    rows = (count + degree + 1) * steps + 1
-    times = [t * number(dt) for t in range(rows)]
-    end = times[-1]
-    goal = state_at(3, end)
-    actions = np.random.default_rng(3).normal(size=(1, count, 1))
-    options = {"degree": degree, "steps": steps, "ends": "goal"}
-    result = trajectory_of(actions, np.zeros(1), dt, "bspline", goal=goal, **options)
-    segment = slice(rows - 1 - steps, rows)
-    expected = course(3, times[segment])
-    for part in PARTS:
-        assert_within(getattr(result, part)[:, segment], expected[part], 1e-12)

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 import torch
 from exact import PARTS
-from recordings import trajectory_of
 
+import trajcli
 from trajcli import State
 
 RECORDING = np.random.default_rng(0).normal(size=(2, 9, 3))
 STEPS = np.random.default_rng(1).uniform(0.05, 0.1, size=8)
-MODES = ("clique", "central")
+METHODS = ("backward", "central")
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_recording_has_a_row_for_every_action_and_its_positions(mode: str) -> None:
-    result = trajectory_of(RECORDING, "first", STEPS, mode)
+@pytest.mark.parametrize("method", METHODS)
+def test_recording_has_a_row_for_every_action_and_its_positions(method: str) -> None:
+    result = trajcli.differentiate(RECORDING, dt=STEPS, method=method)
     assert (result.position == RECORDING).all()
     assert result.time[0] == 0
     for part in PARTS:
@@ -29,7 +29,7 @@ def test_recording_has_a_row_for_every_action_and_its_positions(mode: str) -> No
 
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["even", "uneven"])
 def test_clique_gives_the_rows_before_the_data_the_first_value_there_is(dt: Any) -> None:
-    result = trajectory_of(RECORDING, "first", dt, "clique")
+    result = trajcli.differentiate(RECORDING, dt=dt, method="backward")
     step = np.broadcast_to(dt, 8)
     velocity = (RECORDING[:, 1] - RECORDING[:, 0]) / step[0]
     np.testing.assert_allclose(result.velocity[:, 1], velocity, rtol=1e-14)
@@ -41,8 +41,8 @@ def test_clique_gives_the_rows_before_the_data_the_first_value_there_is(dt: Any)
 
 
 def test_clique_of_a_recording_and_of_a_plan_agree_where_both_are_differences() -> None:
-    recorded = trajectory_of(RECORDING, "first", STEPS, "clique")
-    planned = trajectory_of(RECORDING[:, 1:], State(RECORDING[:, 0]), STEPS, "clique")
+    recorded = trajcli.differentiate(RECORDING, dt=STEPS, method="backward")
+    planned = trajcli.integrate(RECORDING[:, 1:], State(RECORDING[:, 0]), STEPS, "clique")
     for order, part in enumerate(PARTS):
         one, two = getattr(recorded, part), getattr(planned, part)
         assert (one[:, order:] == two[:, order:]).all(), part
@@ -50,8 +50,8 @@ def test_clique_of_a_recording_and_of_a_plan_agree_where_both_are_differences() 
 
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["even", "uneven"])
 def test_central_of_a_recording_and_of_a_plan_agree_away_from_the_ends(dt: Any) -> None:
-    recorded = trajectory_of(RECORDING, "first", dt, "central")
-    planned = trajectory_of(RECORDING[:, 1:], State(RECORDING[:, 0]), dt, "central")
+    recorded = trajcli.differentiate(RECORDING, dt=dt, method="central")
+    planned = trajcli.integrate(RECORDING[:, 1:], State(RECORDING[:, 0]), dt, "central")
     for part in PARTS:
         one, two = getattr(recorded, part), getattr(planned, part)
         np.testing.assert_allclose(one[:, 2:-2], two[:, 2:-2], rtol=1e-12, err_msg=part)
@@ -60,12 +60,12 @@ def test_central_of_a_recording_and_of_a_plan_agree_away_from_the_ends(dt: Any) 
             assert (one[:, -2:] != two[:, -2:]).all()
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
-    expected = trajectory_of(RECORDING, "first", STEPS, mode)
+@pytest.mark.parametrize("method", METHODS)
+def test_all_ways_to_give_a_recordings_steps_agree(method: str) -> None:
+    expected = trajcli.differentiate(RECORDING, dt=STEPS, method=method)
     with_first = np.concatenate([[7.0], STEPS])
     for dt in (with_first, np.tile(STEPS, (2, 1)), np.tile(with_first, (2, 1)), STEPS[None]):
-        result = trajectory_of(RECORDING, "first", dt, mode)
+        result = trajcli.differentiate(RECORDING, dt=dt, method=method)
         for part in PARTS:
             assert (getattr(result, part) == getattr(expected, part)).all()
         assert (result.time == expected.time).all()
@@ -78,7 +78,7 @@ def test_all_ways_to_give_a_recordings_steps_agree(mode: str) -> None:
 def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
     rows: int, known: tuple[str, ...]
 ) -> None:
-    result = trajectory_of(RECORDING[:, :rows], "first", 0.1, "clique")
+    result = trajcli.differentiate(RECORDING[:, :rows], dt=0.1, method="backward")
     for part in PARTS:
         values = getattr(result, part)
         assert values.shape == (2, rows, 3)
@@ -88,16 +88,7 @@ def test_clique_of_a_short_recording_is_at_rest_where_it_has_no_difference(
 @pytest.mark.parametrize("dt", [np.zeros(0), np.zeros((1, 0)), 0.1], ids=["[0]", "[1, 0]", "one"])
 @pytest.mark.parametrize("make", [np.asarray, torch.tensor])
 def test_a_recording_of_one_row_needs_no_step(dt, make):
-    actions = make(
-        np.array(
-            [
-                [
-                    [3.0],
-                ]
-            ],
-            dtype="f4",
-        )
-    )
+    actions = make(np.array([[[3.0]]], dtype="f4"))
     sample = make(dt) if isinstance(dt, np.ndarray) else dt
-    result = trajectory_of(actions, "first", sample, "clique")
+    result = trajcli.differentiate(actions, dt=sample, method="backward")
     assert [float(x[0, 0, 0]) for x in (result.position, result.velocity)] == [3.0, 0.0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from recordings import trajectory_of
 
 import trajcli
 from trajcli import matrices
@@ -19,7 +18,7 @@ PARTS = ("position", "velocity", "acceleration", "jerk")
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_differences_are_those_of_clique(order, dt):
     recording_steps = dt if np.ndim(dt) == 0 else dt[1:]
-    result = trajectory_of(X, "first", recording_steps, "clique")
+    result = trajcli.differentiate(X, dt=recording_steps, method="backward")
     want = getattr(result, PARTS[order])[0]
     got = matrices.difference_matrix(9, order, dt) @ X
     np.testing.assert_allclose(got[order:], want[order:], rtol=1e-10)
@@ -37,7 +36,7 @@ def test_differences_with_previous_states_have_no_empty_row(order):
     assert (np.abs(got) > 0).any(1).all()
     both = np.concatenate([before, X])
     steps = np.concatenate([np.full(order - 1, STEPS[0]), STEPS])
-    result = trajectory_of(both, "first", steps, "clique")
+    result = trajcli.differentiate(both, dt=steps, method="backward")
     want = getattr(result, PARTS[order])[0, order:]
     np.testing.assert_allclose(got @ both, want, rtol=1e-10)
 
@@ -46,7 +45,7 @@ def test_differences_with_previous_states_have_no_empty_row(order):
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_sums_are_those_of_the_modes_and_undo_differences(order, dt):
     mode = ("velocity", "acceleration", "jerk")[order - 1]
-    result = trajectory_of(X, "zero", dt, mode, frames="actions")
+    result = trajcli.integrate(X, "zero", dt, mode, frames="actions")
     got = matrices.integration_matrix(9, order, dt) @ X
     np.testing.assert_allclose(got, result.position[0], rtol=1e-12, atol=1e-15)
     full = matrices.difference_matrix(9, order, dt, previous=True)[:, order:]
@@ -69,7 +68,7 @@ def test_masks_put_the_start_state_in_row_0():
 @pytest.mark.parametrize("dt", [0.1, STEPS], ids=["one", "each"])
 def test_the_clique_matrix_is_the_mode(dt):
     state = RANDOM.standard_normal((4, 2))
-    result = trajectory_of(X, trajcli.State(*state[:, None]), dt, "clique", frames="actions")
+    result = trajcli.integrate(X, trajcli.State(*state[:, None]), dt, "clique", frames="actions")
     want = np.concatenate([getattr(result, name)[0] for name in PARTS])
     matrix = matrices.clique_matrix(9, dt)
     assert matrix.shape == (36, 13)
@@ -98,7 +97,7 @@ def test_a_ramp_arrives_early_and_holds():
     np.testing.assert_array_equal(got, [0, 1, 2, 2, 2, 4, 6, 6, 6])
     # each ramp is a plan in mode velocity: the sum of its constant slopes
     slopes = [1.0, 1, 0, 0, 2, 2, 0, 0]
-    plan = trajectory_of(np.array(slopes)[:, None], "zero", 1.0, "velocity")
+    plan = trajcli.integrate(np.array(slopes)[:, None], "zero", 1.0, "velocity")
     np.testing.assert_array_equal(plan.position[0, :, 0], got)
 
 
@@ -108,7 +107,7 @@ def test_lines_meet_both_ends_exactly():
     assert line.shape == (5, 8, 3)
     np.testing.assert_array_equal(line[:, 0], a)
     np.testing.assert_array_equal(line[:, -1], b)
-    velocities = trajectory_of(line, "first", 1.0, "clique").velocity
+    velocities = trajcli.differentiate(line, dt=1.0, method="backward").velocity
     np.testing.assert_allclose(velocities, np.broadcast_to(((b - a) / 7)[:, None], line.shape))
     np.testing.assert_array_equal(matrices.linspace(a, b, 1)[:, 0], a)
     single = [x.astype("f4") for x in (a, b)]

@@ -7,8 +7,8 @@ from math import factorial
 import numpy as np
 import pytest
 from exact import PARTS
-from recordings import trajectory_of
 
+import trajcli
 from trajcli import State
 
 RNG = np.random.default_rng(0)
@@ -31,7 +31,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray, relative: float = 1e-
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_central_has_the_textbooks_stencils_in_every_row(order: int) -> None:
-    trajectory = trajectory_of(RECORDING, "first", DT, "central")
+    trajectory = trajcli.differentiate(RECORDING, dt=DT, method="central")
     values = getattr(trajectory, PARTS[order])
     scale = OVER[order - 1] * DT**order
 
@@ -50,7 +50,7 @@ def test_central_has_the_textbooks_stencils_in_every_row(order: int) -> None:
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_central_at_uneven_steps_solves_for_its_weights(order: int) -> None:
-    trajectory = trajectory_of(RECORDING, "first", UNEVEN, "central")
+    trajectory = trajcli.differentiate(RECORDING, dt=UNEVEN, method="central")
     times = np.concatenate([[0.0], np.cumsum(UNEVEN)])
     expected = np.empty_like(RECORDING)
     for t in range(20):
@@ -64,28 +64,10 @@ def test_central_at_uneven_steps_solves_for_its_weights(order: int) -> None:
     assert_close(getattr(trajectory, PARTS[order]), expected, 1e-11)
 
 
-@pytest.mark.parametrize("uneven", [False, True], ids=["even", "uneven"])
-def test_central_and_numpys_gradient_agree_on_a_parabola(uneven: bool) -> None:
-    times = np.concatenate([[0.0], np.cumsum(UNEVEN if uneven else np.full(19, DT))])
-    parabola = (3 - 2 * times + 5 * times**2)[:, None]
-    trajectory = trajectory_of(parabola, "first", None, "central", times=times)
-    gradient = np.gradient(parabola, times, axis=0, edge_order=2)
-    assert_close(trajectory.velocity[0], gradient, 1e-11)
-    assert_close(trajectory.acceleration[0], np.gradient(gradient, times, axis=0), 1e-9)
-
-
-def test_central_is_two_of_numpys_gradients_extrapolated() -> None:
-    # Richardson: (4 · difference over 2 dt − difference over 4 dt) / 3, fourth order
-    trajectory = trajectory_of(RECORDING, "first", DT, "central")
-    narrow = np.gradient(RECORDING, DT, axis=1)[:, 2:-2]
-    wide = (RECORDING[:, 4:] - RECORDING[:, :-4]) / (4 * DT)
-    assert_close(trajectory.velocity[:, 2:-2], (4 * narrow - wide) / 3)
-
-
 @pytest.mark.parametrize("dt", [DT, UNEVEN], ids=["even", "uneven"])
 def test_clique_is_numpys_diff_again_and_again(dt: float | np.ndarray) -> None:
     start = State(*RNG.normal(size=(4, 2, 3)))
-    trajectory = trajectory_of(RECORDING[:, 1:], start, dt, "clique")
+    trajectory = trajcli.integrate(RECORDING[:, 1:], start, dt, "clique")
     steps = np.broadcast_to(dt, 19)[:, None]
     below = np.concatenate([start.position[:, None], RECORDING[:, 1:]], 1)
     for part in PARTS[1:]:
@@ -101,7 +83,7 @@ def test_sums_are_numpys_cumsum_again_and_again(
 ) -> None:
     start = State(*RNG.normal(size=(4, 2, 3)))
     actions = RECORDING[:, 1:]
-    trajectory = trajectory_of(actions, start, dt, mode)
+    trajectory = trajcli.integrate(actions, start, dt, mode)
     steps = np.broadcast_to(dt, 19)[:, None]
     above = actions
     for part in PARTS[:order][::-1]:

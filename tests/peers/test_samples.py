@@ -11,7 +11,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from recordings import trajectory_of
 
 import trajcli
 
@@ -118,7 +117,7 @@ def test_jerk_with_zero_order_hold_lands_on_the_positions_of_ruckig(samples: Pat
     assert options == {"mode": "jerk", "scheme": "zoh"}
     parts = ("position", "velocity", "acceleration")
     start = trajcli.State(*(reach[f"start/{part}"] for part in parts))
-    reached = trajectory_of(reach["actions"], start, reach["dt"], **options)
+    reached = trajcli.integrate(reach["actions"], start, reach["dt"], **options)
     for part, tolerance in zip(parts, (1e-11, 1e-11, 1e-10), strict=True):
         error = np.abs(getattr(reached, part) - reach[f"reference/{part}"])
         assert error.max() <= tolerance, part
@@ -137,7 +136,7 @@ def test_the_accelerations_lead_from_rest_to_rest_within_the_limits(
 ) -> None:
     actions = np.load(samples / "accelerations.npy")
     start = np.load(samples / "start.npy")
-    moved = trajectory_of(actions, start, 0.02, "acceleration")
+    moved = trajcli.integrate(actions, start, 0.02, "acceleration")
     assert np.abs(moved.velocity[:, -1]).max() < 1e-7
     assert not np.any(actions[:, 96:])
     assert np.all(np.abs(moved.position[:, -1] - start).max(axis=1) > 0.1)
@@ -153,7 +152,7 @@ def test_the_control_points_make_motions_to_the_goal_within_the_limits(
     points = load(samples / "control_points.npz")
     assert np.array_equal(points["actions"][:, 0], points["start_position"])
     goal = points["goal_position"] if ends == "goal" else None
-    curve = trajectory_of(
+    curve = trajcli.integrate(
         points["actions"],
         points["start_position"],
         points["dt"],
@@ -179,7 +178,7 @@ def test_the_recording_is_that_of_an_encoder_with_jittering_stamps(
     assert 0.0099 < gaps.mean() < 0.0101
     assert gaps.std() > 1e-4
     assert recorded["times"][0] > 1e9
-    central = trajectory_of(recorded["position"], "first", mode="central", times=recorded["times"])
+    central = trajcli.differentiate(recorded["position"], method="central", times=recorded["times"])
     for part in ("position", "velocity", "acceleration", "jerk"):
         assert_within(limits, part, getattr(central, part))
 
@@ -195,25 +194,24 @@ def test_the_faulty_recording_repeats_two_rows_and_is_refused(samples: Path) -> 
     assert np.array_equal(np.delete(faulty["times"], repeats), good["times"][:298])
     assert np.array_equal(np.delete(faulty["position"], repeats, 0), good["position"][:298])
     with pytest.raises(trajcli.InputError, match="row 120"):
-        trajectory_of(faulty["position"], "first", mode="central", times=faulty["times"])
+        trajcli.differentiate(faulty["position"], method="central", times=faulty["times"])
 
 
 @pytest.fixture(scope="module")
-def made_anew(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two folders, each as the script writes it."""
+def made_anew(samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as the script writes it."""
     pytest.importorskip("ruckig")
-    folders = tmp_path_factory.mktemp("first"), tmp_path_factory.mktemp("second")
-    for folder in folders:
-        script = samples / "make_samples.py"
-        subprocess.run([sys.executable, "-W", "error", str(script), str(folder)], check=True)
-    return folders
+    folder = tmp_path_factory.mktemp("samples")
+    script = samples / "make_samples.py"
+    subprocess.run([sys.executable, "-W", "error", str(script), str(folder)], check=True)
+    return folder
 
 
 @pytest.mark.parametrize("file", DATA)
 def test_the_script_makes_the_sample_that_is_here(
-    samples: Path, made_anew: tuple[Path, Path], file: str
+    samples: Path, made_anew: Path, file: str
 ) -> None:
-    here, anew = load(samples / file), load(made_anew[0] / file)
+    here, anew = load(samples / file), load(made_anew / file)
     assert here.keys() == anew.keys()
     # Other processors round otherwise; a reading may then fall on the next encoder step.
     tolerance = 1.01 * ENCODER_STEP if file.startswith("recorded") else 1e-7
@@ -224,13 +222,11 @@ def test_the_script_makes_the_sample_that_is_here(
         else:
             assert array.tolist() == anew[name].tolist()
     if file.endswith(".h5"):
-        with h5py.File(samples / file) as one, h5py.File(made_anew[0] / file) as other:
+        with h5py.File(samples / file) as one, h5py.File(made_anew / file) as other:
             assert dict(one.attrs) == dict(other.attrs)
             for name in here:
                 assert dict(one[name].attrs) == dict(other[name].attrs)
 
 
-def test_the_script_makes_the_limits_that_are_here(
-    samples: Path, made_anew: tuple[Path, Path]
-) -> None:
-    assert (made_anew[0] / "limits.toml").read_text() == (samples / "limits.toml").read_text()
+def test_the_script_makes_the_limits_that_are_here(samples: Path, made_anew: Path) -> None:
+    assert (made_anew / "limits.toml").read_text() == (samples / "limits.toml").read_text()

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from recordings import trajectory_of
 from scipy.signal import savgol_filter
 
 import trajcli
@@ -25,7 +24,9 @@ random = np.random.default_rng(7)
 )
 def test_equal_steps_give_scipys_filter(window: int, degree: int, dofs: int) -> None:
     positions = random.normal(size=(3, 60, dofs)).cumsum(1)
-    result = trajectory_of(positions, "first", 0.01, "savgol", window=window, degree=degree)
+    result = trajcli.differentiate(
+        positions, dt=0.01, method="savgol", window=window, degree=degree
+    )
     for order, values in enumerate(result):
         peer = savgol_filter(
             positions, window, degree, deriv=order, delta=0.01, axis=1, mode="interp"
@@ -81,8 +82,8 @@ def test_unequal_steps_give_dense_least_squares(window: int, degree: int, stamps
     if stamps == "unix time":
         times = np.round((times + 1.7e9) * 2**20) / 2**20
     positions = random.normal(size=(70, 7)).cumsum(0)
-    result = trajectory_of(
-        positions, "first", times=times, mode="savgol", window=window, degree=degree
+    result = trajcli.differentiate(
+        positions, method="savgol", times=times, window=window, degree=degree
     )
     peer = dense(positions, times - times[0], window, degree)
     for values, wanted in zip(result, peer, strict=True):
@@ -133,8 +134,8 @@ def test_a_window_across_a_gap_is_as_exact_as_a_qr(
     positions = random.normal(size=50).cumsum()
     wanted, peer = exact(positions, steps, window, degree)
     tensor = torch.from_numpy(positions)[None, :, None].requires_grad_()
-    result = trajectory_of(
-        tensor, "first", steps, "savgol", window=window, degree=degree, backend=backend
+    result = trajcli.differentiate(
+        tensor, dt=steps, method="savgol", window=window, degree=degree, backend=backend
     )
     across = np.abs(np.arange(50)[:, None] - [24.5, 40.5]).min(1) < window / 2
     for order, values in enumerate(result):
@@ -152,7 +153,9 @@ def test_the_gradient_across_a_gap_is_the_transpose(backend: str) -> None:
     steps = np.full(29, 0.01)
     steps[14] = 60.0
     positions = torch.eye(30, dtype=torch.float64)[None].requires_grad_()
-    result = trajectory_of(positions, "first", steps, "savgol", window=9, degree=5, backend=backend)
+    result = trajcli.differentiate(
+        positions, dt=steps, method="savgol", window=9, degree=5, backend=backend
+    )
     for values in result:
         upstream = torch.eye(30, dtype=torch.float64)[None]
         (grad,) = torch.autograd.grad(values, positions, upstream, retain_graph=True)
@@ -184,11 +187,11 @@ def test_a_window_in_seconds_has_the_rows_within_half_of_it(
     """At least degree + 1, the nearest; every trajectory its own."""
     times = np.array([stamps_of(kind), stamps_of("jitter"), stamps_of("gaps")])
     positions = random.normal(size=(3, 50, 2)).cumsum(1)
-    options: Any = {"mode": "savgol", "window": window, "degree": degree, "backend": backend}
+    options: Any = {"window": window, "degree": degree, "backend": backend}
     tensor = torch.from_numpy(positions)
-    result = trajectory_of(tensor, "first", times=times, **options)
+    result = trajcli.differentiate(tensor, times=times, **options)
     for b in range(3):
-        alone = trajectory_of(tensor[b], "first", times=times[b], **options)
+        alone = trajcli.differentiate(tensor[b], times=times[b], **options)
         peer = dense(positions[b], times[b], float(window[:-1]), degree)
         for values, same, wanted in zip(result, alone, peer, strict=True):
             np.testing.assert_allclose(values[b], wanted, rtol=0, atol=1e-9 * abs(wanted).max())
@@ -199,12 +202,12 @@ def test_a_window_in_seconds_has_the_rows_within_half_of_it(
 def test_a_window_in_seconds_at_equal_steps_is_that_of_rows() -> None:
     positions = random.normal(size=(2, 60, 3)).cumsum(1)
     for window, rows in (("0.3s", 31), ("0.299s", 29), ("0.095s", 9), (".08s", 9), ("0.001s", 5)):
-        result = trajectory_of(positions, "first", 0.01, "savgol", window=window)
-        peer = trajectory_of(positions, "first", 0.01, "savgol", window=rows)
-        stamped = trajectory_of(
-            positions, "first", times=np.arange(60) * 0.01, mode="savgol", window=window
+        result = trajcli.differentiate(positions, dt=0.01, method="savgol", window=window)
+        peer = trajcli.differentiate(positions, dt=0.01, method="savgol", window=rows)
+        stamped = trajcli.differentiate(
+            positions, method="savgol", times=np.arange(60) * 0.01, window=window
         )
-        each = trajectory_of(positions, "first", [[0.01], [0.02]], "savgol", window=window)
+        each = trajcli.differentiate(positions, dt=[[0.01], [0.02]], method="savgol", window=window)
         for values, wanted, other, first in zip(result, peer, stamped, each, strict=True):
             assert (values == wanted).all()
             np.testing.assert_allclose(other, wanted, rtol=0, atol=1e-11 * abs(wanted).max())
@@ -214,7 +217,7 @@ def test_a_window_in_seconds_at_equal_steps_is_that_of_rows() -> None:
 @pytest.mark.parametrize("steps", [0.01, np.full(19, 0.01)])
 def test_a_recording_shorter_than_its_window_is_fitted_as_a_whole(steps: Any) -> None:
     positions = random.normal(size=(20, 2)).cumsum(0)
-    result = trajectory_of(positions, "first", steps, "savgol", window="9s")
+    result = trajcli.differentiate(positions, dt=steps, method="savgol", window="9s")
     peer = dense(positions, np.arange(20) * 0.01, 9.0, 4)
     for values, wanted in zip(result, peer, strict=True):
         np.testing.assert_allclose(values[0], wanted, rtol=0, atol=1e-10 * abs(wanted).max())
@@ -226,10 +229,8 @@ def test_a_nan_stays_within_windows_in_seconds() -> None:
     positions[30] = np.nan
     reached = [30 in window_in_time(times, t, 0.13, 4) for t in range(50)]
     for backend in ("native", "torch"):
-        result = trajectory_of(
-            torch.from_numpy(positions), "first", times=times, mode="savgol", window="0.13s",
-            backend=backend, allow_nonfinite=True,
-        )  # fmt: skip
+        tensor, options = torch.from_numpy(positions), {"window": "0.13s", "backend": backend}
+        result = trajcli.differentiate(tensor, times=times, allow_nonfinite=True, **options)
         for values in result:
             assert (np.isnan(values[0, :, 0].numpy()) == reached).all()
 
@@ -237,7 +238,9 @@ def test_a_nan_stays_within_windows_in_seconds() -> None:
 @pytest.mark.parametrize("shape", [(), (2, 1), (9,), (2, 9)], ids=str)
 def test_gradients_with_a_window_in_seconds(shape: tuple[int, ...]) -> None:
     def call(positions: Any, dt: Any) -> Any:
-        return tuple(trajectory_of(positions, "first", dt, "savgol", window="4.2s", degree=2))
+        return tuple(
+            trajcli.differentiate(positions, dt=dt, method="savgol", window="4.2s", degree=2)
+        )
 
     inputs = (
         torch.randn(2, 10, 1, dtype=torch.float64, requires_grad=True),
@@ -254,8 +257,8 @@ def test_polynomials_up_to_the_degree_come_back_exactly(degree: int) -> None:
     curve = np.polynomial.Polynomial(random.normal(size=degree + 1), domain=[0, times[-1]])
     positions = curve(times)[:, None]
     for window in (11, 15):
-        result = trajectory_of(
-            positions, "first", times=times, mode="savgol", window=window, degree=degree
+        result = trajcli.differentiate(
+            positions, method="savgol", times=times, window=window, degree=degree
         )
         for order, values in enumerate(result):
             wanted = curve.deriv(order)(times) if order else curve(times)
@@ -267,7 +270,7 @@ def test_polynomials_up_to_the_degree_come_back_exactly(degree: int) -> None:
 @pytest.mark.parametrize("shape", [(), (2, 1), (7,), (2, 7)], ids=str)
 def test_gradients_of_positions_and_steps(shape: tuple[int, ...]) -> None:
     def call(positions: Any, dt: Any) -> Any:
-        return tuple(trajectory_of(positions, "first", dt, "savgol", window=5, degree=3))
+        return tuple(trajcli.differentiate(positions, dt=dt, method="savgol", window=5, degree=3))
 
     steps = 0.5 + torch.rand(shape, dtype=torch.float64)
     if shape[-1:] == (7,):
@@ -284,27 +287,26 @@ def test_a_matrix_gives_the_same() -> None:
     positions = random.normal(size=(20, 1))
     for dt, window in product((0.1, random.uniform(0.05, 0.2, 19)), (9, "0.9s")):
         operator = trajcli.operator(20, dt, "savgol", start="first", window=window)
-        result = trajectory_of(positions, "first", dt, "savgol", window=window)
+        result = trajcli.differentiate(positions, dt=dt, method="savgol", window=window)
         applied = (operator.A @ positions[:, 0]).reshape(4, 20)
         for values, wanted in zip(result, applied, strict=True):
             np.testing.assert_allclose(values[0, :, 0], wanted, atol=1e-11 * abs(wanted).max())
 
 
 @pytest.mark.parametrize(
-    ("options", "start", "words"),
+    ("options", "error", "words"),
     [
-        ({"window": 6}, "first", "odd number of rows"),
-        ({"window": 5, "degree": 5}, "first", r"over the degree \(5\)"),
-        ({"window": 1001}, "first", "up to 999"),
-        ({"window": 21}, "first", "at most 20 rows"),
+        ({"window": 6}, InputError, "odd number of rows"),
+        ({"window": 5, "degree": 5}, InputError, r"over the degree \(5\)"),
+        ({"window": 1001}, InputError, "up to 999"),
+        ({"window": 21}, InputError, "at most 20 rows"),
+        ({"window": 7.0}, UsageError, "window"),
+        ({"window": 0}, UsageError, "window"),
+        ({"window": 7, "degree": 6}, UsageError, "degree"),
     ],
 )
-def test_windows_that_cannot_be_are_named(options: Any, start: str, words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        trajectory_of(np.ones((20, 2)), start, 0.1, "savgol", **options)
-
-
-@pytest.mark.parametrize("options", [{"window": 7.0}, {"window": 0}, {"window": 7, "degree": 6}])
-def test_options_that_are_none_are_refused(options: Any) -> None:
-    with pytest.raises(UsageError, match=r"window|degree"):
-        trajectory_of(np.ones((20, 2)), "first", 0.1, "savgol", **options)
+def test_windows_and_degrees_that_cannot_be_are_named(
+    options: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        trajcli.differentiate(np.ones((20, 2)), dt=0.1, **options)

@@ -64,24 +64,3 @@ def test_bspline_and_its_derivatives_are_scipys(degree: int, steps: int, ends: s
         expected = curve(inside if order == degree else times)
         error = np.abs(getattr(trajectory, part) - expected).max()
         assert error <= 1e-11 * np.abs(expected).max(), part
-
-
-@pytest.mark.parametrize("degree", [3, 4, 5])
-def test_position_is_the_integral_of_velocity_and_so_on_up(degree: int) -> None:
-    steps = 8
-    trajectory = trajcli.integrate(ACTIONS, START, 0.05, "bspline", degree=degree, steps=steps)
-    for below, above, order in zip(PARTS, PARTS[1:], range(1, 4), strict=False):
-        if degree - order < 1:
-            continue  # a derivative of degree 0 jumps
-        values = getattr(trajectory, above)
-        for segment in range(values.shape[1] // steps):
-            rows = slice(segment * steps, (segment + 1) * steps + 1)
-            piece = interpolate.BarycentricInterpolator(
-                trajectory.time[rows], values[:, rows], axis=1
-            )
-            nodes, weights = np.polynomial.legendre.leggauss(5)
-            length = trajectory.time[rows][-1] - trajectory.time[rows][0]
-            at = trajectory.time[rows][0] + length * (nodes + 1) / 2
-            area = (piece(at) * weights[:, None]).sum(1) * length / 2
-            lower = getattr(trajectory, below)[:, rows]
-            np.testing.assert_allclose(lower[:, -1] - lower[:, 0], area, atol=1e-9)
