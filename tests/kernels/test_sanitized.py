@@ -28,7 +28,7 @@ def sanitizer() -> str:
 @pytest.mark.skipif(not sanitizer(), reason="it takes g++ and its address sanitizer")
 def test_views_of_any_kind_are_read_within_their_bounds(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    options = [f"--basetemp={tmp_path / 'inner'}", "-k", "native and 1- and anyhow"]
+    options = [f"--basetemp={tmp_path / 'inner'}", "-k", "native and 1-"]
     process = subprocess.run(
         [sys.executable, HERE / "sanitize.py", "--small", HERE / "test_memory.py", *options],
         env={**environment, "OMP_NUM_THREADS": "1"},
