@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
-from trajcli import State, differentiate, integrate
+from trajcli import State, integrate
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import run
 
@@ -102,33 +102,6 @@ def test_a_start_can_be_typed(trajcli, folder):
     result = trajcli(f"{line} --start 0.5,1")
     assert result.code == 2
     assert "D = 3" in result.err
-
-
-def test_dofs_are_picked_and_named(trajcli, folder):
-    actions, start = np.load("actions.npy"), np.load("start.npy")
-    with h5py.File("in.h5", "w") as file:
-        file["actions"], file["start/position"], file["dt"] = actions, start, 0.02
-        file["joint_names"] = ["a", "b", "c"]
-    for dofs, columns in (("0:2", [0, 1]), ("2,0", [2, 0]), ("c,b", [2, 1])):
-        result = trajcli(f"integrate in.h5 -o out.h5 --overwrite --dofs {dofs} --joints x,y")
-        assert result.code == 0, result.err
-        trajectory = integrate(actions[..., columns], start[:, columns], 0.02)
-        with h5py.File("out.h5") as file:
-            np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
-            assert list(file["dof"].asstr()) == ["x", "y"]
-    assert trajcli("integrate in.h5 -o out.h5 --overwrite --dofs c,b").code == 0
-    with h5py.File("out.h5") as file:
-        assert list(file["dof"].asstr()) == ["c", "b"]
-    for options, message in (
-        ("--dofs 0:9", "0:3"),
-        ("--dofs d", "names: a, b, c"),
-        ("--dofs 3", "from 0 to 2"),
-        ("--joints a,b", "3 different names"),
-        ("--joints ,", "--joints: no names"),
-        ("--joints a,b,b", "3 different names"),
-    ):
-        result = trajcli(f"integrate in.h5 -o none.h5 {options}")
-        assert (result.code, message in result.err) == (2, True), result.err
 
 
 def test_what_cannot_be_integrated_is_left_out_and_listed(trajcli, folder):
@@ -346,40 +319,6 @@ def test_dt_in_attributes_of_the_file_is_used_and_printed(trajcli, folder, attri
         assert name in file.attrs["dt_source"]
 
 
-def test_a_recording_is_differenced_on_its_own_time_stamps(trajcli, folder, samples):
-    source = samples / "recorded.h5"
-    line = f"differentiate {source}:position --method central -o out.h5 --json"
-    result = trajcli(line)
-    assert result.code == 0, result.err
-    assert "times" in result.document["dt_source"]
-    with h5py.File(source) as file:
-        positions, times = file["position"][:], file["times"][:]
-    trajectory = differentiate(positions, times=times, method="central")
-    with h5py.File("out.h5") as file:
-        np.testing.assert_array_equal(file["jerk"], trajectory.jerk)
-        assert file["position"].shape == (1, *positions.shape)
-        assert file.attrs["ends"] == "recording"
-
-
-def test_repeated_stamps_are_an_error_until_they_are_dropped(trajcli, folder, samples):
-    source = samples / "recorded_faulty.h5"
-    line = f"differentiate {source}:position --method backward -o out.h5"
-    result = trajcli(line)
-    assert result.code == 2
-    assert "repeat" in result.err
-    assert "row" in result.err
-    assert "--repeated-times drop" in result.err
-    result = trajcli(line + " --repeated-times drop --json")
-    assert result.code == 0, result.err
-    with h5py.File(source) as file:
-        times, positions = file["times"][:], file["position"][:]
-    distinct = np.concatenate([[True], np.diff(times) != 0])
-    dropped = int((~distinct).sum())
-    assert dropped > 0
-    assert any(f"{dropped} row" in note for note in result.document["notes"])
-    np.testing.assert_array_equal(read("out.h5")["position"][0], positions[distinct])
-
-
 def test_several_sources_and_patterns_are_one_batch_in_natural_order(trajcli, folder):
     actions = np.load("actions.npy")
     with h5py.File("demos.h5", "w") as file:
@@ -418,20 +357,6 @@ def test_trajectories_of_different_dofs_are_refused_by_name(trajcli, folder):
     assert result.code == 2
     assert "narrow.npy" in result.err
     assert "D = 2" in result.err
-
-
-@pytest.mark.parametrize("memory", ["1kB", "100kB", "1GB"])
-@pytest.mark.parametrize("dt", ["--dt 0.02", "--dt steps.npy", "--times stamps.npy"])
-def test_the_bytes_do_not_depend_on_the_block_size(trajcli, folder, memory, dt):
-    random = np.random.default_rng(3)
-    np.save("steps.npy", random.uniform(0.01, 0.02, (5, 10)))
-    np.save("stamps.npy", np.cumsum(random.uniform(0.01, 0.02, (5, 11)), 1))
-    for mode in ("jerk", "central"):
-        base = f"integrate actions.npy --start start.npy {dt} --mode {mode} --overwrite"
-        assert trajcli(f"{base} -o whole.h5 TRAJCLI_MEMORY=4GB").code == 0
-        result = trajcli(f"{base} -o parts.h5 TRAJCLI_MEMORY={memory}")
-        assert result.code == 0, result.err
-        assert Path("whole.h5").read_bytes() == Path("parts.h5").read_bytes()
 
 
 @pytest.mark.parametrize("out", ["out.h5", "out.npz"])
@@ -583,51 +508,6 @@ def test_a_signal_ends_the_run_with_75_and_the_same_command_does_it(trajcli, fol
     assert Path("out.h5").read_bytes() == Path("whole.h5").read_bytes()
     listed = ["actions.npy", "many.npy", "out.h5", "start.npy", "whole.h5"]
     assert sorted(os.listdir()) == listed
-
-
-def test_a_run_killed_at_any_moment_leaves_the_old_output_or_none(trajcli, folder, monkeypatch):
-    np.save("many.npy", np.ones((8000, 100, 7), "f4"))
-    line = "integrate many.npy --start zero --dt 1 -o out.h5 --overwrite"
-    monkeypatch.setenv("TRAJCLI_MEMORY", "1MB")  # many blocks
-    assert trajcli(line).code == 0
-    want = Path("out.h5").read_bytes()
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    for wait in (0.0, 0.02, 0.05):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "trajcli", *line.split()],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=env,
-        )
-        while not list(folder.glob(".out.h5*")) and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(wait)
-        process.kill()
-        process.wait()
-        assert Path("out.h5").read_bytes() == want
-    assert trajcli(line).code == 0
-    assert Path("out.h5").read_bytes() == want
-    assert not list(folder.glob(".out.h5*"))
-
-
-def test_a_killed_run_does_not_hinder_the_next(trajcli, folder):
-    Path(".out.h5.trajcli-01234567").mkdir(0o700)
-    Path(".out.h5.trajcli-01234567/data").write_bytes(b"left by a killed run")
-    Path(".out.h5.trajcli-lock").touch()
-    assert trajcli(f"{RUN} -o out.h5").code == 0
-    assert not list(folder.glob(".out.h5*"))
-    np.testing.assert_array_equal(read("out.h5")["position"], expected()["position"])
-
-
-def test_two_writers_of_one_output_are_one_too_many(trajcli, folder):
-    import fcntl
-
-    with open(".out.h5.trajcli-lock", "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        result = trajcli(f"{RUN} -o out.h5")
-    assert result.code == 2
-    assert "another run" in result.err
-    assert not Path("out.h5").exists()
 
 
 @pytest.mark.parametrize("mode", ["jerk", "central"])
