@@ -77,7 +77,7 @@ def end(process: Any) -> tuple[int, str, str]:
     ("stage", "number"),
     [
         *(("jobs.resolve:segments_of", number) for number in STOPS),
-        ("files.hdf5_output:_new_file", signal.SIGINT),
+        ("files.hdf5_output:_access", signal.SIGINT),
     ],
 )
 def test_a_signal_while_a_run_is_planned_or_prepared_is_exit_75_at_once(folder, number, stage):
