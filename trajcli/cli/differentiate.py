@@ -3,8 +3,7 @@
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console
-from trajcli.cli.integrate import names, parse_shard, run_and_report
+from trajcli.cli.integrate import run_request
 
 EXAMPLE = """
 Examples, on the files in sample_data:
@@ -15,25 +14,14 @@ Examples, on the files in sample_data:
 """
 
 
-@options.reading_recordings
+@options.computing_recordings
 def differentiate(
     source: options.Sources,
     out: options.Out,
     method: options.Differences = "savgol",
     window: options.Window = None,
     degree: options.FitDegree = None,
-    skip_bad: options.SkipBad = False,
-    write: options.Write = "position,velocity,acceleration,jerk",
-    dtype: options.Dtype = None,
-    overwrite: options.Overwrite = False,
-    compress: options.Compress = None,
-    dry_run: options.DryRun = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    device: options.Device = "auto",
-    shard: options.Shard = None,
-    allow_nonfinite: options.AllowNonfinite = False,
-    **reading: Any,
+    **typed: Any,
 ) -> int:
     """Differentiate recorded positions: velocity, acceleration and jerk of every row.
 
@@ -42,19 +30,11 @@ def differentiate(
     """
     from trajcli.jobs.request import DifferentiateRequest
 
-    request = DifferentiateRequest(
+    return run_request(
+        DifferentiateRequest,
+        typed,
         sources=source,
         out=out,
         mode=method,
         options=options.of_mode(window=window, degree=degree),
-        skip_bad=skip_bad,
-        write=names(write, "--write"),
-        dtype=dtype,
-        overwrite=overwrite,
-        compress=compress,
-        device=device,
-        shard=None if shard is None else parse_shard(shard),
-        allow_nonfinite=allow_nonfinite,
-        **reading,
     )
-    return run_and_report(request, dry_run, Console(json, quiet))

@@ -19,7 +19,7 @@ Example, on the files in sample_data:
 _WIDTH = 79
 
 
-@options.reading
+@options.computing
 def integrate(
     source: options.Sources,
     out: options.Out,
@@ -35,21 +35,10 @@ def integrate(
     goal: options.Goal = None,
     absolute: options.Absolute = None,
     actions: options.Actions = None,
-    skip_bad: options.SkipBad = False,
     grad: options.Grad = None,
     cost: options.Cost = None,
     grad_factor: options.GradFactor = None,
-    write: options.Write = "position,velocity,acceleration,jerk",
-    dtype: options.Dtype = None,
-    overwrite: options.Overwrite = False,
-    compress: options.Compress = None,
-    dry_run: options.DryRun = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    device: options.Device = "auto",
-    shard: options.Shard = None,
-    allow_nonfinite: options.AllowNonfinite = False,
-    **reading: Any,
+    **typed: Any,
 ) -> int:
     """Integrate actions and a start state into trajectories.
 
@@ -58,7 +47,9 @@ def integrate(
     """
     from trajcli.jobs.request import Request
 
-    request = Request(
+    return run_request(
+        Request,
+        typed,
         sources=source,
         out=out,
         mode=mode,
@@ -75,25 +66,20 @@ def integrate(
         goal=goal,
         absolute=absolute,
         actions=actions,
-        skip_bad=skip_bad,
         grad=grad,
         cost=cost,
         factor=grad_factor,
-        write=names(write, "--write"),
-        dtype=dtype,
-        overwrite=overwrite,
-        compress=compress,
-        device=device,
-        shard=None if shard is None else parse_shard(shard),
-        allow_nonfinite=allow_nonfinite,
-        **reading,
     )
-    return run_and_report(request, dry_run, Console(json, quiet))
 
 
-def run_and_report(request: "Request", dry_run: bool, console: Console) -> int:
-    """Run a request, say what there is to say of it, and return the exit code."""
+def run_request(kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int:
+    """Run a request of what was typed, say what there is to say of it, return the exit code."""
     from trajcli.jobs.run import run
+
+    console, dry_run = Console(typed.pop("json"), typed.pop("quiet")), typed.pop("dry_run")
+    typed["write"] = names(typed["write"], "--write")
+    typed["shard"] = None if typed["shard"] is None else parse_shard(typed["shard"])
+    request = kind(**own, **typed)
 
     def say_plan(plan: "Plan") -> None:
         settle()

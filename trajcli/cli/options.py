@@ -245,6 +245,12 @@ _READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": J
             "episodes": Episodes, "dt": Dt, "rate": Rate, "times": Times, "units": Units,
             "allow_external": AllowExternal}  # fmt: skip
 _REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
+_COMPUTING = {"skip_bad": SkipBad, "write": Write, "dtype": Dtype, "overwrite": Overwrite,
+              "compress": Compress, "dry_run": DryRun, "json": Json, "quiet": Quiet,
+              "device": Device, "shard": Shard, "allow_nonfinite": AllowNonfinite}  # fmt: skip
+_DEFAULTS = {"allow_external": False, "repeated_times": "error", "skip_bad": False,
+             "write": "position,velocity,acceleration,jerk", "overwrite": False, "dry_run": False,
+             "json": False, "quiet": False, "device": "auto", "allow_nonfinite": False}  # fmt: skip
 _PANELS = (None, "What is computed", "Start and goal state", "What is looked at",
            "What is allowed", "Time steps", "What is read", "Recordings",
            "Gradients, written under grad/", "Output", "How it runs")  # fmt: skip
@@ -260,14 +266,23 @@ def reading_recordings(command: Callable[..., T]) -> Callable[..., T]:
     return _with(command, _READING | _REPAIR)
 
 
+def computing(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command that takes ``**typed`` the options of Reading and of a run to OUT."""
+    return _with(command, _READING | _COMPUTING)
+
+
+def computing_recordings(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command that takes ``**typed`` the options of Reading, Repair and of a run to OUT."""
+    return _with(command, _READING | _REPAIR | _COMPUTING)
+
+
 def _with(command: Callable[..., T], more: dict[str, Any]) -> Callable[..., T]:
     """The command with more options in place of its ``**``, all in the order of the help."""
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    values = {"allow_external": False, "repeated_times": "error"}
     options = [
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=values.get(name), annotation=kind
+            name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind
         )
         for name, kind in more.items()
     ]
