@@ -208,7 +208,7 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
         return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
     if inputs.dt is None:
         what, expected = "no time step", "a step in seconds, a rate, or time stamps"
-        hint = "--dt SECONDS, --rate HZ or --times FILE:DATASET"
+        hint = "dt= or times= (in the shell --dt SECONDS, --rate HZ or --times FILE:DATASET)"
         return [Fault(what, "dt", expected, "none given, and none in the input", hint)]
     shape = tuple(inputs.dt.shape)
     counts = [steps, steps + 1] if inputs.recorded else [steps]
@@ -271,7 +271,7 @@ def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -
     """The fault of states [S, D] where S is neither the number of trajectories nor 1."""
     what = f"{role} states and trajectories differ in number (B)"
     expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
-    hint = f"a {role} index [B] selects a state per trajectory"
+    hint = f"{role}_index [B] beside them says which each trajectory uses"
     return Fault(what, where, expected, describe(shape), hint)
 
 

@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_refused_in_one_message(trajcli, folder, line, pa
             "four",
             np.zeros((4, 3)),
             "actions.npy --start four.npy",
-            ["four.npy", "[5, 3]", "[4, 3]", "start index"],
+            ["four.npy", "[5, 3]", "[4, 3]", "start_index"],
         ),
         ("complex", np.zeros((2, 3, 1), complex), "complex.npy --start zero", ["complex"]),
         ("text", np.array([[["a"]]]), "text.npy --start zero", ["strings"]),

@@ -178,3 +178,9 @@ def test_inspect_reads_every_kind_of_output(trajcli, folder, out):
     result = trajcli(f"inspect {out}")
     assert result.code == 0, result.err
     assert "5×11×3" in result.out
+
+
+@pytest.mark.parametrize("option", ["--times none.h5:x", "--dt none.h5:x", "--rate 0"])
+def test_times_that_cannot_be_used_are_an_error(trajcli, folder, option):
+    result = trajcli(f"inspect actions.npy {option}")
+    assert (result.code, "error" in result.err) == (2, True)

@@ -551,11 +551,17 @@ def test_the_output_says_all_that_it_was_made_of(trajcli, folder, samples):
         assert json.loads(file.attrs["request"])["repeated_times"] == "drop"
 
 
-@pytest.mark.parametrize("option", ["goals.h5", "goals.h5:far/goal"])
+@pytest.mark.parametrize("option", ["goals.h5", "goals.h5:far/goal", "goals.h5:far/goal/position"])
 def test_the_index_of_goal_states_lies_beside_them(trajcli, folder, option):
-    group, states = option.partition(":")[2].removesuffix("goal"), np.arange(6.0).reshape(2, 3)
+    group, states = option.partition(":")[2].partition("goal")[0], np.arange(6.0).reshape(2, 3)
     with h5py.File("goals.h5", "w") as file:
         file[f"{group}goal/position"], file[f"{group}goal_index"] = states, [1, 0, 1, 1, 0]
     line = f"{RUN} --mode central --ends goal --goal {option} -o out.h5"
     assert trajcli(line).code == 0
     np.testing.assert_array_equal(read("out.h5")["position"][:, -1], states[[1, 0, 1, 1, 0]])
+
+
+def test_a_run_in_shards_is_not_one_array(trajcli, folder):
+    result = trajcli(f"{RUN} --write position -o out.npy --shard 0/2")
+    assert (result.code, "OUT.h5 or OUT.npz" in result.err) == (2, True)
+    assert not list(folder.glob("out.npy*"))

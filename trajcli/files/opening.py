@@ -23,7 +23,7 @@ from trajcli.files.file_bytes import (
 from trajcli.files.layout import Layout
 from trajcli.files.layouts import layout_of
 from trajcli.files.reading import Reading
-from trajcli.files.source import ONE_SOURCE, natural_order, parse_source
+from trajcli.files.source import ONE_SOURCE, expand_files, natural_order, parse_source
 
 READERS = {
     "hdf5": "hdf5.Hdf5File",
@@ -101,7 +101,8 @@ class Files:
     def dataset(self, text: str) -> Dataset:
         """The numbers that FILE[:DATASET] names; without DATASET, the only ones of the file."""
         source = parse_source(text)
-        file = self.open(source.path)
+        below = expand_files(source)  # a bag may be a folder
+        file = self.open(below[0].path if len(below) == 1 else source.path)
         names = file.names() if source.dataset is None else [source.dataset]
         if len(names) != 1:
             raise InputError(file.missing(""))

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from trajcli.adjoint import NAMES as INPUTS
 from trajcli.errors import Fault, InputError, Stopped
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.hdf5_output import SOURCES
@@ -117,7 +118,7 @@ class PartContents:
 
     def _texts(self, name: str) -> list[str] | None:
         """A dataset of strings; None where there is none, or one of numbers."""
-        stored = self._file.get(name) if name in self._file.names() else None
+        stored = self._file.get(name)  # in groups, names() has one of the links to the dofs' names
         return stored.texts() if stored is not None and not stored.numeric else None
 
     def read(self, name: str) -> Any:
@@ -155,7 +156,8 @@ def _merged_schema(parts: Sequence[PartContents]) -> Schema:
     shared = _shared_time(parts) if len(numbers) == 1 else None
     longest = max(numbers)
     time = time_variable((longest,) if shared is not None else (len(names), longest), shared)
-    order = (*QUANTITIES, "time", "start_index", *sorted(parts[0].variables))
+    gradients = [f"grad/{name}" for name in (*INPUTS, "dt")]  # in the order of a run
+    order = (*QUANTITIES, "time", "start_index", *gradients, *sorted(parts[0].variables))
     variables = [
         time if name == "time" else _merged_variable(name, parts, len(names), time.dims[-1])
         for name in dict.fromkeys(order)

@@ -35,6 +35,8 @@ def run(
     """
     began = time.perf_counter()
     shard = request.shard
+    if shard is not None:
+        shard.refuse_one_array(request.out)
     part_fingerprint = "" if shard is None else fingerprint(request)
     report: dict[str, Any] = {"out": str(request.path), "dry_run": dry}
     if shard is not None and not dry:

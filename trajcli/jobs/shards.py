@@ -27,7 +27,7 @@ from trajcli.files.arrays import ArrayFile, json_object
 from trajcli.files.file_bytes import FileContent, SourceFiles, file_content
 from trajcli.files.hdf5 import Hdf5File
 from trajcli.files.hdf5_output import INPUTS
-from trajcli.files.refusals import os_fault
+from trajcli.files.refusals import os_fault, output_family
 from trajcli.files.source import Source
 from trajcli.jobs.request import relative_path
 
@@ -60,6 +60,12 @@ class Shard:
             return None  # what cannot be read is said when it is opened
         few = len({file.path for file in files}) < max(self.count, len(files))
         return None if few else [str(files[k]) for k in shard_files(sizes, self)]
+
+    def refuse_one_array(self, out: Path) -> None:
+        """Raise OutputError where OUT is an array alone, which has no parts."""
+        if output_family(out) == "npy":
+            what, expected = "a run in shards has no .npy output", "OUT.h5 or OUT.npz"
+            raise OutputError(Fault(what=what, where=str(out), expected=expected, found=out.suffix))
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.checks import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import Dataset
+from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.conversion import dataset_in_si, divided
 from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
@@ -113,19 +113,23 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
     file = files.open(source.path)
     name = (source.dataset or "").strip("/")
     if file.family == "npy" or (name and file.get(name) is not None):
-        return _state(role, {"position": files.dataset(text)}, text, one)
+        state, group = _state(role, {"position": files.dataset(text)}, text, one), ""
+        if file.family != "npy":
+            group = name[: name.rfind("/") + 1]
+        return _with_index_beside(state, role, file, group)
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
             numeric = {part: values and values.require_numeric() for part, values in parts.items()}
-            state, beside = (
-                _state(role, numeric, text, one),
-                re.sub(f"(^|/){role}[/_]$", r"\1", prefix),
-            )
-            index = file.get(f"{beside}{role}_index")
-            return state if index is None else state.with_index(role, index)
+            return _with_index_beside(_state(role, numeric, text, one), role, file, prefix)
     raise InputError(file.missing(name or f"{role}/position"))
+
+
+def _with_index_beside(state: StateValues, role: str, file: ArrayFile, prefix: str) -> StateValues:
+    """The state with the index that lies beside it in its file, as goal_index beside goal/."""
+    index = file.get(re.sub(f"(^|/){role}[/_]$", r"\1", prefix) + f"{role}_index")
+    return state if index is None else state.with_index(role, index)
 
 
 def stored_state(role: str, one: TrajectorySet) -> StateValues:

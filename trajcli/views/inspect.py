@@ -17,7 +17,7 @@ from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.selection import select
 from trajcli.files.source import expand_files, parse_source
-from trajcli.files.stored_time import STAMPS
+from trajcli.files.stored_time import STAMPS, time_from_options
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Curves, Table, cut, figure, number
 from trajcli.views.trajectories import Batch, array_path, main_batch, read_batches, whole_batch
@@ -75,6 +75,7 @@ def inspect_source(
             names += [(one, name) for name in one.names() if name.startswith(prefix)]
         else:
             names += [(one, name) for name in one.match(named) if one.get(name) is not None]
+    time_from_options(files)  # what is asked for and cannot be used is an error
     every: list[Batch] = []
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
