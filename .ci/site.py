@@ -16,6 +16,10 @@ import trajcli
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()(?!https?:)([^)#\s]+)")
+STYLE = """/* figures are drawn on white; long commands wrap */
+.md-typeset img { background: white; }
+.md-typeset pre > code { white-space: pre-wrap; }
+"""
 paths: dict[str, str] = {}
 """By their places on the site, the files of the repository."""
 
@@ -24,6 +28,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add what is not in docs/."""
     for name, lines in {"commands.md": _commands(), "api.md": _library()}.items():
         files.append(File.generated(config, name, content="\n".join(lines)))
+    files.append(File.generated(config, "site.css", content=STYLE))
     paths.update({file.src_uri: f"docs/{file.src_uri}" for file in files.documentation_pages()})
     waiting = ["README.md", *paths.values()]
     while waiting:
@@ -62,7 +67,10 @@ def _place(path: str) -> str:
 
 def _library() -> Iterator[str]:
     yield "# Library\n"
-    yield from (f"::: trajcli.{name}\n" for name in (*trajcli.__all__, "matrices"))
+    first = ("integrate", "differentiate", "Trajectory", "State")  # what most people look for
+    functions = [name for name in trajcli.__all__ if name.islower()]
+    names = dict.fromkeys((*first, *functions, "matrices", *trajcli.__all__))
+    yield from (f"::: trajcli.{name}\n" for name in names)
 
 
 def _commands() -> Iterator[str]:

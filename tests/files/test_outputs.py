@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from trajcli.errors import OutputError
-from trajcli.files.outputs import open_output
 from trajcli.files.schema import Group, Schema, packed_schema, unequal_schema
+from trajcli.files.writing import open_output
 
 ROWS = np.array([5, 3, 5, 9, 3, 3, 5, 1])
 COUNT, DOFS = len(ROWS), 2

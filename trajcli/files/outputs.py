@@ -24,8 +24,6 @@ from trajcli.files.atomic_output import HiddenFolder, reserve
 from trajcli.files.refusals import (
     PROVENANCE,
     os_failures,
-    output_family,
-    refuse_form,
     require_space,
 )
 from trajcli.files.schema import Schema, Variable, plain_value
@@ -232,26 +230,6 @@ class NpyOutput(Output):
         """Entries of the quantity; times and indices are left out."""
         if name == self._name:
             super().write(name, row, block, group)
-
-
-def open_output(path: Path, schema: Schema, overwrite: bool, compress: int | None = None) -> Output:
-    """The output that OUT's name asks for: .h5/.hdf5, .npz or .npy.
-
-    compress: the level of deflate, 1 to 9, for HDF5.
-
-    Raises OutputError where OUT cannot be written, or not in this form.
-    """
-    refuse_form(path, schema, compress)
-    writer: type[Output]
-    if (family := output_family(path)) == "hdf5":
-        from trajcli.files.hdf5_output import Hdf5Output
-
-        writer = Hdf5Output
-    else:
-        writer = NpzOutput if family == "npz" else NpyOutput
-    output = writer(path, schema, compress)
-    output.begin(overwrite)
-    return output
 
 
 def _npy_header(variable: Variable) -> bytes:

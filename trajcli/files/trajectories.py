@@ -11,8 +11,8 @@ import numpy as np
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import candidates
 from trajcli.files.opening import open_arrays
-from trajcli.files.outputs import open_output
 from trajcli.files.schema import QUANTITIES, packed_schema
+from trajcli.files.writing import open_output
 
 Arrays = Mapping[str, Any]
 

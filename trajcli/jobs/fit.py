@@ -12,9 +12,9 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.blocks import Block
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
-from trajcli.files.outputs import open_output
 from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, Schema, Variable, unit_of
+from trajcli.files.writing import open_output
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import Rows, finite_rows, row_times

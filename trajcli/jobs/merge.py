@@ -19,9 +19,10 @@ from trajcli.errors import Fault, InputError, Stopped
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.hdf5_output import SOURCES
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output, open_output
+from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES, Group, Schema, Variable, time_variable, unequal_schema
+from trajcli.files.writing import open_output
 from trajcli.jobs.run import Progress
 from trajcli.jobs.segments import sources_text
 from trajcli.jobs.shards import PART_ATTRIBUTES, find_run

@@ -19,7 +19,6 @@ from trajcli.checks import nonfinite_fault
 from trajcli.errors import Fault, InputError, raise_if_any
 from trajcli.files.blocks import Block, Floats, Trajectories
 from trajcli.files.opening import Files
-from trajcli.files.outputs import open_output
 from trajcli.files.reader import read_sources
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
@@ -28,6 +27,7 @@ from trajcli.files.selection import select
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.writing import open_output
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.segments import (
     first_and_more,

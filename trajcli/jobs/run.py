@@ -14,7 +14,8 @@ from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import Files
-from trajcli.files.outputs import Output, open_output
+from trajcli.files.outputs import Output
+from trajcli.files.writing import open_output
 from trajcli.jobs.plan import Plan, make_plan, sources_of_part
 from trajcli.jobs.request import Request, fingerprint
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors

@@ -23,11 +23,11 @@ from trajcli.files.blocks import Array, Block, Progress, common_step
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
-from trajcli.files.outputs import open_output
 from trajcli.files.reading import Repair
 from trajcli.files.refusals import os_failures
 from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.selection import select
+from trajcli.files.writing import open_output
 from trajcli.views.terminal import spreadsheet_text
 from trajcli.views.trajectories import Batch, read_batches, whole_batch
 
