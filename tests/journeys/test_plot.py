@@ -250,3 +250,19 @@ def test_nothing_is_written_into_the_home_folder(out, tmp_path):
     env = {"HOME": str(home), "PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     subprocess.run(command, env=env, check=True, capture_output=True)
     assert list(home.iterdir()) == []
+
+
+def test_limits_of_positions_are_drawn_whatever_they_are_called_and_missed_where_none_are(
+    trajcli, folder
+):
+    np.savez("in.npz", q=np.zeros((2, 30, 2)), dt=0.1)
+    Path("limits.toml").write_text("[position]\nlower = [-1.5, -1.5]\nupper = [1.5, 1.5]\n")
+    Path("jerks.toml").write_text("[jerk]\nupper = [1.0, 1.0]\n")
+    for line in ("in.npz", "in.npz:q", "in.npz --histogram"):
+        drawn = trajcli(f"plot {line} --limits limits.toml -o with.svg --overwrite")
+        assert drawn.code == 0, drawn.err
+        missed = trajcli(f"plot {line} --limits jerks.toml -o none.svg")
+        assert (missed.code, "no limits of what is drawn" in missed.err) == (2, True)
+        assert not Path("none.svg").exists()
+        assert trajcli(f"plot {line} -o without.svg --overwrite").code == 0
+        assert Path("with.svg").read_text() != Path("without.svg").read_text()

@@ -44,7 +44,16 @@ def plot(
     from trajcli.files.reading import Reading
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
-    from trajcli.views.plot import Line, Peaks, lines, panels, peaks, plot_sources, short_labels
+    from trajcli.views.plot import (
+        Line,
+        Peaks,
+        lines,
+        panels,
+        peaks,
+        plot_sources,
+        require_bounds,
+        short_labels,
+    )
     from trajcli.views.score import score_source
 
     how = Reading(**reading)
@@ -72,6 +81,8 @@ def plot(
             else:
                 drawn = [line for one in chosen for line in lines(one)]
                 figure = figures.draw_lines(drawn, chosen, title)
+            if limits is not None and score is None:
+                require_bounds(drawn, limits)
             figures.save(figure, hidden, out.suffix)
             files.sources.require_unchanged()
     console.warn(*files.notes)

@@ -78,15 +78,16 @@ class PlotSource:
     def fields(self, batch: Batch, name: str) -> dict[str, Any]:
         """Returns the fields of Drawn for an array of a batch."""
         first, bounds = batch.first, {}
+        held, units, _ = batch.quantities()  # an array called q is positions
+        quantity = {array: held_as for held_as, array in held.items()}.get(name, "")
         if self.limits is not None:
-            units = {batch.quantity(array): first.unit(array) or "" for array in first.arrays}
             bounds = batch.bounds(self.limits, units)
         return {
             "source": self.number,
             "quantity": batch.quantity(name),
             "unit": ", ".join(dict.fromkeys((first.unit(name) or "").split(","))),
             "dofs": list(zip(first.dofs.numbers, batch.dofs, strict=True)),
-            "bounds": bounds.get(batch.quantity(name)),
+            "bounds": bounds.get(quantity),
         }
 
 
@@ -110,6 +111,20 @@ def plot_sources(
         main = max(every, key=lambda batch: len(batch.first.arrays))
         sources.append(PlotSource(len(sources), origin, every, main, episodes, limits))
     return sources
+
+
+def require_bounds(drawn: Sequence[Drawn], limits: Path) -> None:
+    """Raises InputError where nothing that is drawn has a limit."""
+    if all(one.bounds is None for one in drawn):
+        names = ", ".join(dict.fromkeys(one.quantity for one in drawn))
+        raise InputError(
+            Fault(
+                what="no limits of what is drawn",
+                where=str(limits),
+                expected=f"limits of {names}",
+                hint="leave --limits out, or name the arrays that have these limits",
+            )
+        )
 
 
 def lines(source: PlotSource) -> list[Line]:
