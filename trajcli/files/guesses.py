@@ -1,5 +1,5 @@
 """What is taken for trajectories and for their times where neither the user nor the usual names say
-it; whoever takes it says so. And what may have been meant where nothing can be taken."""
+it. Callers report the guess. And what may have been meant where nothing can be taken."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _merged_variable(name: str, parts: Sequence[PartContents], count: int, along
     for part in parts:
         there = part.variables.get(name)
         if there is None or there.shape[2:] != first.shape[2:]:
-            what, where = "a part that does not go with the others", f"{part.path}:/{name}"
+            what, where = "a part of another run", f"{part.path}:/{name}"
             expected = f"as in {parts[0].path.name}: {list(first.shape)}"
             hint = "the inputs differ in their dofs, or in what they hold"
             stored = "nothing" if there is None else str(list(there.shape))

@@ -176,8 +176,8 @@ def _is_of(value: Any, kind: str) -> bool:
 
 
 def fingerprint(request: Request) -> str:
-    """The same for two runs that give the same output: a hash of the request, this version and
-    name, size and time of change of each input."""
+    """Returns a hash that is equal for two runs that give the same output: of the request, of this
+    version, and of the name, size and time of change of each input."""
     import hashlib  # which loads OpenSSL: a plain run does without
 
     folder = os.path.realpath(request.out.parent)

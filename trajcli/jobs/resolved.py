@@ -1,4 +1,4 @@
-"""The trajectories of a run, and of each length all that they are computed from."""
+"""Trajectories of a run grouped by length, with the inputs needed to compute each group."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Paces:
         self.beyond = 0
 
     def add(self, block: Block, values: Arrays, retimed: Retimed, times: Floats) -> None:
-        """Take in a block, its values [b, T, D] and its new times [b, T]."""
+        """Adds a block with values [b, T, D] at times [b, T]."""
         at, bound = block.numbers, retimed.row >= 0
         self.factor[at], self.dof[at] = retimed.factor, retimed.dof
         self.time[at[bound]] = times[bound, retimed.row[bound]]

@@ -1,4 +1,4 @@
-"""What files state of themselves: the mode is taken, and what does not fit is pointed out."""
+"""Reads the mode and options that a file states, and warns where they disagree with the request."""
 
 from __future__ import annotations
 
