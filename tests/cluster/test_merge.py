@@ -68,7 +68,7 @@ def test_files_of_other_dofs_in_another_shard_are_an_input_error():
         del file["actions"], file["start/position"]
         file["actions"], file["start/position"] = np.zeros((7, 20, 3)), np.zeros(3)
     run_shards(request, 9)
-    with pytest.raises(InputError, match=r"00008-of-00009\.h5:/\w+: a part that does not go"):
+    with pytest.raises(InputError, match=r"00008-of-00009\.h5:/\w+: a part of another run"):
         merge(OUT)
     assert os.path.exists(PARTS)
     assert not OUT.exists()
