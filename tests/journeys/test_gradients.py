@@ -174,3 +174,21 @@ def test_gradients_that_make_no_sense_are_refused(trajcli, folder, options, part
 def test_an_empty_cost_is_refused(trajcli, folder):
     result = trajcli("integrate actions.npy --start start.npy --dt 1 -o out.h5 --cost", "")
     assert result.code == 2
+
+
+@pytest.mark.parametrize("name", ["dt", "times"])
+def test_steps_that_are_read_block_by_block_have_gradients_of_their_own(trajcli, folder, name):
+    random = np.random.default_rng(0)
+    steps = random.uniform(0.01, 0.02, (12_000, 100))  # more than is read at once
+    stored = steps if name == "dt" else np.insert(np.cumsum(steps, 1), 0, 0.0, 1)
+    actions = random.standard_normal((12_000, 100, 1)).astype("f4")
+    np.savez("in.npz", actions=actions, **{name: stored})
+    line = "integrate in.npz --start zero --cost velocity --write position -o out.h5"
+    result = trajcli(line)
+    assert result.code == 0, result.err
+    given = torch.as_tensor(steps[-3:]).requires_grad_()
+    u = torch.as_tensor(actions[-3:])
+    (integrate(u, "zero", given).velocity ** 2).sum().backward()
+    grads = gradients("out.h5")["dt"]
+    assert grads.shape == (12_000, 100)
+    np.testing.assert_allclose(grads[-3:], given.grad, rtol=1e-5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import h5py
 import numpy as np
 import pytest
@@ -90,3 +92,18 @@ def test_every_command_takes_what_says_how_a_source_is_read(trajcli, folder, com
     if words == "inspect":
         assert "at 100 Hz" in result.out
         assert "deg" in result.out or "rad" in result.out
+
+
+@pytest.mark.parametrize("command", ["differentiate", "resample --to 20", "export"])
+def test_a_recording_that_is_split_has_one_stamp_per_row(trajcli, folder, command):
+    np.savez("in.npz", position=np.zeros((5, 1)), times=[0.0, 0.1, 0.2, 9.0, 9.1, 9.2])
+    words, *more = command.split(" ", 1)
+    result = trajcli(f"{words} in.npz {' '.join(more)} --max-gap 1 -o out.h5")
+    assert (result.code, "wrong number of time stamps" in result.err) == (2, True)
+
+
+def test_segments_of_several_recordings_are_told_apart(trajcli, folder):
+    np.savez("in.npz", position=np.zeros((2, 4, 1)), times=[0.0, 0.1, 9.0, 9.1])
+    assert trajcli("export in.npz --max-gap 1 -o out.csv").code == 0
+    names = {line.partition(",")[0] for line in Path("out.csv").read_text().splitlines()[1:]}
+    assert names == {f"in/segment_{k}/trajectory_{b}" for k in range(2) for b in range(2)}

@@ -50,7 +50,7 @@ def _split(
         return
     batch, length, _ = one.shape
     stamps = np.atleast_2d(in_memory(time.stamps))
-    if stamps.shape[1] < length or len(stamps) not in (1, batch):
+    if stamps.shape[1] != length or len(stamps) not in (1, batch):
         expected, shape = f"[{length}], one per row", describe(time.stamps.shape)
         raise InputError(Fault("wrong number of time stamps", time.where, expected, shape))
     lengths = np.full(batch, length) if one.lengths is None else one.lengths

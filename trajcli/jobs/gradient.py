@@ -60,7 +60,9 @@ class Gradient:
         """What is written: grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or
         H] (by time stamps, of the steps between them), and cost [B]."""
         batch, horizon, dofs = map(int, inputs.actions.shape)
-        steps = inputs.raw_steps() if inputs.times is None else inputs.times[..., 1:]
+        stated = inputs.dt if inputs.times is None else inputs.times  # what is large lies in a file
+        assert stated is not None
+        count = int((1, *stated.shape)[-1]) - (inputs.times is not None)
         states = {"start": inputs.start, "goal": inputs.goal}
         parts = [f"{role}_{part}" for role, state in states.items() for part in state]
         shapes = {"actions": (("action", "dof"), (horizon, dofs)),
@@ -69,8 +71,7 @@ class Gradient:
             Variable(f"grad/{n}", ("trajectory", *axes), (batch, *shape), np.dtype(dtype))
             for n, (axes, shape) in shapes.items()
         ]
-        double, count = np.dtype("float64"), int(steps.shape[-1])
-        axis = "one" if count == 1 else "step"
+        double, axis = np.dtype("float64"), "one" if count == 1 else "step"
         variables.append(Variable("grad/dt", ("trajectory", axis), (batch, count), double))
         if self.cost:
             variables.append(Variable("cost", ("trajectory",), (batch,), double))

@@ -77,7 +77,9 @@ class Batch(Trajectories):
         """Returns a trajectory's group or episode where it has one to itself, else its number."""
         if len(self.sets) == 1 and self.first.shape[0] > 1:
             return str(number)
-        one, _, _ = self.block(number).parts[0]
+        one, begin, _ = self.block(number).parts[0]
+        if one.whole is not one and one.shape[0] > 1:  # segments of several recordings
+            return f"{one.name}/trajectory_{one.numbers[begin]}"
         several = len(self.sets) > 1 or one.member is not None
         return one.name if several and one.shape[0] == 1 else str(number)
 
