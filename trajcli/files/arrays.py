@@ -339,3 +339,8 @@ class ArrayFile(ABC):
         if not names:
             raise InputError(self.missing(pattern))
         return names
+
+
+def in_memory(values: Any) -> Any:
+    """The values of an array, which is read where it is a dataset."""
+    return np.asarray(values.read() if isinstance(values, Dataset) else values)

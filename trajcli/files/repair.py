@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.checks import describe, time_stamp_faults
 from trajcli.errors import Fault, InputError, raise_if_any
-from trajcli.files.arrays import Dataset
+from trajcli.files.arrays import Dataset, in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.reading import Repair
 from trajcli.files.schema import QUANTITIES
@@ -122,8 +122,3 @@ def _unwrapped(array: Dataset, dofs: Sequence[int]) -> Dataset:
         return values
 
     return replace(array, dtype=np.dtype("f8"), reader=read_rows)
-
-
-def in_memory(values: Any) -> Any:
-    """The values of an array, which is read where it is a dataset."""
-    return np.asarray(values.read() if isinstance(values, Dataset) else values)

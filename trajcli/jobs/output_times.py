@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError
+from trajcli.files.arrays import in_memory
 from trajcli.files.opening import Files
 from trajcli.files.stored_time import stored_times
 from trajcli.files.time import Floats
-from trajcli.jobs.segments import Values, in_memory, rows_by_number
+from trajcli.jobs.segments import Values, rows_by_number
 from trajcli.sampling import outside
 from trajcli.units import KNOWN_TIMES, parse_time_unit
 

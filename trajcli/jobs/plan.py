@@ -11,6 +11,7 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import Fault, FaultCollector, UsageError
+from trajcli.files.arrays import in_memory
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
@@ -19,7 +20,7 @@ from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
-from trajcli.jobs.segments import in_groups, in_memory, sources_text, trajectory_names
+from trajcli.jobs.segments import in_groups, sources_text, trajectory_names
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,

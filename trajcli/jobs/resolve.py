@@ -18,6 +18,7 @@ from trajcli.errors import (
     raise_if_any,
 )
 from trajcli.files.dofs import parse_dofs
+from trajcli.files.guesses import require_time
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources, require_one_topic
 from trajcli.files.repair import repaired
@@ -29,7 +30,7 @@ from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.jobs.commands import Commands
 from trajcli.jobs.request import Request
 from trajcli.jobs.resolved import LeftOut, Resolved
-from trajcli.jobs.segments import require_alike, require_time, segments_of
+from trajcli.jobs.segments import require_alike, segments_of
 from trajcli.jobs.statements import guess_faults, resolve_mode
 from trajcli.jobs.states import (
     NO_STATE,

@@ -12,6 +12,7 @@ import numpy as np
 
 from trajcli.checks import shape_faults, value_faults
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.arrays import in_memory
 from trajcli.files.schema import RECORDED_START
 from trajcli.files.time import EAGER_BYTES
 from trajcli.files.trajectory_set import TrajectorySet
@@ -24,7 +25,6 @@ from trajcli.jobs.segments import (
     Values,
     by_length,
     first_and_more,
-    in_memory,
     stacked,
 )
 from trajcli.jobs.states import StateValues

@@ -17,7 +17,9 @@ import numpy.typing as npt
 from trajcli.arrays import output_dtype
 from trajcli.checks import nonfinite_fault
 from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.files.arrays import in_memory
 from trajcli.files.blocks import Block, Floats, Trajectories
+from trajcli.files.guesses import require_time
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
 from trajcli.files.refusals import refuse_input
@@ -32,9 +34,7 @@ from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.segments import (
     first_and_more,
     in_groups,
-    in_memory,
     require_alike,
-    require_time,
     segments_of,
     trajectory_names,
 )

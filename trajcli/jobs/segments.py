@@ -20,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import raise_if_any
-from trajcli.files.arrays import Dataset, Numbers
-from trajcli.files.guesses import require_time as require_time
+from trajcli.files.arrays import Dataset, Numbers, in_memory
 from trajcli.files.reader import dof_faults, joint_faults
-from trajcli.files.repair import in_memory as in_memory
 from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet

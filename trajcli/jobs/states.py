@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.checks import describe, index_shape_faults, state_count_fault
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.arrays import ArrayFile, Dataset
+from trajcli.files.arrays import ArrayFile, Dataset, in_memory
 from trajcli.files.conversion import dataset_in_si, divided
 from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES, RECORDED_ROW
@@ -23,7 +23,6 @@ from trajcli.jobs.request import parse_floats
 from trajcli.jobs.segments import (
     Values,
     first_and_more,
-    in_memory,
     rows_by_number,
     stacked,
 )
