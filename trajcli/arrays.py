@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import InputError, UsageError
 from trajcli.kernels.program import Array
 
 
@@ -26,14 +26,14 @@ def as_array(values: Any, where: str = "input") -> Array:
     try:
         array: Any = values if is_torch(values) else np.asarray(values)
     except (TypeError, ValueError) as error:
-        raise InputError(Fault("not an array of numbers", where, found=str(error))) from None
+        raise InputError("not an array of numbers", where=where, found=str(error)) from None
     kind = str(array.dtype)
     if is_torch(array):
         real = not (array.dtype.is_complex or kind == "torch.bool")
     else:
         real = array.dtype.kind in "fiu"
     if not real:
-        raise InputError(Fault("not real numbers", where, "floats or integers", kind))
+        raise InputError("not real numbers", where=where, expected="floats or integers", found=kind)
     if not is_torch(array) and array.dtype.itemsize > 8:
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
@@ -162,12 +162,10 @@ def to_torch(values: Array, device: str) -> Any:
         return _cache[key]
     if torch.cuda.is_current_stream_capturing():
         raise UsageError(
-            Fault(
-                "an array of the host cannot be sent to a device while a graph is captured",
-                f"an array of shape {list(array.shape)}, {array.nbytes} bytes",
-                f"a tensor on the device, or at most {_SMALL_BYTES} bytes sent by an earlier call",
-                hint="one call with the same arguments just before the capture",
-            )
+            "an array of the host cannot be sent to a device while a graph is captured",
+            where=f"an array of shape {list(array.shape)}, {array.nbytes} bytes",
+            expected=f"a tensor on the device, or at most {_SMALL_BYTES} bytes, sent before",
+            hint="one call with the same arguments just before the capture",
         )
     with torch.inference_mode(False):  # so that autograd can use it, too
         sent = torch.from_numpy(array).to(device)

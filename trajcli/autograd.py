@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Band, Gradients, Operands, Program
 from trajcli.kernels.steps import gradient_of_dt
@@ -203,11 +203,18 @@ def scale_gradient(x: Tensor, factor: float | Tensor) -> Tensor:
     if not isinstance(factor, Tensor):
         factor = torch.as_tensor(factor, dtype=x.dtype, device=x.device)
     if factor.requires_grad:
-        what = "a gradient factor cannot require a gradient"
-        raise UsageError(Fault(what, "factor", hint="scale_gradient(x, factor.detach())"))
+        raise UsageError(
+            "a gradient factor cannot require a gradient",
+            where="factor",
+            hint="scale_gradient(x, factor.detach())",
+        )
     if torch.broadcast_shapes(x.shape, factor.shape) != x.shape:
-        expected, shape = str(tuple(x.shape)), str(tuple(factor.shape))
-        raise UsageError(Fault("the factor does not broadcast", "factor", expected, shape))
+        raise UsageError(
+            "the factor does not broadcast",
+            where="factor",
+            expected=str(tuple(x.shape)),
+            found=str(tuple(factor.shape)),
+        )
     scaled: Tensor = _ScaleGradient.apply(x, factor)
     return scaled
 
@@ -221,7 +228,9 @@ def clip_gradient(x: Tensor, *, norm: float | None = None, value: float | None =
     """
     for name, bound in (("norm", norm), ("value", value)):
         if bound is not None and not bound >= 0:
-            raise UsageError(Fault("a bound that is negative or NaN", name, ">= 0", str(bound)))
+            raise UsageError(
+                "a bound that is negative or NaN", where=name, expected=">= 0", found=str(bound)
+            )
     if norm is None and value is None:
         return x
     clipped: Tensor = _ClipGradient.apply(x, norm, value)

@@ -20,7 +20,12 @@ Array = Any
 def require_counts(least: int = 1, **counts: Any) -> None:
     """Raise UsageError for values that are not whole numbers of at least ``least``."""
     faults = [
-        Fault("not a count", f"--{name}", f"a whole number >= {least}", repr(value))
+        Fault(
+            "not a count",
+            where=f"--{name}",
+            expected=f"a whole number >= {least}",
+            found=repr(value),
+        )
         for name, value in counts.items()
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least
     ]
@@ -32,9 +37,15 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
     """Faults of the shape of time stamps for ``batch`` trajectories of ``rows``."""
     if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
         return []
-    expected = f"one per row: [{rows}] or [{batch}, {rows}]"
-    hint = "one dt for all; integrate has a row more than actions, differentiate those it reads"
-    return [Fault("wrong number of time stamps", where, expected, describe(shape), hint)]
+    return [
+        Fault(
+            "wrong number of time stamps",
+            where=where,
+            expected=f"one per row: [{rows}] or [{batch}, {rows}]",
+            found=describe(shape),
+            hint="one dt for all; integrate has a row more than actions, differentiate as many",
+        )
+    ]
 
 
 def step_faults(
@@ -48,8 +59,14 @@ def step_faults(
     first = wrong[0] + ((0, first_step)[2 - steps.ndim :])
     step = repr(float(steps[tuple(wrong[0])]))
     step += f" ({len(wrong)} such steps)" if len(wrong) > 1 else ""
-    spot = place(where, axes, first, steps.shape, first_trajectory)
-    return [Fault("a step that is not positive and finite", spot, "dt > 0, in seconds", step)]
+    return [
+        Fault(
+            "a step that is not positive and finite",
+            where=place(where, axes, first, steps.shape, first_trajectory),
+            expected="dt > 0, in seconds",
+            found=step,
+        )
+    ]
 
 
 def time_stamp_faults(
@@ -76,8 +93,15 @@ def time_stamp_faults(
             stamp = f"row {number} ({float(table[trajectory, row])!r})"
             named.append(f"{spot}, {stamp}" if spot else stamp)
         more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-        listed = f"{len(places)} such: " + "; ".join(named) + more
-        faults.append(Fault(what, where, "strictly increasing seconds", listed, hint))
+        faults.append(
+            Fault(
+                what,
+                where=where,
+                expected="strictly increasing seconds",
+                found=f"{len(places)} such: " + "; ".join(named) + more,
+                hint=hint,
+            )
+        )
     return faults
 
 
@@ -107,10 +131,10 @@ def nonfinite_fault(
     count = f" ({len(wrong)} values that are not finite)" if len(wrong) > 1 else ""
     return Fault(
         "NaN or Inf",
-        place(where, axes, first, array.shape, first_trajectory),
-        "finite numbers",
-        f"{float(array[tuple(wrong[0])])}{count}",
-        "--allow-nonfinite computes with it; it stays within its trajectory and dof",
+        where=place(where, axes, first, array.shape, first_trajectory),
+        expected="finite numbers",
+        found=f"{float(array[tuple(wrong[0])])}{count}",
+        hint="--allow-nonfinite computes with it; it stays within its trajectory and dof",
     )
 
 
@@ -143,10 +167,18 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
     shape = tuple(inputs.actions.shape)
     where = inputs.name("actions")
     if len(shape) != 3:
-        what, expected = "wrong number of dimensions", "[B, H, D], or [H, D] for one trajectory"
-        return [Fault(what, where, expected, describe(shape))]
+        return [
+            Fault(
+                "wrong number of dimensions",
+                where=where,
+                expected="[B, H, D], or [H, D] for one trajectory",
+                found=describe(shape),
+            )
+        ]
     if shape[1] < 1 or shape[2] < 1:
-        return [Fault("no actions", where, "H >= 1 and D >= 1", describe(shape))]
+        return [
+            Fault("no actions", where=where, expected="H >= 1 and D >= 1", found=describe(shape))
+        ]
     faults = _step_shape_faults(inputs)
     if steps and not faults:
         faults = _step_value_faults(inputs)
@@ -204,12 +236,20 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
     if inputs.times is not None:
         where = inputs.name("times")
         if inputs.dt is not None:
-            return [Fault("both dt and times", where, "one of them", "both")]
+            return [Fault("both dt and times", where=where, expected="one of them", found="both")]
         return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
     if inputs.dt is None:
-        what, expected = "no time step", "a step in seconds, a rate, or time stamps"
+        expected = "a step in seconds, a rate, or time stamps"
         hint = "dt= or times= (in the shell --dt SECONDS, --rate HZ or --times FILE:DATASET)"
-        return [Fault(what, "dt", expected, "none given, and none in the input", hint)]
+        return [
+            Fault(
+                "no time step",
+                where="dt",
+                expected=expected,
+                found="none given, and none in the input",
+                hint=hint,
+            )
+        ]
     shape = tuple(inputs.dt.shape)
     counts = [steps, steps + 1] if inputs.recorded else [steps]
     allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
@@ -217,7 +257,15 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
         return []
     expected = " or ".join(dict.fromkeys(map(describe, allowed)))
     hint = "one dt per trajectory has shape [B, 1]" if shape == (batch,) else ""
-    return [Fault("wrong shape", inputs.name("dt"), expected, describe(shape), hint)]
+    return [
+        Fault(
+            "wrong shape",
+            where=inputs.name("dt"),
+            expected=expected,
+            found=describe(shape),
+            hint=hint,
+        )
+    ]
 
 
 def _step_value_faults(inputs: Inputs) -> list[Fault]:
@@ -245,10 +293,16 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
         return faults
     faults += _index_faults(inputs, role, index, max(counts, default=1))
     if not parts:
-        faults.append(Fault(f"a {role} index without a {role} state", inputs.name(role)))
+        faults.append(Fault(f"a {role} index without a {role} state", where=inputs.name(role)))
     if len(counts) > 1:
-        what = f"parts of the {role} state differ in number"
-        faults.append(Fault(what, inputs.name(role), "one number of states", str(sorted(counts))))
+        faults.append(
+            Fault(
+                f"parts of the {role} state differ in number",
+                where=inputs.name(role),
+                expected="one number of states",
+                found=str(sorted(counts)),
+            )
+        )
     return faults
 
 
@@ -258,21 +312,37 @@ def _part_faults(
     batch, _, dofs = (int(n) for n in inputs.actions.shape)
     where = inputs.name(f"{role}/{part}")
     if len(shape) != 2:
-        return [Fault("wrong number of dimensions", where, "[B, D] or [D]", describe(shape))]
+        return [
+            Fault(
+                "wrong number of dimensions",
+                where=where,
+                expected="[B, D] or [D]",
+                found=describe(shape),
+            )
+        ]
     if shape[1] != dofs:
-        what, expected = f"{role} and actions differ in their dofs (D)", inputs.name("actions")
-        actual = f"D = {shape[1]}, shape {describe(shape)}"
-        return [Fault(what, where, f"D = {dofs}, as in {expected}", actual)]
+        expected = inputs.name("actions")
+        return [
+            Fault(
+                f"{role} and actions differ in their dofs (D)",
+                where=where,
+                expected=f"D = {dofs}, as in {expected}",
+                found=f"D = {shape[1]}, shape {describe(shape)}",
+            )
+        ]
     fits = indexed or shape[0] in (1, batch)
     return [] if fits else [state_count_fault(role, where, batch, shape)]
 
 
 def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
     """The fault of states [S, D] where S is neither the number of trajectories nor 1."""
-    what = f"{role} states and trajectories differ in number (B)"
-    expected = f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]"
-    hint = f"{role}_index [B] beside them says which each trajectory uses"
-    return Fault(what, where, expected, describe(shape), hint)
+    return Fault(
+        f"{role} states and trajectories differ in number (B)",
+        where=where,
+        expected=f"[{batch}, {shape[1]}], or one for all: [{shape[1]}]",
+        found=describe(shape),
+        hint=f"{role}_index [B] beside them says which each trajectory uses",
+    )
 
 
 def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
@@ -280,8 +350,14 @@ def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
     kind = str(index.dtype).removeprefix("torch.")
     if tuple(index.shape) == (batch,) and "int" in kind:
         return []
-    actual = f"{kind} {describe(index.shape)}"
-    return [Fault("wrong shape or type", where, f"integers [{batch}]", actual)]
+    return [
+        Fault(
+            "wrong shape or type",
+            where=where,
+            expected=f"integers [{batch}]",
+            found=f"{kind} {describe(index.shape)}",
+        )
+    ]
 
 
 def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[Fault]:
@@ -295,5 +371,11 @@ def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[F
         return []
     b = int(wrong[0])
     where = f"{where}, trajectory {inputs.first_trajectory + b}"
-    expected = f"0 to {count - 1} (there are {count} {role} states)"
-    return [Fault("index out of range", where, expected, str(int(values[b])))]
+    return [
+        Fault(
+            "index out of range",
+            where=where,
+            expected=f"0 to {count - 1} (there are {count} {role} states)",
+            found=str(int(values[b])),
+        )
+    ]

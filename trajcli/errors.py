@@ -15,7 +15,7 @@ reports all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 
@@ -24,6 +24,7 @@ class Fault:
     """One thing that is wrong: what, where, what was expected, what was found, what to do."""
 
     what: str
+    _: KW_ONLY
     where: str = ""
     expected: str = ""
     found: str = ""
@@ -48,8 +49,19 @@ class TrajcliError(Exception):
 
     exit_code: ClassVar[int] = 70
 
-    def __init__(self, *faults: Fault | str) -> None:
-        self.faults = tuple(f if isinstance(f, Fault) else Fault(f) for f in faults)
+    def __init__(
+        self,
+        *faults: Fault | str,
+        where: str = "",
+        expected: str = "",
+        found: str = "",
+        hint: str = "",
+    ) -> None:
+        """faults: what is wrong. Of a text, the keywords say the rest, as they do for Fault."""
+        rest = {"where": where, "expected": expected, "found": found, "hint": hint}
+        self.faults = tuple(
+            fault if isinstance(fault, Fault) else Fault(fault, **rest) for fault in faults
+        )
         super().__init__("\n".join(str(fault) for fault in self.faults))
 
 

@@ -87,9 +87,11 @@ def fit(
     rows = as_array(positions, "positions")
     rows = rows[None] if rows.ndim == 2 else rows
     if rows.ndim != 3 or 0 in rows.shape:
-        raise InputError(Fault("wrong shape", "positions", "[B, T, D]", describe(rows.shape)))
+        raise InputError(
+            "wrong shape", where="positions", expected="[B, T, D]", found=describe(rows.shape)
+        )
     if (knots is None) == (error is None) or (dt is None) == (times is None):
-        raise UsageError(Fault("either knots or an error, and either dt or times", "fit"))
+        raise UsageError("either knots or an error, and either dt or times", where="fit")
     stamps = dt * np.arange(rows.shape[1]) if times is None else to_numpy(as_array(times, "times"))
     raise_if_any(time_stamp_shape_faults(stamps.shape, len(rows), rows.shape[1], "times"))
     stamps = np.atleast_2d(stamps).astype(np.float64)
@@ -112,7 +114,7 @@ def fewest_intervals(
     Raises UsageError for an error that is none, or that is not reached.
     """
     if error is None or not 0 < error < np.inf:
-        raise UsageError(Fault("not an error", "error", "a number > 0", str(error)))
+        raise UsageError("not an error", where="error", expected="a number > 0", found=str(error))
     require_intervals(degree + 2, degree, rows)
 
     def error_with(intervals: int) -> float:
@@ -125,9 +127,13 @@ def fewest_intervals(
     fails, off, more = count - 1, largest(count), min(2 * count, most)
     while off > error:
         if more == count:
-            found, hint = f"{off:.3g} with {count} intervals", "a larger error"
-            what = "an error that is not reached"
-            raise UsageError(Fault(what, "error", f"{error:g}", found, hint))
+            raise UsageError(
+                "an error that is not reached",
+                where="error",
+                expected=f"{error:g}",
+                found=f"{off:.3g} with {count} intervals",
+                hint="a larger error",
+            )
         off_with_more = error_with(more)
         if np.isinf(off_with_more):
             most, more = more - 1, (count + more) // 2
@@ -143,11 +149,15 @@ def fewest_intervals(
 def require_intervals(intervals: int, degree: int, rows: int) -> None:
     """Raise UsageError for a degree, or a number of intervals, that rows cannot be fitted with."""
     if degree not in BSpline.degrees:
-        raise UsageError(Fault("no such degree", "degree", "3, 4 or 5", str(degree)))
+        raise UsageError("no such degree", where="degree", expected="3, 4 or 5", found=str(degree))
     most = rows + degree - 6  # with more, there are more unknowns than rows
     if not degree + 2 <= intervals <= most:
-        expected = f"{degree + 2} to {most}, of {rows} rows"
-        raise UsageError(Fault("no such number of intervals", "knots", expected, str(intervals)))
+        raise UsageError(
+            "no such number of intervals",
+            where="knots",
+            expected=f"{degree + 2} to {most}, of {rows} rows",
+            found=str(intervals),
+        )
 
 
 def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
@@ -157,8 +167,12 @@ def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
         where, part = f"{role}/{name}", as_array(values, f"{role}/{name}")
         part = part[None] if part.ndim == 1 else part
         if part.shape not in ((1, rows.shape[2]), (len(rows), rows.shape[2])):
-            expected = f"[{rows.shape[2]}] or [{len(rows)}, {rows.shape[2]}]"
-            raise InputError(Fault("wrong shape", where, expected, describe(part.shape)))
+            raise InputError(
+                "wrong shape",
+                where=where,
+                expected=f"[{rows.shape[2]}] or [{len(rows)}, {rows.shape[2]}]",
+                found=describe(part.shape),
+            )
         bad = nonfinite_fault(part, where, ("trajectory", "dof"))
         raise_if_any([] if bad is None else [bad])
         parts[name] = float64(matched(part, rows))[:, None] + 0.0 * float64(rows[:, :1])
@@ -270,8 +284,8 @@ def _too_few(segment: int, rows: int, unknowns: int, spread: float) -> Fault:
     """The fault of rows that leave unknowns open."""
     return Fault(
         "too few rows to fit",
-        f"interval {segment} and those after it",
-        "rows that determine the curve",
-        f"{rows} rows for {unknowns} unknowns, which move {spread:.0e} times as far as rows do",
-        "fewer intervals, a larger error, or no gaps between the rows",
+        where=f"interval {segment} and those after it",
+        expected="rows that determine the curve",
+        found=f"{rows} rows for {unknowns} unknowns, which move {spread:.0e} times as far",
+        hint="fewer intervals, a larger error, or no gaps between the rows",
     )

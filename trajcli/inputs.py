@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import differences, float64, is_torch, readable, to_numpy, to_torch
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Operands, Program
 from trajcli.modes import PARTS, Mode
@@ -180,8 +180,13 @@ class Inputs:
         be read: in torch.func, while a CUDA graph is captured."""
         if isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str):
             if not readable(self.steps):
-                what, hint = "steps that cannot be read", "a window in rows"
-                raise UsageError(Fault(what, self.name("dt"), "values", "none here", hint))
+                raise UsageError(
+                    "steps that cannot be read",
+                    where=self.name("dt"),
+                    expected="values",
+                    found="none here",
+                    hint="a window in rows",
+                )
             return self.mode.program_of(self.horizon, to_numpy(self.steps))
         return _program(self.mode, self.horizon, self.recorded, self.uneven)
 

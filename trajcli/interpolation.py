@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.arrays import concatenate, is_torch
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 from trajcli.sampling import derivative, search, take
 
 Array = Any
@@ -52,9 +52,12 @@ def finite_orders(method: str, given: int) -> int:
     Raises UsageError for a method that takes more.
     """
     if method == "quintic" and given < 3:
-        expected = "the values and two derivatives of them"
-        hint = "cubic takes the values alone"
-        raise UsageError(Fault("quintic takes rows of derivatives", "method", expected, hint=hint))
+        raise UsageError(
+            "quintic takes rows of derivatives",
+            where="method",
+            expected="the values and two derivatives of them",
+            hint="cubic takes the values alone",
+        )
     return {"hold": 1, "quintic": 4}.get(method, 2 if method != "cubic" else 4 - (given > 1))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from trajcli.arrays import as_array, to_numpy
 from trajcli.checks import describe, require_counts, step_faults
-from trajcli.errors import Fault, UsageError, raise_if_any
+from trajcli.errors import UsageError, raise_if_any
 from trajcli.operators import operator
 
 Array = Any
@@ -41,7 +41,9 @@ def difference_matrix(
     require_counts(n=n, order=order)
     if shifted and previous:
         raise UsageError(
-            Fault("shifted differences need no previous states", "previous", "one of the two")
+            "shifted differences need no previous states",
+            where="previous",
+            expected="one of the two",
         )
     steps = _steps(n, dt)
     size = n + order if previous else n
@@ -116,7 +118,10 @@ def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
     require_counts(0, hold=hold)
     if hold >= factor:
         raise UsageError(
-            Fault("a hold as long as the step", "hold", f"0 to {factor - 1}", str(hold))
+            "a hold as long as the step",
+            where="hold",
+            expected=f"0 to {factor - 1}",
+            found=str(hold),
         )
     return _upsampling(n, factor, np.minimum(np.arange(factor)[:, None] / (factor - hold), 1.0))
 
@@ -133,7 +138,7 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
         return np.linspace(a, b, rows, axis=-2)
     except ValueError:
         shapes = describe(a.shape), describe(b.shape)
-        raise UsageError(Fault("shapes that do not fit", "end", *shapes)) from None
+        raise UsageError("shapes that do not fit", "end", *shapes) from None
 
 
 def _upsampling(n: int, factor: int, share: Array) -> Array:
@@ -146,7 +151,8 @@ def _upsampling(n: int, factor: int, share: Array) -> Array:
 def _steps(n: int, dt: Array | float) -> Array:
     steps = to_numpy(as_array(dt, "dt")).astype(np.float64)
     if steps.shape not in ((), (n,)):
-        expected = f"a number or [{n}]"
-        raise UsageError(Fault("wrong shape", "dt", expected, describe(steps.shape)))
+        raise UsageError(
+            "wrong shape", where="dt", expected=f"a number or [{n}]", found=describe(steps.shape)
+        )
     raise_if_any(step_faults(steps, "dt"), UsageError)
     return np.broadcast_to(steps, (n,))

@@ -13,7 +13,7 @@ import numpy as np
 
 from trajcli.arrays import as_array, to_numpy
 from trajcli.checks import require_counts, shape_faults
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import choose
 from trajcli.kernels.program import Band
@@ -46,8 +46,12 @@ class Operator:
     def rows(self, quantity: str) -> slice:
         """Where a quantity's rows are: ``A[operator.rows("jerk")]`` is [T, H]."""
         if quantity not in PARTS:
-            expected = ", ".join(PARTS)
-            raise UsageError(Fault("unknown quantity", "quantity", expected, repr(quantity)))
+            raise UsageError(
+                "unknown quantity",
+                where="quantity",
+                expected=", ".join(PARTS),
+                found=repr(quantity),
+            )
         begin = PARTS.index(quantity) * len(self.time)
         return slice(begin, begin + len(self.time))
 
@@ -81,8 +85,12 @@ def operator(
     options |= {"steps": steps, "frames": frames, "convention": convention}
     made = make_mode(mode, **options)
     if not (start is None or (isinstance(start, str) and start == "first")):
-        expected = "first (a recording), or none: a matrix multiplies any start state"
-        raise UsageError(Fault("unknown start", "start", expected, repr(start)))
+        raise UsageError(
+            "unknown start",
+            where="start",
+            expected="first (a recording), or none: a matrix multiplies any start state",
+            found=repr(start),
+        )
     recorded = start == "first" or ends == "recording"
     require_counts(horizon=horizon)
     _require_memory(made, horizon, recorded)
@@ -114,10 +122,13 @@ def _require_memory(mode: Mode, horizon: int, recorded: bool) -> None:
     needed = 4 * mode.rows(int(horizon), recorded) * (horizon + 8) * 8 * 3
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
-        what, where = "matrices that do not fit into memory", f"horizon {horizon}"
-        limit = f"at most {present:.3g} bytes, the memory of this machine"
-        found = f"about {needed:.3g} bytes"
-        raise UsageError(Fault(what, where, limit, found, "a shorter horizon"))
+        raise UsageError(
+            "matrices that do not fit into memory",
+            where=f"horizon {horizon}",
+            expected=f"at most {present:.3g} bytes, the memory of this machine",
+            found=f"about {needed:.3g} bytes",
+            hint="a shorter horizon",
+        )
 
 
 def _columns(inputs: Inputs) -> list[Array]:
@@ -132,8 +143,11 @@ def _columns(inputs: Inputs) -> list[Array]:
     )
     table = np.concatenate([outputs[part][0] for part in PARTS])  # [4·T, H + 8]
     if not np.isfinite(table).all():
-        what = "steps so small or large that entries are beyond float64"
-        raise InputError(Fault(what, inputs.name("dt"), "dt like 0.02, in seconds"))
+        raise InputError(
+            "steps so small or large that entries are beyond float64",
+            where=inputs.name("dt"),
+            expected="dt like 0.02, in seconds",
+        )
     blocks = np.split(table, (horizon, horizon + 4), axis=1)
     of_actions, *of_states = (np.ascontiguousarray(block) for block in blocks)
     if isinstance(inputs.program(), Band):

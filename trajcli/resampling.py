@@ -63,10 +63,12 @@ def resample(
     """
     raise_if_any(option_faults(method, hold), UsageError)
     if (rate is None) == (at is None):
-        raise UsageError(Fault("one of rate and at says where the new rows lie", "rate, at"))
+        raise UsageError("one of rate and at says where the new rows lie", where="rate, at")
     if isinstance(rows, Trajectory):
         if dt is not None or times is not None:
-            raise UsageError(Fault("a trajectory has times of its own", "dt, times", "neither"))
+            raise UsageError(
+                "a trajectory has times of its own", where="dt, times", expected="neither"
+            )
         parts, times = rows.outputs(), rows.time
     else:
         values = as_array(rows, "rows")
@@ -80,8 +82,12 @@ def resample(
     acting = knots.shape[1] > first.shape[1]
     if at is None:
         if durations is None:
-            what, why = "a rate needs times that can be read", "tensors within torch.func"
-            raise UsageError(Fault(what, "times", found=why, hint="at= names the new times"))
+            raise UsageError(
+                "a rate needs times that can be read",
+                where="times",
+                found="tensors within torch.func",
+                hint="at= names the new times",
+            )
         new = _uniform(rate, durations, rounding, acting)
         within = np.minimum(new, durations)  # the last, but for rounding
     else:
@@ -163,11 +169,19 @@ def option_faults(method: str | None, hold: float) -> list[Fault]:
     """What is wrong with the options of a method."""
     faults = []
     if method not in (None, *METHODS):
-        faults.append(Fault("unknown method", "method", ", ".join(METHODS), repr(method)))
+        faults.append(
+            Fault("unknown method", where="method", expected=", ".join(METHODS), found=repr(method))
+        )
     if not 0.0 <= hold < 1.0:
-        faults.append(Fault("a hold as long as the step", "hold", "0 ≤ hold < 1", str(hold)))
+        faults.append(
+            Fault(
+                "a hold as long as the step", where="hold", expected="0 ≤ hold < 1", found=str(hold)
+            )
+        )
     if hold and method != "ramp-and-hold":
-        faults.append(Fault("a hold is part of ramp-and-hold", "hold", "0", str(hold)))
+        faults.append(
+            Fault("a hold is part of ramp-and-hold", where="hold", expected="0", found=str(hold))
+        )
     return faults
 
 
@@ -178,14 +192,20 @@ def _knots(
     of them, [1 or B, 1]: None where times cannot be read, as in torch.func."""
     shape = tuple(rows.shape)
     if len(shape) != 3 or shape[1] < 1:
-        raise InputError(Fault("wrong shape", "rows", "[B, T, D], T >= 1", describe(shape)))
+        raise InputError(
+            "wrong shape", where="rows", expected="[B, T, D], T >= 1", found=describe(shape)
+        )
     if (dt is None) == (times is None):
-        raise UsageError(Fault("one of dt and times says where the rows lie", "dt, times"))
+        raise UsageError("one of dt and times says where the rows lie", where="dt, times")
     if times is None:
         assert dt is not None
         if not (math.isfinite(dt) and dt > 0):
-            what = "a step that is not positive and finite"
-            raise InputError(Fault(what, "dt", "dt > 0, in seconds", repr(dt)))
+            raise InputError(
+                "a step that is not positive and finite",
+                where="dt",
+                expected="dt > 0, in seconds",
+                found=repr(dt),
+            )
         even = np.arange(float(shape[1]))[None] * dt
         return matched(even, rows), 0.0, even[:, -1:]
     given = as_array(times, "times")
@@ -193,9 +213,12 @@ def _knots(
     stamps = stamps[None] if stamps.ndim == 1 else stamps
     counts = (shape[1], shape[1] + 1) if method == "hold" else (shape[1],)
     if stamps.ndim != 2 or stamps.shape[0] not in (1, shape[0]) or stamps.shape[1] not in counts:
-        expected = f"[{shape[1]}] or {describe(shape[:2])}"
-        found = describe(given.shape)
-        raise InputError(Fault("wrong number of time stamps", "times", expected, found))
+        raise InputError(
+            "wrong number of time stamps",
+            where="times",
+            expected=f"[{shape[1]}] or {describe(shape[:2])}",
+            found=describe(given.shape),
+        )
     rounding, durations = 0.0, None
     if readable(given):
         values = to_numpy(given).reshape(stamps.shape)
@@ -222,11 +245,17 @@ def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> 
 def _uniform(rate: float | None, durations: Floats, rounding: float, acting: bool) -> Floats:
     """Times k/rate [N] within all trajectories, which have to last as long as each other."""
     if rate is None or not (math.isfinite(rate) and rate > 0):
-        raise UsageError(Fault("a rate that is not positive", "rate", "Hz > 0", str(rate)))
+        raise UsageError(
+            "a rate that is not positive", where="rate", expected="Hz > 0", found=str(rate)
+        )
     counts = {new_count(rate, duration, rounding, acting) for duration in durations[:, 0].tolist()}
     if len(counts) > 1:
         least, most = min(counts), max(counts)
-        hint = "at= names times [N] for all, or [B, N]"
-        found = f"{least} to {most} rows"
-        raise InputError(Fault("trajectories of different duration", "rate", "one", found, hint))
+        raise InputError(
+            "trajectories of different duration",
+            where="rate",
+            expected="one",
+            found=f"{least} to {most} rows",
+            hint="at= names times [N] for all, or [B, N]",
+        )
     return np.arange(counts.pop()) / rate

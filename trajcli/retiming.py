@@ -74,8 +74,11 @@ def retime(
     factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
     if (bad := ~((factor > _LEAST) & (factor < 1.0 / _LEAST))).any():
         number = int(bad.argmax())
-        what, found = "limits that no pace can keep", f"time × {factor[number]:.3g}"
-        raise InputError(Fault(what, f"trajectory {number}, {limited_by[number]}", found=found))
+        raise InputError(
+            "limits that no pace can keep",
+            where=f"trajectory {number}, {limited_by[number]}",
+            found=f"time × {factor[number]:.3g}",
+        )
     factor = _after_rounding(factor, peaks, bounds)
     scaled = {name: scaled_by(array, factor, PARTS.index(name)) for name, array in values.items()}
     used = {name: share / factor ** PARTS.index(name) for name, share in worst.items()}
@@ -114,27 +117,46 @@ def _pair(limit: Limit) -> _Pair:
 def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> list[Fault]:
     faults = []
     if not limits:
-        faults.append(Fault("no limits", "limits", "limits of velocity, acceleration or jerk"))
+        faults.append(
+            Fault("no limits", where="limits", expected="limits of velocity, acceleration or jerk")
+        )
     for name in limits:
         if name not in parts:
-            present = ", ".join(parts) or "none"
             what = f"limits of {name}, and no {name}"
-            faults.append(Fault(what, name, "every limited quantity", present))
+            faults.append(
+                Fault(
+                    what,
+                    where=name,
+                    expected="every limited quantity",
+                    found=", ".join(parts) or "none",
+                )
+            )
             continue
         dofs = parts[name].shape[-1]
         for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):
             if array.shape not in ((), (dofs,)):
                 expected = f"one number, or {dofs}"
                 faults.append(
-                    Fault("limits of other dofs", f"{name} {side}", expected, str(array.size))
+                    Fault(
+                        "limits of other dofs",
+                        where=f"{name} {side}",
+                        expected=expected,
+                        found=str(array.size),
+                    )
                 )
             elif not (sign * array > 0).all():  # false for NaN too
                 expected = f"{side} {'> 0' if sign > 0 else '< 0'}"
                 what = "a limit that no pace can keep"
-                faults.append(Fault(what, f"{name} {side}", expected, str(array.tolist())))
+                faults.append(
+                    Fault(
+                        what, where=f"{name} {side}", expected=expected, found=str(array.tolist())
+                    )
+                )
     shapes = {values.shape for values in parts.values()}
     if len(shapes) > 1:
-        faults.append(Fault("quantities of different shape", ", ".join(parts), found=str(shapes)))
+        faults.append(
+            Fault("quantities of different shape", where=", ".join(parts), found=str(shapes))
+        )
     return faults
 
 
@@ -146,8 +168,10 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
     low, high = _reduced(np.minimum, values), _reduced(np.maximum, values)
     bad = ~(np.isfinite(low) & np.isfinite(high))
     if bad.any():
-        what = "NaN or Inf cannot be brought within limits"
-        raise InputError(Fault(what, f"{name}, trajectory {int(np.argwhere(bad)[0, 0])}"))
+        raise InputError(
+            "NaN or Inf cannot be brought within limits",
+            where=f"{name}, trajectory {int(np.argwhere(bad)[0, 0])}",
+        )
     return np.minimum(low, 0), np.maximum(high, 0)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import as_array, float64, is_torch, matched, readable, to_numpy
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import InputError, UsageError
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise
 from trajcli.trajectory import Trajectory, wanted_outputs
@@ -49,10 +49,12 @@ def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS
     order = polynomial_order(trajectory.mode, trajectory.options, "trajectory")
     missing = missing_parts(trajectory.mode, trajectory.options, outputs)
     if missing:
-        what = f"{next(iter(outputs))} between rows takes outputs above it"
-        hint = "write= (--write) of integrate names the outputs"
-        expected = f"{', '.join(missing)} as well"
-        raise UsageError(Fault(what, "trajectory", expected, hint=hint))
+        raise UsageError(
+            f"{next(iter(outputs))} between rows takes outputs above it",
+            where="trajectory",
+            expected=f"{', '.join(missing)} as well",
+            hint="write= (--write) of integrate names the outputs",
+        )
     like = next(iter(outputs.values()))
     times = matched(as_array(times, "times"), like)
     knots = float64(trajectory.time)
@@ -84,13 +86,11 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
         return MODES[mode].derivatives_of
     about = f"mode {mode}" if mode else "a trajectory of no mode"
     raise UsageError(
-        Fault(
-            "no polynomial is known between these rows",
-            where,
-            "scheme zoh or foh, or mode bspline",
-            f"{about}, scheme {scheme}" if scheme else about,
-            "resample interpolates any rows",
-        )
+        "no polynomial is known between these rows",
+        where=where,
+        expected="scheme zoh or foh, or mode bspline",
+        found=f"{about}, scheme {scheme}" if scheme else about,
+        hint="resample interpolates any rows",
     )
 
 
@@ -126,8 +126,12 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
     at = float64(times)
     at = at[None] if at.ndim == 1 else at
     if at.ndim != 2 or at.shape[0] not in (1, batch):
-        expected = f"[N] or [{batch}, N]"
-        raise InputError(Fault("wrong shape of times", "times", expected, describe(times.shape)))
+        raise InputError(
+            "wrong shape of times",
+            where="times",
+            expected=f"[N] or [{batch}, N]",
+            found=describe(times.shape),
+        )
     if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
         _check_within(to_numpy(at), to_numpy(knots))
     after, last = search(knots, at, right=False), knots.shape[1] - 1
@@ -147,14 +151,12 @@ def _check_within(times: Floats, knots: Floats) -> None:
     begin, end = knots[min(trajectory, len(knots) - 1), [0, -1]].tolist()
     several = len(times) > 1 or len(knots) > 1
     raise InputError(
-        Fault(
-            "a time that is not within the trajectory",
-            f"times, trajectory {trajectory}, entry {entry}"
-            if several
-            else f"times, entry {entry}",
-            f"{begin!r} to {end!r} s",
-            repr(float(times[min(trajectory, len(times) - 1), entry])),
-        )
+        "a time that is not within the trajectory",
+        where=f"times, trajectory {trajectory}, entry {entry}"
+        if several
+        else f"times, entry {entry}",
+        expected=f"{begin!r} to {end!r} s",
+        found=repr(float(times[min(trajectory, len(times) - 1), entry])),
     )
 
 

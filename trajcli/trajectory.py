@@ -263,8 +263,13 @@ def differentiate(
 
 def _recording(where: str, expected: str, found: str) -> Fault:
     """The fault of a recording given to integrate."""
-    hint = "trajcli.differentiate(positions, dt=...) takes recorded positions"
-    return Fault(f"unknown {where}", where, expected, repr(found), hint)
+    return Fault(
+        f"unknown {where}",
+        where=where,
+        expected=expected,
+        found=repr(found),
+        hint="trajcli.differentiate(positions, dt=...) takes recorded positions",
+    )
 
 
 def _checked(
@@ -273,7 +278,9 @@ def _checked(
     """The trajectory of these inputs; key: under which the call is cached, unless None."""
     raise_if_any(shape_faults(inputs))
     if dtype not in (None, *DTYPES):
-        raise UsageError(Fault("unknown dtype", "dtype", " or ".join(DTYPES), repr(dtype)))
+        raise UsageError(
+            "unknown dtype", where="dtype", expected=" or ".join(DTYPES), found=repr(dtype)
+        )
     dtype = dtype or output_dtype(inputs.actions.dtype)
     tensors = [value for value in inputs.arrays() if is_torch(value)]
     choice = choose(str(tensors[0].device) if tensors else "cpu", backend)
@@ -313,7 +320,7 @@ def _compute(
     if checking is not None and not checking.finite:
         raise_if_any(nonfinite_faults(inputs))
         if checking.finite is False:
-            raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
+            raise InputError("not finite when it was computed", where=inputs.name("actions"))
     p, v, a, j = rows
     time = time[0] if time.shape[0] == 1 else time
     return Trajectory(p, v, a, j, time, inputs.mode.name, inputs.mode.options(inputs.recorded))
@@ -337,8 +344,12 @@ def wanted_outputs(names: Sequence[str]) -> list[str]:
     """The outputs of these names, by order; raises UsageError for none, and for other names."""
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
-        problem = repr(unknown or list(names))
-        raise UsageError(Fault("unknown output", "write", ", ".join(PARTS), problem))
+        raise UsageError(
+            "unknown output",
+            where="write",
+            expected=", ".join(PARTS),
+            found=repr(unknown or list(names)),
+        )
     return [name for name in PARTS if name in names]
 
 
@@ -353,7 +364,7 @@ def _parts(state: StateLike, role: str, actions: Array) -> dict[str, Array]:
     if isinstance(state, str):
         if state == "zero":
             return {"position": np.zeros((1, *actions.shape[-1:]))}
-        raise UsageError(Fault(f"unknown {role}", role, "zero or a State", state))
+        raise UsageError(f"unknown {role}", where=role, expected="zero or a State", found=state)
     parts = state.parts() if isinstance(state, State) else {"position": state}
     arrays = {name: as_array(values) for name, values in parts.items()}
     return {name: v[None] if v.ndim == 1 else v for name, v in arrays.items()}

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import InputError, UsageError
 
 KNOWN = "rad, deg, m, cm, mm"
 KNOWN_TIMES = "s, ms, us, ns"
@@ -132,8 +132,12 @@ def for_dofs(units: Units, count: int, where: str) -> Units:
     """The units of so many dofs; raises InputError where there are more or fewer."""
     if len(units) in (1, count):
         return units
-    expected = f"one, or {count}: one for each dof"
-    raise InputError(Fault("units of other dofs", where, expected, unit_text(units)))
+    raise InputError(
+        "units of other dofs",
+        where=where,
+        expected=f"one, or {count}: one for each dof",
+        found=unit_text(units),
+    )
 
 
 def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
@@ -145,9 +149,12 @@ def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
             kinds.setdefault(unit_text([replace(unit, order=0) for unit in in_si(units)]), where)
     if len(kinds) > 1:
         (first, where), (other, place), *_ = kinds.items()
-        what = "units that cannot be converted into each other"
         raise InputError(
-            Fault(what, place, f"{first}, as {where}", other, "--units says what is right")
+            "units that cannot be converted into each other",
+            where=place,
+            expected=f"{first}, as {where}",
+            found=other,
+            hint="--units says what is right",
         )
 
 
@@ -166,12 +173,21 @@ def parse_option(text: str) -> InputUnits:
     expected = f"{KNOWN}: one, or one for each dof; and {KNOWN_TIMES} of time stamps"
     for part, unit in zip(text.split(","), units, strict=True):
         if unit is None:
-            raise UsageError(Fault("unknown unit", "--units", expected, repr(part.strip())))
+            raise UsageError(
+                "unknown unit", where="--units", expected=expected, found=repr(part.strip())
+            )
         if unit.order:
-            what, hint = "not a unit of positions", "the unit of the positions says those of all"
-            raise UsageError(Fault(what, "--units", unit.name, str(unit), hint))
+            raise UsageError(
+                "not a unit of positions",
+                where="--units",
+                expected=unit.name,
+                found=str(unit),
+                hint="the unit of the positions says those of all",
+            )
     times = [unit for unit in units if unit is not None and unit.si == "s"]
     if len(times) > 1:
-        raise UsageError(Fault("more than one unit of time", "--units", expected, repr(text)))
+        raise UsageError(
+            "more than one unit of time", where="--units", expected=expected, found=repr(text)
+        )
     positions = [unit for unit in units if unit is not None and unit.si != "s"]
     return InputUnits(positions, times[0] if times else None)

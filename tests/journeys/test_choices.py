@@ -26,7 +26,7 @@ def test_control_and_bidirectional_characters_are_written_out():
 
 
 def test_many_faults_are_ten_and_how_many_more(trajcli, folder, capfd):
-    error = InputError(*(Fault("broken", f"file {k}") for k in range(25)))
+    error = InputError(*(Fault("broken", where=f"file {k}") for k in range(25)))
     assert Console(as_json=True).fail(error) == 2
     printed = capfd.readouterr()
     assert printed.err.count("broken") == 10

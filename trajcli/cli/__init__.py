@@ -60,7 +60,7 @@ def _run(words: list[str]) -> int:
 
     from trajcli.cli.app import command_line
     from trajcli.cli.console import Console
-    from trajcli.errors import Fault, OutputError, TrajcliError, UsageError
+    from trajcli.errors import OutputError, TrajcliError, UsageError
 
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
     # NumPy, of huge values, of limits near zero, of a signalling NaN that becomes wider: what is
@@ -93,11 +93,12 @@ def _run(words: list[str]) -> int:
     except OSError as error:
         if debug:
             raise
-        reason = error.strerror or str(error)
-        failure = OutputError(Fault(reason, os.fsdecode(error.filename or "the system")))
+        failure = OutputError(
+            error.strerror or str(error), where=os.fsdecode(error.filename or "the system")
+        )
     except MemoryError:
         hint = "less at once (a smaller TRAJCLI_MEMORY), or a machine with more memory"
-        failure = UsageError(Fault("out of memory", hint=hint))
+        failure = UsageError("out of memory", hint=hint)
     except Exception as error:
         if hasattr(error, "format_message"):  # Typer's own: an unknown option, a missing value
             if not error.format_message():
@@ -106,9 +107,8 @@ def _run(words: list[str]) -> int:
         elif debug:
             raise
         else:
-            what = f"a bug in trajcli: {type(error).__name__}: {error}"
             hint = "TRAJCLI_DEBUG=1 shows where; please report it"
-            failure = TrajcliError(Fault(what, hint=hint))
+            failure = TrajcliError(f"a bug in trajcli: {type(error).__name__}: {error}", hint=hint)
     return Console(_wants_json(words)).fail(_with_flags(failure, words))
 
 
@@ -143,15 +143,17 @@ def _usage_fault(error: Any) -> Fault:
     if (flag := getattr(error, "option_name", None)) and (other := _other_command(context, flag)):
         hint = f"trajcli {other} takes {flag}"
         hint += "; --method here" if flag == "--mode" else ""
-        return Fault("no such option", f"{command} {flag}", hint=hint)
+        return Fault("no such option", where=f"{command} {flag}", hint=hint)
     value = message.partition(": '")[2].partition("'")[0]
     if not choices or not value:
-        return Fault(message, command, hint=f"{command} --help")
+        return Fault(message, where=command, hint=f"{command} --help")
     near = difflib.get_close_matches(value, choices, 1)
     hint = f"did you mean {near[0]}?" if near else f"{command} --help"
     if value in ("savgol", "recording"):
         hint = "trajcli differentiate takes recorded positions"
-    return Fault("not a choice", parameter.opts[0], ", ".join(choices), value, hint)
+    return Fault(
+        "not a choice", where=parameter.opts[0], expected=", ".join(choices), found=value, hint=hint
+    )
 
 
 def _other_command(context: Any, flag: str) -> str:

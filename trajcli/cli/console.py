@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from trajcli.errors import Fault, OutputError
+from trajcli.errors import OutputError
 
 if TYPE_CHECKING:
     from trajcli.errors import TrajcliError
@@ -67,7 +67,7 @@ class Console:
         """Text for programs, on stdout; raises OutputError where there is no room for it."""
         error = _write("stdout", visible(text))
         if error is not None:
-            raise OutputError(Fault(f"the {what} is lost", "stdout", found=error))
+            raise OutputError(f"the {what} is lost", where="stdout", found=error)
 
     @cached_property
     def rich(self) -> Any:

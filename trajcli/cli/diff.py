@@ -43,7 +43,7 @@ def diff(
     from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
 
     faults = [
-        Fault("not a tolerance", option, "a finite number >= 0", f"{value:g}")
+        Fault("not a tolerance", where=option, expected="a finite number >= 0", found=f"{value:g}")
         for option, value in {"--rtol": rtol, "--atol": atol, "--ulp": ulp}.items()
         if not 0 <= value < math.inf
     ]

@@ -33,7 +33,7 @@ def export(
     trajectories a column trajectory before them. An .rrd has these as scalars on the time line
     "time". For .rrd: pip install rerun-sdk. For .parquet: pip install pyarrow.
     """
-    from trajcli.errors import Fault, UsageError
+    from trajcli.errors import UsageError
     from trajcli.files.opening import Files
     from trajcli.files.reading import Reading, Repair
     from trajcli.files.refusals import refuse_input, refuse_place
@@ -47,7 +47,7 @@ def export(
         require_kind(out)
         refuse_place(out, overwrite)
     elif overwrite:
-        raise UsageError(Fault("--lerobot DIR writes to a new folder", "--overwrite"))
+        raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
     with (
         Progress(not quiet) as progress,
         Files(how, on_progress=progress) as files,

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import options, settle
 from trajcli.cli.console import Console, Progress, bytes_text, counted
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
@@ -161,5 +161,7 @@ def names(text: str, option: str) -> tuple[str, ...]:
     """position,velocity → ("position", "velocity")."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if not names:
-        raise UsageError(Fault("no names", option, "one or more, like a,b", repr(text)))
+        raise UsageError(
+            "no names", where=option, expected="one or more, like a,b", found=repr(text)
+        )
     return names

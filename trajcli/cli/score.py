@@ -36,7 +36,7 @@ def score(
     limits, jumps of time stamps; docs/scores.md has the formulas. Velocity and jerk that a file
     lacks are central differences of its positions.
     """
-    from trajcli.errors import Fault, UsageError
+    from trajcli.errors import UsageError
     from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
     from trajcli.files.opening import Files
@@ -47,7 +47,9 @@ def score(
 
     conditions, to_stdout = parse_conditions(fail or [], sort), str(csv) == "-"
     if to_stdout and json:
-        raise UsageError(Fault("two documents on stdout", "--json and --csv -", "one of them"))
+        raise UsageError(
+            "two documents on stdout", where="--json and --csv -", expected="one of them"
+        )
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite)
     how = Reading(**reading)

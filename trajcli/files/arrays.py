@@ -80,8 +80,13 @@ class Dataset:
         if shape:
             shape = len(range(*slice(start, stop).indices(shape[0]))), *shape[1:]
         if values.shape != shape:
-            what, found = "not the rows that the file says it has", describe(values.shape)
-            raise InputError(Fault(what, self.where, describe(shape), found, "a damaged file"))
+            raise InputError(
+                "not the rows that the file says it has",
+                where=self.where,
+                expected=describe(shape),
+                found=describe(values.shape),
+                hint="a damaged file",
+            )
         return values
 
     def read(self) -> Any:
@@ -121,7 +126,9 @@ class Dataset:
         found = f"{_TYPES.get(self.dtype.kind, 'other values')} ({self.dtype})"
         if self.dtype.kind == "U" and 0 not in self.shape:  # such as a column of a table
             found += f", {str(np.ravel(self.read_rows(0, 1))[0])!r:.40} and so on"
-        raise InputError(Fault("not real numbers", self.where, "floats or integers", found))
+        raise InputError(
+            "not real numbers", where=self.where, expected="floats or integers", found=found
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +217,11 @@ class ArrayFile(ABC):
                 self.pool.sources.opened(self.path)
                 state = file_state(self.path)
                 if self._state not in (None, state):
-                    hint = "another program writes it: run again when it is done"
-                    raise InputError(Fault("changed while it was read", str(self.path), hint=hint))
+                    raise InputError(
+                        "changed while it was read",
+                        where=str(self.path),
+                        hint="another program writes it: run again when it is done",
+                    )
                 self._handle, self._state = self.safely("", self.begin), state
                 self.pool.add(self)
             return self._handle
@@ -316,7 +326,7 @@ class ArrayFile(ABC):
         if group and not wanted.startswith(group):
             hint = f"{self.path}:/{group}, if it is meant; {hint}"
         return Fault(
-            what="no such dataset",
+            "no such dataset",
             where=f"{self.path}:{name}",
             expected="a dataset in the file",
             found=found if names else "a file without datasets",

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from trajcli.errors import BusyError, Fault, OutputError
+from trajcli.errors import BusyError, OutputError
 from trajcli.files.refusals import name_taken, os_fault, refuse_place
 from trajcli.system import allocate, is_command, rename_new, signals
 
@@ -111,8 +111,10 @@ class HiddenFolder:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 os.close(descriptor)
-                what, there = "another run is writing this output", f"it holds {lock.name}"
-                raise BusyError(Fault(what, str(self._out), "one writer", there)) from None
+                what = "another run is writing this output"
+                raise BusyError(
+                    what, where=str(self._out), expected="one writer", found=f"it holds {lock.name}"
+                ) from None
             except OSError:
                 self._lock = descriptor
                 return False
@@ -121,7 +123,7 @@ class HiddenFolder:
                     self._lock = descriptor
                     return True
             os.close(descriptor)  # the other run ended and removed it in between
-        raise OutputError(Fault("cannot be locked", str(self._out)))
+        raise OutputError("cannot be locked", where=str(self._out))
 
     def _remove_dead(self) -> None:
         """Remove the folders of processes that were killed: a living one would hold the lock."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset, OneTrajectory
 from trajcli.files.schema import QUANTITIES
 from trajcli.units import (
@@ -58,9 +58,12 @@ def as_batch(stored: Dataset) -> Dataset:
     if stored.ndim == 3:
         return stored
     if stored.ndim != 2:
-        expected = "[B, T, D], or [T, D] for one trajectory"
-        found = describe(stored.shape)
-        raise InputError(Fault("wrong number of dimensions", stored.where, expected, found))
+        raise InputError(
+            "wrong number of dimensions",
+            where=stored.where,
+            expected="[B, T, D], or [T, D] for one trajectory",
+            found=describe(stored.shape),
+        )
     one = OneTrajectory(stored.read_rows, stored.shape[0])
     return replace(stored, shape=(1, *stored.shape), reader=one)
 

@@ -58,14 +58,16 @@ class CsvFile(Table):
                 break
             heading = line.removeprefix("#") if line.strip() else heading
         else:
-            raise InputError(Fault("a table without rows", str(self.path), "numbers in columns"))
+            raise InputError(
+                "a table without rows", where=str(self.path), expected="numbers in columns"
+            )
         self._delimiter = next((d for d in "\t;," if d in line), " ")
         first, second = self._cells(line), self._cells(next(stream, ""))
         if _is_heading(first, second):
             self.columns = [f"data{cell}" if cell.isdecimal() else cell for cell in first]
             first = second
             if not first:
-                raise InputError(Fault("a table without rows", str(self.path), "numbers"))
+                raise InputError("a table without rows", where=str(self.path), expected="numbers")
         else:
             self._skipped -= 1
             columns = self._cells(heading)
@@ -73,9 +75,10 @@ class CsvFile(Table):
             self.columns = columns if named else [f"data{i}" for i in range(len(first))]
         repeated = [name for name in self.columns if self.columns.count(name) > 1]
         if repeated:
-            where = f"{self.path}: {repeated[0]}"
             raise InputError(
-                Fault("several columns of one name", where, expected="names that differ")
+                "several columns of one name",
+                where=f"{self.path}: {repeated[0]}",
+                expected="names that differ",
             )
         if self.columns[0] == "" and _DATE.fullmatch(first[0]):
             self.columns[0] = "index"  # as pandas writes one without a name
@@ -165,12 +168,10 @@ class CsvFile(Table):
         for cells in _split(self._rows(text), self._delimiter):
             if len(cells) != len(self.columns):
                 raise InputError(
-                    Fault(
-                        what="a row of another length",
-                        where=f"{self.path}, line {text.line}",
-                        expected=f"{len(self.columns)} cells, as in the first row",
-                        found=f"{len(cells)} cells",
-                    )
+                    "a row of another length",
+                    where=f"{self.path}, line {text.line}",
+                    expected=f"{len(self.columns)} cells, as in the first row",
+                    found=f"{len(cells)} cells",
                 )
             yield text.line, cells
 
@@ -275,4 +276,10 @@ def _not_a_number(where: str, cell: str, file: str) -> Fault:
             f"pandas.read_csv('{file}', sep=None, engine='python', decimal=',')"
             ".to_csv('points.csv', index=False) writes decimal points"
         )
-    return Fault("not a number", where, "a number", repr(cell) if cell else "a blank cell", hint)
+    return Fault(
+        "not a number",
+        where=where,
+        expected="a number",
+        found=repr(cell) if cell else "a blank cell",
+        hint=hint,
+    )

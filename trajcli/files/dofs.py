@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 from trajcli.files.arrays import Dataset
 from trajcli.files.conversion import converted, stated_unit
 
@@ -78,7 +78,9 @@ def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> 
     if not numbers:
         raise _no_such_dofs(text, count, where, names)
     if len(set(numbers)) < len(numbers):
-        raise UsageError(Fault("a dof that is picked twice", where, "each once", text))
+        raise UsageError(
+            "a dof that is picked twice", where=where, expected="each once", found=text
+        )
     return Dofs(count, numbers)
 
 
@@ -86,10 +88,16 @@ def parse_joints(text: str, count: int) -> list[str]:
     """The names a,b,c of so many dofs; raises UsageError for others than one for each."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise UsageError(Fault("no names", "--joints", "one or more, like a,b", repr(text)))
+        raise UsageError(
+            "no names", where="--joints", expected="one or more, like a,b", found=repr(text)
+        )
     if len(names) != count or len(set(names)) != count:
-        what, expected = "names that do not fit the dofs", f"{count} different names, one per dof"
-        raise UsageError(Fault(what, "--joints", expected, ",".join(names)))
+        raise UsageError(
+            "names that do not fit the dofs",
+            where="--joints",
+            expected=f"{count} different names, one per dof",
+            found=",".join(names),
+        )
     return names
 
 
@@ -106,5 +114,9 @@ def _no_such_dofs(text: str, count: int, where: str, names: Sequence[str]) -> Us
     expected = f"a range like 0:{count}, or numbers from 0 to {count - 1}" if count else "no dofs"
     listed = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
     expected += f", or names: {listed}" if names else " (there are no names)"
-    found = text if len(text) < 80 else f"{text[:77]}..."
-    return UsageError(Fault("no such dofs", where, expected, found))
+    return UsageError(
+        "no such dofs",
+        where=where,
+        expected=expected,
+        found=text if len(text) < 80 else f"{text[:77]}...",
+    )

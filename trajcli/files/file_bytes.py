@@ -51,8 +51,12 @@ def open_regular(path: Path) -> int:
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)
-    found = "a folder" if os.path.isdir(path) else "a pipe, socket or device"
-    raise InputError(Fault("not a regular file", str(path), "a file on a disk", found))
+    raise InputError(
+        "not a regular file",
+        where=str(path),
+        expected="a file on a disk",
+        found="a folder" if os.path.isdir(path) else "a pipe, socket or device",
+    )
 
 
 def read_regular(path: Path, largest: int, expected: str) -> bytes:
@@ -63,8 +67,12 @@ def read_regular(path: Path, largest: int, expected: str) -> bytes:
     except OSError as error:
         raise InputError(unreadable(path, expected, error)) from None
     if len(data) > largest:
-        limit, found = f"{expected} of at most {largest} bytes", "a larger one"
-        raise InputError(Fault("too large", str(path), limit, found))
+        raise InputError(
+            "too large",
+            where=str(path),
+            expected=f"{expected} of at most {largest} bytes",
+            found="a larger one",
+        )
     return data
 
 
@@ -73,7 +81,7 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         reason = f"too large for the memory there is ({reason})"
-    return Fault("cannot be read", str(where), expected, reason)
+    return Fault("cannot be read", where=str(where), expected=expected, found=reason)
 
 
 def memory_bound() -> int:
@@ -87,7 +95,9 @@ def memory_bound() -> int:
     except (ValueError, OverflowError):
         size = 0
     if size <= 0:
-        raise UsageError(Fault("not a size", "TRAJCLI_MEMORY", "like 256MiB or 2GB", repr(text)))
+        raise UsageError(
+            "not a size", where="TRAJCLI_MEMORY", expected="like 256MiB or 2GB", found=repr(text)
+        )
     return size
 
 
@@ -139,8 +149,13 @@ class FileBytes:
 
 def shortened(path: str, before: int, now: int) -> Fault:
     """The fault of a file that another program cut off; sizes in bytes."""
-    what, expected = "became shorter while it was read", f"{before} bytes, as at the beginning"
-    return Fault(what, path, expected, f"{now} bytes", _WRITTEN)
+    return Fault(
+        "became shorter while it was read",
+        where=path,
+        expected=f"{before} bytes, as at the beginning",
+        found=f"{now} bytes",
+        hint=_WRITTEN,
+    )
 
 
 class OpenFiles:
@@ -186,9 +201,14 @@ class OpenFiles:
     def refuse_larger(self, size: int, where: str, hint: str) -> None:
         """Raise InputError for what is unpacked as a whole and takes more than ``memory``."""
         if size > self.memory:
-            what, expected = "too large to be unpacked", f"at most {self.memory} bytes at once"
             hint = f"a larger TRAJCLI_MEMORY, or {hint}"
-            raise InputError(Fault(what, where, expected, f"{size} bytes", hint))
+            raise InputError(
+                "too large to be unpacked",
+                where=where,
+                expected=f"at most {self.memory} bytes at once",
+                found=f"{size} bytes",
+                hint=hint,
+            )
 
 
 class FileContent(NamedTuple):
@@ -238,12 +258,20 @@ class SourceFiles:
             if now is None or now == before:
                 continue
             if before is None:
-                faults.append(Fault("appeared while it was read", path, "no file", hint=_WRITTEN))
+                faults.append(
+                    Fault(
+                        "appeared while it was read", where=path, expected="no file", hint=_WRITTEN
+                    )
+                )
             elif now[:2] == before[:2] and now[2] < before[2]:
                 faults.append(shortened(path, before[2], now[2]))
             else:
                 what = "replaced" if now[:2] != before[:2] else "changed"
-                faults.append(Fault(f"{what} while it was read", path, "as it was", hint=_WRITTEN))
+                faults.append(
+                    Fault(
+                        f"{what} while it was read", where=path, expected="as it was", hint=_WRITTEN
+                    )
+                )
         raise_if_any(faults)
 
 

@@ -59,13 +59,11 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
         raise next(iter(unread.values()))
     likely = [path for paths in named.values() for path in paths]
     raise InputError(
-        Fault(
-            "no trajectories found",
-            str(file.path),
-            f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
-            candidates([*likely, *(path for path in paths if path not in likely)], file.get),
-            f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
-        )
+        "no trajectories found",
+        where=str(file.path),
+        expected=f"datasets called actions, {', '.join(QUANTITIES)}: [B, T, D] or [T, D]",
+        found=candidates([*likely, *(path for path in paths if path not in likely)], file.get),
+        hint=f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
     )
 
 
@@ -97,8 +95,13 @@ def no_time(one: TrajectorySet | None, where: str) -> Fault:
     hint = (layout.dt_hint if layout else "") or "--dt SECONDS, --rate HZ or --times FILE:DATASET"
     if near:
         hint = f"--times {near[0]}, if these are times; else {hint}"
-    expected = "a step in seconds, a rate, or time stamps"
-    return Fault("no time step", where, expected, found, hint)
+    return Fault(
+        "no time step",
+        where=where,
+        expected="a step in seconds, a rate, or time stamps",
+        found=found,
+        hint=hint,
+    )
 
 
 def _near_times(one: TrajectorySet) -> list[str]:

@@ -107,8 +107,12 @@ class Hdf5File(ArrayFile):
             return None
 
         if h5py.h5o.visit(root, visit, info=True) is not None:  # it takes seconds for thousands
-            what, expected = "groups in groups in groups", f"at most {_DEEPEST_GROUP} deep"
-            raise InputError(Fault(what, str(self.path), expected, "more"))
+            raise InputError(
+                "groups in groups in groups",
+                where=str(self.path),
+                expected=f"at most {_DEEPEST_GROUP} deep",
+                found="more",
+            )
         self._names = natural_order(names)
         return self._names
 
@@ -228,15 +232,23 @@ class Hdf5File(ArrayFile):
         if _is_bare_dimension(item):
             return None
         if dataset.shape is None or attributes.get("MATLAB_empty"):
-            raise InputError(Fault("an empty dataset", where, "numbers", "no values at all"))
+            raise InputError(
+                "an empty dataset", where=where, expected="numbers", found="no values at all"
+            )
         if dtype.hasobject and item.get_type().get_class() != h5py.h5t.STRING:
             # a damaged text looks like this: HDF5 would read memory that is not there
-            raise InputError(Fault("not real numbers", where, "numbers or texts", "sequences"))
+            raise InputError(
+                "not real numbers", where=where, expected="numbers or texts", found="sequences"
+            )
         files, unpacked = _check_storage(dataset, where, self._allow_external)
         for name in files:
             if not os.path.exists(self._lead_to(name)) and dataset.is_virtual:
-                missing = f"{name} is missing"
-                raise InputError(Fault("a virtual dataset without its values", where, "", missing))
+                raise InputError(
+                    "a virtual dataset without its values",
+                    where=where,
+                    expected="",
+                    found=f"{name} is missing",
+                )
         self.pool.refuse_larger(unpacked, where, "smaller chunks: h5repack -l CHUNK=...")
         packing = [dataset.compression, "shuffle" if dataset.shuffle else None]
         chunks = f"chunked {'×'.join(map(str, dataset.chunks))}" if dataset.chunks else "contiguous"
@@ -293,8 +305,13 @@ def _text(name: bytes | str) -> str:
 
 
 def _leads_outside(where: str, target: str) -> Fault:
-    hint = "--allow-external reads it, if you trust the file"
-    return Fault("leads out of the file", where, "values in the file itself", target, hint)
+    return Fault(
+        "leads out of the file",
+        where=where,
+        expected="values in the file itself",
+        found=target,
+        hint="--allow-external reads it, if you trust the file",
+    )
 
 
 def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list[str], int]:
@@ -321,7 +338,9 @@ def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list
     packers = [_COMPRESSORS[code] for code, *_ in filters if code in _COMPRESSORS]
     if len(packers) > 1:  # a few kB may unpack to any size
         what, hint = "packed more than once", "write it again with one compressor"
-        raise InputError(Fault(what, where, "one compressor", ", ".join(packers), hint))
+        raise InputError(
+            what, where=where, expected="one compressor", found=", ".join(packers), hint=hint
+        )
     each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # before HDF5 converts
     size, stored = dataset.size * each, dataset.id.get_storage_size()
     packed = dataset.chunks and filters
@@ -330,7 +349,9 @@ def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list
         declared = f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})"
         what, hint = "declares more than the file holds", "it was never written, or cut off"
         hint += ": get or write it again"
-        raise InputError(Fault(what, where, declared, f"{stored} bytes stored", hint))
+        raise InputError(
+            what, where=where, expected=declared, found=f"{stored} bytes stored", hint=hint
+        )
     chunk = math.prod(dataset.chunks) * dataset.dtype.itemsize if packed else 0
     return files, max(chunk, size) if packed and dataset.ndim == 1 else chunk
 

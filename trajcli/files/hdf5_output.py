@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from trajcli.errors import Fault, OutputError
+from trajcli.errors import OutputError
 from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import reserve
 from trajcli.files.outputs import Output
@@ -179,8 +179,9 @@ class Hdf5Output(Output):
             try:
                 made = h5py.h5g.create(file.id, name.encode(), links)
             except ValueError as error:
-                what = "a group that cannot be made"
-                raise OutputError(Fault(what, name, found=str(error))) from None
+                raise OutputError(
+                    "a group that cannot be made", where=name, found=str(error)
+                ) from None
             if dof is not None:
                 made.links.create_hard(b"dof", file.id, b"dof")
         variables = [v for v in self.schema.variables if v.by_trajectory]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object
 from trajcli.files.time import Time, positive
 
@@ -124,9 +124,12 @@ class Layout:
 
     def chosen(self, key: str) -> list[Member]:
         """The trajectories that a filter key lists; raises InputError where there are none."""
-        what, hint = f"layout {self.name} has no filter keys", "robomimic's are datasets of /mask"
-        found = f"--filter-key {key}"
-        raise InputError(Fault(what, str(self.file.path), found=found, hint=hint))
+        raise InputError(
+            f"layout {self.name} has no filter keys",
+            where=str(self.file.path),
+            found=f"--filter-key {key}",
+            hint="robomimic's are datasets of /mask",
+        )
 
     def array(self, member: Member, names: Names) -> Dataset | None:
         """The first of these arrays that a trajectory has."""

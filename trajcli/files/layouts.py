@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import InputError, UsageError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object, text_of
 from trajcli.files.guesses import likely_arrays
 from trajcli.files.layout import Layout, Member, Names, Pairs, entry, environment, from_rate
@@ -38,16 +38,26 @@ class Robomimic(Layout):
         where = f"{self.file.path}:/mask/{key}"
         if stored is None or stored.ndim != 1:
             known = self.file.children("mask") if "mask" in self.file.children() else []
-            expected = ", ".join(known) or "a filter key, and the file has none"
-            raise InputError(Fault("no such filter key", where, expected, key))
+            raise InputError(
+                "no such filter key",
+                where=where,
+                expected=", ".join(known) or "a filter key, and the file has none",
+                found=key,
+            )
         if stored.dtype.kind not in "SUO":
-            raise InputError(Fault("not a list of names", where, "strings", str(stored.dtype)))
+            raise InputError(
+                "not a list of names", where=where, expected="strings", found=str(stored.dtype)
+            )
         wanted = set(stored.texts())
         members = {member.group.rpartition("/")[2]: member for member in self.members()}
         missing = ", ".join(sorted(wanted - members.keys())[:5])
         if missing:
-            what = "lists trajectories that are not there"
-            raise InputError(Fault(what, where, "groups of /data", missing))
+            raise InputError(
+                "lists trajectories that are not there",
+                where=where,
+                expected="groups of /data",
+                found=missing,
+            )
         return [member for name, member in members.items() if name in wanted]
 
 
@@ -170,9 +180,13 @@ class Minari(Layout):
         leaves = self.file.children(group)
         if len(leaves) == 1:
             return f"{group}/{leaves[0]}", self.file.require(f"{group}/{leaves[0]}")
-        where, found = f"{self.file.path}:/{group}", ", ".join(leaves) or "an empty group"
-        hint = f"{self.file.path}:actions/{leaves[0] if leaves else 'NAME'} reads one of them"
-        raise InputError(Fault("actions in several arrays", where, "one array", found, hint))
+        raise InputError(
+            "actions in several arrays",
+            where=f"{self.file.path}:/{group}",
+            expected="one array",
+            found=", ".join(leaves) or "an empty group",
+            hint=f"{self.file.path}:actions/{leaves[0] if leaves else 'NAME'} reads one of them",
+        )
 
 
 class D4rl(Layout):
@@ -193,9 +207,12 @@ class D4rl(Layout):
             if stored is None:
                 continue
             if stored.shape not in ((rows,), (rows, 1)) or stored.dtype.kind not in "biuf":
-                what, found = "not the ends of trajectories", f"{list(stored.shape)} {stored.dtype}"
-                expected = f"[{rows}] flags, one per row of actions"
-                raise InputError(Fault(what, stored.where, expected, found))
+                raise InputError(
+                    "not the ends of trajectories",
+                    where=stored.where,
+                    expected=f"[{rows}] flags, one per row of actions",
+                    found=f"{list(stored.shape)} {stored.dtype}",
+                )
             ends |= np.asarray(stored.read()).reshape(rows) != 0
         edges = [0, *(np.flatnonzero(ends) + 1).tolist()]
         edges += [rows] if edges[-1] < rows else []
@@ -224,9 +241,10 @@ class TableLayout(Layout):
     def members(self) -> list[Member]:
         stored = self._label(self.file)
         if stored is None:
-            expected = f"one of {', '.join(self.columns)}"
             what = "no column says of which trajectory a row is"
-            raise InputError(Fault(what, str(self.file.path), expected))
+            raise InputError(
+                what, where=str(self.file.path), expected=f"one of {', '.join(self.columns)}"
+            )
         column, labels = stored.where.rpartition(":")[2], stored.read()
         self.rows = len(labels)
         edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
@@ -237,7 +255,7 @@ class TableLayout(Layout):
         members = [Member(f"{prefix}{text_of(labels[a])}", "", a, b) for a, b in pairs]
         if len({one.name for one in members}) < len(members):
             what, where = "rows of a trajectory that do not follow each other", self.file.path
-            raise InputError(Fault(what, f"{where}:{column}", hint="sort them by trajectory"))
+            raise InputError(what, where=f"{where}:{column}", hint="sort them by trajectory")
         return members
 
     def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
@@ -271,8 +289,11 @@ class Replay(Layout):
         ends = [0, *np.ravel(stored.read()).tolist()]
         pairs = list(itertools.pairwise(ends))
         if any(a >= b for a, b in pairs) or ends[-1] > self.rows:
-            expected = f"increasing numbers of rows, at most {self.rows}"
-            raise InputError(Fault("not the ends of episodes", stored.where, expected))
+            raise InputError(
+                "not the ends of episodes",
+                where=stored.where,
+                expected=f"increasing numbers of rows, at most {self.rows}",
+            )
         if ends[-1] < self.rows:
             rest = f"rows {int(ends[-1])} to {self.rows - 1} of {self.actions[0]}"
             self.remark = f"{stored.where}: {rest} are of no episode, and are left out"
@@ -303,9 +324,11 @@ class LeRobot(TableLayout):
         frames = np.arange(self.rows) if stored is None else np.ravel(stored.read())
         for one in members:
             if (np.diff(frames[one.begin : one.end]) != 1).any():
-                what = "frames of an episode that do not follow each other"
-                place = f"{self.file.path}:frame_index, {one.name}"
-                raise InputError(Fault(what, place, "0, 1, 2, ..."))
+                raise InputError(
+                    "frames of an episode that do not follow each other",
+                    where=f"{self.file.path}:frame_index, {one.name}",
+                    expected="0, 1, 2, ...",
+                )
         return members
 
     def dof_names(self, name: str) -> list[str] | None:
@@ -345,8 +368,12 @@ def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
     Raises UsageError for a layout that is unknown.
     """
     if wanted is not None and wanted not in (*LAYOUTS, PLAIN):
-        expected = ", ".join((*LAYOUTS, PLAIN))
-        raise UsageError(Fault("unknown layout", "--layout", expected, repr(wanted)))
+        raise UsageError(
+            "unknown layout",
+            where="--layout",
+            expected=", ".join((*LAYOUTS, PLAIN)),
+            found=repr(wanted),
+        )
     if wanted == PLAIN or file.family in ("npy", "npz"):
         return None
     if wanted is not None:

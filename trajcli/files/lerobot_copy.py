@@ -45,8 +45,10 @@ class LeRobotCopy:
         self.folder, self._contents = folder, _contents(folder)
         self.info = _read_json(folder / _META / "info.json")
         if not isinstance(self.info.get("features"), dict):
-            what, where = "not a LeRobot data set", folder / _META / "info.json"
-            raise InputError(Fault(what, str(where), "an object called features"))
+            where = folder / _META / "info.json"
+            raise InputError(
+                "not a LeRobot data set", where=str(where), expected="an object called features"
+            )
         self.names, self.episodes = set(self.info["features"]), dict[str, slice]()
         self._starts, begin = dict[Path, int](), 0  # the first frame of each frame file
         self.features: Mapping[str, Any] = {}
@@ -58,7 +60,7 @@ class LeRobotCopy:
             self._starts[source.path.relative_to(folder)] = begin
             for name, _, first, end in layout.members():
                 if name in self.episodes:
-                    raise InputError(Fault("an episode in two files", str(source.path), found=name))
+                    raise InputError("an episode in two files", where=str(source.path), found=name)
                 self.episodes[name] = slice(begin + first, begin + (end or 0))
             begin += layout.rows
             self.names.update(file.children())
@@ -75,8 +77,12 @@ class LeRobotCopy:
             try:
                 self._write_file(path, source, target)
             except (KeyError, TypeError, AttributeError, UnicodeError, RecursionError) as error:
-                what, expected = "not as LeRobot has it", "a file of version 2.1 or 3"
-                raise InputError(Fault(what, str(source), expected, repr(error))) from None
+                raise InputError(
+                    "not as LeRobot has it",
+                    where=str(source),
+                    expected="a file of version 2.1 or 3",
+                    found=repr(error),
+                ) from None
 
     def _write_file(self, path: Path, source: Path, target: Path) -> None:
         if path in self._starts:
@@ -165,9 +171,15 @@ def _contents(folder: Path) -> list[Path]:
         is_folder = path.is_dir() and not path.is_symlink()
         is_file = target.is_relative_to(root) and target.is_file()
         if not os.access(path, os.R_OK) or not (is_folder or is_file):
-            what, expected = "no file of the data set", f"a file in {folder} that can be read"
-            hint = "cp -rL copies what links lead to"
-            faults.append(Fault(what, str(folder / below), expected, str(target), hint))
+            faults.append(
+                Fault(
+                    "no file of the data set",
+                    where=str(folder / below),
+                    expected=f"a file in {folder} that can be read",
+                    found=str(target),
+                    hint="cp -rL copies what links lead to",
+                )
+            )
         elif is_file:
             found.append(below)
     raise_if_any(faults)
@@ -202,7 +214,7 @@ def _keys_of(stats: Mapping[str, Any]) -> list[str]:
 def _read_json(path: Path) -> dict[str, Any]:
     document = json_object(read_regular(path, 64 << 20, "a JSON file"))
     if not document:
-        raise InputError(Fault("cannot be read", str(path), "a JSON object"))
+        raise InputError("cannot be read", where=str(path), expected="a JSON object")
     return document
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import InputError, UsageError
 from trajcli.files.dofs import Dofs
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
 from trajcli.files.schema import QUANTITIES, unit_of
@@ -100,8 +100,12 @@ class Limits:
             if data is None or any(
                 unit_of_dof(data, dof) != unit_of_dof(limits, joint) for dof, joint in limited
             ):
-                what, where = "limits in another unit", f"{self.path}: [{name}]"
-                raise InputError(Fault(what, where, text, unit_text(self.units[name])))
+                raise InputError(
+                    "limits in another unit",
+                    where=f"{self.path}: [{name}]",
+                    expected=text,
+                    found=unit_text(self.units[name]),
+                )
         slack = _ROUNDING.get(itemsize, _ROUNDING[4])
         return {
             name: Bounds(np.append(lower, -np.inf)[order], np.append(upper, np.inf)[order], slack)
@@ -147,9 +151,17 @@ class Limits:
         where, hint = str(self.path), "joints are matched by name, or by number without names"
         found = ", ".join(self.joints or [f"{count} joints without names"])
         if known:
-            what, found = "unknown joint", ", ".join(unknown)
-            raise InputError(Fault(what, f"{where}: joint_names", ", ".join(dofs), found, hint))
-        raise InputError(Fault("limits of other joints", where, ", ".join(dofs), found, hint))
+            found = ", ".join(unknown)
+            raise InputError(
+                "unknown joint",
+                where=f"{where}: joint_names",
+                expected=", ".join(dofs),
+                found=found,
+                hint=hint,
+            )
+        raise InputError(
+            "limits of other joints", where=where, expected=", ".join(dofs), found=found, hint=hint
+        )
 
 
 def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
@@ -164,19 +176,27 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
     joints, tables, units = (_from_urdf if urdf else _from_toml)(path, data)
     if not tables:
         expected = "<joint> with <limit>" if urdf else f"tables [{'], ['.join(QUANTITIES)}]"
-        raise InputError(Fault("no limits in it", str(path), expected))
+        raise InputError("no limits in it", where=str(path), expected=expected)
     count = len(joints) if joints is not None else len(next(iter(tables.values()))[0])
     for name, sides in tables.items():
         where, present, of = f"{path}: [{name}]", sides.shape[1], units.get(name)
         if present != count:
             expected = f"{count}, one per joint"
-            raise InputError(Fault("wrong number of limits", where, expected, str(present)))
+            raise InputError(
+                "wrong number of limits", where=where, expected=expected, found=str(present)
+            )
         for joint in np.flatnonzero(sides[0] > sides[1])[:1]:
-            place, found = f"{where}, joint {joint}", f"{sides[0, joint]} and {sides[1, joint]}"
-            raise InputError(Fault(_IMPOSSIBLE, place, "lower <= upper", found))
+            raise InputError(
+                _IMPOSSIBLE,
+                where=f"{where}, joint {joint}",
+                expected="lower <= upper",
+                found=f"{sides[0, joint]} and {sides[1, joint]}",
+            )
         if of is not None and len(of) not in (1, count):
             expected = f"one, or {count}: one per joint"
-            raise InputError(Fault("units of other joints", where, expected, unit_text(of)))
+            raise InputError(
+                "units of other joints", where=where, expected=expected, found=unit_text(of)
+            )
     tables = {n: sides / per_si(units[n]) if n in units else sides for n, sides in tables.items()}
     return Limits(path, joints, tables, units, urdf)
 
@@ -185,21 +205,29 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
     try:
         toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     except ImportError:
-        hint = "pip install tomli, or use Python 3.11 or later"
-        raise UsageError(Fault("no reader for TOML here", str(path), hint=hint)) from None
+        raise UsageError(
+            "no reader for TOML here",
+            where=str(path),
+            hint="pip install tomli, or use Python 3.11 or later",
+        ) from None
     try:
         document: dict[str, Any] = toml.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(unreadable(path, "a TOML file", error)) from None
     names, tables = document.get("joint_names"), {}
     if names is not None and not _all(names, str):
-        raise InputError(Fault("not names", f"{path}: joint_names", "strings", repr(names)))
+        raise InputError(
+            "not names", where=f"{path}: joint_names", expected="strings", found=repr(names)
+        )
     for name in (name for name in QUANTITIES if name in document):
         sides = _sides(document[name])
         if sides is None:
-            expected = "upper (and lower, if it is not its negative): one number per joint"
-            found = repr(document[name])[:200]
-            raise InputError(Fault("not limits", f"{path}: [{name}]", expected, found))
+            raise InputError(
+                "not limits",
+                where=f"{path}: [{name}]",
+                expected="upper (and lower, if it is not its negative): one number per joint",
+                found=repr(document[name])[:200],
+            )
         tables[name] = sides
     return names, tables, _stated_units(path, document, tables)
 
@@ -242,8 +270,12 @@ def _stated_units(
         units = parse_units(",".join(stated) if _all(stated, str) else stated)
         if units is None or {unit.order for unit in units} != {order}:
             parts = [unit_of(name or "position", part) for part in KNOWN.split(", ")]
-            where, expected = f"{path}: {f'[{name}] ' * bool(name)}units", ", ".join(parts)
-            raise InputError(Fault("unknown unit", where, expected, repr(stated)))
+            raise InputError(
+                "unknown unit",
+                where=f"{path}: {f'[{name}] ' * bool(name)}units",
+                expected=", ".join(parts),
+                found=repr(stated),
+            )
         found[name] = units
     return {name: found[name] for name in tables if name in found}
 
@@ -267,11 +299,13 @@ def _from_urdf(path: Path, data: bytes) -> Parsed:
             lower, upper = float(limit.get("lower", 0)), float(limit.get("upper", 0))
             speed = float(limit.get("velocity", "inf"))
         except ValueError:
-            raise InputError(Fault("not numbers", where, expected, str(limit))) from None
+            raise InputError(
+                "not numbers", where=where, expected=expected, found=str(limit)
+            ) from None
         if joint.get("type") == "continuous" or not limit:
             lower, upper = -math.inf, math.inf
         if not (lower <= upper and speed >= 0):
-            raise InputError(Fault(_IMPOSSIBLE, where, "lower <= upper", str(limit)))
+            raise InputError(_IMPOSSIBLE, where=where, expected="lower <= upper", found=str(limit))
         unit = Unit("m" if joint.get("type") == "prismatic" else "rad")
         limits[name] = lower, upper, speed, unit
     if not limits:

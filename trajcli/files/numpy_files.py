@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset, json_object
 from trajcli.files.file_bytes import FileBytes, OpenFiles
 from trajcli.files.refusals import PROVENANCE
@@ -92,18 +92,20 @@ class NpyFile(ArrayFile):
             if "pickled" not in str(error):
                 raise
             raise InputError(
-                Fault(
-                    what="pickled data",
-                    where=str(self.path),
-                    expected="an array of floats or integers",
-                    found="a pickle, which can run code when read",
-                    hint="save it again as a plain array: "
-                    "np.save(path, np.asarray(values, dtype=float))",
-                )
+                "pickled data",
+                where=str(self.path),
+                expected="an array of floats or integers",
+                found="a pickle, which can run code when read",
+                hint="save it again as a plain array: "
+                "np.save(path, np.asarray(values, dtype=float))",
             ) from None
         if file.size < header.offset + header.nbytes:
-            what, expected = "shorter than its header says", "as many values as the header declares"
-            raise InputError(Fault(what, str(self.path), expected, f"a file of {file.size} bytes"))
+            raise InputError(
+                "shorter than its header says",
+                where=str(self.path),
+                expected="as many values as the header declares",
+                found=f"a file of {file.size} bytes",
+            )
         return header
 
     def begin(self) -> FileBytes:
@@ -235,13 +237,11 @@ def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         names = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
         raise InputError(
-            Fault(
-                what="packed by another method than deflate",
-                where=f"{path}:{info.filename}",
-                expected="deflate, or none",
-                found=names.get(info.compress_type, f"method {info.compress_type}"),
-                hint="numpy.savez_compressed writes deflate",
-            )
+            "packed by another method than deflate",
+            where=f"{path}:{info.filename}",
+            expected="deflate, or none",
+            found=names.get(info.compress_type, f"method {info.compress_type}"),
+            hint="numpy.savez_compressed writes deflate",
         )
 
 

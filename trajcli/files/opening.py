@@ -141,10 +141,13 @@ def recognise(path: Path) -> str:
             return "zarr"
         if any(os.path.exists(path / name) for name in ("dataset_info.json", "features.json")):
             raise InputError(_rlds(path))
-        expected = f"{_READ}, or the folder of a data set"
         inside = natural_order(os.listdir(path))
-        found = ", ".join(inside[:8]) + ", …" * (len(inside) > 8) or "nothing"
-        raise InputError(Fault("a folder without data that are read", str(path), expected, found))
+        raise InputError(
+            "a folder without data that are read",
+            where=str(path),
+            expected=f"{_READ}, or the folder of a data set",
+            found=", ".join(inside[:8]) + ", …" * (len(inside) > 8) or "nothing",
+        )
     try:
         with open(open_regular(path), "rb") as file:
             head = signature = file.read(8)
@@ -192,7 +195,7 @@ def _not_read(path: Path, head: bytes) -> Fault:
         hint = _python(f"import pandas; {line}")
     elif head.startswith(b"\x1f\x8b"):
         found, hint = "a file packed by gzip", f"gunzip -k {shlex.quote(name)}"
-    return Fault("not a file of arrays", str(path), _READ, found, hint)
+    return Fault("not a file of arrays", where=str(path), expected=_READ, found=found, hint=hint)
 
 
 def _python(code: str) -> str:
@@ -208,13 +211,13 @@ def _rlds(path: Path) -> Fault:
     """The fault of RLDS data, and how to bring them here."""
     return Fault(
         "TFRecord, as RLDS data sets have it, is not read",
-        str(path),
-        _READ,
-        "a file of serialised TensorFlow examples",
-        "convert it where TensorFlow is: for i, e in enumerate(tfds.builder_from_directory(FOLDER)"
-        ".as_dataset(split='train')): np.save(f'episode_{i}.npy', "
-        "np.stack([s['action'] for s in e['steps'].as_numpy_iterator()])), "
-        "or to a LeRobot data set",
+        where=str(path),
+        expected=_READ,
+        found="a file of serialised TensorFlow examples",
+        hint="convert it where TensorFlow is: for i, e in enumerate("
+        "tfds.builder_from_directory(FOLDER).as_dataset(split='train')): "
+        "np.save(f'episode_{i}.npy', np.stack([s['action'] for s in e['steps']"
+        ".as_numpy_iterator()])), or to a LeRobot data set",
     )
 
 
@@ -223,6 +226,10 @@ def _missing_file(path: Path) -> Fault:
     there = os.path.isdir(folder)
     names = sorted(os.listdir(folder)) if there and os.access(folder, os.R_OK) else []
     near = difflib.get_close_matches(path.name, names, 3, 0.6)
-    hint = f"did you mean {', '.join(str(folder / name) for name in near)}?" if near else ""
-    found = "nothing of this name" if there else f"no folder {folder}"
-    return Fault("no such file", str(path), "a file", found, hint)
+    return Fault(
+        "no such file",
+        where=str(path),
+        expected="a file",
+        found="nothing of this name" if there else f"no folder {folder}",
+        hint=f"did you mean {', '.join(str(folder / name) for name in near)}?" if near else "",
+    )

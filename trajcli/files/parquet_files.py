@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import Dataset
 from trajcli.files.file_bytes import OpenFiles, open_regular
 from trajcli.files.tables import Table
@@ -29,8 +29,11 @@ class ParquetFile(Table):
         try:
             import pyarrow as arrow
         except ImportError:
-            what = "Parquet is read by pyarrow, which is not installed"
-            raise InputError(Fault(what, str(path), hint="pip install pyarrow")) from None
+            raise InputError(
+                "Parquet is read by pyarrow, which is not installed",
+                where=str(path),
+                hint="pip install pyarrow",
+            ) from None
         self.failures = (arrow.ArrowException, OSError, ValueError, KeyError, MemoryError)
         self._types, self._edges = self.safely("", self._read_schema)
         self.columns = list(self._types)
@@ -123,7 +126,9 @@ def _values(column: Any, where: str) -> Any:
     import pyarrow as arrow
 
     if column.null_count:
-        raise InputError(Fault("missing values", where, "a number in every row", "nulls"))
+        raise InputError(
+            "missing values", where=where, expected="a number in every row", found="nulls"
+        )
     kind, types = column.type, arrow.types
     if types.is_fixed_size_list(kind) or types.is_list(kind) or types.is_large_list(kind):
         flat = column.flatten()
@@ -137,11 +142,14 @@ def _values(column: Any, where: str) -> Any:
         column = column.cast(arrow.int64())
         kind = column.type
     if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
-        raise InputError(Fault("not real numbers", where, "floats or integers", str(kind)))
+        raise InputError(
+            "not real numbers", where=where, expected="floats or integers", found=str(kind)
+        )
     return column.to_numpy(zero_copy_only=False)
 
 
 def _check_even(even: bool, where: str) -> None:
     if not even:
-        what = "lists of different length"
-        raise InputError(Fault(what, where, "as many numbers in every row"))
+        raise InputError(
+            "lists of different length", where=where, expected="as many numbers in every row"
+        )

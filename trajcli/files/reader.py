@@ -42,7 +42,9 @@ def read_sources(
     that do not fit, and for dofs that there are not.
     """
     if not sources:
-        raise UsageError(Fault("no SOURCE", "SOURCE", "one or more of FILE[:DATASET]", "none"))
+        raise UsageError(
+            "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
+        )
     sets: list[TrajectorySet] = []
     reading, units = files.reading, files.reading.input_units
     filter_key = reading.filter_key
@@ -52,8 +54,12 @@ def read_sources(
         if family is not None:
             found = _laid_out(file, family, source, filter_key, inputs)
         elif filter_key is not None:
-            what, where = "a filter key needs a layout", f"{file.path}: robomimic"
-            raise UsageError(Fault(what, "--filter-key", where, "plain arrays"))
+            raise UsageError(
+                "a filter key needs a layout",
+                where="--filter-key",
+                expected=f"{file.path}: robomimic",
+                found="plain arrays",
+            )
         else:
             found = _plain(file, source, inputs)
         if file.family == "ros" and (inputs or not as_stored):
@@ -90,10 +96,13 @@ def dof_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
     """The fault of trajectories that have another number of dofs than the first."""
     for one in sets:
         if one.shape[2] != sets[0].shape[2]:
-            expected = f"D = {sets[0].shape[2]}, as in {sets[0].where}"
-            hint = "--dofs picks the same of each, or name them one at a time"
-            found = f"D = {one.shape[2]}"
-            yield Fault("trajectories of different dofs", one.where, expected, found, hint)
+            yield Fault(
+                "trajectories of different dofs",
+                where=one.where,
+                expected=f"D = {sets[0].shape[2]}, as in {sets[0].where}",
+                found=f"D = {one.shape[2]}",
+                hint="--dofs picks the same of each, or name them one at a time",
+            )
             return
 
 
@@ -108,10 +117,14 @@ def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
     first, expected = next(named, (None, []))
     for one, names in named:
         if names != expected and first is not None:
-            what, as_in = "trajectories of different joints", f"as in {first.where}"
-            hint = "--dofs with their names takes the same of each, in one order; or one at a time"
-            text = f"{', '.join(expected)}, {as_in}"
-            yield Fault(what, one.where, text, ", ".join(names), hint)
+            as_in = f"as in {first.where}"
+            yield Fault(
+                "trajectories of different joints",
+                where=one.where,
+                expected=f"{', '.join(expected)}, {as_in}",
+                found=", ".join(names),
+                hint="--dofs with their names takes the same of each, in one order",
+            )
             return
 
 
@@ -124,18 +137,26 @@ def require_one_topic(sets: Sequence[TrajectorySet]) -> None:
         path = sets[0].file.path
         names = [f"{path}:/{topic}" for topic in topics]
         listed = (f"/{_path(one)} {describe(one.shape[1:])}" for one in topics.values())
-        what, hint = "several topics with trajectories", f"name one: {' or '.join(names)}"
-        raise InputError(Fault(what, str(path), "one of them", ", ".join(listed), hint))
+        raise InputError(
+            "several topics with trajectories",
+            where=str(path),
+            expected="one of them",
+            found=", ".join(listed),
+            hint=f"name one: {' or '.join(names)}",
+        )
 
 
 def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:
     """The fault of trajectories without anything to integrate."""
     path, arrays = sets[0].file.path, sets[0].arrays.items()
     shapes = {f"{sets[0].group}/{name}".strip("/"): describe(one.shape) for name, one in arrays}
-    expected = "a dataset called actions, or one that is named"
-    hint = f"{path}:{next(iter(shapes))} integrates it as actions"
-    found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-    return Fault("no actions", str(path), expected, found, hint)
+    return Fault(
+        "no actions",
+        where=str(path),
+        expected="a dataset called actions, or one that is named",
+        found=", ".join(f"{name} {shape}" for name, shape in shapes.items()),
+        hint=f"{path}:{next(iter(shapes))} integrates it as actions",
+    )
 
 
 def _plain(file: ArrayFile, source: Source, inputs: bool) -> list[TrajectorySet]:
@@ -199,8 +220,11 @@ def _laid_out(
     ``inputs`` positions stand in for actions."""
     members = layout.members() if filter_key is None else layout.chosen(filter_key)
     if not members:
-        what = f"no trajectories of layout {layout.name}"
-        raise InputError(Fault(what, str(file.path), hint="--layout plain reads named arrays"))
+        raise InputError(
+            f"no trajectories of layout {layout.name}",
+            where=str(file.path),
+            hint="--layout plain reads named arrays",
+        )
     name = (source.dataset or "").strip("/")
     below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
     if below:
@@ -235,8 +259,12 @@ def _named_arrays(
     for path in paths:
         stored, owner = file.require(path), owners[path]
         if owner is None and layout.rows and stored.shape[:1] < (layout.rows,):
-            expected = f"at least {layout.rows} rows, those of the trajectories"
-            raise InputError(Fault("too few rows", stored.where, expected, describe(stored.shape)))
+            raise InputError(
+                "too few rows",
+                where=stored.where,
+                expected=f"at least {layout.rows} rows, those of the trajectories",
+                found=describe(stored.shape),
+            )
         for member in [owner] if owner else members:  # flat arrays: each has its rows
             yield member, path, stored if owner else member.rows_of(stored)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 from trajcli.units import InputUnits, parse_option
 
 
@@ -58,4 +58,4 @@ class Repair:
         """Raise UsageError for a gap that is no length of time."""
         gap = self.max_gap
         if gap is not None and not (math.isfinite(gap) and gap > 0):
-            raise UsageError(Fault("not a gap", "--max-gap", "seconds > 0", str(gap)))
+            raise UsageError("not a gap", where="--max-gap", expected="seconds > 0", found=str(gap))

@@ -23,9 +23,13 @@ def output_family(path: Path) -> str:
     """ "hdf5", "npz" or "npy", by OUT's name."""
     family = _FAMILIES.get(path.suffix.lower())
     if family is None:
-        expected = "OUT.h5, OUT.npz, or OUT.npy with one quantity"
-        hint = "of an .h5, xarray.open_dataset(OUT).to_zarr(STORE) makes a Zarr store"
-        fault = Fault("unknown kind of output", str(path), expected, path.suffix, hint)
+        fault = Fault(
+            "unknown kind of output",
+            where=str(path),
+            expected="OUT.h5, OUT.npz, or OUT.npy with one quantity",
+            found=path.suffix,
+            hint="of an .h5, xarray.open_dataset(OUT).to_zarr(STORE) makes a Zarr store",
+        )
         raise OutputError(fault)
     return family
 
@@ -39,23 +43,36 @@ def refuse_output(path: Path, overwrite: bool) -> None:
 def refuse_place(path: Path, overwrite: bool) -> None:
     """Raise OutputError where a file of this name cannot or must not be written."""
     if str(path) == "-" or re.match("[a-z0-9+]+:/", str(path), re.IGNORECASE):
-        found = "standard output" if str(path) == "-" else "an address"
         hint = "write to a file, then send it on"
-        raise OutputError(Fault("not a file", str(path), "a name", found, hint))
+        raise OutputError(
+            "not a file",
+            where=str(path),
+            expected="a name",
+            found="standard output" if str(path) == "-" else "an address",
+            hint=hint,
+        )
     if not os.path.isdir(path.parent):
-        what = "not a folder" if os.path.exists(path.parent) else "no such folder"
         hint = f"mkdir -p {path.parent}"
-        raise OutputError(Fault(what, str(path.parent), "the folder of OUT", hint=hint))
+        raise OutputError(
+            "not a folder" if os.path.exists(path.parent) else "no such folder",
+            where=str(path.parent),
+            expected="the folder of OUT",
+            hint=hint,
+        )
     if path.is_dir():
-        raise OutputError(Fault("already exists, and is a folder", str(path), "a file"))
+        raise OutputError("already exists, and is a folder", where=str(path), expected="a file")
     if os.path.lexists(path) and not overwrite:
         raise OutputError(name_taken(path))
 
 
 def name_taken(path: Path) -> Fault:
     """Return the fault of an OUT that exists and must not be replaced."""
-    hint = "--overwrite replaces it once the new one is complete"
-    return Fault("already exists", str(path), "a name that is free", hint=hint)
+    return Fault(
+        "already exists",
+        where=str(path),
+        expected="a name that is free",
+        hint="--overwrite replaces it once the new one is complete",
+    )
 
 
 def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
@@ -64,29 +81,45 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
         return
     for source in inputs:
         if os.path.exists(source) and os.path.samefile(source, path):
-            what = "the output is an input"
-            raise OutputError(Fault(what, str(path), "another name", str(source)))
+            raise OutputError(
+                "the output is an input",
+                where=str(path),
+                expected="another name",
+                found=str(source),
+            )
 
 
 def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None:
     """Raise OutputError where trajectories of unequal length or compression need another OUT."""
     family, faults = output_family(path), []
     if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
-        expected = "OUT.h5 or OUT.hdf5, and a level from 1 to 9"
-        found = f"{path.name}, level {compress}"
-        faults.append(Fault("cannot be compressed", "--compress", expected, found))
+        faults.append(
+            Fault(
+                "cannot be compressed",
+                where="--compress",
+                expected="OUT.h5 or OUT.hdf5, and a level from 1 to 9",
+                found=f"{path.name}, level {compress}",
+            )
+        )
     if schema.groups and family == "npy":
         what = "trajectories of unequal length are not one array"
-        faults.append(Fault(what, str(path), "OUT.h5 or OUT.npz", path.suffix))
+        faults.append(Fault(what, where=str(path), expected="OUT.h5 or OUT.npz", found=path.suffix))
     arrays = [variable.name for variable in schema.streamed if variable.name != "time"]
     if family == "npy" and len(arrays) != 1:
-        hint = f"--write {arrays[0]} writes one" if arrays else ""
         what = "a .npy file holds one array"
-        faults.append(Fault(what, str(path), "OUT.h5", ", ".join(arrays), hint))
+        faults.append(
+            Fault(
+                what,
+                where=str(path),
+                expected="OUT.h5",
+                found=", ".join(arrays),
+                hint=f"--write {arrays[0]} writes one" if arrays else "",
+            )
+        )
     names = Counter(name for group in schema.groups for name in group.names)
     for name, count in names.items():
         if name.rpartition("/")[0] in names or name in ("", "dof") or count > 1:
-            faults.append(Fault("a trajectory within another, or without a name", name))
+            faults.append(Fault("a trajectory within another, or without a name", where=name))
     if faults:
         raise OutputError(*faults[:5])
 
@@ -96,10 +129,13 @@ def require_space(path: Path, needed: int) -> None:
     disk = os.statvfs(path.parent)
     free = disk.f_bavail * disk.f_frsize
     if needed > free:
-        what, expected = "not enough space on the disk", f"{needed} bytes for the output"
-        hint = "--write position writes less; --dtype float32 halves float64"
-        where, found = str(path.parent), f"{free} bytes free"
-        raise OutputError(Fault(what, where, expected, found, hint))
+        raise OutputError(
+            "not enough space on the disk",
+            where=str(path.parent),
+            expected=f"{needed} bytes for the output",
+            found=f"{free} bytes free",
+            hint="--write position writes less; --dtype float32 halves float64",
+        )
 
 
 def os_fault(path: Path, error: Exception) -> Fault:
@@ -108,9 +144,12 @@ def os_fault(path: Path, error: Exception) -> Fault:
     match = re.search(r"errno = (\d+)", str(error))
     if number is None and match:
         number = int(match[1])
-    reason = str(error) if number is None else os.strerror(number)
-    hint = "nothing was written; free some space" if number in _OUT_OF_SPACE else ""
-    return Fault("cannot be written", str(path), found=reason, hint=hint)
+    return Fault(
+        "cannot be written",
+        where=str(path),
+        found=str(error) if number is None else os.strerror(number),
+        hint="nothing was written; free some space" if number in _OUT_OF_SPACE else "",
+    )
 
 
 @contextlib.contextmanager

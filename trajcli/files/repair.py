@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe, time_stamp_faults
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import Dataset, in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.reading import Repair
@@ -51,8 +51,12 @@ def _split(
     batch, length, _ = one.shape
     stamps = np.atleast_2d(in_memory(time.stamps))
     if stamps.shape[1] != length or len(stamps) not in (1, batch):
-        expected, shape = f"[{length}], one per row", describe(time.stamps.shape)
-        raise InputError(Fault("wrong number of time stamps", time.where, expected, shape))
+        raise InputError(
+            "wrong number of time stamps",
+            where=time.where,
+            expected=f"[{length}], one per row",
+            found=describe(time.stamps.shape),
+        )
     lengths = np.full(batch, length) if one.lengths is None else one.lengths
     if len(stamps) == 1:
         groups = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
@@ -90,8 +94,9 @@ def _between_gaps(stamps: Any, where: str, repair: Repair, counts: Counter[str])
 def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]:
     short = counts["pieces"] - counts["segments"]
     if short and not counts["segments"]:
-        what = f"no segment of {least} rows between gaps"
-        raise InputError(Fault(what, "--max-gap", hint="a larger --max-gap"))
+        raise InputError(
+            f"no segment of {least} rows between gaps", where="--max-gap", hint="a larger --max-gap"
+        )
     if counts["gaps"]:
         yield f"split at gaps of more than {gap:g} s: {counts['pieces']} segments"
     if short:

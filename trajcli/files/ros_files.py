@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles, open_regular
 
@@ -49,8 +49,11 @@ class RosFile(ArrayFile):
         try:
             import rosbags.highlevel  # noqa: F401
         except ImportError:
-            what = "bags are read by rosbags, which is not installed"
-            raise InputError(Fault(what, str(path), hint="pip install 'trajcli[ros]'")) from None
+            raise InputError(
+                "bags are read by rosbags, which is not installed",
+                where=str(path),
+                hint="pip install 'trajcli[ros]'",
+            ) from None
         self._first = cache(lambda topic: self.safely(topic, lambda: self._sampled(topic)))
         bag: _Bag = self.opened()
         self._counts = {name: int(topic.msgcount) for name, topic in bag.topics.items()}
@@ -136,10 +139,13 @@ class RosFile(ArrayFile):
 
     def _check_count(self, topic: str, found: int) -> None:
         if found != self._counts[topic]:
-            what, where = "not as many messages as the bag says", f"{self.path}:{self.slash}{topic}"
-            hint = "a damaged bag; `mcap recover` or `rosbag reindex` counts anew"
-            expected = f"{self._counts[topic]} messages"
-            raise InputError(Fault(what, where, expected, str(found), hint))
+            raise InputError(
+                "not as many messages as the bag says",
+                where=f"{self.path}:{self.slash}{topic}",
+                expected=f"{self._counts[topic]} messages",
+                found=str(found),
+                hint="a damaged bag; `mcap recover` or `rosbag reindex` counts anew",
+            )
 
 
 class _Bag:
@@ -291,10 +297,13 @@ class _Messages:
         }
         last = max(joints, key=lambda name: firsts[name])
         if firsts[last] > _LATE * len(self):
-            what, place = "messages of other joints", f"{where}, message {firsts[last]}"
-            expected = ", ".join(name for name in joints if name != last)
-            hint = "cut the bag there: the messages before it do not have them"
-            raise InputError(Fault(what, place, expected, last, hint))
+            raise InputError(
+                "messages of other joints",
+                where=f"{where}, message {firsts[last]}",
+                expected=", ".join(name for name in joints if name != last),
+                found=last,
+                hint="cut the bag there: the messages before it do not have them",
+            )
         ((most, _),) = sets.most_common(1)
         often = [np.array(numbers) for names, numbers in kinds if frozenset(names) == most]
         rows = np.sort(np.concatenate(often))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 
 ALL = "all"
 _SLICE = re.compile(r"([+-]?\d{1,18})?(?::([+-]?\d{1,18})?(?::([+-]?\d{1,18})?)?)?")
@@ -22,9 +22,11 @@ def select(text: str | None, count: int) -> Sequence[int]:
     for part in (part.strip() for part in text.split(",")):
         match = _SLICE.fullmatch(part)
         if not part or match is None or (match[3] and int(match[3]) == 0):
-            wrong = text if len(text) < 80 else f"{text[:77]}..."
             raise UsageError(
-                Fault("not a selection", "--episodes", "3, 0:10, 2,5,-1 or all", wrong)
+                "not a selection",
+                where="--episodes",
+                expected="3, 0:10, 2,5,-1 or all",
+                found=text if len(text) < 80 else f"{text[:77]}...",
             )
         if ":" in part:
             ends = (int(n) if n is not None else None for n in match.groups())
@@ -32,8 +34,16 @@ def select(text: str | None, count: int) -> Sequence[int]:
         elif -count <= int(part) < count:
             chosen.append(int(part) % count)
         else:
-            expected = f"0 to {count - 1}, or -1 for the last" if count else "nothing: it is empty"
-            raise UsageError(Fault("out of range", "--episodes", expected, part))
+            raise UsageError(
+                "out of range",
+                where="--episodes",
+                expected=f"0 to {count - 1}, or -1 for the last"
+                if count
+                else "nothing: it is empty",
+                found=part,
+            )
     if not chosen:
-        raise UsageError(Fault("nothing selected", "--episodes", f"one or more of {count}", text))
+        raise UsageError(
+            "nothing selected", where="--episodes", expected=f"one or more of {count}", found=text
+        )
     return list(dict.fromkeys(chosen))

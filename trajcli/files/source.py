@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 
 _ENDINGS = "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth"
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
@@ -45,13 +45,15 @@ def parse_source(text: str, attributes: bool = False) -> Source:
     """
     if text == "-":
         hint = "write it to a file first: ... > actions.npy"
-        raise UsageError(Fault("standard input is not read", "SOURCE -", "a file", hint=hint))
+        raise UsageError(
+            "standard input is not read", where="SOURCE -", expected="a file", hint=hint
+        )
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", text):
         lines = {"s3": f"aws s3 cp {text} .", "gs": f"gcloud storage cp {text} .",
                  "hf": f"hf download --repo-type dataset {_hub_name(text)}"}  # fmt: skip
         line = lines.get(text.split(":")[0].lower(), f"curl -LO {text}")
         hint = f"{line} downloads it; trajcli opens no network connections"
-        raise UsageError(Fault("a URL, not a file", text, "a file on a disk", hint=hint))
+        raise UsageError("a URL, not a file", where=text, expected="a file on a disk", hint=hint)
     text = os.path.expanduser(text)
     if os.path.exists(text):
         return Source(Path(text))

@@ -75,9 +75,13 @@ def stored_times(stored: Dataset, given: Unit | None, stamps: bool) -> tuple[Val
     text = given.name if given is not None else stated_unit(stored)
     unit = given or parse_time_unit(text)
     if unit is None and text.rstrip("s").lower() in _OTHER_TIMES:
-        hint = "divide them first, or give the step: --dt SECONDS, --rate HZ"
-        what = "a unit that is not converted"
-        raise InputError(Fault(what, stored.where, KNOWN_TIMES, text, hint))
+        raise InputError(
+            "a unit that is not converted",
+            where=stored.where,
+            expected=KNOWN_TIMES,
+            found=text,
+            hint="divide them first, or give the step: --dt SECONDS, --rate HZ",
+        )
     stored.require_numeric()
     by_size = ""
     if unit is None and not text and stamps and stored.shape[:1] > (0,):
@@ -205,9 +209,13 @@ def _gaps(time: Time) -> Floats | None:
 
 
 def _contradiction(where: str, dt: float, stamps: Time, gaps: Floats) -> Fault:
-    what, both = "dt and time stamps that contradict each other", f"{where} and {stamps.where}"
-    found = f"dt {dt:g} s, and stamps {float(gaps.mean()):g} s apart on average"
-    return Fault(what, both, "equal steps in both", found, "--dt or --times says which to use")
+    return Fault(
+        "dt and time stamps that contradict each other",
+        where=f"{where} and {stamps.where}",
+        expected="equal steps in both",
+        found=f"dt {dt:g} s, and stamps {float(gaps.mean()):g} s apart on average",
+        hint="--dt or --times says which to use",
+    )
 
 
 def time_from_options(files: Files) -> Time | None:
@@ -221,20 +229,28 @@ def time_from_options(files: Files) -> Time | None:
     options = (("--dt", dt), ("--rate", rate), ("--times", times))
     present = [name for name, value in options if value is not None]
     if len(present) > 1:
-        raise UsageError(Fault("more than one time step", " and ".join(present), "one of them"))
+        raise UsageError(
+            "more than one time step", where=" and ".join(present), expected="one of them"
+        )
     if times is not None:
         return read_time(files.dataset(times), True, given)
     if rate is not None:
         if not (math.isfinite(rate) and rate > 0):
-            raise UsageError(Fault("a rate that is not positive", "--rate", "Hz > 0", f"{rate:g}"))
+            raise UsageError(
+                "a rate that is not positive", where="--rate", expected="Hz > 0", found=f"{rate:g}"
+            )
         return Time(f"--rate {rate:g}", "--rate", dt=1.0 / rate)
     if dt is None:
         return None
     with contextlib.suppress(ValueError):
         return Time("--dt", "--dt", dt=float(dt))
     if not set(".:/") & set(dt) and not os.path.exists(dt):
-        expected = "SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR"
-        raise UsageError(Fault("neither a value nor a file", "--dt", expected, dt))
+        raise UsageError(
+            "neither a value nor a file",
+            where="--dt",
+            expected="SECONDS (as 0.02), FILE:DATASET or FILE:DATASET@ATTR",
+            found=dt,
+        )
     source = parse_source(dt, attributes=True)
     if source.attribute is None:
         return read_time(files.dataset(dt), False, given)
@@ -244,9 +260,13 @@ def time_from_options(files: Files) -> Time | None:
     attributes = dataset.attributes if dataset is not None else file.attributes(holder)
     value = attributes.get(source.attribute)
     if value is None:
-        found = ", ".join(attributes) or "no attributes"
-        raise InputError(Fault("no such attribute", dt, "an attribute of this name", found))
+        raise InputError(
+            "no such attribute",
+            where=dt,
+            expected="an attribute of this name",
+            found=", ".join(attributes) or "no attributes",
+        )
     step = positive(value)
     if step is None:
-        raise InputError(Fault("not a step", dt, "one number > 0", repr(value)))
+        raise InputError("not a step", where=dt, expected="one number > 0", found=repr(value))
     return Time(dt, dt, dt=step)

@@ -111,8 +111,14 @@ class Time:
         one_step = shape in {(), (1,), (1, 1), (batch, 1)}
         if one_step or (shape and shape[-1] in counts and shape[:-1] in {(), (1,), (batch,)}):
             return []
-        expected = f"one, [{batch}, 1], [{rows - 1}] or [{batch}, {rows - 1}]"
-        return [Fault("wrong number of steps", self.where, expected, describe(shape))]
+        return [
+            Fault(
+                "wrong number of steps",
+                where=self.where,
+                expected=f"one, [{batch}, 1], [{rows - 1}] or [{batch}, {rows - 1}]",
+                found=describe(shape),
+            )
+        ]
 
     def faults(self, begin: int = 0, end: int | None = None) -> list[Fault]:
         """What is wrong with the steps or stamps of trajectories begin..end, by shape and value.

@@ -42,17 +42,25 @@ class TorchFile(ArrayFile):
             with zipfile.ZipFile(self.path) as members:
                 packed = [info.filename for info in members.infolist() if info.compress_type]
             if packed:
-                where, hint = f"{self.path}:{packed[0]}", "write it by torch.save"
-                fault = Fault("a packed archive", where, "stored as it is", "packed", hint)
+                fault = Fault(
+                    "a packed archive",
+                    where=f"{self.path}:{packed[0]}",
+                    expected="stored as it is",
+                    found="packed",
+                    hint="write it by torch.save",
+                )
                 raise InputError(fault)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a pickle that torch did not write
                 saved = torch.load(self.path, "cpu", weights_only=True, mmap=archive)
         except pickle.UnpicklingError:  # torch's text is long, and advises to trust the file
-            line = "where it was made: torch.save({'actions': tensor}, 'actions.pt')"
-            what, expected = "holds other objects than tensors", "dictionaries and lists of tensors"
-            raise InputError(Fault(what, str(self.path), expected, hint=line)) from None
+            raise InputError(
+                "holds other objects than tensors",
+                where=str(self.path),
+                expected="dictionaries and lists of tensors",
+                hint="where it was made: torch.save({'actions': tensor}, 'actions.pt')",
+            ) from None
         tensors = _Tensors()
         tensors.add(saved)
         return tensors
@@ -123,6 +131,10 @@ def _require_torch(path: Path) -> None:
             return
     except ImportError:
         version = "none"
-    what, expected = "tensors are read by torch", f"torch {_TORCH[0]}.{_TORCH[1]} or later"
-    hint = f"pip install 'torch>={_TORCH[0]}.{_TORCH[1]}', or numpy.savez where it was made"
-    raise InputError(Fault(what, str(path), expected, version, hint))
+    raise InputError(
+        "tensors are read by torch",
+        where=str(path),
+        expected=f"torch {_TORCH[0]}.{_TORCH[1]} or later",
+        found=version,
+        hint=f"pip install 'torch>={_TORCH[0]}.{_TORCH[1]}', or numpy.savez where it was made",
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import candidates
 from trajcli.files.opening import open_arrays
 from trajcli.files.schema import QUANTITIES, packed_schema
@@ -50,12 +50,10 @@ def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
         time = file.get("time")
         if not outputs or time is None:
             raise InputError(
-                Fault(
-                    "not one array of trajectories for each output",
-                    str(path),
-                    f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
-                    candidates(file.names()[:200], file.get),
-                    "h5py reads groups of trajectories one by one",
-                )
+                "not one array of trajectories for each output",
+                where=str(path),
+                expected=f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
+                found=candidates(file.names()[:200], file.get),
+                hint="h5py reads groups of trajectories one by one",
             )
         return outputs, np.array(time.read()), dict(file.attributes())

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, Numbers, text_of
 from trajcli.files.conversion import (
     as_batch,
@@ -215,13 +215,21 @@ class TrajectorySet:
             return None
         batch, rows, _ = self.shape
         if stored.shape != (batch,) or stored.dtype.kind not in "iu":
-            present = f"{stored.dtype} {describe(stored.shape)}"
-            raise InputError(Fault("not lengths", stored.where, f"integers [{batch}]", present))
+            raise InputError(
+                "not lengths",
+                where=stored.where,
+                expected=f"integers [{batch}]",
+                found=f"{stored.dtype} {describe(stored.shape)}",
+            )
         values = np.asarray(stored.read()).astype(np.int64)
         bad = np.flatnonzero((values < 1) | (values > rows))
         if len(bad):
-            where, length = f"{stored.where}, trajectory {bad[0]}", str(values[bad[0]])
-            raise InputError(Fault("no such length", where, f"1 to {rows}", length))
+            raise InputError(
+                "no such length",
+                where=f"{stored.where}, trajectory {bad[0]}",
+                expected=f"1 to {rows}",
+                found=str(values[bad[0]]),
+            )
         return None if (values == rows).all() else values
 
     @cached_property

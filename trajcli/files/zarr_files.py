@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles, SourceFiles
 from trajcli.files.numpy_files import require_deflate
@@ -51,8 +51,11 @@ class ZarrFile(ArrayFile):
         try:
             import zarr  # noqa: F401
         except ImportError:
-            what = "Zarr stores are read by zarr, which is not installed"
-            raise InputError(Fault(what, str(path), hint="pip install 'trajcli[zarr]'")) from None
+            raise InputError(
+                "Zarr stores are read by zarr, which is not installed",
+                where=str(path),
+                hint="pip install 'trajcli[zarr]'",
+            ) from None
         self._arrays: dict[str, Dataset] = {}
         self._watched: set[str] = set()
 
@@ -88,13 +91,20 @@ class ZarrFile(ArrayFile):
         texts = stored.metadata.to_dict().get("data_type") == "string"  # no objects, whatever
         if codecs.intersection(_RUNS_CODE) or (stored.dtype.hasobject and not texts):
             what = "an array of Python objects is never read"
-            raise InputError(Fault(what, where, "numbers", ", ".join(codecs) or "objects"))
+            raise InputError(
+                what, where=where, expected="numbers", found=", ".join(codecs) or "objects"
+            )
         names = [name.removeprefix("numcodecs.") for name in _codecs(stored.metadata.to_dict())]
         packers = [name for name in names if name not in _FILTERS]
         if len(packers) > 1 or not _PACKERS.issuperset(packers):
-            what, expected = "codecs that are not read", f"one of {', '.join(sorted(_PACKERS))}"
-            found, hint = ", ".join(packers), "write it again with one of them"
-            raise InputError(Fault(what, where, expected, found, hint))
+            what = "codecs that are not read"
+            raise InputError(
+                what,
+                where=where,
+                expected=f"one of {', '.join(sorted(_PACKERS))}",
+                found=", ".join(packers),
+                hint="write it again with one of them",
+            )
         chunk = stored.shards or stored.chunks
         size, count = math.prod(chunk) * stored.dtype.itemsize, (stored.shape or (1,))[0]
         self.pool.refuse_larger(size, where, "smaller chunks")

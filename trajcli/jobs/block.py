@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, OutputError, raise_if_any
+from trajcli.errors import InputError, OutputError, raise_if_any
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import os_fault
 from trajcli.inputs import Inputs
@@ -123,7 +123,7 @@ class Block:
             raise OutputError(os_fault(self.output.path, error)) from None
         if not finite:
             self.check()
-            raise InputError(Fault("not finite when it was computed", inputs.name("actions")))
+            raise InputError("not finite when it was computed", where=inputs.name("actions"))
         return kernel.faults + self.write(arrays.items())
 
     def write(self, results: Results) -> int:

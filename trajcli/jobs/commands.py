@@ -43,8 +43,15 @@ class Commands:
         """Why there are no such commands of a mode."""
         found, name = [], f"mode {mode.name}"
         if self.actions and mode.derivatives_of:
-            what, expected = f"{self.actions} actions are positions", "clique, central, teleport"
-            found.append(Fault(what, "--actions", f"{expected} or bspline", name))
+            expected = "clique, central, teleport"
+            found.append(
+                Fault(
+                    f"{self.actions} actions are positions",
+                    where="--actions",
+                    expected=f"{expected} or bspline",
+                    found=name,
+                )
+            )
         return found
 
     def used(self, inputs: Inputs) -> Inputs:

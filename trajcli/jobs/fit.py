@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, UsageError, raise_if_any
+from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.files.blocks import Block
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
@@ -47,15 +47,20 @@ def run_fit(
     """
     refuse_output(request.out, request.overwrite)
     if (request.knots is None) == (request.error is None) or request.steps < 0:
-        found = f"{request.knots} and {request.error}, steps {request.steps}"
-        expected = "--knots N or --error E, and --steps > 0"
-        raise UsageError(Fault("which fit is not said", "fit", expected, found))
+        raise UsageError(
+            "which fit is not said",
+            where="fit",
+            expected="--knots N or --error E, and --steps > 0",
+            found=f"{request.knots} and {request.error}, steps {request.steps}",
+        )
     with Files(request, on_progress=on_progress) as files:
         least = 8 if request.knots is None else request.knots - request.degree + 6
         rows = Rows(request, files, actions=False, least=least)
         name = "position" if "position" in rows.names else rows.names[0]
         if name in QUANTITIES[1:]:
-            raise InputError(Fault("not positions", rows.source, "recorded positions", name))
+            raise InputError(
+                "not positions", where=rows.source, expected="recorded positions", found=name
+            )
         refuse_input(request.out, files.paths())
         files.sources.add(files.paths())
         held = _held_states(request, files, rows)

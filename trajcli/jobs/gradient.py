@@ -46,12 +46,20 @@ class Gradient:
         """Upstream of another shape than the run has."""
         inputs, lengths = resolved.longest, len(resolved.by_length)
         if lengths > 1:
-            what, hint = "gradients of trajectories of unequal length", "run them one at a time"
-            return [Fault(what, "--grad, --cost", "one length", str(lengths), hint)]
+            what = "gradients of trajectories of unequal length"
+            return [
+                Fault(
+                    what,
+                    where="--grad, --cost",
+                    expected="one length",
+                    found=str(lengths),
+                    hint="run them one at a time",
+                )
+            ]
         shape = (resolved.count, inputs.rows, inputs.actions.shape[2])
         what = "upstream of another shape"
         return [
-            Fault(what, stored.where, describe(shape), describe(stored.shape))
+            Fault(what, where=stored.where, expected=describe(shape), found=describe(stored.shape))
             for stored in self.upstream.values()
             if stored.shape != shape
         ]
@@ -106,13 +114,20 @@ class Gradient:
 def resolve_gradient(request: Request, files: Files, resolved: Resolved) -> Gradient:
     """What --grad, --cost and --grad-factor ask for."""
     if request.grad is None and request.cost is None:
-        hint = "--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated"
-        raise UsageError(Fault("nothing to differentiate", "--grad-factor", hint=hint))
+        raise UsageError(
+            "nothing to differentiate",
+            where="--grad-factor",
+            hint="--grad FILE[:GROUP] or --cost EXPRESSION says what is differentiated",
+        )
     if request.grad is not None and request.cost is not None:
-        raise UsageError(Fault("two upstream gradients", "--grad and --cost", "one of them"))
+        raise UsageError(
+            "two upstream gradients", where="--grad and --cost", expected="one of them"
+        )
     factor = 1.0 if request.factor is None else request.factor
     if not np.isfinite(factor):
-        raise UsageError(Fault("not a factor", "--grad-factor", "a finite number", str(factor)))
+        raise UsageError(
+            "not a factor", where="--grad-factor", expected="a finite number", found=str(factor)
+        )
     upstream = {} if request.grad is None else _upstream(files, request.grad)
     cost = {} if request.cost is None else parse_cost(request.cost)
     gradient = Gradient(upstream, cost, factor)
@@ -134,10 +149,18 @@ def parse_cost(text: str) -> dict[str, float]:
         name = match["name"].strip() if match else part.strip()
         weight = parse_floats(match["weight"]) if match and match["weight"] else [1.0]
         if not match or name not in QUANTITIES or weight is None or len(weight) > 1:
-            term = f"{part.strip()!r} in {text!r}" if part.strip() else repr(text)
-            faults.append(Fault("not a cost", "--cost", expected, term))
+            faults.append(
+                Fault(
+                    "not a cost",
+                    where="--cost",
+                    expected=expected,
+                    found=f"{part.strip()!r} in {text!r}" if part.strip() else repr(text),
+                )
+            )
         elif name in weights:
-            faults.append(Fault(f"{name} comes twice", "--cost", "each once", repr(text)))
+            faults.append(
+                Fault(f"{name} comes twice", where="--cost", expected="each once", found=repr(text))
+            )
         else:
             weights[name] = weight[0]
     raise_if_any(faults, UsageError)
@@ -152,9 +175,12 @@ def _upstream(files: Files, text: str) -> dict[str, Dataset]:
     stored = {name: values.require_numeric() for name, values in datasets.items() if values}
     if stored:
         return stored
-    names = candidates(file.names()[:200], file.get)
-    expected = f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}"
-    raise InputError(Fault("no upstream gradients", text, expected, names))
+    raise InputError(
+        "no upstream gradients",
+        where=text,
+        expected=f"upstream gradients named like the outputs: {', '.join(QUANTITIES)}",
+        found=candidates(file.names()[:200], file.get),
+    )
 
 
 def _squares(values: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.adjoint import NAMES as INPUTS
-from trajcli.errors import Fault, InputError, Stopped
+from trajcli.errors import InputError, Stopped
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.hdf5_output import SOURCES
 from trajcli.files.opening import Files
@@ -59,8 +59,9 @@ def merge(
                 on_progress(done, total)
                 signal = stop()
                 if signal is not None:
-                    hint = "run the same command again"
-                    raise Stopped(Fault(f"stopped by {signal}", str(out), hint=hint))
+                    raise Stopped(
+                        f"stopped by {signal}", where=str(out), hint="run the same command again"
+                    )
             files.sources.require_unchanged()
             output.finish()
     seconds = time.perf_counter() - began
@@ -191,11 +192,13 @@ def _merged_variable(name: str, parts: Sequence[PartContents], count: int, along
     for part in parts:
         there = part.variables.get(name)
         if there is None or there.shape[2:] != first.shape[2:]:
-            what, where = "a part of another run", f"{part.path}:/{name}"
-            expected = f"as in {parts[0].path.name}: {list(first.shape)}"
-            hint = "the inputs differ in their dofs, or in what they hold"
-            stored = "nothing" if there is None else str(list(there.shape))
-            raise InputError(Fault(what, where, expected, stored, hint))
+            raise InputError(
+                "a part of another run",
+                where=f"{part.path}:/{name}",
+                expected=f"as in {parts[0].path.name}: {list(first.shape)}",
+                found="nothing" if there is None else str(list(there.shape)),
+                hint="the inputs differ in their dofs, or in what they hold",
+            )
     versions = [part.variables[name] for part in parts]
     dims = tuple(along if dim in ("time", "row") else dim for dim in first.dims)
     shape = np.max([version.shape for version in versions], axis=0).astype(int).tolist()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError, UsageError
+from trajcli.errors import InputError, UsageError
 from trajcli.files.arrays import in_memory
 from trajcli.files.opening import Files
 from trajcli.files.stored_time import stored_times
@@ -43,8 +43,12 @@ class OutputTimes:
             return
         shape = self.stamps.shape
         if len(shape) not in (1, 2) or not shape[-1] or shape[:-1] not in ((), (1,), (count,)):
-            expected = f"[N], or [{count}, N] for {count} trajectories"
-            raise InputError(Fault("wrong shape of times", self.where, expected, describe(shape)))
+            raise InputError(
+                "wrong shape of times",
+                where=self.where,
+                expected=f"[N], or [{count}, N] for {count} trajectories",
+                found=describe(shape),
+            )
 
     @property
     def count(self) -> int | None:
@@ -72,21 +76,30 @@ class OutputTimes:
         increasing = "times that do not increase", "strictly increasing seconds"
         what, expected = increasing if len(unordered) else within
         value = times[min(trajectory, len(times) - 1), entry]
-        where = f"{self.where}, trajectory {numbers[trajectory]}, entry {entry}"
-        raise InputError(Fault(what, where, expected, repr(float(value))))
+        raise InputError(
+            what,
+            where=f"{self.where}, trajectory {numbers[trajectory]}, entry {entry}",
+            expected=expected,
+            found=repr(float(value)),
+        )
 
 
 def output_times(files: Files, to: float | None, at: str | None) -> OutputTimes:
     """What --to or --at names. Raises TrajcliError for what is none."""
     if (to is None) == (at is None):
-        what = "no rate and no times" if to is None else "a rate and times"
-        raise UsageError(Fault(what, "--to and --at", "one of them"))
+        raise UsageError(
+            "no rate and no times" if to is None else "a rate and times",
+            where="--to and --at",
+            expected="one of them",
+        )
     if to is not None:
         if not (math.isfinite(to) and to > 0):
-            raise UsageError(Fault("a rate that is not positive", "--to", "Hz > 0", f"{to:g}"))
+            raise UsageError(
+                "a rate that is not positive", where="--to", expected="Hz > 0", found=f"{to:g}"
+            )
         return OutputTimes(f"--to {to:g}", rate=to)
     stored = files.dataset(str(at))
     values, unit, _ = stored_times(stored, None, stamps=True)
     if unit and parse_time_unit(unit) is None:
-        raise InputError(Fault("unknown unit", stored.where, KNOWN_TIMES, unit))
+        raise InputError("unknown unit", where=stored.where, expected=KNOWN_TIMES, found=unit)
     return OutputTimes(stored.where, stamps=values)

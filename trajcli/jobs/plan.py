@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import output_dtype
-from trajcli.errors import Fault, FaultCollector, UsageError
+from trajcli.errors import FaultCollector, UsageError
 from trajcli.files.arrays import in_memory
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
@@ -269,6 +269,10 @@ def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
 def _quantities(write: Sequence[str]) -> list[str]:
     unknown = [name for name in write if name not in QUANTITIES]
     if unknown or not write:
-        names = ", ".join(unknown) or "nothing"
-        raise UsageError(Fault("unknown output", "--write", ", ".join(QUANTITIES), names))
+        raise UsageError(
+            "unknown output",
+            where="--write",
+            expected=", ".join(QUANTITIES),
+            found=", ".join(unknown) or "nothing",
+        )
     return [name for name in PARTS if name in write]

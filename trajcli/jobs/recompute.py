@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, TrajcliError
+from trajcli.errors import InputError, TrajcliError
 from trajcli.files.arrays import ArrayFile
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
@@ -41,8 +41,11 @@ def _plan_again(file: ArrayFile, files: Files) -> Plan:
     try:
         stored = Request.from_json(str(file.attributes().get("request", "")), file.path.parent)
     except (ValueError, RecursionError):
-        expected = "an output of integrate or differentiate: its command, in the attribute request"
-        raise InputError(Fault("no recorded command", str(file.path), expected)) from None
+        raise InputError(
+            "no recorded command",
+            where=str(file.path),
+            expected="an output of integrate or differentiate, with its command",
+        ) from None
     out = Path(tempfile.gettempdir()) / "trajcli-again.h5"
     again = replace(stored, out=out, overwrite=True, device="cpu")
     return make_plan(again, files.read_as(again))
@@ -185,8 +188,9 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
         try:
             wanted = np.array([number_of[g] for g in groups]) if in_groups else packed[numbers]
         except LookupError:
-            what = "the recorded sources have other trajectories now"
-            raise InputError(Fault(what, str(path))) from None
+            raise InputError(
+                "the recorded sources have other trajectories now", where=str(path)
+            ) from None
         return resolved.start.rows(wanted)
 
     return rows

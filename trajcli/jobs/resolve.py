@@ -10,7 +10,6 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import (
-    Fault,
     FaultCollector,
     InputError,
     TrajcliError,
@@ -193,11 +192,14 @@ def _read_recordings(files: Files, sources: Sequence[str], as_stored: bool) -> l
     if sets and not found:
         one = sets[0]
         path, layout, member = one.file.path, one.layout, one.member
-        listed = ", ".join(f"{one.group}/{name}".strip("/") for name in one.arrays)
         names = layout.recorded(member) if layout and member else []
-        hint = f"{path}:{(names or ['DATASET'])[0]} names them; trajcli integrate takes actions"
-        expected = "a dataset called position, or one that is named"
-        raise InputError(Fault("no recorded positions", str(one.file.path), expected, listed, hint))
+        raise InputError(
+            "no recorded positions",
+            where=str(one.file.path),
+            expected="a dataset called position, or one that is named",
+            found=", ".join(f"{one.group}/{name}".strip("/") for name in one.arrays),
+            hint=f"{path}:{(names or ['DATASET'])[0]} names them; trajcli integrate takes actions",
+        )
     return found
 
 
@@ -220,11 +222,15 @@ def _look_up(
         _require_rows(stored_time, one.shape[0])
     unit = request.input_units.time
     if unit is not None and not stored_time.unit:
-        what, expected = "a unit of time, and no stamps or steps in a dataset", "seconds, or none"
-        raise UsageError(Fault(what, f"--units {unit}", expected, stored_time.source))
+        raise UsageError(
+            "a unit of time, and no stamps or steps in a dataset",
+            where=f"--units {unit}",
+            expected="seconds, or none",
+            found=stored_time.source,
+        )
     start, goal = (states.get(role) or stored_state(role, one) for role in ("start", "goal"))
     if request.skip_bad and first is not None and start.parts.keys() != first.start.parts.keys():
-        raise InputError(Fault("another start state than the others", one.name))
+        raise InputError("another start state than the others", where=one.name)
     return SetInputs(one, stored_time, start, goal)
 
 
@@ -255,6 +261,10 @@ def _with_time(inputs: Sequence[SetInputs], time: Time) -> list[SetInputs]:
 def _require_rows(time: Time, count: int) -> None:
     """Raise InputError for steps or stamps of another number of trajectories."""
     if time.shape[:-1] not in ((), (1,), (count,)):
-        what, expected = "steps and trajectories differ in number", "one per trajectory, or one"
-        shape = describe(time.shape)
-        raise InputError(Fault(what, time.where, f"{count}, {expected} for all", shape))
+        expected = "one per trajectory, or one"
+        raise InputError(
+            "steps and trajectories differ in number",
+            where=time.where,
+            expected=f"{count}, {expected} for all",
+            found=describe(time.shape),
+        )

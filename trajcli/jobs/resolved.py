@@ -254,8 +254,12 @@ def join_times(segments: Sequence[Segment], counts: Sequence[int]) -> tuple[Valu
     ]
     widths = {values.shape[-1] for values in rows} - {1}
     if len(widths) > 1:
-        hint = "--dt, --rate or --times for all, or run them one at a time"
-        raise InputError(Fault("inputs with different steps", where, "as many in each", hint=hint))
+        raise InputError(
+            "inputs with different steps",
+            where=where,
+            expected="as many in each",
+            hint="--dt, --rate or --times for all, or run them one at a time",
+        )
     shapes = [(len(segment.trajectories), max(widths, default=1)) for segment in segments]
     joined: Values = stacked([
         values if values.shape == shape else np.broadcast_to(in_memory(values), shape)

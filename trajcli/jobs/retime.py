@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.blocks import Block, Floats
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
@@ -83,9 +83,12 @@ class Paces:
         rows.names = [name for name in rows.names if name in QUANTITIES]
         if not rows.names:
             hint = "trajcli integrate makes trajectories of actions, differentiate of positions"
-            expected = ", ".join(QUANTITIES)
             raise InputError(
-                Fault("not a trajectory", rows.source, expected, ", ".join(others), hint)
+                "not a trajectory",
+                where=rows.source,
+                expected=", ".join(QUANTITIES),
+                found=", ".join(others),
+                hint=hint,
             )
         self._rows, first, stored = rows, rows.first, read_limits(path, sources)
         itemsize = min(first.arrays[name].precision.itemsize for name in rows.names)
@@ -94,10 +97,14 @@ class Paces:
         bounds = stored.bounds(names, itemsize, units, picked)
         missing = [name for name in bounds if name not in ("position", *rows.names)]
         if missing:
-            what = f"limits of {', '.join(missing)}, and no such rows"
             hint = "trajcli differentiate makes them of positions; or leave these limits out"
-            have = ", ".join(rows.names)
-            raise InputError(Fault(what, rows.source, ", ".join(bounds), have, hint))
+            raise InputError(
+                f"limits of {', '.join(missing)}, and no such rows",
+                where=rows.source,
+                expected=", ".join(bounds),
+                found=", ".join(rows.names),
+                hint=hint,
+            )
         remarks = (stored.remarks(name, names, first.units.get(name), picked) for name in bounds)
         self._remarks = list(dict.fromkeys(chain.from_iterable(remarks)))
         self._dof_names, self._position = names, bounds.pop("position", None)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import output_dtype
 from trajcli.checks import nonfinite_fault
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import in_memory
 from trajcli.files.blocks import Block, Floats, Trajectories
 from trajcli.files.guesses import require_time
@@ -66,11 +66,16 @@ class Rows:
         self.first = self.sets[0]
         self.names = [n for n in self.first.arrays if all(n in one.arrays for one in self.sets)]
         if not self.names:
-            listed = "; ".join(", ".join(one.arrays) for one in self.sets[:3])
-            raise InputError(Fault("inputs that have nothing in common", "SOURCE", found=listed))
+            raise InputError(
+                "inputs that have nothing in common",
+                where="SOURCE",
+                found="; ".join(", ".join(one.arrays) for one in self.sets[:3]),
+            )
         for one in self.sets:
             if 0 in one.shape:
-                raise InputError(Fault("an empty array", one.where, "B, T, D >= 1", str(one.shape)))
+                raise InputError(
+                    "an empty array", where=one.where, expected="B, T, D >= 1", found=str(one.shape)
+                )
         require_alike(self.sets)
         self.dofs = self.first.shape[2]
         option = time_from_options(files)

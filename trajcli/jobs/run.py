@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trajcli.arrays import largest
-from trajcli.errors import Fault, Stopped, UsageError
+from trajcli.errors import Stopped, UsageError
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
 from trajcli.files.file_bytes import SourceFiles
@@ -133,15 +133,21 @@ class Execution:
 
     def _stopped(self, reason: str) -> Stopped:
         """The end of a run that a signal or a lost device stopped."""
-        done = f"{self.done} of {self.plan.resolved.count} trajectories done"
-        hint = "run the same command again"
-        return Stopped(Fault(f"stopped by {reason}", found=done, hint=hint))
+        return Stopped(
+            f"stopped by {reason}",
+            found=f"{self.done} of {self.plan.resolved.count} trajectories done",
+            hint="run the same command again",
+        )
 
     def _no_room(self, short: DeviceOutOfMemory) -> UsageError:
         """The end of a run whose smallest blocks do not fit a device."""
-        hint = "--device cpu, or wait until others have left the device"
-        what, where = "no room for the smallest block", f"--device {self.plan.choice.device}"
-        return UsageError(Fault(what, where, "", str(short), hint))
+        return UsageError(
+            "no room for the smallest block",
+            where=f"--device {self.plan.choice.device}",
+            expected="",
+            found=str(short),
+            hint="--device cpu, or wait until others have left the device",
+        )
 
     def notes(self) -> Iterator[str]:
         """What there is to say when it is done."""

@@ -64,8 +64,12 @@ class Shard:
     def refuse_one_array(self, out: Path) -> None:
         """Raise OutputError where OUT is an array alone, which has no parts."""
         if output_family(out) == "npy":
-            what, expected = "a run in shards has no .npy output", "OUT.h5 or OUT.npz"
-            raise OutputError(Fault(what=what, where=str(out), expected=expected, found=out.suffix))
+            raise OutputError(
+                "a run in shards has no .npy output",
+                where=str(out),
+                expected="OUT.h5 or OUT.npz",
+                found=out.suffix,
+            )
 
     def __str__(self) -> str:
         return f"{self.index}/{self.count}"
@@ -76,9 +80,11 @@ def parse_shard(text: str) -> Shard:
     match = re.fullmatch("([0-9]{1,9})/([0-9]{1,9})", text.strip())
     index, count = map(int, match.groups()) if match else (0, 0)
     if index >= count:
-        expected = f"0/{count} to {count - 1}/{count}" if count else "I/N, like 0/64 to 63/64"
         raise UsageError(
-            Fault(what="not a shard", where="--shard", expected=expected, found=repr(text))
+            "not a shard",
+            where="--shard",
+            expected=f"0/{count} to {count - 1}/{count}" if count else "I/N, like 0/64 to 63/64",
+            found=repr(text),
         )
     return Shard(index, count)
 
@@ -121,16 +127,27 @@ class Part:
         keys = sorted(k for k in {**there, **request} if there.get(k) != request.get(k))
         texts = [f"{k} {there.get(k, absent)} there, {request.get(k, absent)} here" for k in keys]
         same = "the same options, but another input file or version of trajcli"
-        what, expected = "a part of another command", "parts of one command"
-        return Fault(what, str(self.path), expected, "; ".join(texts) or same, hint)
+        return Fault(
+            "a part of another command",
+            where=str(self.path),
+            expected="parts of one command",
+            found="; ".join(texts) or same,
+            hint=hint,
+        )
 
     def input_fault(self, name: str, expected: FileContent | None, hint: str) -> Fault | None:
         """Return the fault of a part that read another state of an input than this."""
         there = self.inputs.get(name, expected)
         if there == expected:
             return None
-        what, wanted = "a part of another state of its inputs", expected or "no such file"
-        return Fault(what, str(self.path), f"{name}: {wanted}", str(there), hint)
+        wanted = expected or "no such file"
+        return Fault(
+            "a part of another state of its inputs",
+            where=str(self.path),
+            expected=f"{name}: {wanted}",
+            found=str(there),
+            hint=hint,
+        )
 
 
 def input_lines(sources: SourceFiles, out: Path) -> list[str]:
@@ -148,21 +165,27 @@ def _inputs_of(file: ArrayFile) -> dict[str, FileContent]:
         lines = [json.loads(text) for text in stored.texts()] if stored is not None else []
         return {str(name): FileContent(*content) for name, *content in lines}
     except (TypeError, ValueError):
-        raise InputError(Fault("damaged", str(file.path), f"files in {INPUTS}")) from None
+        raise InputError("damaged", where=str(file.path), expected=f"files in {INPUTS}") from None
 
 
 def read_part(path: Path) -> Part:
     """A part; raises InputError for a file that is damaged or something else."""
     index, count = _numbers_of(path.name)
     if not path.is_file():
-        raise InputError(Fault("cannot be read", str(path), "a file", "something else"))
+        raise InputError(
+            "cannot be read", where=str(path), expected="a file", found="something else"
+        )
     with Hdf5File(path) as file:
         stated, inputs = dict(file.attributes()), _inputs_of(file)
     request, shard = json_object(stated.get("request")), stated.get("shard")
     fingerprint = stated.get("fingerprint")
     if not request or shard != f"{index}/{count}" or not fingerprint:
-        expected = f"shard {index}/{count} of a run"
-        raise InputError(Fault("not a part", str(path), expected, f"shard {shard}"))
+        raise InputError(
+            "not a part",
+            where=str(path),
+            expected=f"shard {index}/{count} of a run",
+            found=f"shard {shard}",
+        )
     return Part(path, str(fingerprint), request, inputs)
 
 
@@ -214,10 +237,15 @@ class Run:
         """All parts in their order; raises InputError with everything that is amiss."""
         faults = list(self.faults.values())
         if self.missing:
-            expected, there = f"shards 0 to {self.count - 1}", f"{ranges(self.missing)} missing"
-            hint = f"trajcli status {out} says what to run"
-            what = "the run is not complete"
-            faults.append(Fault(what, str(self.folder), expected, there, hint))
+            faults.append(
+                Fault(
+                    "the run is not complete",
+                    where=str(self.folder),
+                    expected=f"shards 0 to {self.count - 1}",
+                    found=f"{ranges(self.missing)} missing",
+                    hint=f"trajcli status {out} says what to run",
+                )
+            )
         raise_if_any(faults)
         return [self.done[index] for index in range(self.count)]
 
@@ -235,8 +263,13 @@ def find_run(out: Path) -> Run:
     except OSError as error:
         names, reason = [], error.strerror or str(error)
     if not names:
-        hint = f"trajcli integrate … -o {out} --shard I/N writes parts"
-        raise InputError(Fault("no run in shards", str(folder), "a folder of parts", reason, hint))
+        raise InputError(
+            "no run in shards",
+            where=str(folder),
+            expected="a folder of parts",
+            found=reason,
+            hint=f"trajcli integrate … -o {out} --shard I/N writes parts",
+        )
     if fault := _count_fault(folder, names):
         raise InputError(fault)
     done: dict[int, Part] = {}
@@ -307,6 +340,10 @@ def _count_fault(folder: Path, names: Sequence[str]) -> Fault | None:
     counts = sorted({_numbers_of(name)[1] for name in names})
     if len(counts) == 1:
         return None
-    there = " and ".join(f"{count} shards" for count in counts)
-    hint = f"rm {folder}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}"
-    return Fault("parts of different numbers of shards", str(folder), "one number", there, hint)
+    return Fault(
+        "parts of different numbers of shards",
+        where=str(folder),
+        expected="one number",
+        found=" and ".join(f"{count} shards" for count in counts),
+        hint=f"rm {folder}/*-of-{counts[0]:05}.h5 removes those of {counts[0]}",
+    )

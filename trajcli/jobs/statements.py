@@ -49,9 +49,11 @@ def resolve_mode(
             stated.setdefault((mode, said), where)
     name = None if request.mode is None else ALIASES.get(request.mode, request.mode)
     if name is None and len(stated) > 1:
-        places = "; ".join(f"{where} {_described(*one)}" for one, where in stated.items())
-        hint = "--mode and its options say which"
-        raise InputError(Fault("inputs that state different modes", found=places, hint=hint))
+        raise InputError(
+            "inputs that state different modes",
+            found="; ".join(f"{where} {_described(*one)}" for one, where in stated.items()),
+            hint="--mode and its options say which",
+        )
     options, notes, source = dict(request.options), list[str](), None
     for (mode, said), where in stated.items():
         taken = name is None
@@ -91,9 +93,15 @@ def guess_faults(one: TrajectorySet, mode: Mode) -> list[Fault]:
     path = one.input.where
     if not one.guessed or not mode.derivatives_of or path.rpartition("/")[2] not in POSITIONS:
         return []
-    what, expected = "no actions, only positions", PARTS[mode.derivatives_of]
-    hint = "trajcli differentiate takes recorded positions; or name the dataset to read"
-    return [Fault(what, path, f"{expected}, for mode {mode.name}", hint=hint)]
+    expected = PARTS[mode.derivatives_of]
+    return [
+        Fault(
+            "no actions, only positions",
+            where=path,
+            expected=f"{expected}, for mode {mode.name}",
+            hint="trajcli differentiate takes recorded positions; or name the dataset to read",
+        )
+    ]
 
 
 def input_warnings(resolved: Resolved) -> Iterator[str]:

@@ -70,8 +70,11 @@ class StateValues:
             return parts
         index, count = in_memory(chosen.index), max(map(len, parts.values()))
         if not ((index >= 0) & (index < count)).all():
-            where, expected = f"index of the states {self.source}", f"0 to {count - 1}"
-            raise InputError(Fault("index out of range", where, expected))
+            raise InputError(
+                "index out of range",
+                where=f"index of the states {self.source}",
+                expected=f"0 to {count - 1}",
+            )
         return {part: rows[index] if len(rows) > 1 else rows for part, rows in parts.items()}
 
     def faults(self, role: str, count: int) -> list[Fault]:
@@ -105,9 +108,13 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
         state = _state(role, {"position": values}, text, one)
         return state if values.any() else replace(state, sources=[text])
     if not set(".:/") & set(text) and not os.path.exists(text):
-        expected = "zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET"
-        hint = "trajcli differentiate takes recorded positions" if text == "first" else ""
-        raise UsageError(Fault("neither a value nor a file", option, expected, text, hint))
+        raise UsageError(
+            "neither a value nor a file",
+            where=option,
+            expected="zero, numbers like 0,0.1, FILE[:GROUP] or FILE:DATASET",
+            found=text,
+            hint="trajcli differentiate takes recorded positions" if text == "first" else "",
+        )
     source = parse_source(text)
     file = files.open(source.path)
     name = (source.dataset or "").strip("/")
@@ -155,8 +162,12 @@ def _state(
             continue
         names[f"{role}/{part}"] = where = getattr(values, "where", f"--{role}")
         if len(values.shape) not in (1, 2):
-            what, shape = "wrong number of dimensions", describe(values.shape)
-            raise InputError(Fault(what, where, "[B, D] or [D]", shape))
+            raise InputError(
+                "wrong number of dimensions",
+                where=where,
+                expected="[B, D] or [D]",
+                found=describe(values.shape),
+            )
         values = one.pick(values)
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
         units = one.state_units(part, dataset, count)
@@ -202,14 +213,14 @@ def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[in
         return first
     indexed = next((state for state in states if state.index is not None), None)
     if indexed is not None:
-        what, where = "several inputs, of which some have an index of states", indexed.source
-        raise InputError(Fault(what, where, hint="run them one at a time"))
+        what = "several inputs, of which some have an index of states"
+        raise InputError(what, where=indexed.source, hint="run them one at a time")
     full = max(states, key=lambda state: len(state.parts))
     for state in states:
         missing = [part for part in full.parts if part not in state.parts]
         if missing:
             what = f"{role} {', '.join(missing)} in some of the inputs only"
-            raise InputError(Fault(what, state.source, f"as in {full.source}"))
+            raise InputError(what, where=state.source, expected=f"as in {full.source}")
     pairs = list(zip(states, batches, strict=True))
     faults = [fault for state, batch in pairs for fault in state.faults(role, batch)]
     raise_if_any(faults[:_MOST_FAULTS])

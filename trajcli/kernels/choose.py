@@ -7,7 +7,7 @@ from functools import cache
 from types import ModuleType
 from typing import NamedTuple
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 from trajcli.kernels import cuda
 
 BACKENDS = ("native", "triton", "torch")
@@ -49,19 +49,30 @@ def choose(device: str = "auto", backend: str = "auto", ready: bool = False) -> 
     device. Raises UsageError for an absent device or backend.
     """
     if backend not in ("auto", *BACKENDS):
-        known = ", ".join(("auto", *BACKENDS))
-        raise UsageError(Fault("unknown backend", _BACKEND, known, repr(backend)))
+        raise UsageError(
+            "unknown backend",
+            where=_BACKEND,
+            expected=", ".join(("auto", *BACKENDS)),
+            found=repr(backend),
+        )
     why = "" if backend == "auto" else backend_absence(backend)
     if why:
-        raise UsageError(Fault(f"backend {backend} is absent", _BACKEND, "torch", why))
+        raise UsageError(
+            f"backend {backend} is absent", where=_BACKEND, expected="torch", found=why
+        )
     reason = "the default" if device == "auto" else f"--device {device}"
     name = "cpu" if device in ("auto", "cpu") else _cuda_device(device, ready)
     if backend == "native" and name != "cpu":
-        raise UsageError(Fault("backend native runs on the CPU", _BACKEND, "torch", name))
-    if backend == "triton" and name == "cpu" and not cuda.interpreted():
-        hint = "--device cuda"
         raise UsageError(
-            Fault("backend triton runs on CUDA devices", _BACKEND, "torch", name, hint)
+            "backend native runs on the CPU", where=_BACKEND, expected="torch", found=name
+        )
+    if backend == "triton" and name == "cpu" and not cuda.interpreted():
+        raise UsageError(
+            "backend triton runs on CUDA devices",
+            where=_BACKEND,
+            expected="torch",
+            found=name,
+            hint="--device cuda",
         )
     if backend == "auto":
         backend, because = device_backend(name) if name != "cpu" else _cpu_backend()
@@ -141,16 +152,29 @@ def _cuda_device(device: str, ready: bool) -> str:
     match = re.fullmatch("cuda(?::([0-9]+))?", device)
     if match is None:
         raise UsageError(
-            Fault("unknown device", "--device", "auto, cpu, cuda or cuda:N", repr(device))
+            "unknown device",
+            where="--device",
+            expected="auto, cpu, cuda or cuda:N",
+            found=repr(device),
         )
     index, count = int(match[1] or 0), cuda.count()
     where, hint = f"--device {device}", "--device cpu runs anywhere"
     if index >= count:
-        expected = f"one of {count} CUDA devices" if count else "a CUDA device"
-        present = device if count else cuda.absence()
-        raise UsageError(Fault("no such device", where, expected, present, hint))
+        raise UsageError(
+            "no such device",
+            where=where,
+            expected=f"one of {count} CUDA devices" if count else "a CUDA device",
+            found=device if count else cuda.absence(),
+            hint=hint,
+        )
     name = f"cuda:{index}"
     trouble = cuda.trouble(name) if ready else ""
     if trouble:
-        raise UsageError(Fault("the device is busy or broken", where, "a free one", trouble, hint))
+        raise UsageError(
+            "the device is busy or broken",
+            where=where,
+            expected="a free one",
+            found=trouble,
+            hint=hint,
+        )
     return name

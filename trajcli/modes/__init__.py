@@ -49,8 +49,14 @@ def make_mode(name: str, **options: Any) -> Mode:
     """
     kind = MODES.get(ALIASES.get(name, name))
     if kind is None:
-        modes = ", ".join([*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
-        raise UsageError(Fault("unknown mode", "mode", modes, repr(name)))
+        raise UsageError(
+            "unknown mode",
+            where="mode",
+            expected=", ".join(
+                [*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())]
+            ),
+            found=repr(name),
+        )
     options = {option: value for option, value in options.items() if value is not None}
     faults = [
         fault for option, value in options.items() for fault in _option_faults(kind, option, value)
@@ -69,11 +75,16 @@ def make_method(name: str, window: int | str | None = None, degree: int | None =
     Raises UsageError for an unknown method and options that it does not have.
     """
     if name not in METHODS:
-        raise UsageError(Fault("unknown method", "method", ", ".join(METHODS), repr(name)))
+        raise UsageError(
+            "unknown method", where="method", expected=", ".join(METHODS), found=repr(name)
+        )
     options = {"window": window, "degree": degree}
     if name != "savgol" and (given := [key for key, value in options.items() if value is not None]):
-        what = f"method {name} has no {' and no '.join(given)}"
-        raise UsageError(Fault(what, given[0], hint="method savgol has"))
+        raise UsageError(
+            f"method {name} has no {' and no '.join(given)}",
+            where=given[0],
+            hint="method savgol has",
+        )
     return make_mode(METHODS[name], **options)
 
 
@@ -83,10 +94,10 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
         return [
             Fault(
                 f"mode {kind.name} takes no option {option}",
-                option,
-                f"one of {', '.join(names)}",
-                repr(value),
-                "trajcli modes lists what each mode takes",
+                where=option,
+                expected=f"one of {', '.join(names)}",
+                found=repr(value),
+                hint="trajcli modes lists what each mode takes",
             )
         ]
     choices = kind.degrees if option == "degree" else _CHOICES.get(option, ())
@@ -97,9 +108,16 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
             return []
     whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
     if option in WHOLE and not (whole and (choices or value >= 1)):
-        return [Fault(f"{option} must be a whole number", option, expected, repr(value))]
+        return [
+            Fault(
+                f"{option} must be a whole number",
+                where=option,
+                expected=expected,
+                found=repr(value),
+            )
+        ]
     if choices and value not in choices:
-        return [Fault(f"unknown {option}", option, expected, repr(value))]
+        return [Fault(f"unknown {option}", where=option, expected=expected, found=repr(value))]
     return []
 
 

@@ -44,10 +44,10 @@ class BSpline(Mode):
             return [
                 Fault(
                     "control points cannot be a recording",
-                    "ends",
-                    "plan or goal, with a start state",
-                    "recording",
-                    "modes central, savgol and clique take recorded positions",
+                    where="ends",
+                    expected="plan or goal, with a start state",
+                    found="recording",
+                    hint="modes central, savgol and clique take recorded positions",
                 )
             ]
         faults = [*needs_start(case), *needs_goal(self.ends, case)]
@@ -55,9 +55,9 @@ class BSpline(Mode):
             faults.append(
                 Fault(
                     "mode bspline has uniform knots",
-                    "dt",
-                    "one dt, or one per trajectory [B, 1]",
-                    "one per step",
+                    where="dt",
+                    expected="one dt, or one per trajectory [B, 1]",
+                    found="one per step",
                 )
             )
         return faults

@@ -33,16 +33,21 @@ class Cascade(FramedMode):
         faults = [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
         if self.convention == "curobo" and self.frames == "actions":
             faults.append(
-                Fault("convention curobo fixes the frames", "frames", "curobo", self.frames)
+                Fault(
+                    "convention curobo fixes the frames",
+                    where="frames",
+                    expected="curobo",
+                    found=self.frames,
+                )
             )
         if case.recorded and self.derivatives_of:
             faults.append(
                 Fault(
                     f"a recording of {self.name} has no position to start from",
-                    "start",
-                    "a start state for modes that sum",
-                    "first",
-                    "--start zero or --start FILE:DATASET",
+                    where="start",
+                    expected="a start state for modes that sum",
+                    found="first",
+                    hint="--start zero or --start FILE:DATASET",
                 )
             )
         return faults

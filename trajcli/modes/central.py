@@ -48,31 +48,49 @@ class Central(FramedMode):
         faults = [*needs_start(case), *self.frames_faults(case), *self._end_faults(case)]
         if self.convention == "curobo" and self.frames != "full":
             faults.append(
-                Fault("convention curobo fixes the rows of central", "frames", "none given")
+                Fault(
+                    "convention curobo fixes the rows of central",
+                    where="frames",
+                    expected="none given",
+                )
             )
         if case.recorded and self.convention == "curobo":
-            faults.append(Fault("convention curobo knows no recordings", "start", "a start state"))
+            faults.append(
+                Fault(
+                    "convention curobo knows no recordings", where="start", expected="a start state"
+                )
+            )
         return faults
 
     def _end_faults(self, case: Case) -> list[Fault]:
         faults = needs_goal(self.ends, case)
         if self.ends == "recording" and not case.recorded:
-            hint = "leave the start out, or use --ends plan"
             faults.append(
-                Fault("a recording has no separate start state", "start", "none", "given", hint)
+                Fault(
+                    "a recording has no separate start state",
+                    where="start",
+                    expected="none",
+                    found="given",
+                    hint="leave the start out, or use --ends plan",
+                )
             )
         if case.recorded and self.ends not in (None, "recording"):
             faults.append(
-                Fault("a recording ends where it ends", "ends", "recording", self.ends or "")
+                Fault(
+                    "a recording ends where it ends",
+                    where="ends",
+                    expected="recording",
+                    found=self.ends or "",
+                )
             )
         if case.recorded and case.horizon < WINDOW:
             faults.append(
                 Fault(
                     "too few rows for five-point stencils",
-                    "actions",
-                    f"a recording of at least {WINDOW} rows",
-                    str(case.horizon),
-                    "method backward differences recordings of any length",
+                    where="actions",
+                    expected=f"a recording of at least {WINDOW} rows",
+                    found=str(case.horizon),
+                    hint="method backward differences recordings of any length",
                 )
             )
         moving = sorted(case.goal - {"position"})
@@ -80,10 +98,10 @@ class Central(FramedMode):
             faults.append(
                 Fault(
                     "mode central comes to rest on its goal",
-                    "goal",
-                    "a goal position alone",
-                    ", ".join(moving),
-                    "--mode bspline --ends goal reaches a moving goal state",
+                    where="goal",
+                    expected="a goal position alone",
+                    found=", ".join(moving),
+                    hint="--mode bspline --ends goal reaches a moving goal state",
                 )
             )
         return faults

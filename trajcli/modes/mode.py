@@ -117,9 +117,9 @@ class FramedMode(Mode):
             return [
                 Fault(
                     "a recording has no separate start row to keep or drop",
-                    "frames",
-                    "full with a recording",
-                    self.frames,
+                    where="frames",
+                    expected="full with a recording",
+                    found=self.frames,
                 )
             ]
         return []
@@ -148,8 +148,15 @@ def no_goal(mode: str, case: Case) -> list[Fault]:
     """The fault of a goal state for a mode that does not use it."""
     if not case.goal:
         return []
-    hint = "leave the goal out, or use --mode bspline or central with --ends goal"
-    return [Fault(f"mode {mode} takes no goal state", "goal", "none", ", ".join(case.goal), hint)]
+    return [
+        Fault(
+            f"mode {mode} takes no goal state",
+            where="goal",
+            expected="none",
+            found=", ".join(case.goal),
+            hint="leave the goal out, or use --mode bspline or central with --ends goal",
+        )
+    ]
 
 
 def needs_start(case: Case) -> list[Fault]:
@@ -159,10 +166,10 @@ def needs_start(case: Case) -> list[Fault]:
     return [
         Fault(
             "no start position",
-            "start",
-            "a start state (position, and optionally velocity, acceleration, jerk)",
-            "none given, and none in the input",
-            "--start zero or --start FILE[:GROUP]; recorded positions: trajcli differentiate",
+            where="start",
+            expected="a start state (position, and optionally velocity, acceleration, jerk)",
+            found="none given, and none in the input",
+            hint="--start zero or --start FILE[:GROUP]; recorded positions: trajcli differentiate",
         )
     ]
 
@@ -170,10 +177,23 @@ def needs_start(case: Case) -> list[Fault]:
 def needs_goal(ends: str | None, case: Case) -> list[Fault]:
     """The fault of a goal state that is missing, or present without ``ends`` goal."""
     if ends == "goal" and "position" not in case.goal:
-        return [Fault("ends goal needs a goal position", "goal", "goal position", "none given")]
+        return [
+            Fault(
+                "ends goal needs a goal position",
+                where="goal",
+                expected="goal position",
+                found="none given",
+            )
+        ]
     if ends != "goal" and case.goal:
-        what = "a goal state is used with ends goal only"
-        return [Fault(what, "goal", "none", hint="--ends goal")]
+        return [
+            Fault(
+                "a goal state is used with ends goal only",
+                where="goal",
+                expected="none",
+                hint="--ends goal",
+            )
+        ]
     return []
 
 

@@ -47,23 +47,31 @@ class SavitzkyGolay(Mode):
         faults = no_goal(self.name, case)
         if not case.recorded:
             what, hint = "mode savgol differentiates recordings", "trajcli differentiate"
-            faults.append(Fault(what, "start", "none", "a start state", hint))
+            faults.append(
+                Fault(what, where="start", expected="none", found="a start state", hint=hint)
+            )
         if isinstance(self.window, str):
             if case.horizon <= self.degree:
                 what, expected = "too few rows for the degree", f"more than {self.degree} rows"
                 hint = "method backward differences recordings of any length"
-                faults.append(Fault(what, "actions", expected, str(case.horizon), hint))
+                faults.append(
+                    Fault(
+                        what, where="actions", expected=expected, found=str(case.horizon), hint=hint
+                    )
+                )
         elif self.window % 2 == 0 or not self.degree < self.window <= MOST_ROWS:
             expected = f"an odd number of rows, over the degree ({self.degree}), up to {MOST_ROWS}"
-            faults.append(Fault("no such window", "window", expected, str(self.window)))
+            faults.append(
+                Fault("no such window", where="window", expected=expected, found=str(self.window))
+            )
         elif self.window > case.horizon:
             faults.append(
                 Fault(
                     "a window that is longer than the trajectory",
-                    "window",
-                    f"at most {case.horizon} rows",
-                    str(self.window),
-                    "a window in seconds, like 0.3s, takes the rows there are",
+                    where="window",
+                    expected=f"at most {case.horizon} rows",
+                    found=str(self.window),
+                    hint="a window in seconds, like 0.3s, takes the rows there are",
                 )
             )
         return faults
@@ -104,10 +112,13 @@ class SavitzkyGolay(Mode):
         right = np.minimum(last - row, (last + 1) // 2)
         window = int(2 * np.maximum(left, right).max(initial=0) + 1)
         if window > MOST_ROWS:
-            expected = f"one that holds up to {MOST_ROWS} rows"
-            found = f"{self.window}: about {window} rows"
-            hint = "a narrower window"
-            raise InputError(Fault("a window of too many rows", "window", expected, found, hint))
+            raise InputError(
+                "a window of too many rows",
+                where="window",
+                expected=f"one that holds up to {MOST_ROWS} rows",
+                found=f"{self.window}: about {window} rows",
+                hint="a narrower window",
+            )
         window = min(window, horizon)
         size = last - first + 1
         if even and window % 2 and (size == window).all():

@@ -122,10 +122,11 @@ def select_trajectories(files: Files, source: str, repair: Repair, on_progress: 
     """Returns what is exported; raises InputError where nothing is, or not what was named."""
     batch, others = whole_batch(read_batches(files, [source], repair=repair))
     if batch is None or not batch.count or not batch.first.shape[2]:
-        found = "no trajectories" if batch is None else describe(batch.first.shape)
-        where, expected = source, "trajectories with dofs"
         raise InputError(
-            Fault(what="nothing to export", where=where, expected=expected, found=found)
+            "nothing to export",
+            where=source,
+            expected="trajectories with dofs",
+            found="no trajectories" if batch is None else describe(batch.first.shape),
         )
     return Export(batch, select(files.reading.episodes, batch.count), on_progress, others)
 
@@ -134,15 +135,19 @@ def require_kind(out: Path) -> None:
     """Raise UsageError where OUT has no ending that can be exported, or its library is absent."""
     suffix = out.suffix.lower()
     if suffix not in _WRITERS and suffix not in _ARRAYS:
-        expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
-        what, found = "unknown kind of export", suffix or "no ending"
-        raise UsageError(Fault(what=what, where=str(out), expected=expected, found=found))
+        what = "unknown kind of export"
+        raise UsageError(
+            what,
+            where=str(out),
+            expected=f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}",
+            found=suffix or "no ending",
+        )
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
     try:
         import_module(library)
     except ImportError as error:
-        what, hint = f"{library} is not installed", f"pip install {package}"
-        fault = Fault(what=what, where="export", found=str(error), hint=hint)
+        what = f"{library} is not installed"
+        fault = Fault(what, where="export", found=str(error), hint=f"pip install {package}")
         raise UsageError(fault) from None
 
 
@@ -277,12 +282,12 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
     it was.
     """
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
-        what, hint = "not a new folder outside of DIR", "another name: no folder is ever replaced"
-        raise OutputError(Fault(what=what, where=str(out), hint=hint))
+        what = "not a new folder outside of DIR"
+        raise OutputError(what, where=str(out), hint="another name: no folder is ever replaced")
     copy = LeRobotCopy(files, folder)
     if taken := sorted(copy.names.intersection(f"trajcli.{name}" for name in chosen.arrays)):
-        what, found = "features there already", ", ".join(taken)
-        raise InputError(Fault(what=what, where=str(folder), found=found))
+        what = "features there already"
+        raise InputError(what, where=str(folder), found=", ".join(taken))
     frames = _frames(chosen, copy)
     hidden = HiddenFolder(out, overwrite=False)
     try:
@@ -308,12 +313,10 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
     order = names if named else list(episodes)
     if len(order) != len(names) or sorted(order) != sorted(episodes):
         raise InputError(
-            Fault(
-                what="other trajectories than episodes",
-                where=batch.path,
-                expected=f"{len(episodes)} episodes of {copy.folder}",
-                found=f"{len(names)} trajectories",
-            )
+            "other trajectories than episodes",
+            where=batch.path,
+            expected=f"{len(episodes)} episodes of {copy.folder}",
+            found=f"{len(names)} trajectories",
         )
     frames = {number: episodes[k] for number, k in zip(chosen.numbers, order, strict=True)}
     counts = [part.stop - part.start for part in frames.values()]
@@ -322,7 +325,7 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
     expected = "a row for each of {} frames" + ", and one for the state after them" * more
     raise_if_any(
         Fault(
-            what="other rows than frames",
+            "other rows than frames",
             where=f"{batch.path}, {name}",
             expected=expected.format(count),
             found=str(length),

@@ -71,9 +71,12 @@ _Entry = tuple[str, Mapping[str, Any]]
 def require_format(path: Path) -> None:
     """Raise UsageError where the name of a figure has no ending that can be drawn."""
     if path.suffix.lower() not in _UNDATED:
-        what, expected = "unknown kind of figure", "FIG.png, FIG.svg or FIG.pdf"
-        found = path.suffix or "no ending"
-        raise UsageError(Fault(what=what, where=str(path), expected=expected, found=found))
+        raise UsageError(
+            "unknown kind of figure",
+            where=str(path),
+            expected="FIG.png, FIG.svg or FIG.pdf",
+            found=path.suffix or "no ending",
+        )
 
 
 def require_matplotlib() -> Any:
@@ -87,8 +90,12 @@ def require_matplotlib() -> Any:
     try:
         import matplotlib
     except ImportError as error:
-        what, hint = "matplotlib is not installed", "pip install matplotlib"
-        fault = Fault(what=what, where="plot", found=str(error), hint=hint)
+        fault = Fault(
+            "matplotlib is not installed",
+            where="plot",
+            found=str(error),
+            hint="pip install matplotlib",
+        )
         raise UsageError(fault) from None
     return matplotlib
 
@@ -205,8 +212,12 @@ def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str
 def require_one_file(sources: Sequence[PlotSource]) -> None:
     """Raise UsageError for several files."""
     if len(sources) > 1:
-        what, found = "a histogram is of one file", ", ".join(short_labels(sources))
-        raise UsageError(Fault(what=what, where="SOURCE", expected="one", found=found))
+        raise UsageError(
+            "a histogram is of one file",
+            where="SOURCE",
+            expected="one",
+            found=", ".join(short_labels(sources)),
+        )
 
 
 def draw_score(table: ScoreTable, name: str, title: str) -> Any:

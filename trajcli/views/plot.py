@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
@@ -100,12 +100,10 @@ def plot_sources(
         every, origin = read_batches(files, [text]), parse_source(text)
         if not any(0 not in part.shape for batch in every for part in batch.sets):
             raise InputError(
-                Fault(
-                    what="nothing to draw",
-                    where=str(origin),
-                    expected="trajectories with rows and dofs",
-                    found=describe(every[0].first.shape) if every else "no trajectories",
-                )
+                "nothing to draw",
+                where=str(origin),
+                expected="trajectories with rows and dofs",
+                found=describe(every[0].first.shape) if every else "no trajectories",
             )
         whole_batch(every)
         main = max(every, key=lambda batch: len(batch.first.arrays))
@@ -118,12 +116,10 @@ def require_bounds(drawn: Sequence[Drawn], limits: Path) -> None:
     if all(one.bounds is None for one in drawn):
         names = ", ".join(dict.fromkeys(one.quantity for one in drawn))
         raise InputError(
-            Fault(
-                what="no limits of what is drawn",
-                where=str(limits),
-                expected=f"limits of {names}",
-                hint="leave --limits out, or name the arrays that have these limits",
-            )
+            "no limits of what is drawn",
+            where=str(limits),
+            expected=f"limits of {names}",
+            hint="leave --limits out, or name the arrays that have these limits",
         )
 
 
@@ -132,13 +128,11 @@ def lines(source: PlotSource) -> list[Line]:
     chosen = select(source.episodes or "0", source.main.count)
     if len(chosen) > _MOST:
         raise InputError(
-            Fault(
-                what="too many for one figure",
-                where="--episodes",
-                expected=f"at most {_MOST} trajectories",
-                found=str(len(chosen)),
-                hint="--histogram shows all of them",
-            )
+            "too many for one figure",
+            where="--episodes",
+            expected=f"at most {_MOST} trajectories",
+            found=str(len(chosen)),
+            hint="--histogram shows all of them",
         )
     drawn = [
         _line(source, batch, number, name)
@@ -148,9 +142,12 @@ def lines(source: PlotSource) -> list[Line]:
         for name in batch.first.arrays
     ]
     if not drawn:
-        where = f"{source.origin}, trajectory {source.main.name(chosen[0])}"
-        what, expected = "nothing to draw", "a trajectory with rows"
-        raise InputError(Fault(what=what, where=where, expected=expected, found="no rows"))
+        raise InputError(
+            "nothing to draw",
+            where=f"{source.origin}, trajectory {source.main.name(chosen[0])}",
+            expected="a trajectory with rows",
+            found="no rows",
+        )
     return drawn
 
 

@@ -52,13 +52,11 @@ class ScoreTable:
         """Returns a score [n]; raises UsageError for one that there is none of."""
         if name not in self.scores:
             raise UsageError(
-                Fault(
-                    what=f"no such score of {self.label}",
-                    where=option,
-                    expected=", ".join(self.scores),
-                    found=name,
-                    hint="--limits FILE" * (name == "limit_share"),
-                )
+                f"no such score of {self.label}",
+                where=option,
+                expected=", ".join(self.scores),
+                found=name,
+                hint="--limits FILE" * (name == "limit_share"),
             )
         return self.scores[name]
 
@@ -110,10 +108,10 @@ def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Cond
         else:
             expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
             what = "not a condition"
-            faults.append(Fault(what=what, where="--fail", expected=expected, found=text))
+            faults.append(Fault(what, where="--fail", expected=expected, found=text))
     if sort is not None and sort.removeprefix("-") not in UNITS:
         what, expected = "no such score", f"{scores}; -SCORE: least first"
-        faults.append(Fault(what=what, where="--sort", expected=expected, found=sort))
+        faults.append(Fault(what, where="--sort", expected=expected, found=sort))
     raise_if_any(faults, UsageError)
     return conditions
 
@@ -132,8 +130,9 @@ def score_source(
     """
     batch, others = whole_batch(read_batches(files, [source]))
     if batch is None or any(0 in one.shape for one in batch.sets):
-        what, expected, found = "nothing to score", "rows and dofs", "an empty array"
-        raise InputError(Fault(what=what, where=source, expected=expected, found=found))
+        raise InputError(
+            "nothing to score", where=source, expected="rows and dofs", found="an empty array"
+        )
     stored, units, notes = batch.quantities()
     clock, array = batch.first.time, next(iter(batch.first.arrays))
     if clock is not None and clock.remark:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, InputError, raise_if_any
+from trajcli.errors import InputError, raise_if_any
 from trajcli.files.blocks import Block, Trajectories, row_bytes
 from trajcli.files.guesses import require_time
 from trajcli.files.limits import Bounds, Limits
@@ -256,13 +256,11 @@ def whole_batch(candidates: Sequence[Batch]) -> tuple[Batch | None, list[str]]:
     for one in (one for batch in others for one in batch.sets):
         if (one.file.path, one.group) not in groups and _pattern(one.group) in patterns:
             raise InputError(
-                Fault(
-                    what="trajectories of different arrays",
-                    where=one.where,
-                    expected=", ".join(arrays),
-                    found=", ".join(one.arrays),
-                    hint="FILE:DATASET names an array that all have",
-                )
+                "trajectories of different arrays",
+                where=one.where,
+                expected=", ".join(arrays),
+                found=", ".join(one.arrays),
+                hint="FILE:DATASET names an array that all have",
             )
     labels = [batch.label(next(iter(batch.first.arrays))) for batch in others]
     return (main if len(alike) == 1 else Batch(sets, "*")), labels

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.checks import describe
-from trajcli.errors import Fault, InputError
+from trajcli.errors import InputError
 from trajcli.files.blocks import Array, Floats
 from trajcli.files.opening import Files
 from trajcli.files.reader import read_sources
@@ -53,10 +53,10 @@ def velocities_finding(
         expected, actual = (text.removeprefix("1 × ") for text in listed)
         what = "positions and velocities of different shapes"
         expected = f"{expected}, as the velocities"
-        raise InputError(Fault(what=what, where=name, expected=expected, found=actual))
+        raise InputError(what, where=name, expected=expected, found=actual)
     if any(0 in one.shape for one in batch.sets):
         what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
-        raise InputError(Fault(what=what, where=batch.path, expected=expected, found=actual))
+        raise InputError(what, where=batch.path, expected=expected, found=actual)
     other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
     fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
     for block in batch.blocks(numbers):
@@ -65,8 +65,12 @@ def velocities_finding(
         times = block.times() if batch.first.time is not None else beside.times()
         if times is None:
             what, expected = "no time step", "dt or time stamps"
-            hint = "a dataset or an attribute dt says it"
-            raise InputError(Fault(what=what, where=batch.path, expected=expected, hint=hint))
+            raise InputError(
+                what,
+                where=batch.path,
+                expected=expected,
+                hint="a dataset or an attribute dt says it",
+            )
         if block.rows > 1:
             method = "central" if block.rows >= WINDOW else "backward"
             d: Any = differentiate(
