@@ -1,4 +1,4 @@
-"""Does a file hold? What was checked, what was found, and where it fails."""
+"""Checks whether a file holds: finite values, time stamps, the start row and limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
 from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
-from trajcli.views.statistics import Failure, Statistics
+from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Table
 from trajcli.views.trajectories import Batch, read_batches
 from trajcli.views.velocity import velocities_finding
@@ -27,11 +27,11 @@ from trajcli.views.velocity import velocities_finding
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_BANDS = ("central", "bspline")
+_BAND_MODES = ("central", "bspline")
 """Modes whose row 0 is a row of the curve with convention curobo, not a copy of the start."""
 _WORDS = {True: "ok", False: "FAILS", None: "-"}
 _SPANS = 3
-"""Spans that are shown of each dof that fails."""
+"""Number of spans beyond a limit that are listed for each dof."""
 
 
 def check_source(
@@ -43,19 +43,23 @@ def check_source(
     velocity_of: str | None = None,
     on_progress: Progress = lambda done, total: None,
 ) -> list[Finding]:
-    """Makes all checks of the trajectories that a source names.
+    """Checks the trajectories that a source names.
 
-    start_of: returns the states that row 0 of an output must equal, or why they are not known.
-    Raises InputError where the file or the limits cannot be
-    read, or there are no trajectories.
+    Parameters:
+        start_of: returns the states that row 0 of an output must equal, or why they are unknown.
+        limits: a file of limits that all trajectories must keep.
+        velocity_of: positions whose derivative the source must be.
+
+    Raises:
+        InputError: the file or the limits cannot be read, or there are no trajectories.
     """
     tables = None if limits is None else read_limits(limits, files.sources)
+    named = "position" if velocity_of is None else "velocity"
     findings: list[Finding] = []
-    every = read_batches(files, [source])
-    for batch in every:
+    batches = read_batches(files, [source])
+    for batch in batches:
         numbers = select(episodes, batch.count)
-        named = "position" if velocity_of is None else "velocity"
-        check = None if tables is None else LimitCheck(batch, tables, named, every)
+        check = None if tables is None else LimitCheck(batch, tables, named, batches)
         findings += _check_batch(batch, numbers, check, start_of, on_progress)
         if velocity_of is not None:
             findings.append(velocities_finding(files, batch, numbers, velocity_of))
@@ -69,12 +73,13 @@ def _check_batch(
     start_of: Callable[[], StartRows | str],
     on_progress: Progress,
 ) -> Iterator[Finding]:
+    """Reads a batch once, and yields what all checks of it find."""
     count, attributes = len(numbers), batch.first.file.attributes()
     arrays = {name: Statistics(batch.first.shape[2]) for name in batch.first.arrays}
     if limits is not None:
         arrays |= limits.stored
-    of_mode = str(attributes.get("mode", "")) in MODES
-    start = StartCheck(_no_start(attributes) or start_of() if of_mode else "")
+    is_output = str(attributes.get("mode", "")) in MODES
+    start = StartCheck(_no_start(attributes) or start_of() if is_output else "")
     times = TimeCheck(attributes)
     for block in batch.blocks(numbers, on_progress):
         values = {name: block.read(name) for name in arrays}
@@ -85,38 +90,45 @@ def _check_batch(
             limits.add(values, block)
         start.add(block, values)
     for name, statistics in arrays.items():
-        if not statistics.nonfinite:
+        nan, inf = statistics.nan, statistics.inf
+        if statistics.nonfinite:
+            places, text = statistics.nonfinite, f"{nan} NaN, {inf} Inf"
+            yield failed("finite", batch, name, places, text, count, nan=nan, inf=inf)
+        else:
             yield Finding("finite", batch.label(name), True, "no NaN or Inf", count)
-            continue
-        facts = {"nan": statistics.nan, "inf": statistics.inf}
-        text = f"{statistics.nan} NaN, {statistics.inf} Inf"
-        yield failed("finite", batch, name, statistics.nonfinite, text, count, **facts)
     yield from times.findings(batch, count)
-    if of_mode:
+    if is_output:
         yield start.finding(batch)
     if limits is not None:
         yield from limits.findings(count)
 
 
 def _no_start(attributes: Mapping[str, Any]) -> str:
-    """Returns why row 0 of an output is no start state; empty where it is."""
+    """Returns why row 0 of an output is not its start state; "" where it is."""
     if str(attributes.get("start")) == RECORDED_START:
         return "a recording has no start state"
     frames, convention = str(attributes.get("frames")), str(attributes.get("convention"))
-    curobo = convention == "curobo" and str(attributes["mode"]) in _BANDS
+    curobo = convention == "curobo" and str(attributes["mode"]) in _BAND_MODES
     return "row 0 is not the start" if frames == "actions" or curobo else ""
 
 
 class LimitCheck:
-    """Limits, held against the arrays of a batch and against differences of its positions.
+    """Holds the arrays of a batch, and central differences of its positions, against limits.
 
-    stored: by array. derived: by quantity that no array holds, of the differences of
-    ``positions``. missing: quantities whose limits are held against nothing, for a ``reason``.
+    Attributes:
+        stored: the statistics of each array whose quantity has limits.
+        derived: the statistics of each quantity with limits that is derived from ``positions``.
+        missing: quantities whose limits cannot be checked, for a ``reason``.
     """
 
-    def __init__(self, batch: Batch, limits: Limits, named: str, every: Sequence[Batch]) -> None:
-        """named: what an array that SOURCE names is where nothing else says it. every: all batches
-        of the source, of which one may hold what another one of the same trajectories lacks."""
+    def __init__(self, batch: Batch, limits: Limits, named: str, batches: Sequence[Batch]) -> None:
+        """Assigns each quantity with limits to an array, to differences, or to ``missing``.
+
+        Parameters:
+            named: the quantity of an array that SOURCE names and whose quantity nothing states.
+            batches: all batches of the source; a quantity that this batch lacks may be checked in
+                another batch of the same trajectories.
+        """
         self.batch, self.limits, dofs = batch, limits, batch.first.shape[2]
         arrays, units, self.notes = batch.quantities(named)
         bounds = batch.bounds(limits, units)
@@ -129,9 +141,8 @@ class LimitCheck:
             step = f"and no time step to differentiate {self.positions} with"
             self.reason = f"{step}; --dt SECONDS says it"
         lacking = [quantity for quantity in bounds if quantity not in arrays]
-        if lacking:
-            beside = _held_beside(batch, arrays, every, named)
-            lacking = [quantity for quantity in lacking if quantity not in beside]
+        elsewhere = _checked_elsewhere(batch, arrays, batches, named) if lacking else set()
+        lacking = [quantity for quantity in lacking if quantity not in elsewhere]
         self.missing = lacking if self.reason else []
         self.derived = {q: Statistics(dofs, bounds[q]) for q in lacking if not self.reason}
         self.stored = {
@@ -141,13 +152,14 @@ class LimitCheck:
         }
 
     def add(self, values: Mapping[str, Array], block: Block) -> None:
-        """Adds a block, whose arrays are values [b, T, D] by name, to what is derived."""
+        """Adds the quantities derived from a block of arrays [b, T, D] by name."""
         if not self.derived:
             return
         position, times = values[self.positions], block.known_times()
         if times is None:
             parts = {name: np.full(position.shape, np.nan) for name in self.derived}
         else:
+            # differences need stamps that increase; other trajectories get NaN, which fails
             good = np.all(np.diff(times) > 0, axis=1)
             needed = set(self.derived)
             parts = with_derivatives({"position": position}, times, block.step, good, needed)
@@ -155,13 +167,13 @@ class LimitCheck:
             statistics.add(parts[name], block)
 
     def findings(self, count: int) -> Iterator[Finding]:
-        """Returns what was found of so many trajectories."""
+        """Yields a finding for each quantity that has limits, of ``count`` trajectories."""
         for quantity in self.missing:
             text = f"not checked: no {quantity}, {self.reason}"
             yield Finding(f"{quantity} limits", self.batch.label(), False, text, count)
         for name, statistics in self.stored.items():
             quantity = self.quantities[name]
-            # of a quantity that is read as another one, which notes say, that one
+            # an array that is read as another quantity, as the notes say, is titled by that
             title = name if quantity == self.batch.quantity(name) else quantity
             yield self._finding(title, name, quantity, statistics, count, self.notes)
         for quantity, statistics in self.derived.items():
@@ -180,40 +192,41 @@ class LimitCheck:
         count: int,
         notes: Sequence[str],
     ) -> Finding:
-        """Returns whether an array keeps its limits; what cannot be held against them fails."""
-        batch, order = self.batch, QUANTITIES.index(quantity)
+        """Returns whether an array keeps its limits; values that cannot be compared fail."""
+        batch = self.batch
         units = batch.first.units.get(name)
-        units = None if units is None else of_order(units, order)
-        remarks = self.limits.remarks(quantity, batch.dofs, units, batch.first.dofs)
+        units = None if units is None else of_order(units, QUANTITIES.index(quantity))
         check, label, used = f"{title} limits", batch.label(name), statistics.used()
-        facts: dict[str, Any] = {"quantity": quantity}
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
         if statistics.outside:
             finding = self._beyond(check, name, units, statistics, count, absent)
         elif statistics.nonfinite:
-            finding = failed(check, batch, name, statistics.nonfinite, absent, count, **facts)
+            finding = failed(check, batch, name, statistics.nonfinite, absent, count)
         elif not statistics.known:
-            text = "not checked: there are no rows"
-            finding = Finding(check, label, False, text, count, facts=facts)
+            finding = Finding(check, label, False, "not checked: there are no rows", count)
         else:
             text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
-            finding = Finding(check, label, True, text, count, facts=facts | {"used": used})
-        facts = {**facts, **finding.facts}
-        return replace(finding, text="; ".join([finding.text, *notes, *remarks]), facts=facts)
+            finding = Finding(check, label, True, text, count, facts={"used": used})
+        remarks = self.limits.remarks(quantity, batch.dofs, units, batch.first.dofs)
+        text, facts = "; ".join([finding.text, *notes, *remarks]), {"quantity": quantity}
+        return replace(finding, text=text, facts={**facts, **finding.facts})
 
     def _beyond(
         self, check: str, name: str, units: Any, statistics: Statistics, count: int, absent: str
     ) -> Finding:
-        """Lists every dof that is beyond its limits, and where the most."""
+        """Lists every dof that is beyond its limits, with its worst value and where that is."""
         batch, bounds = self.batch, statistics.bounds
         assert bounds is not None
-        texts, about, lines = {}, {}, []
+        texts, dofs, lines = {}, {}, []
         for dof, worst in sorted(statistics.worst.items()):
             side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
             limit, unit = float(side[dof]), unit_of_dof(in_si(units), dof) if units else ""
             texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
-            lines.append(f"{batch.dof_text(dof)}: {texts[dof]}, {_worst_text(batch, worst)}")
-            about[dof] = {
+            place = f"{batch.trajectory_text(worst.trajectory)}row {worst.row}"
+            place += "" if worst.time is None else f", {seconds_text(worst.time)}"
+            spans = _spans_text(worst.spans)
+            lines.append(f"{batch.dof_text(dof)}: {texts[dof]}, {place}; beyond it in {spans}")
+            dofs[dof] = {
                 "dof": batch.first.dofs.numbers[dof],
                 "name": batch.dofs[dof],
                 "value": worst.value,
@@ -226,35 +239,32 @@ class LimitCheck:
             }
         dof = max(sorted(statistics.worst), key=lambda dof: statistics.worst[dof].excess)
         text = texts[dof] + f"; {absent}" * bool(statistics.nonfinite)
-        facts = {name: about[dof][name] for name in ("value", "limit")}
-        facts |= {"per_dof": statistics.beyond.tolist(), "dofs": list(about.values())}
+        facts = {name: dofs[dof][name] for name in ("value", "limit")}
+        facts |= {"per_dof": statistics.beyond.tolist(), "dofs": list(dofs.values())}
         finding = failed(check, batch, name, statistics.outside, text, count, **facts)
         return replace(finding, details=lines)
 
 
-def _worst_text(batch: Batch, worst: Failure) -> str:
-    """Returns where a dof is furthest beyond its limits, and its spans there, of many the first."""
-    spans = worst.spans[:_SPANS]
+def _spans_text(spans: Sequence[tuple[list[int], list[float] | None]]) -> str:
+    """Returns the first runs of rows beyond a limit: seconds 0.001 to 0.061, 2.379 and 2 more."""
     ends = [
         [str(row) for row in rows] if seconds is None else [f"{time:.3f}" for time in seconds]
-        for rows, seconds in spans
+        for rows, seconds in spans[:_SPANS]
     ]
     text = ", ".join(a if a == b else f"{a} to {b}" for a, b in ends)
-    more = f" and {len(worst.spans) - _SPANS} more" if len(worst.spans) > _SPANS else ""
-    at, unit = ("", "rows") if worst.time is None else (f", {seconds_text(worst.time)}", "seconds")
-    place = f"{batch.trajectory_text(worst.trajectory)}row {worst.row}{at}"
-    return f"{place}; beyond it in {unit} {text}{more}"
+    more = f" and {len(spans) - _SPANS} more" if len(spans) > _SPANS else ""
+    return f"{'rows' if spans[0][1] is None else 'seconds'} {text}{more}"
 
 
-def _held_beside(
-    batch: Batch, arrays: Mapping[str, str], every: Sequence[Batch], named: str
+def _checked_elsewhere(
+    batch: Batch, arrays: Mapping[str, str], batches: Sequence[Batch], named: str
 ) -> set[str]:
-    """Returns the quantities held against limits in other batches of the same trajectories.
+    """Returns the quantities whose limits other batches of the same trajectories are held against.
 
-    What has no positions (actions) need not have what lies beside them, nor is what it says (their
-    jerk) derived from them.
+    A batch without positions (actions) need not have the quantities that lie beside it; nor is
+    anything derived from positions where only the other batch has them.
     """
-    beside = [other.quantities(named)[0] for other in every if batch.beside(other)]
+    beside = [other.quantities(named)[0] for other in batches if batch.beside(other)]
     if "position" in arrays:
         beside = [quantities for quantities in beside if "position" not in quantities]
     elif any("position" in quantities for quantities in beside):
@@ -263,31 +273,33 @@ def _held_beside(
 
 
 def _without_time(batch: Batch) -> bool:
-    """Whether nothing says the times; the check of the times reports those that are wrong."""
+    """Returns whether nothing says the times; the check of times reports those that are wrong."""
     try:
-        return any(one.time is None for one in batch.sets)
+        return any(trajectories.time is None for trajectories in batch.sets)
     except InputError:
         return False
 
 
 def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[RenderableType]:
-    """A table of the checks and their sum; verbose: every trajectory that fails."""
+    """Yields a table of the checks and their sum; ``verbose``: every trajectory that fails."""
     from rich.text import Text
 
     failing = [finding for finding in findings if finding.passed is False]
     columns = ["check", "dataset", "", "found", *(["> failing", "worst"] if failing else [])]
     rows = []
-    for one in findings:
-        many = f" in {len(one.failures)} of {one.trajectories}" if one.trajectories > 1 else ""
-        values = f"{one.count}{many}" if one.passed is False and one.count else ""
-        row = [one.check, one.dataset, _WORDS[one.passed], one.text, values, one.where]
+    for finding in findings:
+        many = len(finding.failures), finding.trajectories
+        count = "" if finding.passed is not False or not finding.count else str(finding.count)
+        count += " in {} of {}".format(*many) if count and finding.trajectories > 1 else ""
+        word = _WORDS[finding.passed]
+        row = [finding.check, finding.dataset, word, finding.text, count, finding.where]
         rows.append(row[: len(columns)])
     yield Table(columns, rows)
-    lists = [(one, one.details) for one in failing]
-    lists += [(one, one.failures) for one in failing if verbose]
-    for one, lines in lists:
+    lists = [(finding, finding.details) for finding in failing]
+    lists += [(finding, finding.failures) for finding in failing if verbose]
+    for finding, lines in lists:
         if lines:
-            yield Text(f"\n{one.check}, {one.dataset}", "bold")
+            yield Text(f"\n{finding.check}, {finding.dataset}", "bold")
             yield Text("\n".join(f"  {line}" for line in lines))
     made = sum(finding.passed is not None for finding in findings)
     checks = "check" if made == 1 else "checks"

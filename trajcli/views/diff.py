@@ -1,4 +1,4 @@
-"""Datasets of two sources side by side: how far they are apart, and where the most."""
+"""Compares the datasets of two sources: how far apart they are, and where the most."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _SAME_TIME = 1e-9
 """Rows are at the same time where their stamps differ by less than this share of a step."""
 _HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> ulp", "> RMS")
 _LONGEST, _BEFORE = 60, 20
-"""Letters that are shown of texts that differ, and how many before the first difference."""
+"""Letters shown of texts that differ, and how many of them before the first difference."""
 _LISTED = 3
-"""More datasets whose names differ in numbers only share a line."""
+"""More datasets than that whose names differ only in numbers share a line."""
 
 Compared = tuple[Dataset, Callable[[], "Time | None"]]
-"""A dataset to compare, and the times of its rows, which are read where another has other rows."""
+"""A dataset to compare, and a reader of its times, called where the other has other rows."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A pair passes within atol + rtol · the larger magnitude, or within ulp last places."""
+    """A pair passes within atol + rtol · the larger magnitude, or within ``ulp`` last places."""
 
     rtol: float = 0.0
     atol: float = 0.0
@@ -52,11 +52,16 @@ class Tolerance:
 
 @dataclass
 class Difference:
-    """How one dataset differs; ``why`` says why it cannot be compared as a whole.
+    """How one dataset differs between two sources, summed up block by block.
 
-    ``relative`` is a share of the larger magnitude, ``ulp`` counts last places of the coarser
-    type, ``square`` sums the squares of all differences. The values furthest apart are ``a`` and
-    ``b``, at ``at``.
+    Attributes:
+        why: why the dataset cannot be compared as a whole; "" where it can.
+        note: what was converted or aligned first.
+        differing, beyond: counts of values that differ, and that differ by more than allowed.
+        absolute, relative, ulp: the largest difference, as a share of the larger magnitude, and
+            in last places of the coarser type.
+        square: the sum of the squares of all differences.
+        at, a, b: index of the two values furthest apart, and these values.
     """
 
     dataset: str
@@ -81,17 +86,17 @@ class Difference:
         return not self.why and self.beyond == 0
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the difference for JSON, with the root of the mean square."""
+        """Returns the difference for JSON, with the root mean square in place of the sum."""
         numbers = {name: value for name, value in vars(self).items() if name != "square"}
         rms = float(np.sqrt(self.square / max(self.values, 1)))
         return {**numbers, "rms": rms, "passed": self.passed}
 
     def add(self, a: Array, b: Array, begin: int, tolerance: Tolerance) -> None:
-        """Adds a block of a pair, which begins at row ``begin`` of the first axis."""
+        """Adds a pair of blocks that begin at row ``begin`` of the first axis."""
         self.values += a.size
         numeric = a.dtype.kind in NUMERIC_KINDS and b.dtype.kind in NUMERIC_KINDS
         if not numeric:  # strings and booleans are equal or not, without a distance
-            a, b = (np.vectorize(text_of, otypes=["U"])(one) if one.size else one for one in (a, b))
+            a, b = (np.vectorize(text_of, otypes=["U"])(x) if x.size else x for x in (a, b))
         same = np.asarray(a == b)
         if a.dtype.kind == b.dtype.kind == "f":
             same |= np.isnan(a) & np.isnan(b)
@@ -105,6 +110,7 @@ class Difference:
                 size = np.maximum(np.abs(x), np.abs(y))
                 gap = np.where(same, 0.0, np.nan_to_num(np.abs(x - y), nan=np.inf, posinf=np.inf))
                 share = np.where(gap > 0, np.where(np.isfinite(gap), gap / size, np.inf), 0.0)
+                # an infinite magnitude allows nothing: inf is only equal to inf
                 allowed = np.where(np.isfinite(size), tolerance.atol + tolerance.rtol * size, 0.0)
             ulp = np.where(same, 0.0, last_places(a, b))
             beyond &= (gap > allowed) & ~(ulp <= tolerance.ulp)
@@ -118,15 +124,17 @@ class Difference:
         if self.at is None or gap[worst] > self.absolute:
             self.absolute = float(gap[worst])
             self.at = tuple(int(n) + begin * (axis == 0) for axis, n in enumerate(worst))
-            self.a, self.b = ((float if numeric else str)(one[worst]) for one in (a, b))
+            self.a, self.b = ((float if numeric else str)(x[worst]) for x in (a, b))
 
 
 def last_places(a: Array, b: Array) -> Floats:
-    """Returns the distance of numbers in units of the last place of the larger, both rounded to the
-    coarser type; infinite at a NaN."""
-    size = min([8, *(one.dtype.itemsize for one in (a, b) if one.dtype.kind == "f")])
+    """Returns the distance of numbers in units of the last place of the larger.
+
+    Both are rounded to the coarser type first; the distance is infinite at a NaN.
+    """
+    size = min([8, *(x.dtype.itemsize for x in (a, b) if x.dtype.kind == "f")])
     with np.errstate(all="ignore"):
-        x, y = (one.astype(f"f{size}") for one in (a, b))
+        x, y = (values.astype(f"f{size}") for values in (a, b))
         unit = np.spacing(np.maximum(np.abs(x), np.abs(y)))
         places = np.abs(x.astype(np.float64) - y) / unit
     return np.where(x == y, 0.0, np.where(np.isnan(places), np.inf, places))
@@ -138,8 +146,10 @@ def compare(
     tolerance: Tolerance,
     on_progress: Progress = lambda done, total: None,
 ) -> Iterator[Difference]:
-    """Compares the datasets of the same name, in the order of the first source; where both have
-    one, whatever it is called."""
+    """Compares the datasets of the same name, in the order of the first source.
+
+    Where each source has one dataset, these are compared, whatever they are called.
+    """
     if len(first) == len(second) == 1:
         second = dict(zip(first, second.values(), strict=True))
     names = list(dict.fromkeys([*first, *second]))
@@ -152,39 +162,41 @@ def compare(
 
 
 def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Difference:
-    one, two, note, why = in_one_unit(a[0], b[0])
-    shapes = one.shape, two.shape
-    axes = max(one.ndim, two.ndim)
-    one, two = _with_axes(one, axes), _with_axes(two, axes)
-    types = " and ".join(dict.fromkeys((str(one.dtype), str(two.dtype))))
-    difference = Difference(name, why, note, one.shape, types)
+    """Compares two datasets row by row or, where one has fewer rows, by their times."""
+    first, second, note, why = in_one_unit(a[0], b[0])
+    shapes = first.shape, second.shape
+    axes = max(first.ndim, second.ndim)
+    first, second = _with_axes(first, axes), _with_axes(second, axes)
+    types = " and ".join(dict.fromkeys((str(first.dtype), str(second.dtype))))
+    difference = Difference(name, why, note, first.shape, types)
     if why:
         return difference
-    if one.shape == two.shape:
-        total = one.shape[0] if one.shape else 1
-        count = max(1, total * _BLOCK_BYTES // max(1, one.nbytes))
+    if first.shape == second.shape:
+        total = first.shape[0] if first.shape else 1
+        count = max(1, total * _BLOCK_BYTES // max(1, first.nbytes))
         for begin in range(0, total, count):
             end = min(begin + count, total)
-            blocks = [np.asarray(stored.read_rows(begin, end)) for stored in (one, two)]
-            difference.add(blocks[0], blocks[1], begin, tolerance)
+            x, y = (np.asarray(dataset.read_rows(begin, end)) for dataset in (first, second))
+            difference.add(x, y, begin, tolerance)
         return difference
     difference.why = f"shapes differ: {describe(shapes[0])} and {describe(shapes[1])}"
-    rows = one.shape[-2:-1] + two.shape[-2:-1]
-    if len(rows) == 2 and min(rows) and two.shape == (*one.shape[:-2], rows[1], one.shape[-1]):
+    rows = first.shape[-2:-1] + second.shape[-2:-1]
+    of_other_rows = second.shape == (*first.shape[:-2], *rows[1:], *first.shape[-1:])
+    if len(rows) == 2 and min(rows) and of_other_rows:
         times = a[1](), b[1]()
         if times[0] is not None and times[1] is not None:
-            pair = _with_axes(one, 3), _with_axes(two, 3)
+            pair = _with_axes(first, 3), _with_axes(second, 3)
             difference.why = _compare_by_time(difference, pair, (times[0], times[1]), tolerance)
     return difference
 
 
-def _with_axes(stored: Dataset, axes: int) -> Dataset:
-    """Returns a dataset with so many axes, the first of length 1: [T, D] as [1, T, D]."""
-    new = axes - stored.ndim
+def _with_axes(dataset: Dataset, axes: int) -> Dataset:
+    """Returns a dataset with axes of length 1 in front: [T, D] as [1, T, D]."""
+    new = axes - dataset.ndim
     if new <= 0:
-        return stored
-    return replace(stored, shape=(1,) * new + stored.shape,
-                   reader=lambda begin, end: stored.read()[(None,) * new])  # fmt: skip
+        return dataset
+    return replace(dataset, shape=(1,) * new + dataset.shape,
+                   reader=lambda begin, end: dataset.read()[(None,) * new])  # fmt: skip
 
 
 def _compare_by_time(
@@ -193,12 +205,12 @@ def _compare_by_time(
     times: tuple[Time, Time],
     tolerance: Tolerance,
 ) -> str:
-    """Compares [B, T, D] at the times of the one with fewer rows, the other linear between its.
+    """Compares datasets [B, T, D] of other T at the times of the one with fewer rows.
 
-    Both must begin and end at the same times, up to one step of the one with fewer rows: else
-    returns how they differ.
+    The other is interpolated linearly. Both must begin and end at the same times, up to one step
+    of the one with fewer rows; returns how they differ where they do not.
     """
-    rows = [stored.shape[1] for stored in pair]
+    rows = [dataset.shape[1] for dataset in pair]
     coarse, fine = (0, 1) if rows[0] < rows[1] else (1, 0)
     for number in range(pair[0].shape[0]):
         clocks = [
@@ -210,7 +222,7 @@ def _compare_by_time(
         if max(abs(at[0] - stamps[0]), abs(at[-1] - stamps[-1])) > step * (1 + _SAME_TIME):
             spans = (f"{clock[0]:g} to {clock[-1]:g} s" for clock in clocks)
             return f"times differ: {' and '.join(spans)}"
-        values = [np.asarray(stored.read_rows(number, number + 1))[0] for stored in pair]
+        values = [np.asarray(dataset.read_rows(number, number + 1))[0] for dataset in pair]
         values[fine] = _between(at, stamps, values[fine], values[coarse], step * _SAME_TIME)
         difference.add(values[0][None], values[1][None], number, tolerance)
     aligned = f"{rows[0]} and {rows[1]} rows, aligned by time; {'ab'[fine]} interpolated"
@@ -222,8 +234,7 @@ def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: f
     """Returns values [T, D] at other times; exactly a row where it is within ``slack`` of one."""
     right = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
     left = np.where(at - stamps[right - 1] < stamps[right] - at, right - 1, right)
-    same = np.abs(at - stamps[left]) <= slack
-    near = np.where(same, stamps[left], at)
+    near = np.where(np.abs(at - stamps[left]) <= slack, stamps[left], at)
     columns = [np.interp(near, stamps, column) for column in values.T.astype(np.float64)]
     inside = (near >= stamps[0]) & (near <= stamps[-1])
     between = np.where(inside[:, None], np.stack(columns, 1), outside)
@@ -231,9 +242,17 @@ def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: f
 
 
 def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any, Any]]:
-    """Returns the attributes of the files that differ, and the options of their requests that do:
-    name, both values."""
-    a, b = _attributes(first), _attributes(second)
+    """Returns the attributes and the recorded options that differ: name, both values."""
+    pair = []
+    for file in (first, second):
+        attributes = dict(file.attributes())
+        request = json_object(attributes.get("request"))
+        if request:
+            del attributes["request"]
+        for key, value in request.items():
+            attributes[f"request.{key}"] = value if isinstance(value, str) else json.dumps(value)
+        pair.append(attributes)
+    a, b = pair
     return [
         (name, a.get(name), b.get(name))
         for name in sorted({*a, *b})
@@ -241,21 +260,12 @@ def attributes_apart(first: ArrayFile, second: ArrayFile) -> list[tuple[str, Any
     ]
 
 
-def _attributes(file: ArrayFile) -> dict[str, Any]:
-    attributes = dict(file.attributes())
-    request = json_object(attributes.get("request"))
-    if request:
-        del attributes["request"]
-    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in request.items()}
-    return attributes | {f"request.{key}": value for key, value in texts.items()}
-
-
 def datasets(files: Files, text: str, episodes: str | None = None) -> dict[str, Compared]:
-    """Returns the datasets that a source names; of several files, by their places in the folder,
-    too.
+    """Returns the datasets that a source names, by name.
 
-    A single dataset that is named is called "": it is compared whatever the other is called. With
-    ``episodes`` the arrays of each of these trajectories, by its place among them.
+    The names of several files begin with their places in the folder. A single dataset that is
+    named is called "": it is compared with whatever the other source holds. With ``episodes``
+    these are the arrays of each of these trajectories, by its place among them.
     """
     source = parse_source(text)
     if episodes is not None:
@@ -265,32 +275,34 @@ def datasets(files: Files, text: str, episodes: str | None = None) -> dict[str, 
         return _in_file(files, source, False)
     folder = source.path if source.path.is_dir() else source.path.parent
     return {
-        f"{os.path.relpath(one.path, folder)}/{name}".rstrip("/"): compared
-        for one in several
-        for name, compared in _in_file(files, one, len(several) > 1).items()
+        f"{os.path.relpath(member.path, folder)}/{name}".rstrip("/"): compared
+        for member in several
+        for name, compared in _in_file(files, member, len(several) > 1).items()
     }
 
 
 def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dict[str, Compared]:
-    """Returns the arrays of some trajectories, each alone: named ones are compared whatever they
-    are called."""
+    """Returns the arrays of the chosen trajectories, each alone, by "trajectory 3/position"."""
     compared: dict[str, Compared] = {}
     for batch in read_batches(files, [text], as_stored=True):
         for place, number in enumerate(select(episodes, batch.count)):
             block = batch.block(number)
-            one, begin, end = block.parts[0]
+            trajectories, begin, end = block.parts[0]
             which, rows = range(begin, end), range(block.rows)
-            time = None if one.time is None else one.time.select(which, block.rows)
-            for name, stored in one.arrays.items():
-                title = "" if named and len(one.arrays) == 1 else f"/{name}"
+            time = trajectories.time
+            time = None if time is None else time.select(which, block.rows)
+            for name, dataset in trajectories.arrays.items():
+                title = "" if named and len(trajectories.arrays) == 1 else f"/{name}"
                 known = partial(lambda time: time, time)
-                compared[f"trajectory {place}{title}"] = stored.select(which, rows), known
+                compared[f"trajectory {place}{title}"] = dataset.select(which, rows), known
     return compared
 
 
 def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]:
-    """Returns the datasets of a file; of a layout's array in several files, those of each
-    trajectory; where options say how to read it the trajectories alone."""
+    """Returns the datasets of one file, by name.
+
+    Where a layout or options say how to read the file, these are the arrays of its trajectories.
+    """
     file, text = files.open(source.path), str(source)
     as_named = files.reading.plain
     of_group = source.dataset is None or file.has_group(source.dataset)
@@ -303,31 +315,32 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
         by_name = {"": pick_dofs(named, source.dofs)}
     else:
         by_name = {
-            array_path(group, one, name).removeprefix(prefix): stored
+            array_path(group, trajectories, name).removeprefix(prefix): dataset
             for batch in read_batches(files, [text], as_stored=True)
-            for one in batch.sets
-            for group in [one.group if one.member is None else one.name]
-            for name, stored in one.arrays.items()
+            for trajectories in batch.sets
+            for group in [trajectories.group if trajectories.member is None else trajectories.name]
+            for name, dataset in trajectories.arrays.items()
         }
     return {  # the names of the dofs are one dataset of HDF5, found by any of its links
-        "dof" if name.endswith("/dof") and not stored.numeric else name: (
-            stored,
-            partial(_time_of, files, text, stored.where),
+        "dof" if name.endswith("/dof") and not dataset.numeric else name: (
+            dataset,
+            partial(_time_of, files, text, dataset.where),
         )
-        for name, stored in by_name.items()
-        if stored.dtype.kind in f"{NUMERIC_KINDS}SUOb"
+        for name, dataset in by_name.items()
+        if dataset.dtype.kind in f"{NUMERIC_KINDS}SUOb"
     }
 
 
 def _time_of(files: Files, text: str, where: str) -> Time | None:
     """Returns the times of the rows of a dataset; None where it is no trajectory or has none."""
     try:
-        every = read_batches(files, [text])
+        batches = read_batches(files, [text])
     except InputError:
         return None
-    sets = (one for batch in every for one in batch.sets)
-    holds = (one for one in sets if any(stored.where == where for stored in one.arrays.values()))
-    return next((one.time for one in holds), None)
+    for trajectories in (trajectories for batch in batches for trajectories in batch.sets):
+        if any(dataset.where == where for dataset in trajectories.arrays.values()):
+            return trajectories.time
+    return None
 
 
 def report(
@@ -336,33 +349,36 @@ def report(
     attributes: Sequence[tuple[str, Any, Any]],
     verbose: bool,
 ) -> Iterator[RenderableType]:
-    """Returns what differs and by how much: many datasets whose groups differ in numbers only on
-    one line, data/demo_*/position; with ``verbose`` each on its own."""
+    """Yields what differs and by how much.
+
+    Many datasets whose groups differ only in numbers share a line, data/demo_*/position; with
+    ``verbose`` each has its own.
+    """
     from rich.text import Text
 
     yield Text(f"a: {sources[0]}\nb: {sources[1]}\n")
     patterns: dict[str, list[Difference]] = {}
-    for one in differences:
-        group, slash, name = one.dataset.rpartition("/")
-        patterns.setdefault(re.sub(r"\d+", "*", group) + slash + name, []).append(one)
+    for difference in differences:
+        group, slash, name = difference.dataset.rpartition("/")
+        patterns.setdefault(re.sub(r"\d+", "*", group) + slash + name, []).append(difference)
     lines: list[tuple[str, list[Difference]]] = []
     for pattern, members in patterns.items():
         if verbose or len(members) <= _LISTED:
-            lines += [(one.dataset or "values", [one]) for one in members]
+            lines += [(member.dataset or "values", [member]) for member in members]
         else:
             lines.append((f"{pattern} ({len(members)})", members))
-    compared = [(name, members) for name, members in lines if any(one.values for one in members)]
+    compared = [(name, members) for name, members in lines if any(x.values for x in members)]
     if compared:
         yield Table(_HEADINGS, [_row(name, members) for name, members in compared])
     for name, members in compared:
-        worst = max(members, key=lambda one: (one.at is not None, one.absolute))
+        worst = max(members, key=lambda member: (member.at is not None, member.absolute))
         if worst.at is not None:
             a, b = _pair(worst.a, worst.b)
             group = f"{worst.dataset.rpartition('/')[0]} " if len(members) > 1 else ""
             yield Text(f"{name}: worst at {group}{list(worst.at)}, a = {a}, b = {b}")
     for name, members in lines:
-        if notes := [one for one in members if one.why or one.note]:
-            first = min(notes, key=lambda one: not one.why)
+        if notes := [member for member in members if member.why or member.note]:
+            first = min(notes, key=lambda member: not member.why)
             more = f" and {len(notes) - 1} more" if len(notes) > 1 else ""
             which = f": {first.dataset}{more}" if len(members) > 1 else ""
             yield Text(f"{name}: {first.why or first.note}{which}")
@@ -370,9 +386,9 @@ def report(
         yield Text(f"attribute {name}: {' and '.join(_short(*values))}")
     if differences and not compared:
         yield Text("no dataset is in both: name one of each; --episodes all goes by trajectories")
-    failed = sum(not one.passed for one in differences)
+    failed = sum(not difference.passed for difference in differences)
     datasets = f"{len(differences)} dataset{'s' * (len(differences) != 1)}"
-    count = sum(one.differing for one in differences)
+    count = sum(difference.differing for difference in differences)
     if failed:
         differ = "differs" if failed == 1 else "differ"
         yield Text(f"\n{failed} of {datasets} {differ} by more than allowed", "bold red")
@@ -384,18 +400,14 @@ def report(
 
 
 def _row(name: str, members: Sequence[Difference]) -> list[str]:
-    differing = sum(one.differing for one in members)
+    """Returns the cells of a line of the table: counts, and the largest of all members."""
+    differing = sum(x.differing for x in members)
     if not differing:
         return [name, "0"]
-    return [
-        name,
-        str(differing),
-        str(sum(one.beyond for one in members)),
-        f"{max(one.absolute for one in members):.3g}",
-        f"{max(one.relative for one in members):.3g}",
-        f"{max(one.ulp for one in members):.4g}",
-        f"{(sum(one.square for one in members) / sum(one.values for one in members)) ** 0.5:.3g}",
-    ]
+    largest = [max(getattr(x, key) for x in members) for key in ("absolute", "relative", "ulp")]
+    rms = (sum(x.square for x in members) / sum(x.values for x in members)) ** 0.5
+    texts = [f"{largest[0]:.3g}", f"{largest[1]:.3g}", f"{largest[2]:.4g}", f"{rms:.3g}"]
+    return [name, str(differing), str(sum(x.beyond for x in members)), *texts]
 
 
 def _pair(a: float | str | None, b: float | str | None) -> tuple[str, str]:
@@ -407,7 +419,7 @@ def _pair(a: float | str | None, b: float | str | None) -> tuple[str, str]:
 
 
 def _short(a: Any, b: Any) -> tuple[str, str]:
-    """Returns two texts, cut; where they begin alike, from before the place where they part."""
+    """Returns two texts, shortened; where they begin alike, from shortly before they part."""
     texts = ["absent" if value is None else " ".join(str(value).split()) for value in (a, b)]
     if texts[0] == texts[1]:  # they differ in spaces and ends of lines, or in type
         texts = [repr(value) for value in (a, b)]
