@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from trajcli.cli import options
@@ -44,16 +45,7 @@ def plot(
     from trajcli.files.reading import Reading
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
-    from trajcli.views.plot import (
-        Line,
-        Peaks,
-        lines,
-        panels,
-        peaks,
-        plot_sources,
-        require_bounds,
-        short_labels,
-    )
+    from trajcli.views.plot import Peaks, panels, plot_sources, require_bounds, short_labels
     from trajcli.views.score import score_source
 
     how = Reading(**reading)
@@ -69,18 +61,18 @@ def plot(
         chosen = plot_sources(files, source, how.episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
         with figures.settings(matplotlib), new_file(out, overwrite) as hidden:
-            drawn: list[Line] | list[Peaks] = []
+            drawn: Sequence[Peaks] = []
             if score is not None:
                 figures.require_one_file(chosen)
                 scored = score_source(files, str(chosen[0].origin), table, how.episodes, progress)
                 heading = short_labels(chosen)[0] if title is None else title
                 figure = figures.draw_score(scored, score, heading)
             elif histogram:
-                drawn = [peak for one in chosen for peak in peaks(one, progress)]
+                drawn = [peaks for plotted in chosen for peaks in plotted.peaks(progress)]
                 figure = figures.draw_peaks(drawn, chosen, title)
             else:
-                drawn = [line for one in chosen for line in lines(one)]
-                figure = figures.draw_lines(drawn, chosen, title)
+                drawn = lines = [line for plotted in chosen for line in plotted.lines()]
+                figure = figures.draw_lines(lines, chosen, title)
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
             figures.save(figure, hidden, out.suffix)

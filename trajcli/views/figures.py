@@ -1,4 +1,4 @@
-"""Figures with matplotlib: quantities over time, and how peaks and scores are distributed.
+"""Draws figures with matplotlib: quantities over time, histograms of peaks and scores.
 
 The same data and options give the same bytes. No window is opened, and the user's matplotlib
 settings are not read.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import UsageError
 from trajcli.files.arrays import text_of
 from trajcli.files.blocks import Floats
 from trajcli.files.limits import Bounds
@@ -26,8 +26,8 @@ from trajcli.views.score import ScoreTable
 from trajcli.views.terminal import shortened, value_range
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""M. Okabe and K. Ito's colours, which colour-blind readers tell apart; without the yellow, which
-is too faint on paper."""
+"""The palette of M. Okabe and K. Ito, which colour-blind readers tell apart; without the yellow,
+which is too faint on paper."""
 _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
 _RED, _DARK, _GREY = "#C00000", "#444444", "#999999"
@@ -37,10 +37,10 @@ _BAR = 0.86
 _LIMIT = {"color": _RED, "lw": 1.2}
 _MEDIAN = {"color": _DARK, "lw": 1.2}
 _LEGEND_ENTRIES = 12
-"""So many trajectories are named in a legend."""
+"""The most trajectories that a legend names one by one."""
 _TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
 _WIDTH = 7.0
-"""The width of a page of two columns."""
+"""Inches: the text width of a page of two columns."""
 _SETTINGS = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -64,52 +64,44 @@ _UNDATED: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-_Entry = tuple[str, Mapping[str, Any]]
+_LegendEntry = tuple[str, Mapping[str, Any]]
 """A label of the legend, and the style of the line or mark beside it."""
 
 
 def require_format(path: Path) -> None:
-    """Raise UsageError where the name of a figure has no ending that can be drawn."""
+    """Raises UsageError where the ending of a path is no format of figures."""
     if path.suffix.lower() not in _UNDATED:
-        raise UsageError(
-            "unknown kind of figure",
-            where=str(path),
-            expected="FIG.png, FIG.svg or FIG.pdf",
-            found=path.suffix or "no ending",
-        )
+        expected, ending = "FIG.png, FIG.svg or FIG.pdf", path.suffix or "no ending"
+        raise UsageError("unknown kind of figure", where=str(path), expected=expected, found=ending)
 
 
 def require_matplotlib() -> Any:
-    """Returns the library; raises UsageError with the line that installs it."""
+    """Imports matplotlib; raises UsageError with the line that installs it."""
     if "MPLCONFIGDIR" not in os.environ:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "matplotlib"
-        if not any(cache.glob("fontlist*.json")):  # it would write one into the home directory
+        # without a list of fonts matplotlib would write one into the home directory
+        if not any(cache.glob("fontlist*.json")):
             folder = tempfile.mkdtemp(prefix="trajcli-matplotlib-")
             atexit.register(shutil.rmtree, folder, ignore_errors=True)
             os.environ["MPLCONFIGDIR"] = folder
     try:
         import matplotlib
     except ImportError as error:
-        fault = Fault(
-            "matplotlib is not installed",
-            where="plot",
-            found=str(error),
-            hint="pip install matplotlib",
-        )
-        raise UsageError(fault) from None
+        what, hint = "matplotlib is not installed", "pip install matplotlib"
+        raise UsageError(what, where="plot", found=str(error), hint=hint) from None
     return matplotlib
 
 
 def settings(matplotlib: Any) -> Any:
-    """Returns a context with these settings, whatever the user's are."""
+    """Returns a context in which matplotlib has these settings, whatever the user's are."""
     return matplotlib.rc_context({**matplotlib.rcParamsDefault, **_SETTINGS})
 
 
 def save(figure: Any, path: Path, suffix: str) -> None:
-    """Writes a figure in the format of a suffix, whatever the file is called."""
+    """Writes a figure in the format of ``suffix``, whatever the file is called."""
     kind = suffix.lower()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of letters that no font here has: the figure shows them
+        warnings.simplefilter("ignore")  # letters that no font has: the figure shows boxes
         figure.savefig(path, format=kind[1:], metadata=_UNDATED[kind])
 
 
@@ -123,7 +115,15 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
     figure, axes = _new_figure(len(stacked), 1, 1.55, sharex=True)
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
-        _line_panel(axis, quantity, members, opacity)
+        width = 1.0 if len(members) < 4 else 0.7
+        for line in members:
+            for i, (number, name) in enumerate(line.dofs):
+                axis.plot(line.time, line.values[:, i], color=_colour(number), linewidth=width,
+                          linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
+                          drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
+        _draw_limits(axis, members)
+        units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
+        axis.set_ylabel(f"{quantity}\n{_unit_text(units)}".strip())
     axes[-1].set_xlabel("time (s)" if all(line.timed for line in lines) else "row")
     figure.align_ylabels(axes)
     if title is None:
@@ -134,23 +134,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     return figure
 
 
-def _line_panel(
-    axis: Any, quantity: str, members: Sequence[Line], opacity: Mapping[str, float]
-) -> None:
-    """Draws one quantity of all trajectories and sources."""
-    width = 1.0 if len(members) < 4 else 0.7
-    for line in members:
-        for i, (number, name) in enumerate(line.dofs):
-            axis.plot(line.time, line.values[:, i], color=_colour(number), linewidth=width,
-                      linestyle=_dashes(line.source, number), alpha=opacity[line.trajectory],
-                      drawstyle=_STEPS[line.held], gid=f"{quantity}/{name}")  # fmt: skip
-    _draw_limits(axis, members)
-    units = ", ".join(dict.fromkeys(line.unit for line in members if line.unit))
-    axis.set_ylabel(f"{quantity}\n{_unit_text(units)}".strip())
-
-
 def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
-    """Draws what is allowed, as bands; an edge that is one dof's alone has the colour of it."""
+    """Draws limits as bands; an edge that only one dof has is drawn in its colour."""
     bands = {
         number: (float(line.bounds.lower[i]), float(line.bounds.upper[i]))
         for line in members
@@ -158,7 +143,7 @@ def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
         for i, (number, _) in enumerate(line.dofs)
     }
     low, high = axis.get_ylim()
-    reach = high - low
+    reach = high - low  # limits further away would flatten the lines, and are not drawn
     near = [edge for band in bands.values() for edge in band if low - reach <= edge <= high + reach]
     low = min([low, *(edge - 0.05 * reach for edge in near)])
     high = max([high, *(edge + 0.05 * reach for edge in near)])
@@ -174,10 +159,10 @@ def _draw_limits(axis: Any, members: Sequence[Line]) -> None:
 
 def _entries(
     lines: Sequence[Line], sources: Sequence[PlotSource], opacity: Mapping[str, float]
-) -> list[_Entry]:
-    """Returns the legend: dofs, sources, and trajectories, of many the first and the last."""
+) -> list[_LegendEntry]:
+    """Returns the legend: dofs, sources, and trajectories (of many the first and the last)."""
     dofs = {number: name for line in lines for number, name in line.dofs}
-    entries: list[_Entry] = [
+    entries: list[_LegendEntry] = [
         (name, {"color": _colour(number), "ls": _dashes(0, number)})
         for number, name in sorted(dofs.items())
     ]
@@ -192,41 +177,36 @@ def _entries(
 
 
 def draw_peaks(peaks: Sequence[Peaks], sources: Sequence[PlotSource], title: str | None) -> Any:
-    """Draws a panel per quantity, in it a row of bars per dof; raises UsageError for several
-    files."""
+    """Draws a panel per quantity, a row of bars per dof; raises UsageError for several files."""
     require_one_file(sources)
-    shown = [one for members in panels(peaks).values() for one in members]
+    shown = [members for group in panels(peaks).values() for members in group]
     columns = 2 if len(shown) > 1 else 1
-    tallest = max(len(one.dofs) for one in peaks)
+    tallest = max(len(quantity.dofs) for quantity in peaks)
     figure, axes = _new_figure(-(-len(shown) // columns), columns, 0.9 + 0.2 * tallest)
-    for axis, one in zip(axes, shown, strict=False):
-        _peak_panel(axis, one.quantity, one)
+    for axis, quantity in zip(axes, shown, strict=False):
+        _peak_panel(axis, quantity)
     for axis in axes[len(shown) :]:
         axis.set_visible(False)
     title = short_labels(sources)[0] if title is None else title
-    limits = [("limit", _LIMIT)] * any(one.bounds is not None for one in peaks)
+    limits = [("limit", _LIMIT)] * any(quantity.bounds is not None for quantity in peaks)
     _finish(figure, title, limits)
     return figure
 
 
 def require_one_file(sources: Sequence[PlotSource]) -> None:
-    """Raise UsageError for several files."""
+    """Raises UsageError for several files."""
     if len(sources) > 1:
-        raise UsageError(
-            "a histogram is of one file",
-            where="SOURCE",
-            expected="one",
-            found=", ".join(short_labels(sources)),
-        )
+        what, names = "a histogram is of one file", ", ".join(short_labels(sources))
+        raise UsageError(what, where="SOURCE", expected="one", found=names)
 
 
 def draw_score(table: ScoreTable, name: str, title: str) -> Any:
-    """Draws in one panel how many trajectories have which score, and the median."""
+    """Draws a histogram of a score of all trajectories, and its median."""
     scores = table.values(name, "--score")
     known = scores[np.isfinite(scores)]
     figure, (axis,) = _new_figure(1, 1, 2.4)
     axis.hist(known, _BINS, range=value_range(known), color=_colour(0), zorder=3, gid=name)
-    entries: list[_Entry] = []
+    entries: list[_LegendEntry] = []
     if len(known):
         axis.axvline(np.median(known), **_MEDIAN, zorder=5, gid="median")
         entries.append((f"median {np.median(known):.4g}", _MEDIAN))
@@ -240,26 +220,23 @@ def draw_score(table: ScoreTable, name: str, title: str) -> Any:
     return figure
 
 
-def _peak_panel(axis: Any, quantity: str, one: Peaks) -> None:
-    """Draws a row of bars for each dof, all to one scale, its limits as marks across the row.
+def _peak_panel(axis: Any, peaks: Peaks) -> None:
+    """Draws a row of bars for each dof, all to one scale, with its limits as marks across the row.
 
-    Of positions both ends of every trajectory are counted; else its largest magnitude.
+    Each trajectory counts with both ends of its positions, or with its largest magnitude.
     """
-    signed = quantity == "position"
-    sizes = np.maximum(np.abs(one.low), np.abs(one.high))
-    ends = np.concatenate([one.low, one.high]) if signed else sizes
+    quantity, bounds, signed = peaks.quantity, peaks.bounds, peaks.quantity == "position"
+    ends = np.concatenate(peaks.values) if signed else np.abs(peaks.values).max(0)
     low, high = value_range(ends)
     low = low if signed else 0.0
-    bars = [
-        np.histogram(ends[:, i], _edges(low, high, one.bounds, i)) for i in range(ends.shape[1])
-    ]
+    bars = [np.histogram(ends[:, i], _edges(low, high, bounds, i)) for i in range(ends.shape[1])]
     tallest = max(int(counts.max(initial=0)) for counts, _ in bars) or 1
-    rows = range(len(one.dofs) - 1, -1, -1)
-    for i, (row, (number, name)) in enumerate(zip(rows, one.dofs, strict=True)):
+    rows = range(len(peaks.dofs) - 1, -1, -1)
+    for i, (row, (number, name)) in enumerate(zip(rows, peaks.dofs, strict=True)):
         counts, edges = bars[i]
         axis.stairs(_BAR * counts / tallest + row, edges, baseline=row, color=_colour(number),
                     fill=True, alpha=0.75, lw=0, zorder=3, gid=f"{quantity}/{name}")  # fmt: skip
-        limits = () if one.bounds is None else (one.bounds.lower[i], one.bounds.upper[i])
+        limits = () if bounds is None else (bounds.lower[i], bounds.upper[i])
         for limit in limits if signed else {abs(limit) for limit in limits}:
             if np.isfinite(limit):
                 axis.plot([limit] * 2, [row, row + _BAR], **_LIMIT, zorder=5, gid="limit")
@@ -267,17 +244,17 @@ def _peak_panel(axis: Any, quantity: str, one: Peaks) -> None:
     left, right = axis.get_xlim()
     axis.set_xlim(max(left, low - room) if signed else 0.0, min(right, high + room))
     what = "least and largest position" if signed else f"peak |{quantity}|"
-    axis.set_xlabel(f"{what} {_unit_text(one.unit)}".strip())
-    axis.set_yticks(list(rows), [_plain(name) for _, name in one.dofs], va="bottom")
+    axis.set_xlabel(f"{what} {_unit_text(peaks.unit)}".strip())
+    axis.set_yticks(list(rows), [_plain(name) for _, name in peaks.dofs], va="bottom")
     axis.set_ylim(-0.1, len(rows))
     axis.tick_params(axis="y", length=0)
-    count = len(one.low)
+    count = peaks.values.shape[1]
     text = f"{count} trajector{'y' if count == 1 else 'ies'}, tallest bar {tallest}"
     axis.set_title(text, loc="left", color=_DARK, pad=3, fontsize=7)
 
 
 def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
-    """Returns bins of one width, except at limits: no bar stands on both sides of one."""
+    """Returns bins of one width, except at limits, which no bar may straddle."""
     edges = np.linspace(low, np.nextafter(high, np.inf), _BINS + 1)
     if bounds is None:
         return edges
@@ -291,7 +268,7 @@ def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
 
 
 def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple[Any, list[Any]]:
-    """Returns a figure of panels of this height in inches, and its axes."""
+    """Returns a figure of panels that are ``height`` inches tall, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -300,7 +277,7 @@ def _new_figure(rows: int, columns: int, height: float, **options: Any) -> tuple
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).ravel())
 
 
-def _finish(figure: Any, title: str, entries: Sequence[_Entry]) -> None:
+def _finish(figure: Any, title: str, entries: Sequence[_LegendEntry]) -> None:
     """Adds the legend above all panels, and the title."""
     from matplotlib.lines import Line2D
 
@@ -324,16 +301,15 @@ def _colour(number: int) -> str:
 
 
 def _dashes(source: int, number: int) -> Any:
-    """Sources differ in their dashes; so do dofs beyond the number of colours."""
+    """Returns dashes that tell sources apart, and dofs beyond the number of colours."""
     return _DASHES[(source + number // len(COLOURS)) % len(_DASHES)]
 
 
 def _unit_text(unit: str) -> str:
-    """rad/s^2 as (rad/s²)."""
+    """Returns rad/s^2 as (rad/s²)."""
     return f"({_plain(unit).replace('^2', '²').replace('^3', '³')})" if unit else ""
 
 
 def _plain(text: str) -> str:
-    """Returns a text without what matplotlib would typeset as mathematics, leave out of a legend
-    or, of the name of a file, could not draw."""
+    """Returns a text without what matplotlib would typeset as mathematics, leave out or not draw."""
     return text_of(text).replace("$", r"\$").lstrip("_") or text

@@ -26,47 +26,45 @@ _POINTS = 4000
 _CLOCK = 1e6
 """Times beyond so many seconds are those of a clock, and are drawn from the first row on."""
 _MOST = 100
-"""More trajectories are not drawn in one figure."""
+"""The most trajectories that one figure shows."""
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A quantity of a source, of some dofs: by column, their numbers and names."""
+class Peaks:
+    """The least and the largest value of a quantity in each trajectory, [2, B, D]; NaN without any.
+
+    Attributes:
+        source: the number of the source.
+        dofs: number and name of each dof [D].
+        bounds: the limits of the quantity, where there are any.
+    """
 
     source: int
     quantity: str
     unit: str
     dofs: Sequence[tuple[int, str]]
     bounds: Bounds | None
+    values: Array
 
 
 @dataclass(frozen=True)
-class Line(Drawn):
-    """A quantity of a trajectory: times [n], or row numbers, and values [n, dofs].
+class Line(Peaks):
+    """A quantity of one trajectory: values [n, D] over time [n], or over row numbers.
 
-    held: whether a value holds over the step "into" its row or "out of" it; "" where a line leads
-    from row to row.
+    Attributes:
+        held: whether a value holds over the step "into" its row or "out of" it; "" where a line
+            leads from row to row.
     """
 
     trajectory: str
     time: Floats
     timed: bool
-    values: Array
     held: str
 
 
 @dataclass(frozen=True)
-class Peaks(Drawn):
-    """The least and the largest finite value of a quantity in each trajectory [B, dofs], or NaN."""
-
-    low: Floats
-    high: Floats
-
-
-@dataclass(frozen=True)
 class PlotSource:
-    """The trajectories of one file that are drawn, and their limits; those of the batch ``main``
-    are numbered."""
+    """The trajectories of one file that are drawn, numbered as in the batch ``main``."""
 
     number: int
     origin: Source
@@ -75,8 +73,67 @@ class PlotSource:
     episodes: str | None
     limits: Limits | None
 
-    def fields(self, batch: Batch, name: str) -> dict[str, Any]:
-        """Returns the fields of Drawn for an array of a batch."""
+    def lines(self) -> list[Line]:
+        """Returns the lines of the chosen trajectories, of the first where none are chosen."""
+        chosen = select(self.episodes or "0", self.main.count)
+        if len(chosen) > _MOST:
+            raise InputError(
+                "too many for one figure",
+                where="--episodes",
+                expected=f"at most {_MOST} trajectories",
+                found=str(len(chosen)),
+                hint="--histogram shows all of them",
+            )
+        drawn = [
+            self._line(batch, number, name)
+            for number in chosen
+            for batch in self.batches
+            if number < batch.count and batch.lengths[number]
+            for name in batch.first.arrays
+        ]
+        if not drawn:
+            where = f"{self.origin}, trajectory {self.main.name(chosen[0])}"
+            expected = "a trajectory with rows"
+            raise InputError("nothing to draw", where=where, expected=expected, found="no rows")
+        return drawn
+
+    def peaks(self, on_progress: Progress) -> Iterator[Peaks]:
+        """Yields the peaks of the chosen trajectories, of all where none are chosen."""
+        chosen = sorted(select(self.episodes, self.main.count))
+        for batch in self.batches:
+            numbers = [number for number in chosen if number < batch.count]
+            ends: dict[str, list[Array]] = {name: [] for name in batch.first.arrays}
+            for block in batch.blocks(numbers, on_progress):
+                for name in ends:
+                    values = _drawable(block.read(name).astype(np.float64))
+                    low = np.fmin.reduce(values, 1, initial=np.nan)
+                    ends[name].append(np.stack([low, np.fmax.reduce(values, 1, initial=np.nan)]))
+            for name in ends if numbers else ():
+                yield Peaks(**self._fields(batch, name), values=np.concatenate(ends[name], axis=1))
+
+    def _line(self, batch: Batch, number: int, name: str) -> Line:
+        """Returns an array of a trajectory; of many rows the extremes of runs, so peaks stay."""
+        block = batch.block(number)
+        fields, times = self._fields(batch, name), block.times()
+        time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
+        time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(block.read(name)[0])
+        if block.rows > _POINTS:
+            starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
+            ends = np.append(starts[1:], block.rows) - 1
+            extremes = [extreme.reduceat(values, starts, axis=0) for extreme in (np.fmin, np.fmax)]
+            values = np.stack(extremes, 1).reshape(-1, values.shape[1])
+            time = np.stack([time[starts], time[ends]], 1).reshape(-1)
+        return Line(
+            **fields,
+            values=values,
+            trajectory=self.main.name(number),
+            time=time,
+            timed=times is not None,
+            held=_held(block.parts[0][0], fields["quantity"]),
+        )
+
+    def _fields(self, batch: Batch, name: str) -> dict[str, Any]:
+        """Returns what lines and peaks of an array of a batch have in common."""
         first, bounds = batch.first, {}
         held, units, _ = batch.quantities()  # an array called q is positions
         quantity = {array: held_as for held_as, array in held.items()}.get(name, "")
@@ -97,24 +154,24 @@ def plot_sources(
     """Returns the trajectories of every file; raises InputError where one has no rows."""
     sources: list[PlotSource] = []
     for text in expand_globs(texts):
-        every, origin = read_batches(files, [text]), parse_source(text)
-        if not any(0 not in part.shape for batch in every for part in batch.sets):
+        batches, origin = read_batches(files, [text]), parse_source(text)
+        if all(0 in members.shape for batch in batches for members in batch.sets):
             raise InputError(
                 "nothing to draw",
                 where=str(origin),
                 expected="trajectories with rows and dofs",
-                found=describe(every[0].first.shape) if every else "no trajectories",
+                found=describe(batches[0].first.shape) if batches else "no trajectories",
             )
-        whole_batch(every)
-        main = max(every, key=lambda batch: len(batch.first.arrays))
-        sources.append(PlotSource(len(sources), origin, every, main, episodes, limits))
+        whole_batch(batches)
+        main = max(batches, key=lambda batch: len(batch.first.arrays))
+        sources.append(PlotSource(len(sources), origin, batches, main, episodes, limits))
     return sources
 
 
-def require_bounds(drawn: Sequence[Drawn], limits: Path) -> None:
-    """Raises InputError where nothing that is drawn has a limit."""
-    if all(one.bounds is None for one in drawn):
-        names = ", ".join(dict.fromkeys(one.quantity for one in drawn))
+def require_bounds(drawn: Sequence[Peaks], limits: Path) -> None:
+    """Raises InputError where no quantity that is drawn has a limit."""
+    if all(member.bounds is None for member in drawn):
+        names = ", ".join(dict.fromkeys(member.quantity for member in drawn))
         raise InputError(
             "no limits of what is drawn",
             where=str(limits),
@@ -123,67 +180,20 @@ def require_bounds(drawn: Sequence[Drawn], limits: Path) -> None:
         )
 
 
-def lines(source: PlotSource) -> list[Line]:
-    """Returns the lines of the chosen trajectories, of the first where none are chosen."""
-    chosen = select(source.episodes or "0", source.main.count)
-    if len(chosen) > _MOST:
-        raise InputError(
-            "too many for one figure",
-            where="--episodes",
-            expected=f"at most {_MOST} trajectories",
-            found=str(len(chosen)),
-            hint="--histogram shows all of them",
-        )
-    drawn = [
-        _line(source, batch, number, name)
-        for number in chosen
-        for batch in source.batches
-        if number < batch.count and batch.lengths[number]
-        for name in batch.first.arrays
-    ]
-    if not drawn:
-        raise InputError(
-            "nothing to draw",
-            where=f"{source.origin}, trajectory {source.main.name(chosen[0])}",
-            expected="a trajectory with rows",
-            found="no rows",
-        )
-    return drawn
-
-
-def _line(source: PlotSource, batch: Batch, number: int, name: str) -> Line:
-    """Returns an array of a trajectory; of many rows, runs of them by their extremes: peaks
-    stay."""
-    block = batch.block(number)
-    fields, times = source.fields(batch, name), block.times()
-    time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
-    time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(block.read(name)[0])
-    if block.rows > _POINTS:
-        starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
-        ends = np.append(starts[1:], block.rows) - 1
-        extremes = [function.reduceat(values, starts, axis=0) for function in (np.fmin, np.fmax)]
-        values = np.stack(extremes, 1).reshape(-1, values.shape[1])
-        time = np.stack([time[starts], time[ends]], 1).reshape(-1)
-    held = _held(block.parts[0][0], fields["quantity"])
-    trajectory = source.main.name(number)
-    return Line(**fields, trajectory=trajectory, time=time, timed=times is not None, values=values,
-                held=held)  # fmt: skip
-
-
 def _drawable(values: Array) -> Array:
-    """Values with NaN in place of what is not finite, or too large for differences to be."""
+    """Returns values with NaN for those that are not finite or whose differences would not be."""
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
 
-def _held(one: TrajectorySet, quantity: str) -> str:
+def _held(trajectories: TrajectorySet, quantity: str) -> str:
     """Returns how long a value of a quantity holds in the mode that made it.
 
     From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
     an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
     next, which begins with the row at the knot.
     """
-    stated = [one.attribute(name) for name in ("mode", "scheme", "degree")]
-    mode, scheme, degree = (str(value[1]) if value else "" for value in stated)
+    options = [trajectories.attribute(name) for name in ("mode", "scheme", "degree")]
+    mode, scheme, degree = (str(value[1]) if value else "" for value in options)
     if mode == "bspline":
         return "out of" if quantity == "jerk" and degree == "3" else ""
     if scheme not in ("euler", "zoh", "foh") or mode not in ("clique", *QUANTITIES[1:]):
@@ -193,30 +203,15 @@ def _held(one: TrajectorySet, quantity: str) -> str:
     return "into" if quantity == mode and scheme != "foh" else ""
 
 
-def peaks(source: PlotSource, on_progress: Progress) -> Iterator[Peaks]:
-    """Returns the peaks of all trajectories, or of the chosen ones."""
-    chosen = sorted(select(source.episodes, source.main.count))
-    for batch in source.batches:
-        numbers = [number for number in chosen if number < batch.count]
-        ends: dict[str, list[Array]] = {name: [] for name in batch.first.arrays}
-        for block in batch.blocks(numbers, on_progress):
-            for name in ends:
-                values = _drawable(block.read(name).astype(np.float64))
-                low = np.fmin.reduce(values, 1, initial=np.nan)
-                ends[name].append(np.stack([low, np.fmax.reduce(values, 1, initial=np.nan)]))
-        for name in ends if numbers else ():
-            low, high = np.concatenate(ends[name], axis=1)
-            yield Peaks(**source.fields(batch, name), low=low, high=high)
-
-
 def panels(drawn: Sequence[Any]) -> dict[str, list[Any]]:
-    """Returns what is drawn by its quantity: position to jerk, then what else there is."""
-    quantities = dict.fromkeys([*QUANTITIES, *(one.quantity for one in drawn)])
-    by_quantity = {name: [one for one in drawn if one.quantity == name] for name in quantities}
+    """Groups what is drawn by quantity: position to jerk, then all others."""
+    quantities = dict.fromkeys([*QUANTITIES, *(member.quantity for member in drawn)])
+    by_quantity = {name: [x for x in drawn if x.quantity == name] for name in quantities}
     return {name: members for name, members in by_quantity.items() if members}
 
 
 def short_labels(sources: Sequence[PlotSource]) -> list[str]:
-    """Returns names of sources without their folders, unless they need them to differ."""
-    names = [str(one.origin._replace(path=Path(one.origin.path.name))) for one in sources]
-    return names if len(set(names)) == len(names) else [str(one.origin) for one in sources]
+    """Returns the names of sources, without their folders where they differ without them."""
+    origins = [source.origin for source in sources]
+    names = [str(origin._replace(path=Path(origin.path.name))) for origin in origins]
+    return names if len(set(names)) == len(names) else [str(origin) for origin in origins]

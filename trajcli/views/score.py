@@ -1,4 +1,4 @@
-"""Scores of the trajectories of a source: computed block by block, listed, held to conditions."""
+"""Scores the trajectories of a source block by block, lists them, and tests conditions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 
 _CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
-_LISTED = 10  # trajectories that a sorted table shows
+_LISTED = 10
+"""Trajectories that a sorted table shows."""
 _COLUMNS = {"least": "> least", "median": "> median", "largest": "> largest",
             "least_at": "least in", "largest_at": "largest in"}  # fmt: skip
 Condition: TypeAlias = re.Match[str]
-"""What makes a trajectory fail, p95_jerk > 50: the score, the sign and the number."""
+"""What makes a trajectory fail, p95_jerk > 50: its groups are the score, the sign, the number."""
 
 
 @dataclass(frozen=True)
 class ScoreTable:
     """Scores [n] by name, NaN where there is none, of the trajectories ``names`` [n].
 
-    rows: of the shortest and the longest. notes: what was derived, or is not known.
+    Attributes:
+        rows: numbers of rows of the shortest and the longest trajectory.
+        notes: what was derived from other arrays, and what is not known.
     """
 
     label: str
@@ -49,7 +52,7 @@ class ScoreTable:
     notes: Sequence[str]
 
     def values(self, name: str, option: str) -> Any:
-        """Returns a score [n]; raises UsageError for one that there is none of."""
+        """Returns a score [n]; raises UsageError where the source has no such score."""
         if name not in self.scores:
             raise UsageError(
                 f"no such score of {self.label}",
@@ -65,7 +68,7 @@ class ScoreTable:
         return f"{name} ({self.units[name]})" if self.units[name] else name
 
     def order(self, sort: str | None) -> Any:
-        """Returns the numbers of trajectories, the largest score first; with -NAME the least."""
+        """Returns the numbers of trajectories, the largest score first; for -NAME the least."""
         if sort is None:
             return np.arange(len(self.names))
         values = self.values(sort.removeprefix("-"), "--sort")
@@ -80,7 +83,7 @@ class ScoreTable:
         return order[failing[order]]
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """Returns by score its unit, least, median and largest, and how many have none."""
+        """Returns the unit, the least, median and largest, and the count of NaN of each score."""
         lines: dict[str, dict[str, Any]] = {}
         for name, values in self.scores.items():
             known = np.flatnonzero(np.isfinite(values))
@@ -93,27 +96,26 @@ class ScoreTable:
         return lines
 
     def lines(self, sort: str | None) -> Iterator[dict[str, Any]]:
-        """Returns a row per trajectory, for JSON and CSV."""
+        """Yields a row per trajectory, for JSON and CSV."""
         for i in self.order(sort).tolist():
             yield {"trajectory": self.names[i], **{n: v[i].item() for n, v in self.scores.items()}}
 
 
 def parse_conditions(texts: Sequence[str], sort: str | None = None) -> list[Condition]:
-    """Parses --fail; raises UsageError for what is no condition, and for --sort by no score."""
-    conditions, faults, scores = [], [], ", ".join(UNITS)
-    for text in texts:
-        match = _CONDITION.fullmatch(text.strip())
-        if match is not None and match[1] in UNITS:
-            conditions.append(match)
-        else:
-            expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
-            what = "not a condition"
-            faults.append(Fault(what, where="--fail", expected=expected, found=text))
+    """Parses --fail and checks --sort; raises UsageError for other conditions and scores."""
+    conditions = {text: _CONDITION.fullmatch(text.strip()) for text in texts}
+    scores = ", ".join(UNITS)
+    expected = f"SCORE>NUMBER (or <, >=, <=); scores are {scores}"
+    faults = [
+        Fault("not a condition", where="--fail", expected=expected, found=text)
+        for text, match in conditions.items()
+        if match is None or match[1] not in UNITS
+    ]
     if sort is not None and sort.removeprefix("-") not in UNITS:
-        what, expected = "no such score", f"{scores}; -SCORE: least first"
-        faults.append(Fault(what, where="--sort", expected=expected, found=sort))
+        expected = f"{scores}; -SCORE: least first"
+        faults.append(Fault("no such score", where="--sort", expected=expected, found=sort))
     raise_if_any(faults, UsageError)
-    return conditions
+    return [match for match in conditions.values() if match]
 
 
 def score_source(
@@ -125,11 +127,10 @@ def score_source(
 ) -> ScoreTable:
     """Returns the scores of the trajectories that a source names.
 
-    Raises InputError where there are no trajectories, or no
-    time step.
+    Raises InputError where there are no trajectories, or no time step.
     """
     batch, others = whole_batch(read_batches(files, [source]))
-    if batch is None or any(0 in one.shape for one in batch.sets):
+    if batch is None or any(0 in trajectories.shape for trajectories in batch.sets):
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
@@ -141,23 +142,22 @@ def score_source(
     if "position" in stored and absent:
         notes.append(f"{' and '.join(absent)} by central differences of the positions")
     elif not stored:
-        notes.append(f"{array}: of which quantity is not known; FILE:DATASET names positions")
+        notes.append(f"{array}: its quantity is not known; FILE:DATASET names positions")
     stored = stored or {"": array}
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
     if ends := batch.one_sided:
-        text = "whose windows are one-sided"
-        notes.append(f"jerk and limit_share without the first and the last {ends} rows, {text}")
+        rows = f"the first and the last {ends} rows, whose windows are one-sided"
+        notes.append(f"jerk and limit_share without {rows}")
     bounds = {}
-    if limits is not None:
-        tables = batch.bounds(limits, units)
-        bounds = {name: (table.lower, table.upper) for name, table in tables.items()}
-        for name in (name for name in tables if name in stored):
+    for name, table in ({} if limits is None else batch.bounds(limits, units)).items():
+        bounds[name] = table.lower, table.upper
+        if limits is not None and name in stored:
             known = batch.first.units.get(stored[name])
             remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
             notes += [f"{name} limits: {text}" for text in remarks]
     numbers = np.asarray(select(episodes, batch.count))
     lengths = batch.lengths[numbers]
-    by_length = np.argsort(lengths, kind="stable")  # for few, large blocks
+    by_length = np.argsort(lengths, kind="stable")  # trajectories of one length share a block
     parts, extremes = list[Scores](), []
     for block in batch.blocks(numbers[by_length].tolist(), on_progress):
         if (times := block.times()) is None:
@@ -171,7 +171,7 @@ def score_source(
     if absent_speeds := int(np.isnan(scores.get("still", np.zeros(1))).sum()):
         why = "NaN, fewer than five rows, or stamps that do not increase (trajcli check says which)"
         notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
-    back = np.argsort(by_length)
+    back = np.argsort(by_length)  # to the order of the numbers
     return ScoreTable(
         label=batch.label(next(iter(stored.values()))),
         names=[batch.name(n) for n in numbers.tolist()],
@@ -183,7 +183,7 @@ def score_source(
 
 
 def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
-    """Returns a line per trajectory of every file, with no number where there is no score."""
+    """Returns a CSV table with a line per trajectory of every file; absent scores are empty."""
     heads = dict.fromkeys(table.heading(n) for table in tables.values() for n in table.scores)
     text = io.StringIO()
     writer = csv.DictWriter(text, ["file", "trajectory", *heads], lineterminator="\n")
@@ -199,26 +199,27 @@ def csv_text(tables: Mapping[str, ScoreTable], sort: str | None) -> str:
 def report(
     table: ScoreTable, conditions: Sequence[Condition], sort: str | None, verbose: bool
 ) -> Iterator[RenderableType]:
-    """Returns the summary; sorted or verbose, a row per trajectory; what fails."""
+    """Yields the summary, with ``sort`` or ``verbose`` a row per trajectory, and what fails."""
     from rich.text import Text
 
     count, (least, most) = len(table.names), table.rows
     rows = f"{least}" if least == most else f"{least} to {most}"
     yield Text(f"{table.label}: {count} trajector{'y' if count == 1 else 'ies'} × {rows} rows")
     yield from map(Text, table.notes)
-    columns = _COLUMNS if count > 1 else {"median": "> value"}
+    shown = _COLUMNS if count > 1 else {"median": "> value"}
     lines = []
     for name, line in table.summary().items():
-        cells = (x if isinstance(x, str) else number(x) for x in map(line.get, columns))
+        cells = (x if isinstance(x, str) else number(x) for x in map(line.get, shown))
         lines.append([table.heading(name), *cells])
-    yield Table(["score", *columns.values()], lines)
+    yield Table(["score", *shown.values()], lines)
     if (sort or verbose) and count > 1:
         order = table.order(sort).tolist()[: None if verbose else _LISTED]
         names = sorted(table.scores, key=lambda name: name != (sort or "").removeprefix("-"))
         lines = [[table.names[i], *(number(table.scores[n][i]) for n in names)] for i in order]
-        heads = [f"> {table.heading(name)}" for name in names]
+        heads = [table.heading(name) for name in names]
         yield Text()
-        yield Table(["trajectory", *heads], lines, spare=[one[2:] for one in heads[1:]])
+        columns = ["trajectory", *(f"> {heading}" for heading in heads)]
+        yield Table(columns, lines, spare=heads[1:])
         if len(order) < count:
             yield Text(f"and {count - len(order)} more; -v lists all")
     for condition in conditions:
