@@ -115,8 +115,8 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def is_command() -> bool:
-    """Return whether signals are answered by :func:`interrupt`."""
-    return any(signal.getsignal(number) is interrupt for number in SIGNALS)
+    """Return whether signals are answered by :func:`interrupt`, or one has been."""
+    return bool(_came) or any(signal.getsignal(number) is interrupt for number in SIGNALS)
 
 
 @contextlib.contextmanager

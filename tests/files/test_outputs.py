@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,15 @@ import numpy as np
 import pytest
 
 from trajcli.errors import OutputError
-from trajcli.files.schema import Group, Schema, packed_schema, unequal_schema
-from trajcli.files.writing import open_output
+from trajcli.files.description import (
+    Description,
+    Variable,
+    describe_output,
+    row_variable,
+    time_variable,
+)
+from trajcli.files.outputs import Output
+from trajcli.files.writing import write
 
 ROWS = np.array([5, 3, 5, 9, 3, 3, 5, 1])
 COUNT, DOFS = len(ROWS), 2
@@ -20,41 +28,49 @@ VALUES = [RANDOM.standard_normal((rows, DOFS)).astype("f4") for rows in ROWS]
 STEPS = RANDOM.uniform(0.1, 0.2, COUNT)
 
 
-def schema(shared: bool = False, names: Any = None) -> Schema:
-    names = names or [f"data/demo_{i}" for i in range(COUNT)]
-    groups = []
-    for rows in dict.fromkeys(ROWS.tolist()):
-        numbers = np.flatnonzero(rows == ROWS)
-        groups.append(Group(rows, [names[i] for i in numbers], numbers))
-    longest = packed_schema(
-        COUNT, 9, DOFS, wanted=["position", "jerk"], dtype="float32", own_times=not shared,
-        attributes={"mode": "jerk"}, start_index=np.arange(COUNT), units="rad",
-    )  # fmt: skip
-    return unequal_schema(longest, groups)
+def description(shared: bool = False, names: Any = None) -> Description:
+    variables = [
+        row_variable("position", "float32", "rad"),
+        row_variable("jerk", "float32", "rad/s^3"),
+        time_variable(shared),
+        Variable("start_index", ("trajectory",), np.dtype("i8"), values=np.arange(COUNT)),
+    ]
+    return describe_output(
+        {rows: np.flatnonzero(rows == ROWS) for rows in ROWS.tolist()},
+        {"dof": DOFS},
+        variables,
+        {"mode": "jerk"},
+        names=names or [f"data/demo_{i}" for i in range(COUNT)],
+    )
+
+
+def no_blocks(output: Output) -> Iterator[int]:
+    raise AssertionError("the form is looked at before anything is written")
 
 
 def times_of(i: int, shared: bool) -> Any:
     return np.arange(ROWS[i]) * (0.5 if shared else STEPS[i])
 
 
-def make(path: Path, what: Schema, size: int = 2, shared: bool = False, **more: Any) -> bytes:
+def make(path: Path, what: Description, size: int = 2, shared: bool = False, **more: Any) -> bytes:
     """Write an output in blocks of so many trajectories; its bytes."""
-    with open_output(path, what, True, **more) as output:
-        for k, group in enumerate(what.groups):
+
+    def blocks(output: Output) -> Iterator[int]:
+        for group in what.groups:
             for row in range(0, len(group.names), size):
-                some = group.numbers[row : row + size]
-                for name, sign in (("position", 1), ("jerk", -1)):
-                    output.write(name, row, sign * np.stack([VALUES[i] for i in some]), k)
-                times = np.stack([times_of(i, shared) for i in some])
-                output.write_time(row, len(some), times, k)
-        output.finish()
+                numbers = np.asarray(group.numbers)[row : row + size]
+                values = np.stack([VALUES[i] for i in numbers])
+                times = np.stack([times_of(i, shared) for i in numbers])
+                yield output.append({"position": values, "jerk": -values}, times)
+
+    write(path, what, blocks, overwrite=True, **more)
     assert sorted(path.parent.iterdir()) == [path]
     return path.read_bytes()
 
 
 @pytest.mark.parametrize("compress", [None, 3])
 def test_every_trajectory_has_a_group_with_its_rows(tmp_path, compress):
-    make(tmp_path / "out.h5", schema(), compress=compress)
+    make(tmp_path / "out.h5", description(), compress=compress)
     with h5py.File(tmp_path / "out.h5") as file:
         for i in range(COUNT):
             group = file[f"data/demo_{i}"]
@@ -71,7 +87,7 @@ def test_every_trajectory_has_a_group_with_its_rows(tmp_path, compress):
 def test_an_archive_has_the_same_names_and_values_as_groups(tmp_path):
     for name in ("one/out.h5", "other/out.npz"):
         (tmp_path / name).parent.mkdir()
-        make(tmp_path / name, schema())
+        make(tmp_path / name, description())
     paths = tmp_path / "one/out.h5", tmp_path / "other/out.npz"
     with h5py.File(paths[0]) as file, np.load(paths[1]) as archive:
         for name in (n for n in archive.files if n != "trajcli.json"):
@@ -90,7 +106,7 @@ def test_an_archive_has_the_same_names_and_values_as_groups(tmp_path):
 )
 def test_other_forms_are_refused_with_a_way_out(tmp_path, name, options, message):
     with pytest.raises(OutputError, match=message):
-        open_output(tmp_path / name, schema(), False, **options)
+        write(tmp_path / name, description(), no_blocks, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -98,5 +114,5 @@ def test_other_forms_are_refused_with_a_way_out(tmp_path, name, options, message
 def test_groups_that_clash_are_refused(tmp_path, name):
     names = [name, *(f"data/demo_{i}" for i in range(1, COUNT))]
     with pytest.raises(OutputError, match="within another"):
-        open_output(tmp_path / "out.h5", schema(names=names), False)
+        write(tmp_path / "out.h5", description(names=names), no_blocks)
     assert not list(tmp_path.iterdir())

@@ -115,6 +115,23 @@ def test_a_second_signal_ends_a_run_whose_block_takes_long(folder):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "resample actions.npy --dt 0.02 --to 90 -o out.h5 --json",
+        "fit actions.npy --dt 0.02 --knots 7 -o out.npz --json",
+        "export actions.npy -o out.npy --json",
+    ],
+)
+def test_a_signal_while_a_block_is_written_is_exit_75_and_nothing_is_left(folder, line):
+    np.save("actions.npy", np.load("actions.npy")[0].astype("f8"))
+    body = "os.kill(os.getpid(), signal.SIGTERM); return original(*arguments, **options)"
+    code, out, err = end(start(line, "trajcli.files.outputs:Output.append", body))
+    assert code == 75, err
+    assert json.loads(out)["error"]["faults"][0]["what"] == "stopped by SIGTERM"
+    assert os.listdir() == ["actions.npy"]
+
+
+@pytest.mark.parametrize(
     ("line", "rename"),
     [
         (RUN, "rename_new"),

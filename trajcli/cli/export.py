@@ -38,7 +38,7 @@ def export(
     from trajcli.files.reading import Reading, Repair
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.jobs.statements import units_report
-    from trajcli.views.export import require_kind, select_trajectories, write, write_lerobot
+    from trajcli.views.export import require_kind, select_trajectories, write_export, write_lerobot
 
     mended = {name: reading.pop(name) for name in ("max_gap", "repeated_times", "wrap_dofs")}
     how, repair = Reading(**reading), Repair(**mended)
@@ -55,7 +55,7 @@ def export(
         chosen = select_trajectories(files, source, repair, progress)
         refuse_input(out, files.paths())
         if lerobot is None:
-            write(chosen, out, overwrite, files.sources)
+            write_export(chosen, out, overwrite, files.sources)
         else:
             write_lerobot(chosen, files, lerobot, out)
         parts = out.rglob("*") if out.is_dir() else [out]

@@ -1,8 +1,8 @@
-"""HDF5 outputs: h5py lays the file out, the values are written in place.
+"""HDF5 outputs: h5py lays the file out, and the values are written in their places.
 
-One packed dataset for each variable, with dimension scales; or, where trajectories are of unequal
-length, a group for each of them. The datasets of the trajectories of one length lie one after the
-other in the file, so that a block of them is one write.
+Each variable is one dataset with dimension scales or, where trajectories differ in length, a
+dataset in the group of each trajectory. The datasets of the trajectories of one length lie one
+after the other in the file, so that a block of them is one write.
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ import numpy as np
 from trajcli.errors import OutputError
 from trajcli.files.arrays import text_of
 from trajcli.files.atomic_output import reserve
+from trajcli.files.description import Variable
 from trajcli.files.outputs import Output
-from trajcli.files.schema import Variable
 
 _GROUP_BYTES = 4096
 """About what HDF5 itself needs for a group of five datasets."""
 _LARGEST_META_BLOCK = 1 << 20
 SOURCES = "trajcli_sources"
-"""The group of a part that lists what the run reads, which merge sums up."""
+"""The group in which a part lists what attributes sum up, for merge to sum up again."""
 INPUTS = "inputs"
-"""The dataset of a part in which it lists its inputs."""
+"""The dataset in which a part lists its input files."""
 _CHUNK_BYTES = 4 << 20
-"""Of a chunk: whole trajectories, or rows of one that is larger."""
+"""The size of a chunk: whole trajectories, or rows of one that is larger."""
 
 
 class Hdf5Output(Output):
-    """Contiguous datasets at known places; with a ``level``, chunks that h5py shuffles and deflates
-    at the end, of values that wait in a file of their own."""
+    """An HDF5 file of contiguous datasets at known places; with a ``level``, of chunks that h5py
+    shuffles and deflates at the end, from values that are kept in a file of their own until then.
+    """
 
     def _is_packed(self, variable: Variable) -> bool:
-        """Whether its values are compressed: those of trajectories."""
-        large = variable.by_trajectory and len(variable.shape) > 1 and variable.nbytes > 0
-        return self.level is not None and large
+        """Returns whether the values of a variable are compressed: those of trajectories are."""
+        large = variable.by_trajectory and len(variable.dims) > 1
+        return self.level is not None and large and self.description.nbytes_of(variable) > 0
 
     def _complete(self) -> None:
-        """Have h5py compress what was written, a dataset after the other, chunk by chunk: the bytes
-        then do not depend on blocks or parts. A part lists its inputs."""
+        """Compresses what was written, one dataset after the other, chunk by chunk, so that the
+        bytes do not depend on blocks or parts; lists the inputs of a part."""
         if not self._packed and not self.inputs:
             return
         opened = h5py.h5f.open(os.fsencode(self._hidden.data), h5py.h5f.ACC_RDWR, _access())
@@ -50,8 +51,8 @@ class Hdf5Output(Output):
             values = self._hidden.path / "values"
             for (name, k), addresses in self._addresses.items():
                 for n, at in enumerate(addresses.tolist() if name in self._packed else ()):
-                    prefix = f"{self.schema.groups[k].names[n]}/" if self.schema.groups else ""
-                    dataset = file[f"{prefix}{name}"]
+                    groups = self.description.groups
+                    dataset = file[f"{groups[k].names[n]}/{name}" if groups else name]
                     rows = np.memmap(values, dataset.dtype, "r", at, dataset.shape)
                     for part in dataset.iter_chunks():
                         dataset[part] = rows[part]
@@ -59,29 +60,29 @@ class Hdf5Output(Output):
                 file.create_dataset(INPUTS, data=self.inputs, dtype=h5py.string_dtype())
 
     def _prepare(self) -> None:
-        schema, self._packed, self._end = self.schema, set[str](), 0
-        grouped = bool(schema.groups)
-        count = sum(len(group.names) for group in schema.groups)
+        description, self._packed, self._end = self.description, set[str](), 0
+        groups = description.groups
         # values between which no description lies can be written at once
-        room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if grouped else 2048
+        count = sum(len(group.names) for group in groups)
+        room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if groups else 2048
         created, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), _access()
         created.set_obj_track_times(False)
         access.set_meta_block_size(room)
         path = os.fsencode(self._hidden.data)
         with h5py.File(h5py.h5f.create(path, h5py.h5f.ACC_EXCL, created, access)) as file:
-            for name, value in sorted(schema.attributes.items()):
+            for name, value in sorted(description.attributes.items()):
                 # names of files may hold bytes that are no text
                 file.attrs[name] = text_of(value) if isinstance(value, str) else value
-            packed = [v for v in schema.variables if not (grouped and v.by_trajectory)]
+            whole = [v for v in description.variables if not (groups and v.by_trajectory)]
             made = {}
-            for variable in packed:
-                (dataset,) = self._make_datasets(file, variable, variable.shape)
+            for variable in whole:
+                (dataset,) = self._make_datasets(file, variable, description.shape(variable))
                 made[variable.name] = h5py.Dataset(dataset)
                 made[variable.name].attrs.update(variable.attributes)
-            dof = self._make_scales(file, packed, made)
-            if grouped:
+            dof = self._make_scales(file, whole, made)
+            if groups:
                 self._make_groups(file, dof)
-            for name, texts in schema.sources.items():
+            for name, texts in description.sources.items():
                 data = list(map(text_of, texts))
                 file.create_dataset(f"{SOURCES}/{name}", data=data, dtype=h5py.string_dtype())
         reserve(self._hidden.data, self._hidden.data.stat().st_size)
@@ -98,13 +99,15 @@ class Hdf5Output(Output):
         group: int = 0,
         prefixes: Sequence[str] = ("",),
     ) -> list[Any]:
-        """A dataset for a variable, or one in the group of each trajectory of a length.
+        """Makes a dataset for a variable, or one in the group of each trajectory of a length.
 
-        Notes where their values lie; nothing of datasets in chunks, which have no place.
+        Notes where their values lie, but of datasets in chunks, which have no place yet.
         """
         space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
         kind = h5py.h5t.py_create(variable.dtype, logical=True)
-        properties, links = self._properties(variable), h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        nbytes = self.description.nbytes_of(variable, group)
+        properties = self._properties(variable, group)
+        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
         datasets = [
             h5py.h5d.create(
@@ -113,27 +116,29 @@ class Hdf5Output(Output):
             for prefix in prefixes
         ]
         addresses = [dataset.get_offset() for dataset in datasets]
-        if variable.nbytes == 0:
+        if nbytes == 0:
             addresses = [0] * len(addresses)
         elif self._is_packed(variable):
             self._packed.add(variable.name)
-            size = variable.nbytes // len(datasets)
+            size = nbytes // len(datasets)
             addresses = [self._end + n * size for n in range(len(datasets))]
-            self._end += variable.nbytes
+            self._end += nbytes
         if None not in addresses:
             self._addresses[variable.name, group] = np.array(addresses, np.int64)
         return datasets
 
-    def _properties(self, variable: Variable) -> Any:
-        """How a variable's dataset is made, or each of those in groups: its place in the file is
-        fixed now and filled later."""
+    def _properties(self, variable: Variable, group: int) -> Any:
+        """Returns how the datasets of a variable are made: contiguous ones have their place in the
+        file from now on, and are filled later."""
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         if self._is_packed(variable):
-            count, rows, *inner = variable.shape
-            if variable.row_bytes > _CHUNK_BYTES:
-                rows = max(1, _CHUNK_BYTES * rows // variable.row_bytes)
-            count = max(1, min(count, _CHUNK_BYTES // variable.row_bytes))
-            properties.set_chunk((rows, *inner) if self.schema.groups else (count, rows, *inner))
+            count, rows, *inner = self.description.shape(variable, group)
+            entry = self.description.entry_bytes(variable, group)
+            if entry > _CHUNK_BYTES:
+                rows = max(1, _CHUNK_BYTES * rows // entry)
+            count = max(1, min(count, _CHUNK_BYTES // entry))
+            in_group = bool(self.description.groups)
+            properties.set_chunk((rows, *inner) if in_group else (count, rows, *inner))
             properties.set_shuffle()
             properties.set_deflate(self.level)
         else:
@@ -146,11 +151,13 @@ class Hdf5Output(Output):
     def _make_scales(
         self, file: Any, variables: Sequence[Variable], made: Mapping[str, Any]
     ) -> Any:
-        """A scale for every dimension of datasets, attached to them; returns that of the dofs."""
-        labels = {"dof": self.schema.joint_names, "trajectory": self.schema.trajectory_names}
+        """Makes a scale for each dimension of datasets and attaches it to them; returns the scale
+        of the dofs."""
+        sizes = self.description.sizes
+        labels = {"dof": self.description.joint_names, "trajectory": self.description.names}
         used, dof = {"dof", *(dim for variable in variables for dim in variable.dims)}, None
-        for dim in (dim for dim in self.schema.dims if dim in used):
-            size, label = self.schema.dims[dim], dim
+        for dim in (dim for dim in sizes if dim in used):
+            size, label = sizes[dim], dim
             if dim == "time":
                 scale = made["time"]
             elif names := labels.get(dim):
@@ -168,11 +175,10 @@ class Hdf5Output(Output):
         return dof
 
     def _make_groups(self, file: Any, dof: Any) -> None:
-        """A group for every trajectory, with datasets and the scales of their dimensions.
-
-        By HDF5's own functions: h5py's need three times as long, and there may be thousands.
-        """
-        names = [name for group in self.schema.groups for name in group.names]
+        """Makes a group for each trajectory, with its datasets and their scales, by HDF5's own
+        functions: h5py's take three times as long, and there may be thousands of groups."""
+        description = self.description
+        names = [name for group in description.groups for name in group.names]
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
         for name in names:
@@ -184,14 +190,14 @@ class Hdf5Output(Output):
                 ) from None
             if dof is not None:
                 made.links.create_hard(b"dof", file.id, b"dof")
-        variables = [v for v in self.schema.variables if v.by_trajectory]
+        variables = [v for v in description.variables if v.by_trajectory]
         variables.sort(key=lambda variable: variable.name != "time")  # the scale of the others
-        for k, group in enumerate(self.schema.groups):
+        for k, group in enumerate(description.groups):
             scales = {} if dof is None else {"dof": [np.array([dof.ref], h5py.ref_dtype)]}
-            for variable in (self.schema.in_group(variable, k) for variable in variables):
-                datasets = self._make_datasets(
-                    file, variable, variable.shape[1:], k, [f"{n}/" for n in group.names]
-                )
+            prefixes = [f"{name}/" for name in group.names]
+            for variable in variables:
+                shape = description.shape(variable, k)[1:]
+                datasets = self._make_datasets(file, variable, shape, k, prefixes)
                 _label_datasets(variable, datasets, scales)
                 if variable.name == "time":
                     scales["row"] = scales["time"] = [
@@ -201,8 +207,8 @@ class Hdf5Output(Output):
 
 
 def _access() -> Any:
-    """How files are opened, without buffers for values: what fails as a dataset is closed is not
-    raised."""
+    """Returns how files are opened: without buffers for values, as HDF5 does not report what fails
+    when a dataset is closed."""
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
@@ -215,11 +221,11 @@ def _access() -> Any:
 def _label_datasets(
     variable: Variable, datasets: Sequence[Any], scales: Mapping[str, Sequence[Any]]
 ) -> None:
-    """The units of the datasets of a variable, and which datasets are the scales of their axes.
+    """Writes the units of the datasets of a variable and the scales of their axes.
 
-    scales: by dimension, references [1] to one for all, or to one for each. h5ds.attach_scale would
-    also list every dataset at the scale of the dofs, which takes longer with each of them; readers
-    need only this direction.
+    scales: by dimension, references [1] to one scale for all, or to one for each. h5ds.attach_scale
+    would also list every dataset at the scale of the dofs, which takes longer with each of them;
+    readers need only this direction.
     """
     scalar, axes = h5py.h5s.create(h5py.h5s.SCALAR), variable.dims[1:]
     text = h5py.h5t.py_create(h5py.string_dtype(), logical=True)

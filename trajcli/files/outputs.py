@@ -1,4 +1,4 @@
-"""Writing outputs: in a hidden folder beside OUT, renamed last.
+"""An output file that is being written, in a hidden folder beside OUT, and renamed last.
 
 Whatever ends the process, OUT is absent, the old one, or complete; see :mod:`.atomic_output`.
 """
@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import os
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,43 +23,41 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.files.atomic_output import HiddenFolder, reserve
-from trajcli.files.refusals import (
-    PROVENANCE,
-    os_failures,
-    require_space,
-)
-from trajcli.files.schema import Schema, Variable, plain_value
+from trajcli.files.description import Description, plain_value
+from trajcli.files.refusals import PROVENANCE, os_failures, require_space
 
 
 class Output(ABC):
-    """An output being written. ``finish`` makes it appear; the end of its context, or ``discard``,
-    removes what is not finished.
+    """An output file that is being written. ``finish`` makes it appear; leaving its context, or
+    ``discard``, removes what is not finished.
 
-    ``group`` numbers the length of the trajectories that are written, where they are of several
-    (:attr:`Schema.groups`); ``row`` then counts those of this length.
+    Trajectories are written to the array of all of them or, where lengths differ, to those of a
+    ``group`` of :attr:`Description.groups`; ``row`` then counts the trajectories of the group.
     """
 
-    def __init__(self, path: Path, schema: Schema, level: int | None = None) -> None:
+    def __init__(self, path: Path, description: Description, level: int | None = None) -> None:
         """level: of deflate, where values are compressed."""
-        self.path, self.schema, self.level = path, schema, level
+        self.path, self.description, self.level = path, description, level
         self.notes: list[str] = []
         """Remarks about a complete output."""
         self.inputs: list[str] = []
-        """The inputs that a part of a run lists, set before it is finished."""
-        self._variables = {variable.name: variable for variable in schema.variables}
+        """The input files that a part of a run lists; set before it is finished."""
+        self._variables = {variable.name: variable for variable in description.variables}
+        self._appended = Counter[int]()
+        """How many trajectories were appended to each group."""
         self._descriptors: dict[str, int] = {}
         self._addresses: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
-        """By name and group: the byte at which a packed variable begins, or of each trajectory in
-        a group of its own."""
+        """The byte at which a variable begins, by its name and 0, or at which it begins for each
+        trajectory of a group, by its name and the number of the group."""
         self._open: list[int] = []
 
     def begin(self, overwrite: bool) -> None:
-        """Make the hidden folder and write what is known before the values."""
+        """Makes the hidden folder, reserves the space and writes the values known beforehand."""
         self._hidden = HiddenFolder(self.path, overwrite)
         try:
             with os_failures(self.path):
                 self._hidden.make()
-                require_space(self.path, self.schema.nbytes)
+                require_space(self.path, self.description.nbytes)
                 self._prepare()
                 names, data = (name for name, _ in self._addresses), self._hidden.data
                 opened = dict.fromkeys(names, self._open_file(data))
@@ -75,18 +75,38 @@ class Output(ABC):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Make the file with all that is not streamed, reserve its space, and set the addresses of
-        every variable, and the descriptors of those that wait in another file."""
+        """Makes the file without the values, reserves its space, and sets the addresses of all
+        variables, and the descriptors of those that are kept in another file for now."""
+
+    def append(self, arrays: Mapping[str, Any], times: Any = None) -> int:
+        """Writes the next trajectories of one length; returns how many there are so far.
+
+        Parameters
+        ----------
+        arrays
+            Entries [n, ...] of variables; the first of them [n, rows, ...].
+        times
+            Times of the rows [n or 1, rows], where the output has times.
+        """
+        count, group, groups = len(next(iter(arrays.values()))), 0, self.description.groups
+        if groups:
+            rows = np.shape(next(iter(arrays.values())))[1]
+            group = next(k for k, part in enumerate(groups) if part.rows == rows)
+        for name, values in arrays.items():
+            self.write(name, self._appended[group], values, group)
+        if times is not None:
+            self.write_time(self._appended[group], count, times, group)
+        self._appended[group] += count
+        return self._appended.total()
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
-        """Entries row, row + 1, … of a variable."""
+        """Writes entries row, row + 1, … of a variable."""
         variable = self._variables[name]
         values = np.ascontiguousarray(block, variable.dtype)
         if not values.size:
             return
-        size = variable.row_bytes
-        if not (self.schema.groups and variable.by_trajectory):  # they follow each other
-            at = int(self._addresses[name, 0][0]) + row * size
+        if not (self.description.groups and variable.by_trajectory):  # entries follow each other
+            at = int(self._addresses[name, 0][0]) + row * self.description.entry_bytes(variable)
             self._put(self._descriptors[name], values, at)
             return
         rows = slice(row, row + len(values))
@@ -96,27 +116,27 @@ class Output(ABC):
             self._put(self._descriptors[name], values[begin:end], int(addresses[begin]))
 
     def write_time(self, row: int, count: int, times: Any, group: int = 0) -> None:
-        """Times [count or 1, T] of so many trajectories; what all share is written once."""
+        """Writes the times [count or 1, T] of some trajectories; shared times are written once."""
         variable = self._variables.get("time")
         if variable is None:
             return
         if variable.by_trajectory:
             self.write("time", row, np.broadcast_to(times, (count, times.shape[-1])), group)
-        elif row == 0 and times.shape[-1] == variable.shape[0]:
+        elif row == 0 and times.shape[-1] == self.description.shape(variable)[0]:
             self.write("time", 0, times[0])
 
     def place(self, name: str, row: int, group: int = 0) -> tuple[int, int] | None:
-        """The file descriptor and byte where all entries of a variable lie from ``row`` on, one
-        after the other, for kernels that write into the file. None where they do
-        not: ``write`` finds their places."""
+        """Returns the file descriptor and the byte from which all entries of a variable from
+        ``row`` on lie one after the other, for kernels that write into the file; None where they
+        do not, and :meth:`write` finds their places."""
         addresses = self._addresses[name, group]
-        size = self.schema.in_group(self._variables[name], group).row_bytes
+        size = self.description.entry_bytes(self._variables[name], group)
         if int(addresses[-1] - addresses[0]) != size * (len(addresses) - 1):
             return None
         return self._descriptors[name], int(addresses[0]) + row * size
 
     def _put(self, descriptor: int, values: Any, at: int) -> None:
-        """Bytes of the output in their place in a file."""
+        """Writes bytes at their place in a file."""
         view = memoryview(values).cast("B")
         with os_failures(self.path):
             while view:
@@ -124,18 +144,20 @@ class Output(ABC):
                 view, at = view[written:], at + written
 
     def _write_known(self) -> None:
-        """Write the variables whose values the schema has."""
-        for variable in self.schema.variables:
+        """Writes the variables whose values the description has."""
+        groups = self.description.groups
+        for variable in self.description.variables:
             if variable.values is None:
                 continue
-            if not (variable.by_trajectory and self.schema.groups):
-                self.write(variable.name, 0, np.reshape(variable.values, variable.shape or 1))
+            if not (variable.by_trajectory and groups):
+                shape = self.description.shape(variable) or 1
+                self.write(variable.name, 0, np.reshape(variable.values, shape))
                 continue
-            for k, group in enumerate(self.schema.groups):
+            for k, group in enumerate(groups):
                 self.write(variable.name, 0, variable.values[group.numbers], k)
 
     def finish(self) -> None:
-        """Complete the output and give it its name."""
+        """Completes the output and gives it its name."""
         with os_failures(self.path):
             self._complete()
             self._close()
@@ -144,14 +166,14 @@ class Output(ABC):
             self.notes.append(f"{path} could not be removed; nothing needs it")
 
     def discard(self) -> None:
-        """Remove everything that is not finished."""
+        """Removes everything that is not finished."""
         while self._open:
             with contextlib.suppress(OSError):
                 self._close()
         self._hidden.close()
 
     def _complete(self) -> None:  # noqa: B027
-        """What remains to be done once all blocks are written."""
+        """Does what remains to be done once all blocks are written."""
 
     def _close(self) -> None:
         while self._open:
@@ -164,7 +186,7 @@ class Output(ABC):
 
 
 class NpzOutput(Output):
-    """An uncompressed .npz archive, where each array has its place from the start.
+    """An uncompressed .npz archive, in which every array has its place from the start.
 
     Trajectories of unequal length have members of their own, named as groups of HDF5 would be:
     ``data/demo_0/position``.
@@ -176,28 +198,28 @@ class NpzOutput(Output):
             reserve(self._hidden.data, file.tell())
 
     def _write_heads(self, file: BinaryIO) -> list[zipfile.ZipInfo]:
-        """What each member begins with, its checksum as of now; up to the end of the last one."""
-        members = []
-        for variable in self.schema.variables:
-            grouped = self.schema.groups if variable.by_trajectory else ()
-            for k, group in enumerate(grouped or [None]):
-                stored, names = variable, [variable.name]
-                if group is not None:  # each trajectory has a member of its own
-                    stored = self.schema.in_group(variable, k)
-                    stored = replace(stored, dims=stored.dims[1:], shape=stored.shape[1:])
-                    names = [f"{name}/{variable.name}" for name in group.names]
-                head, places = _npy_header(stored), []
+        """Writes the headers of all members with the checksums of their present values; the file
+        is then at the end of the last member."""
+        members, description = [], self.description
+        for variable in description.variables:
+            groups = description.groups if variable.by_trajectory else ()
+            for k in range(len(groups) or 1):
+                names, shape = [variable.name], description.shape(variable, k)
+                if groups:  # each trajectory has a member of its own
+                    names, shape = [f"{n}/{variable.name}" for n in groups[k].names], shape[1:]
+                head, places = _npy_header(variable.dtype, shape), []
+                size = math.prod(shape) * variable.dtype.itemsize
                 for name in names:
                     begin = file.tell()
                     member = zipfile.ZipInfo(f"{name}.npy")  # dated 1980: same input, same bytes
                     member.header_offset, member.external_attr, member.CRC = begin, 0o600 << 16, 0
-                    member.file_size = member.compress_size = len(head) + stored.nbytes
+                    member.file_size = member.compress_size = len(head) + size
                     first = begin + len(member.FileHeader(zip64=True))
                     member.CRC = _checksum(file, first, member.file_size)
                     file.seek(begin)
                     file.write(member.FileHeader(zip64=True) + head)
                     places.append(file.tell())
-                    file.seek(stored.nbytes, os.SEEK_CUR)
+                    file.seek(size, os.SEEK_CUR)
                     members.append(member)
                 self._addresses[variable.name, k] = np.array(places, np.int64)
         return members
@@ -206,54 +228,53 @@ class NpzOutput(Output):
         with open(self._hidden.data, "rb+") as file, zipfile.ZipFile(file, "w") as archive:
             archive.filelist += self._write_heads(file)
             archive.start_dir = file.tell()
-            labels = {"dof": self.schema.joint_names, "trajectory": self.schema.trajectory_names}
+            labels = {"dof": self.description.joint_names, "trajectory": self.description.names}
             for name, texts in labels.items():
                 if texts:
                     member = io.BytesIO()
                     np.save(member, np.array(texts, "U"), allow_pickle=False)
                     archive.writestr(zipfile.ZipInfo(f"{name}.npy"), member.getvalue())
-            archive.writestr(zipfile.ZipInfo(PROVENANCE), _provenance(self.schema))
+            archive.writestr(zipfile.ZipInfo(PROVENANCE), _provenance(self.description))
 
 
 class NpyOutput(Output):
-    """The one quantity that is written, as an array and nothing else."""
+    """A .npy file: the one quantity that is written, without anything beside it."""
 
     def _prepare(self) -> None:
-        self._name = next(v.name for v in self.schema.streamed if v.name != "time")
+        self._name = next(v.name for v in self.description.streamed if v.name != "time")
         variable = self._variables[self._name]
-        head = _npy_header(variable)
+        head = _npy_header(variable.dtype, self.description.shape(variable))
         self._hidden.data.write_bytes(head)
-        reserve(self._hidden.data, len(head) + variable.nbytes)
+        reserve(self._hidden.data, len(head) + self.description.nbytes_of(variable))
         self._addresses[self._name, 0] = np.array([len(head)])
 
     def write(self, name: str, row: int, block: Any, group: int = 0) -> None:
-        """Entries of the quantity; times and indices are left out."""
+        """Writes entries of the quantity; leaves out times and indices."""
         if name == self._name:
             super().write(name, row, block, group)
 
 
-def _npy_header(variable: Variable) -> bytes:
+def _npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     head = io.BytesIO()
-    layout = {"descr": variable.dtype.str, "fortran_order": False, "shape": variable.shape}
+    layout = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(head, layout)
     return head.getvalue()
 
 
-def _provenance(schema: Schema) -> str:
-    """What HDF5 files say in attributes and dimension scales."""
+def _provenance(description: Description) -> str:
+    """Returns as JSON what HDF5 files say in attributes and dimension scales."""
+    variables = description.variables
     document = {
-        "attributes": dict(schema.attributes),
-        "dims": {v.name: v.dims for v in schema.variables},
-        "units": {
-            v.name: v.attributes["units"] for v in schema.variables if "units" in v.attributes
-        },
-        **({"dof": list(schema.joint_names)} if schema.joint_names else {}),
+        "attributes": dict(description.attributes),
+        "dims": {v.name: v.dims for v in variables},
+        "units": {v.name: v.attributes["units"] for v in variables if "units" in v.attributes},
+        **({"dof": list(description.joint_names)} if description.joint_names else {}),
     }
     return json.dumps(document, indent=2, sort_keys=True, default=plain_value) + "\n"
 
 
 def _checksum(file: BinaryIO, offset: int, size: int) -> int:
-    """That of so many bytes of a file."""
+    """Returns the CRC-32 of so many bytes of a file."""
     value = 0
     file.seek(offset)
     while size > 0 and (block := file.read(min(size, 4 << 20))):

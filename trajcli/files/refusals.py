@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trajcli.errors import Fault, OutputError
-from trajcli.files.schema import Schema
+from trajcli.files.description import Description
 
 PROVENANCE = "trajcli.json"
 """The member of an .npz archive with what HDF5 says in attributes."""
@@ -89,8 +89,8 @@ def refuse_input(path: Path, inputs: Iterable[str | Path]) -> None:
             )
 
 
-def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None:
-    """Raise OutputError where trajectories of unequal length or compression need another OUT."""
+def refuse_form(path: Path, description: Description, compress: int | None = None) -> None:
+    """Raises OutputError where OUT's form cannot hold what is described, or not compressed."""
     family, faults = output_family(path), []
     if compress is not None and (family != "hdf5" or not 1 <= compress <= 9):
         faults.append(
@@ -101,10 +101,10 @@ def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None
                 found=f"{path.name}, level {compress}",
             )
         )
-    if schema.groups and family == "npy":
+    if description.groups and family == "npy":
         what = "trajectories of unequal length are not one array"
         faults.append(Fault(what, where=str(path), expected="OUT.h5 or OUT.npz", found=path.suffix))
-    arrays = [variable.name for variable in schema.streamed if variable.name != "time"]
+    arrays = [variable.name for variable in description.streamed if variable.name != "time"]
     if family == "npy" and len(arrays) != 1:
         what = "a .npy file holds one array"
         faults.append(
@@ -116,7 +116,7 @@ def refuse_form(path: Path, schema: Schema, compress: int | None = None) -> None
                 hint=f"--write {arrays[0]} writes one" if arrays else "",
             )
         )
-    names = Counter(name for group in schema.groups for name in group.names)
+    names = Counter(name for group in description.groups for name in group.names)
     for name, count in names.items():
         if name.rpartition("/")[0] in names or name in ("", "dof") or count > 1:
             faults.append(Fault("a trajectory within another, or without a name", where=name))

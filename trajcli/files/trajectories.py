@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.arrays import candidates
+from trajcli.files.description import describe_output, row_variable, time_variable
 from trajcli.files.opening import open_arrays
-from trajcli.files.schema import QUANTITIES, packed_schema
-from trajcli.files.writing import open_output
+from trajcli.files.outputs import Output
+from trajcli.files.schema import QUANTITIES
+from trajcli.files.writing import write
 
 Arrays = Mapping[str, Any]
 
@@ -21,18 +23,15 @@ def save(
     path: Path, outputs: Arrays, time: Any, attributes: Mapping[str, Any], overwrite: bool
 ) -> None:
     """Write outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
-    first = next(iter(outputs.values()))
-    schema = packed_schema(
-        *first.shape,
-        wanted=list(outputs),
-        dtype=first.dtype.name,
-        own_times=time.ndim == 2,
-        attributes=attributes,
-    )
-    with open_output(path, schema, overwrite) as output:
-        for name, values in {**outputs, "time": time}.items():
-            output.write(name, 0, values)
-        output.finish()
+    batch, rows, dofs = next(iter(outputs.values())).shape
+    variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
+    variables.append(time_variable(shared=time.ndim < 2))
+    description = describe_output({rows: range(batch)}, {"dof": dofs}, variables, attributes)
+
+    def blocks(output: Output) -> Iterator[int]:
+        yield output.append(outputs, np.reshape(time, (-1, rows)))
+
+    write(path, description, blocks, overwrite=overwrite)
 
 
 def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:

@@ -10,11 +10,13 @@ import numpy as np
 
 from trajcli.errors import InputError, UsageError, raise_if_any
 from trajcli.files.blocks import Block
+from trajcli.files.description import Description, Variable, describe_output
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
+from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, Schema, Variable, unit_of
-from trajcli.files.writing import open_output
+from trajcli.files.schema import QUANTITIES, unit_of
+from trajcli.files.writing import write
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import Rows, finite_rows, row_times
@@ -79,25 +81,27 @@ def run_fit(
         require_intervals(intervals, request.degree, least)
         typical = (float(np.median(rows.lengths)) - 1.0) / intervals
         steps = request.steps or max(1, round(typical))
-        schema = _schema(request, files, rows, name, intervals, steps)
+        description = _describe(request, files, rows, name, intervals, steps)
         error = np.empty(len(rows.lengths))
-        with open_output(request.out, schema, request.overwrite) as output:
+
+        def blocks(output: Output) -> Iterator[int]:
             for begin, fitted in fits(intervals):
-                output.write("actions", begin, fitted.actions)
-                output.write("dt", begin, fitted.knot[:, None] / steps)
+                arrays = {"actions": fitted.actions, "dt": fitted.knot[:, None] / steps}
                 for role, state in (("start", fitted.start), ("goal", fitted.goal)):
-                    for part, values in state.parts().items():
-                        output.write(f"{role}/{part}", begin, values)
+                    arrays |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
                 error[begin : begin + len(fitted.error)] = fitted.error
-            files.sources.require_unchanged()
-            output.finish()
+                yield output.append(arrays)
+
+        remarks = write(
+            request.out, description, blocks, overwrite=request.overwrite, sources=files.sources
+        )
     return {
         "out": str(request.out), "source": rows.source, "array": name,
         "dt_source": rows.dt_source, "units": units_report(rows.first),
         "trajectories": len(error), "degree": request.degree,
-        "intervals": intervals, "steps": steps, "notes": [*files.notes, *output.notes],
+        "intervals": intervals, "steps": steps, "notes": [*files.notes, *remarks],
         "error": {"median": float(np.median(error)), "most": float(error.max())},
-        "errors": error.tolist(), "bytes_written": schema.nbytes,
+        "errors": error.tolist(), "bytes_written": description.nbytes,
     }  # fmt: skip
 
 
@@ -125,28 +129,29 @@ def _held_states(request: FitRequest, files: Files, rows: Rows) -> list[Any]:
     return makers
 
 
-def _schema(
+def _describe(
     request: FitRequest, files: Files, rows: Rows, name: str, intervals: int, steps: int
-) -> Schema:
-    """What ``integrate --mode bspline --ends goal`` reads: control points, dt, both states."""
+) -> Description:
+    """Describes what ``integrate --mode bspline --ends goal`` reads: control points, dt and both
+    states."""
     count, points = len(rows.lengths), intervals - request.degree - 1
     kind, unit = np.dtype("f8"), rows.first.unit(name) or ""
     labels = {"long_name": "control points", **({"units": unit} if unit else {})}
-    shape = count, points, rows.dofs
+    spacing = {"long_name": "knot spacing / steps", "units": "s"}
     variables = [
-        Variable("actions", ("trajectory", "point", "dof"), shape, kind, labels),
-        Variable("dt", ("trajectory", "each"), (count, 1), kind,
-                 {"long_name": "knot spacing / steps", "units": "s"}),
-    ]  # fmt: skip
+        Variable("actions", ("trajectory", "point", "dof"), kind, labels),
+        Variable("dt", ("trajectory", "each"), kind, spacing),
+    ]
     for role in _ENDS:
         for part in QUANTITIES:
             labels = {"units": unit_of(part, unit)} if unit else {}
-            where = f"{role}/{part}"
-            variables.append(
-                Variable(where, ("trajectory", "dof"), (count, rows.dofs), kind, labels)
-            )
+            variables.append(Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels))
     stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal",
               "source": rows.source, "source_dt": rows.dt_source}  # fmt: skip
-    stated = request.attributes(stated, files.paths())
-    sizes = {"trajectory": count, "point": points, "dof": rows.dofs, "each": 1}
-    return Schema(sizes, variables, stated, rows.first.joint_names)
+    return describe_output(
+        {points: range(count)},
+        {"point": points, "dof": rows.dofs, "each": 1},
+        variables,
+        request.attributes(stated, files.paths()),
+        joint_names=rows.first.joint_names,
+    )

@@ -16,7 +16,8 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import Dataset, candidates
-from trajcli.files.schema import QUANTITIES, Variable
+from trajcli.files.description import Variable
+from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
 from trajcli.inputs import Inputs
 from trajcli.jobs.commands import Commands
@@ -65,25 +66,22 @@ class Gradient:
         ]
 
     def variables(self, inputs: Inputs, dtype: str) -> list[Variable]:
-        """What is written: grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt [B, 1 or
-        H] (by time stamps, of the steps between them), and cost [B]."""
-        batch, horizon, dofs = map(int, inputs.actions.shape)
-        stated = inputs.dt if inputs.times is None else inputs.times  # what is large lies in a file
-        assert stated is not None
-        count = int((1, *stated.shape)[-1]) - (inputs.times is not None)
+        """Describes what is written: grad/actions [B, H, D], grad/start_position [B, D], …, grad/dt
+        [B, 1 or H] (with time stamps, by the steps between them), and cost [B]."""
         states = {"start": inputs.start, "goal": inputs.goal}
-        parts = [f"{role}_{part}" for role, state in states.items() for part in state]
-        shapes = {"actions": (("action", "dof"), (horizon, dofs)),
-                  **dict.fromkeys(parts, (("dof",), (dofs,)))}  # fmt: skip
-        variables = [
-            Variable(f"grad/{n}", ("trajectory", *axes), (batch, *shape), np.dtype(dtype))
-            for n, (axes, shape) in shapes.items()
-        ]
-        double, axis = np.dtype("float64"), "one" if count == 1 else "step"
-        variables.append(Variable("grad/dt", ("trajectory", axis), (batch, count), double))
+        dims: dict[str, tuple[str, ...]] = {"actions": ("trajectory", "action", "dof")}
+        for role, state in states.items():
+            dims |= {f"{role}_{part}": ("trajectory", "dof") for part in state}
+        variables = [Variable(f"grad/{n}", axes, np.dtype(dtype)) for n, axes in dims.items()]
+        (axis,) = _step_size(inputs)
+        variables.append(Variable("grad/dt", ("trajectory", axis), np.dtype("f8")))
         if self.cost:
-            variables.append(Variable("cost", ("trajectory",), (batch,), double))
+            variables.append(Variable("cost", ("trajectory",), np.dtype("f8")))
         return variables
+
+    def sizes(self, inputs: Inputs) -> dict[str, int]:
+        """Returns the sizes of the dimensions that only gradients have."""
+        return {"action": int(inputs.actions.shape[1]), **_step_size(inputs)}
 
     def block(
         self, inputs: Inputs, commands: Commands, numbers: Any, choice: Choice, dtype: str
@@ -183,7 +181,15 @@ def _upstream(files: Files, text: str) -> dict[str, Dataset]:
     )
 
 
+def _step_size(inputs: Inputs) -> dict[str, int]:
+    """Returns the dimension of the steps of a trajectory, and its size."""
+    steps = inputs.dt if inputs.times is None else inputs.times  # what is large lies in a file
+    assert steps is not None
+    count = int((1, *steps.shape)[-1]) - (inputs.times is not None)
+    return {"one" if count == 1 else "step": count}
+
+
 def _squares(values: Any) -> Any:
-    """The sum of squares of each trajectory's rows and dofs."""
+    """Returns the sum of squares of each trajectory's rows and dofs."""
     wide = values.astype(np.float64).reshape(len(values), values.shape[1] * values.shape[2])
     return (wide * wide).sum(1)

@@ -12,15 +12,22 @@ import numpy as np
 from trajcli.arrays import output_dtype
 from trajcli.errors import FaultCollector, UsageError
 from trajcli.files.arrays import in_memory
+from trajcli.files.description import (
+    Description,
+    Variable,
+    describe_output,
+    row_variable,
+    time_variable,
+)
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, Schema, packed_schema
+from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import resolve
 from trajcli.jobs.resolved import Resolved
-from trajcli.jobs.segments import in_groups, sources_text, trajectory_names
+from trajcli.jobs.segments import sources_text, trajectory_names
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -38,14 +45,14 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that is ready to start: its inputs, whose actions are not yet read, and its schema.
+    """A run that is ready to start: its inputs, whose actions are not yet read, and its output.
 
     sizes: how many trajectories of each length are computed at once. positions: where actions may
     be normalised commands, what to read instead.
     """
 
     resolved: Resolved
-    schema: Schema
+    output: Description
     choice: Choice
     quantities: Sequence[str]
     dtype: str
@@ -93,7 +100,7 @@ class Plan:
                 "shortest": min(part.inputs.horizon for part in resolved.by_length),
                 "dofs": int(inputs.actions.shape[2]),
             },
-            "output": self.schema.kind,
+            "output": self.output.kind,
             "rows": max(rows),
             "shortest_rows": min(rows),
             "dt": resolved.dt,
@@ -106,7 +113,7 @@ class Plan:
             "backend": self.choice.backend,
             "device_reason": self.choice.reason,
             "bytes_read": self.bytes_read,
-            "bytes_written": self.schema.nbytes,
+            "bytes_written": self.output.nbytes,
             "block": {"trajectories": self.sizes[0]},
             "notes": list(self.notes),
             "left_out": [
@@ -148,12 +155,12 @@ def make_plan(request: Request, files: Files) -> Plan:
     choice = choose(request.device, request.backend, ready=True)
     stored = np.result_type(*(getattr(actions, "precision", actions.dtype) for actions in arrays))
     dtype = request.dtype or output_dtype(stored)
-    schema = _schema(resolved, files.paths(), quantities, dtype, gradient, times_differ)
-    refuse_form(request.out, schema, request.compress)
+    output = _describe(resolved, files.paths(), quantities, dtype, gradient, times_differ)
+    refuse_form(request.out, output, request.compress)
     kind, memory = working_memory(choice, gradient is not None, request.memory)
     return Plan(
         resolved=resolved,
-        schema=schema,
+        output=output,
         choice=choice,
         quantities=quantities,
         dtype=dtype,
@@ -178,43 +185,46 @@ def _gradient(request: Request, files: Files, resolved: Resolved) -> Gradient | 
     return resolve_gradient(request, files, resolved)
 
 
-def _schema(
+def _describe(
     resolved: Resolved,
     paths: Sequence[str],
     quantities: Sequence[str],
     dtype: str,
     gradient: Gradient | None,
     times_differ: bool,
-) -> Schema:
-    """What the output holds, of equal and of unequal lengths.
+) -> Description:
+    """Describes the output.
 
-    paths: the files that were read. times_differ: trajectories of the run have rows at different
-    times.
+    paths: the files that were read. times_differ: whether trajectories of the run have rows at
+    different times.
     """
     inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
-    schema = packed_schema(
-        resolved.count,
-        max(part.inputs.rows for part in parts),
-        int(inputs.actions.shape[2]),
-        wanted=quantities,
-        dtype=dtype,
-        own_times=times_differ,
-        attributes=_attributes(resolved, paths),
-        start_index=_start_index(resolved),
-        joint_names=resolved.sets[0].joint_names,
-        units=position_unit(resolved),
-        more=gradient.variables(inputs, dtype) if gradient is not None else (),
-    )
+    sizes, unit = {"dof": int(inputs.actions.shape[2])}, position_unit(resolved)
+    variables = [row_variable(n, dtype, unit and unit_of(n, unit)) for n in quantities]
+    variables.append(time_variable(shared=not times_differ))
+    if (index := _start_index(resolved)) is not None:
+        label = {"long_name": "start state used"}
+        variables.append(Variable("start_index", ("trajectory",), np.dtype("i8"), label, index))
+    if gradient is not None:
+        sizes |= gradient.sizes(inputs)
+        variables += gradient.variables(inputs, dtype)
     titles, first = request.source_paths(), resolved.sets[0]
     several = len(resolved.sets) > 1 or len(titles) > 1 or request.max_gap is not None
     several = several or first.member is not None or first.lengths is not None
     names = trajectory_names(resolved.segments, resolved.sets, titles) if several else {}
-    numbers, named = list(names), list(names.values()) or None
-    lengths = [
-        (part.inputs.rows, np.searchsorted(numbers, part.numbers) if named else part.numbers)
+    numbers = list(names)
+    lengths = {
+        part.inputs.rows: np.searchsorted(numbers, part.numbers) if names else part.numbers
         for part in parts
-    ]
-    return in_groups(schema, lengths, named)
+    }
+    return describe_output(
+        lengths,
+        sizes,
+        variables,
+        _attributes(resolved, paths),
+        names=list(names.values()) or None,
+        joint_names=first.joint_names,
+    )
 
 
 def _start_index(resolved: Resolved) -> Any:
@@ -239,8 +249,8 @@ def sources_of_part(plan: Plan, paths: Sequence[str]) -> dict[str, list[str]]:
     """The same as seen from the folder of OUT, for a part to list, and the names of its groups in
     the order of the run. paths: the files read."""
     found: dict[str, list[str]] = {}
-    if plan.schema.groups:
-        groups = plan.schema.groups
+    if plan.output.groups:
+        groups = plan.output.groups
         titles = {n: name for g in groups for n, name in zip(g.numbers, g.names, strict=True)}
         found["trajectory"] = [titles[number] for number in sorted(titles)]
     for name, names in plan.resolved.sources.items():

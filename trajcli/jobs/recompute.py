@@ -90,12 +90,12 @@ class _StoredOutput(Output):
     """An output that is there: what a run writes is compared with what it holds."""
 
     def __init__(self, file: ArrayFile, plan: Plan) -> None:
-        self.schema, self.path = plan.schema, file.path
-        self._variables = {variable.name: variable for variable in plan.schema.variables}
+        self.description, self.path = plan.output, file.path
+        self._variables = {variable.name: variable for variable in plan.output.variables}
         self._file, self._mode = file, plan.resolved.mode
         absolute = bool(plan.resolved.commands.absolute)  # differences of positions, in every mode
         self._order = 0 if absolute else self._mode.derivatives_of
-        self.compared = {v.name: Comparison(v.name) for v in plan.schema.streamed}
+        self.compared = {v.name: Comparison(v.name) for v in plan.output.streamed}
 
     def place(self, name: str, row: int, group: int = 0) -> None:
         """Nowhere: results are handed to ``write``."""
@@ -129,7 +129,7 @@ class _StoredOutput(Output):
         return unit + 2 * promise(int(again.shape[1])) * largest
 
     def _shortest_step(self, row: int, again: Array, group: int) -> float:
-        step = positive(self.schema.attributes.get("dt"))
+        step = positive(self.description.attributes.get("dt"))
         if step is not None:
             return step
         gaps = np.diff(self._stored("time", row, again, group)[0].astype(np.float64))
@@ -138,13 +138,13 @@ class _StoredOutput(Output):
     def _stored(self, name: str, row: int, again: Array, group: int) -> tuple[Array, Array]:
         """The entries as the file has them, and the numbers of their trajectories."""
         rows = slice(row, row + len(again))
-        if not self._variables[name].by_trajectory or not self.schema.groups:
+        if not self._variables[name].by_trajectory or not self.description.groups:
             stored = self._file.require(name)
             return np.atleast_1d(stored.read_rows(rows.start, rows.stop)), np.arange(
                 *rows.indices(rows.stop)
             )
-        part = self.schema.groups[group]
-        numbers = part.numbers[rows]
+        part = self.description.groups[group]
+        numbers = np.asarray(part.numbers)[rows]
         values = [self._file.require(f"{one}/{name}").read() for one in part.names[rows]]
         return np.stack(values), numbers
 
@@ -165,7 +165,8 @@ def recompute(
         file = files.open(path)
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)
-        Execution(plan, output, files.sources, lambda: None, on_progress).compute()
+        for done in Execution(plan).blocks(output):
+            on_progress(done, plan.resolved.count)
         files.sources.require_unchanged()
         return list(output.compared.values())
 
@@ -184,7 +185,7 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
     packed = np.sort(list(names))
 
     def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
-        in_groups = bool(plan.schema.groups)
+        in_groups = bool(plan.output.groups)
         try:
             wanted = np.array([number_of[g] for g in groups]) if in_groups else packed[numbers]
         except LookupError:

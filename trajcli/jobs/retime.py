@@ -12,11 +12,12 @@ import numpy as np
 
 from trajcli.errors import InputError
 from trajcli.files.blocks import Block, Floats
+from trajcli.files.description import Variable
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
-from trajcli.files.schema import QUANTITIES, Variable
+from trajcli.files.schema import QUANTITIES
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
 from trajcli.retiming import Limit, Retimed, retime
@@ -61,8 +62,8 @@ def run_retime(
             stated["absolute"] = ",".join(chosen)
         stated |= {"dt": "varies", "limits": str(request.limits)}
         stated["slower_only"] = int(request.slower_only)
-        label, shape = {"long_name": "time_scale"}, paces.factor.shape
-        scale = Variable("time_scale", ("trajectory",), shape, paces.factor.dtype, label)
+        label = {"long_name": "time_scale"}
+        scale = Variable("time_scale", ("trajectory",), paces.factor.dtype, label)
         report = write_rows(request, files, rows, rows.lengths, compute, stated, [scale])
     notes = [*report["notes"], *paces.notes()]
     return {**report, "limits": str(request.limits), **paces.report(), "notes": notes}

@@ -19,21 +19,21 @@ from trajcli.checks import nonfinite_fault
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import in_memory
 from trajcli.files.blocks import Block, Floats, Trajectories
+from trajcli.files.description import Variable, describe_output, row_variable, time_variable
 from trajcli.files.guesses import require_time
 from trajcli.files.opening import Files
+from trajcli.files.outputs import Output
 from trajcli.files.reader import read_sources
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
-from trajcli.files.schema import Schema, Variable, packed_schema
 from trajcli.files.selection import select
 from trajcli.files.stored_time import time_from_options
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.files.writing import open_output
+from trajcli.files.writing import write
 from trajcli.jobs.request import SourceRequest
 from trajcli.jobs.segments import (
     first_and_more,
-    in_groups,
     require_alike,
     segments_of,
     trajectory_names,
@@ -202,74 +202,54 @@ def write_rows(
     """
     refuse_input(request.out, files.paths())
     stated = {**attributes, "source": rows.source, "source_dt": rows.dt_source}
-    stated = request.attributes(stated, files.paths())
+    lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
     own_times = own_times and step is None and len(counts) > 1
-    more = [*more, *_beside_actions(rows, step)]
-    schema = _schema(rows, int(counts.max()), stated, more, own_times)
-    lengths = [(n, np.flatnonzero(counts == n)) for n in dict.fromkeys(counts.tolist())]
-    names = rows.trajectory_names() if len(lengths) > 1 or len(rows.sets) > 1 else None
-    schema = in_groups(schema, lengths, names)
+    variables = [*_arrays(rows), time_variable(shared=not own_times), *more]
+    description = describe_output(
+        lengths,
+        {"dof": rows.dofs},
+        [*variables, *_beside_actions(rows, step)],
+        request.attributes(stated, files.paths()),
+        names=rows.trajectory_names() if len(lengths) > 1 or len(rows.sets) > 1 else None,
+        joint_names=rows.first.joint_names,
+    )
     files.sources.add(files.paths())
-    with open_output(request.out, schema, request.overwrite) as output:
-        for group, (count, numbers) in enumerate(lengths):
-            for begin, block in rows.blocks(numbers, count):
+
+    def blocks(output: Output) -> Iterator[int]:
+        for count, numbers in lengths.items():
+            for _, block in rows.blocks(numbers, count):
                 times, arrays = compute(block)
-                for name, values in arrays.items():
-                    output.write(name, begin, values, group)
-                output.write_time(begin, len(block.numbers), times, group)
-        files.sources.require_unchanged()
-        output.finish()
+                yield output.append(arrays, times)
+
+    remarks = write(
+        request.out, description, blocks, overwrite=request.overwrite, sources=files.sources
+    )
     return {
         "out": str(request.out),
         "source": rows.source,
         "dt_source": rows.dt_source,
         "units": units_report(rows.first),
         "trajectories": len(counts),
-        "output": schema.kind,
-        "notes": [*files.notes, *output.notes],
-        "bytes_written": schema.nbytes,
+        "output": description.kind,
+        "notes": [*files.notes, *remarks],
+        "bytes_written": description.nbytes,
     }
 
 
+def _arrays(rows: Rows) -> Iterator[Variable]:
+    """Describes the arrays, each with its type and unit in the files."""
+    for name in rows.names:
+        kinds = {one.arrays[name].precision for one in rows.sets}
+        yield row_variable(name, output_dtype(np.result_type(*kinds)), rows.first.unit(name))
+
+
 def _beside_actions(rows: Rows, step: float | None) -> Iterator[Variable]:
-    """The step of actions, where it is one, and their start and goal states."""
+    """Describes the step of actions, where it is one, and their start and goal states."""
     if "actions" in rows.names and step is not None:
         label = {"long_name": "step of the actions", "units": "s"}
-        yield Variable("dt", (), (), np.dtype("f8"), label, np.asarray(step))
+        yield Variable("dt", (), np.dtype("f8"), label, np.asarray(step))
     for name, values in rows.states().items():
-        dims = ("trajectory", "dof")[-values.ndim :]
-        yield Variable(name, dims, values.shape, values.dtype, {}, values)
-
-
-def _schema(
-    rows: Rows,
-    longest: int,
-    attributes: Mapping[str, Any],
-    more: Sequence[Variable],
-    own_times: bool,
-) -> Schema:
-    """What is written, as if all trajectories had the most rows."""
-    schema = packed_schema(
-        len(rows.lengths),
-        longest,
-        rows.dofs,
-        wanted=rows.names,
-        dtype="float64",
-        own_times=own_times,
-        attributes=attributes,
-        joint_names=rows.first.joint_names,
-        more=more,
-    )
-    variables = []
-    for variable in schema.variables:
-        if variable.name in rows.names:  # its type and unit in the files
-            kinds = {one.arrays[variable.name].precision for one in rows.sets}
-            unit = rows.first.unit(variable.name)
-            labels = {**variable.attributes, **({"units": unit} if unit else {})}
-            dtype = np.dtype(output_dtype(np.result_type(*kinds)))
-            variable = replace(variable, dtype=dtype, attributes=labels)
-        variables.append(variable)
-    return replace(schema, variables=variables)
+        yield Variable(name, ("trajectory", "dof")[-values.ndim :], values.dtype, {}, values)
 
 
 def _select(sets: Sequence[TrajectorySet], actions: bool) -> list[TrajectorySet]:

@@ -1,4 +1,4 @@
-"""Doing it: read a block, compute it, write it; then give the output its name."""
+"""Runs a request: reads each block, computes it and writes it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trajcli.arrays import largest
-from trajcli.errors import Stopped, UsageError
+from trajcli.errors import UsageError
 from trajcli.files.atomic_output import remove_dead
 from trajcli.files.file_bytes import Progress as Progress
-from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.writing import open_output
+from trajcli.files.writing import stopped, write
 from trajcli.jobs.plan import Plan, make_plan, sources_of_part
 from trajcli.jobs.request import Request, fingerprint
 from trajcli.kernels.cuda import DeviceLost, DeviceOutOfMemory, device_errors
 from trajcli.modes import PARTS
-from trajcli.system import signals
 
 
 def run(
@@ -55,59 +53,59 @@ def run(
         report = plan.description | report
         if dry:
             return report
-        schema = plan.schema
+        execution, description = Execution(plan), plan.output
         if shard is not None:
             labels = {"shard": str(shard), "fingerprint": part_fingerprint}
-            schema = replace(
-                schema,
-                attributes={**schema.attributes, **labels},
+            description = replace(
+                description,
+                attributes={**description.attributes, **labels},
                 sources=sources_of_part(plan, files.paths()),
             )
-        output = open_output(
-            request.path,
-            schema,
-            request.overwrite or shard is not None,
-            request.compress,
-        )
-        with signals() as stop, output:
-            execution = Execution(plan, output, files.sources, stop, on_progress)
-            execution.compute()
+
+        def blocks(output: Output) -> Iterator[int]:
+            yield from execution.blocks(output)
             if shard is not None:
                 output.inputs = input_lines(files.sources, request.out)
-            files.sources.require_unchanged()
-            output.finish()
+
+        remarks = write(
+            request.path,
+            description,
+            blocks,
+            overwrite=request.overwrite or shard is not None,
+            compress=request.compress,
+            sources=files.sources,
+            on_progress=on_progress,
+        )
     seconds = time.perf_counter() - began
     moved = plan.bytes_read + report["bytes_written"]
-    notes = [*report["notes"], *execution.notes(), *output.notes]
+    notes = [*report["notes"], *execution.notes(), *remarks]
     return report | {"notes": notes, "seconds": seconds, "gb_per_s": moved / seconds / 1e9}
 
 
 @dataclass
 class Execution:
-    """Every block of a run, from file to file.
+    """Computes the blocks of a run.
 
-    ``done``: trajectories so far. ``bad``: results that are not finite. ``largest``: of the
-    actions, where they may be normalised. ``halved``: how often blocks were made smaller.
+    done: how many trajectories are written. bad: how many results are not finite. largest: the
+    largest of the actions, where they may be normalised. halved: how often blocks were made
+    smaller.
     """
 
     plan: Plan
-    output: Output
-    sources: SourceFiles
-    stop: Callable[[], str | None]
-    on_progress: Progress
     done: int = 0
     bad: int = 0
     largest: float = 0.0
     halved: int = 0
 
-    def compute(self) -> None:
-        """Compute all, in smaller blocks where a device has no room for whole ones.
+    def blocks(self, output: Output) -> Iterator[int]:
+        """Computes and writes all blocks, smaller ones where a device has no room for whole ones;
+        yields after each how many trajectories are written.
 
-        Raises Stopped where a signal came, or a device was lost.
+        Raises Stopped where a device was lost.
         """
         while True:
             try:
-                self._compute_blocks()
+                yield from self._compute_blocks(output)
                 break
             except DeviceOutOfMemory as short:
                 sizes, self.halved = self.plan.sizes, self.halved + 1
@@ -116,28 +114,17 @@ class Execution:
                 self.plan = replace(self.plan, sizes=[max(1, size // 2) for size in sizes])
             except DeviceLost as lost:
                 reason = f"the loss of {self.plan.choice.device} ({lost})"
-                raise self._stopped(reason) from None
+                raise stopped(output.path, reason, self.done, self.plan.resolved.count) from None
 
-    def _compute_blocks(self) -> None:
+    def _compute_blocks(self, output: Output) -> Iterator[int]:
         plan = self.plan
-        for block in plan.blocks(self.output, self.done):
-            signal_name = self.stop()
-            if signal_name is not None:
-                raise self._stopped(signal_name)
+        for block in plan.blocks(output, self.done):
             with nullcontext() if plan.choice.device == "cpu" else device_errors():
                 self.bad += block.run()
             if plan.positions is not None:
                 self.largest = max(self.largest, largest(block.inputs.actions))
             self.done = block.done
-            self.on_progress(self.done, plan.resolved.count)
-
-    def _stopped(self, reason: str) -> Stopped:
-        """The end of a run that a signal or a lost device stopped."""
-        return Stopped(
-            f"stopped by {reason}",
-            found=f"{self.done} of {self.plan.resolved.count} trajectories done",
-            hint="run the same command again",
-        )
+            yield self.done
 
     def _no_room(self, short: DeviceOutOfMemory) -> UsageError:
         """The end of a run whose smallest blocks do not fit a device."""

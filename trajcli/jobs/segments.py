@@ -22,7 +22,6 @@ import numpy.typing as npt
 from trajcli.errors import raise_if_any
 from trajcli.files.arrays import Dataset, Numbers, in_memory
 from trajcli.files.reader import dof_faults, joint_faults
-from trajcli.files.schema import Group, Schema, unequal_schema
 from trajcli.files.time import Time
 from trajcli.files.trajectory_set import TrajectorySet
 from trajcli.units import require_same_kind
@@ -175,20 +174,6 @@ def _file_titles(paths: Iterable[str]) -> dict[str, str]:
     below = {path: os.path.relpath(os.path.abspath(path), common) for path in listed}
     shortened = {path: os.path.splitext(text)[0] for path, text in below.items()}
     return shortened if len(set(shortened.values())) == len(listed) else below
-
-
-def in_groups(
-    schema: Schema,
-    lengths: Sequence[tuple[int, npt.NDArray[np.int64]]],
-    names: Sequence[str] | None,
-) -> Schema:
-    """The schema of trajectories [n] by names, where they have any, from that of all as if they had
-    the longest. lengths: each number of rows, and which trajectories have it."""
-    if len(lengths) == 1:
-        return replace(schema, trajectory_names=names)
-    assert names is not None
-    groups = [Group(rows, [names[i] for i in which], which) for rows, which in lengths]
-    return unequal_schema(schema, groups)
 
 
 def first_and_more(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -20,14 +20,15 @@ from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.atomic_output import HiddenFolder, new_file, reserve
 from trajcli.files.blocks import Array, Block, Progress, common_step
+from trajcli.files.description import ROWS, Description, Variable, describe_output, time_variable
 from trajcli.files.file_bytes import SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
+from trajcli.files.outputs import Output
 from trajcli.files.reading import Repair
 from trajcli.files.refusals import os_failures
-from trajcli.files.schema import Group, Schema, Variable, time_variable, unequal_schema
 from trajcli.files.selection import select
-from trajcli.files.writing import open_output
+from trajcli.files.writing import write
 from trajcli.views.terminal import spreadsheet_text
 from trajcli.views.trajectories import Batch, read_batches, whole_batch
 
@@ -151,7 +152,7 @@ def require_kind(out: Path) -> None:
         raise UsageError(fault) from None
 
 
-def write(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
+def write_export(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
     """Writes the trajectories in the form that OUT's name asks for.
 
     Raises InputError where ``sources`` changed in the meantime, OutputError where OUT cannot be
@@ -229,48 +230,43 @@ _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")
 
 
 def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
-    """Writes arrays as integrate does."""
-    schema = _schema(chosen)
-    lengths = np.unique(chosen.batch.lengths[chosen.numbers]).tolist()
-    written = dict.fromkeys(lengths, 0)
-    with open_output(out, schema, overwrite) as output:
+    """Writes arrays as integrate does, the trajectories of each length in their order."""
+
+    def blocks(output: Output) -> Iterator[int]:
         for block in chosen.blocks():
-            place, group = written[block.rows], lengths.index(block.rows)
-            for name in chosen.arrays:
-                output.write(name, place, chosen.values(block, name), group)
-            if chosen.timed:
-                output.write_time(place, len(block.numbers), chosen.times(block), group)
-            written[block.rows] += len(block.numbers)
-        sources.require_unchanged()
-        output.finish()
+            times = chosen.times(block) if chosen.timed else None
+            yield output.append({name: chosen.values(block, name) for name in chosen.arrays}, times)
+
+    write(out, _describe(chosen), blocks, overwrite=overwrite, sources=sources)
 
 
-def _schema(chosen: Export) -> Schema:
-    """Returns the schema: times are shared where all steps are one dt; trajectories of unequal
+def _describe(chosen: Export) -> Description:
+    """Describes the arrays: times are shared where all steps are one dt; trajectories of unequal
     length have a group each."""
-    batch, first, count = chosen.batch, chosen.batch.first, len(chosen.numbers)
+    batch, first = chosen.batch, chosen.batch.first
     lengths = batch.lengths[chosen.numbers]
-    rows = np.unique(lengths).tolist()
+    numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
     step = common_step(batch.sets)
-    along = "time" if chosen.timed and (step or count == 1) else "row"
-    sizes = {"trajectory": count, along: rows[-1], "dof": len(batch.dofs)}
-    shape = tuple(sizes.values())
     units = {name: {"units": unit} for name in chosen.arrays if (unit := first.unit(name))}
     variables = [
-        Variable(name, tuple(sizes), shape, dtype, units.get(name, {}))
-        for name, dtype in chosen.arrays.items()
+        Variable(name, ROWS, dtype, units.get(name, {})) for name, dtype in chosen.arrays.items()
     ]
     if chosen.timed:
-        variables.append(time_variable(shape[1:2] if along == "time" else shape[:2]))
+        variables.append(time_variable(shared=step is not None or len(lengths) == 1))
     attributes: dict[str, Any] = {"source": Path(batch.path).name, "trajcli_version": __version__}
-    attributes |= {"dt": step} if step else {}
-    schema = Schema(sizes, variables, attributes, first.joint_names)
-    if len(rows) == 1:
-        return schema if chosen.numbered else replace(schema, trajectory_names=chosen.names)
-    names = [f"trajectory_{name}" if name.isdecimal() else name for name in chosen.names]
-    places = [(length, np.flatnonzero(lengths == length)) for length in rows]
-    groups = [Group(length, [names[n] for n in which], which) for length, which in places]
-    return unequal_schema(schema, groups)
+    names: list[str] | None = chosen.names
+    if len(numbers) > 1:
+        names = [f"trajectory_{name}" if name.isdecimal() else name for name in chosen.names]
+    elif chosen.numbered:
+        names = None
+    return describe_output(
+        numbers,
+        {"dof": len(batch.dofs)},
+        variables,
+        attributes | ({"dt": step} if step else {}),
+        names=names,
+        joint_names=first.joint_names,
+    )
 
 
 def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None:
