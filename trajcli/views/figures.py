@@ -311,5 +311,5 @@ def _unit_text(unit: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Returns a text without what matplotlib would typeset as mathematics, leave out or not draw."""
+    """Returns a text without what matplotlib would typeset as mathematics, omit or not draw."""
     return text_of(text).replace("$", r"\$").lstrip("_") or text
