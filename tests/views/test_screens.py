@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from trajcli.views.diff import Difference, report
-from trajcli.views.terminal import Curves, figure, plot
+from trajcli.views.terminal import Chart, TextTable, draw, figure
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -72,7 +72,7 @@ def numbers(lines: Iterable[str]) -> Counter[str]:
     return Counter(word for word in words if re.fullmatch(r"-?\d[-+.e×\d]*", word))
 
 
-@pytest.mark.parametrize("width", [72, 80, 100])
+@pytest.mark.parametrize("width", [80, 100, 120])
 def test_no_number_is_left_out_or_broken_on_a_terminal_of_usual_width(width):
     whole, narrow = (
         numbers(shown(on, *report(("a.h5", "b.h5"), *differences(), False)))
@@ -80,6 +80,27 @@ def test_no_number_is_left_out_or_broken_on_a_terminal_of_usual_width(width):
     )
     assert len(whole) > 15
     assert not whole - narrow
+
+
+@pytest.mark.parametrize("width", [60, 72, 80])
+def test_a_table_leaves_out_columns_before_it_breaks_a_name(width):
+    names = ["reference/acceleration", "start/position", "観測/関節位置"]
+    rows = [[name, "64×65×7", "contiguous", "rad/s^2", "-2.127", "2.274"] for name in names]
+    columns = ["dataset", "shape", "stored", "unit", "> min", "> max"]
+    lines = shown(console(width), TextTable(columns, rows, ("stored", "unit")))
+    assert len(lines) == 2 + len(rows)
+    assert all(name in line for name, line in zip(names, lines[2:], strict=True))
+    assert all("-2.127" in line and "2.274" in line for line in lines[2:])
+    assert ("contiguous" in "".join(lines)) is (width > 60)
+    narrow = shown(console(40), TextTable(columns, rows, ("stored", "unit")))
+    assert [line[:14].rstrip() for line in narrow[2:4]] == ["reference/", "acceleration"]
+    assert all(len(line) <= 40 for line in narrow)
+
+
+def test_a_name_that_fits_nowhere_is_cut_in_the_middle():
+    table = TextTable(["dataset"], [["a" * 30 + "position"]])
+    (line,) = shown(console(20), table)[2:]
+    assert line == "aaaaaa…aaaaaposition"
 
 
 def test_hundreds_of_trajectories_alike_are_a_line_unless_all_are_wanted():
@@ -91,16 +112,16 @@ def test_hundreds_of_trajectories_alike_are_a_line_unless_all_are_wanted():
     assert sum("/velocity " in line and "worst" not in line for line in every) == 200
 
 
-def curves(y: Any, x: Any = None) -> Curves:
+def curves(y: Any, x: Any = None) -> Chart:
     values = np.asarray(y, dtype=np.float64)
     values = values[:, None] if values.ndim == 1 else values
     time = np.arange(float(len(values))) if x is None else x
-    return Curves("x", time, " s", values)
+    return Chart("x", time, " s", values)
 
 
 def dots(y: Any, x: Any = None, across: int = 80) -> np.ndarray:
     """Which dots of a plot are set, [4 · 8, 2 · columns]."""
-    rows = [str(line)[11:] for line in plot(curves(y, x), across)[1:-2]]
+    rows = [str(line)[11:] for line in draw(curves(y, x), across)[1:-2]]
     cells = np.array([[max(ord(c) - 0x2800, 0) for c in row.ljust(across - 11)] for row in rows])
     bits = np.array([[0, 3], [1, 4], [2, 5], [6, 7]])
     return np.block([[(cell >> bits) & 1 for cell in row] for row in cells]).astype(bool)
@@ -144,4 +165,4 @@ def test_a_line_is_interrupted_where_values_are_not_finite():
 
 def test_nothing_constants_and_nan_are_drawn_too():
     for y in (np.zeros(0), np.ones(5), np.full(5, np.nan), np.array([np.inf, 1.0, -np.inf])):
-        assert len(plot(curves(y), 80)) == 11
+        assert len(draw(curves(y), 80)) == 11

@@ -20,7 +20,7 @@ from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
 from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
 from trajcli.views.statistics import Statistics
-from trajcli.views.terminal import Table
+from trajcli.views.terminal import TextTable
 from trajcli.views.trajectories import Batch, read_batches
 from trajcli.views.velocity import velocities_finding
 
@@ -285,16 +285,18 @@ def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[Re
     from rich.text import Text
 
     failing = [finding for finding in findings if finding.passed is False]
-    columns = ["check", "dataset", "", "found", *(["> failing", "worst"] if failing else [])]
     rows = []
     for finding in findings:
-        many = len(finding.failures), finding.trajectories
-        count = "" if finding.passed is not False or not finding.count else str(finding.count)
-        count += " in {} of {}".format(*many) if count and finding.trajectories > 1 else ""
-        word = _WORDS[finding.passed]
-        row = [finding.check, finding.dataset, word, finding.text, count, finding.where]
-        rows.append(row[: len(columns)])
-    yield Table(columns, rows)
+        count = str(finding.count) if finding.passed is False and finding.count else ""
+        if count and finding.trajectories > 1:
+            count += f" in {len(finding.failures)} of {finding.trajectories}"
+        row = [finding.check, finding.dataset, _WORDS[finding.passed], finding.text, count]
+        rows.append(row if failing else row[:-1])
+    columns = ["check", "dataset", "", "found", *["> failing"] * bool(failing)]
+    yield TextTable(columns, rows, spare=["failing"])
+    for finding in failing:
+        if finding.where and not finding.details:
+            yield Text(f"{finding.check}, {finding.dataset}: worst at {finding.where}")
     lists = [(finding, finding.details) for finding in failing]
     lists += [(finding, finding.failures) for finding in failing if verbose]
     for finding, lines in lists:

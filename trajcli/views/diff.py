@@ -22,7 +22,7 @@ from trajcli.files.opening import Files
 from trajcli.files.selection import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
-from trajcli.views.terminal import Table, cut
+from trajcli.views.terminal import TextTable
 from trajcli.views.trajectories import array_path, read_batches
 
 if TYPE_CHECKING:
@@ -369,7 +369,8 @@ def report(
             lines.append((f"{pattern} ({len(members)})", members))
     compared = [(name, members) for name, members in lines if any(x.values for x in members)]
     if compared:
-        yield Table(_HEADINGS, [_row(name, members) for name, members in compared])
+        rows = [_row(name, members) for name, members in compared]
+        yield TextTable(_HEADINGS, rows, spare=("RMS", "relative"))
     for name, members in compared:
         worst = max(members, key=lambda member: (member.at is not None, member.absolute))
         if worst.at is not None:
@@ -428,4 +429,5 @@ def _short(a: Any, b: Any) -> tuple[str, str]:
     begin = max(0, alike - _BEFORE)
     if begin and max(map(len, texts)) > _LONGEST:
         texts = [f"…{text[begin:]}" for text in texts]
-    return cut(texts[0], _LONGEST), cut(texts[1], _LONGEST)
+    first, second = (t if len(t) <= _LONGEST else f"{t[: _LONGEST - 1]}…" for t in texts)
+    return first, second

@@ -23,7 +23,7 @@ from trajcli.files.blocks import Floats
 from trajcli.files.limits import Bounds
 from trajcli.views.plot import Line, Peaks, PlotSource, panels, short_labels
 from trajcli.views.score import ScoreTable
-from trajcli.views.terminal import shortened, value_range
+from trajcli.views.terminal import listed, value_range
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """The palette of M. Okabe and K. Ito, which colour-blind readers tell apart; without the yellow,
@@ -128,8 +128,8 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     figure.align_ylabels(axes)
     if title is None:
         which = "trajectory" if len(names) == 1 else "trajectories"
-        files = shortened(short_labels(sources), _TITLE_FILES)
-        title = f"{files}, {which} {shortened(names, _TITLE_TRAJECTORIES)}"
+        files = listed(short_labels(sources), _TITLE_FILES)
+        title = f"{files}, {which} {listed(names, _TITLE_TRAJECTORIES)}"
     _finish(figure, title, _entries(lines, sources, opacity))
     return figure
 

@@ -19,7 +19,7 @@ from trajcli.files.selection import select
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS, time_from_options
 from trajcli.views.statistics import Statistics
-from trajcli.views.terminal import Curves, Table, cut, figure, number
+from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
 from trajcli.views.trajectories import Batch, array_path, main_batch, read_batches, whole_batch
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ _MOST_GAPS = 4 << 20
 """Of more rows than that, steps for the median are taken evenly from all."""
 _BLOCK_BYTES = 8 << 20
 _PLOTTED_ROWS = 20_000
+_LONGEST = 60
+"""Letters of an attribute that are shown."""
 _MOST_DOFS = 64
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}
 _FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
@@ -48,7 +50,7 @@ class Inspection:
     """A report of plain values, and the curves of one trajectory."""
 
     report: dict[str, Any]
-    curves: Sequence[Curves]
+    curves: Sequence[Chart]
     dofs: Sequence[str]
 
 
@@ -194,7 +196,7 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
     return report
 
 
-def _curves(block: Block) -> Iterator[Curves]:
+def _curves(block: Block) -> Iterator[Chart]:
     """Returns the arrays of one trajectory to plot, over time where the file says it; of many rows
     the first."""
     one, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
@@ -205,7 +207,7 @@ def _curves(block: Block) -> Iterator[Curves]:
         title = name + (f", {unit}" if unit else "") + (" by row" if times is None else "")
         title += f", first {first.rows} rows" if first.rows < block.rows else ""
         values = first.read(name)[0].astype(np.float64)
-        yield Curves(title, x, "" if times is None else " s", values)
+        yield Chart(title, x, "" if times is None else " s", values)
 
 
 @dataclass
@@ -366,7 +368,7 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
     names += [name for name in attributes if name not in hidden]
     line = ""
     for name in names:  # no line breaks within an attribute that is not longer than a line
-        text = f"{name} = {cut(' '.join(str(attributes[name]).split()))}"
+        text = f"{name} = {shortened(' '.join(str(attributes[name]).split()), _LONGEST)}"
         if line and len(line) + len(text) + 3 > console.width:
             yield Text(line)
             line = ""
@@ -424,7 +426,7 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
         row = [shape, one["dtype"], one["storage"], one["units"] or "", *values] if known else []
         rows.append([name, *(row or ["not read"])])
     yield Text()
-    yield Table(headings, rows, ("type", "stored", "unit", "NaN", "Inf"))
+    yield TextTable(headings, rows, ("stored", "type", "Inf", "NaN", "unit"))
     if len(chosen) > 1:
         yield Text(f"* of all trajectories; the others of --episodes {min(chosen - {'all'})}")
     for one in datasets:
@@ -458,7 +460,7 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
                 columns[name, "when"] = [_when(dof["at"], dataset) for dof in dofs]
         yield Text(f"\n{key}" if key not in ("", "*", *members) else "", "bold")
         headings, rows = [head for _, head in columns], list(zip(*columns.values(), strict=True))
-        yield Table(headings, rows, ("p min", "max", "when"))
+        yield TextTable(headings, rows, ("when", "max", "p min"))
 
 
 def _when(at: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:

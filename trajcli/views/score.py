@@ -19,7 +19,7 @@ from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
 from trajcli.files.selection import select
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
-from trajcli.views.terminal import Table, number, spreadsheet_text
+from trajcli.views.terminal import TextTable, number, spreadsheet_text
 from trajcli.views.trajectories import read_batches, whole_batch
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def report(
     for name, line in table.summary().items():
         cells = (x if isinstance(x, str) else number(x) for x in map(line.get, shown))
         lines.append([table.heading(name), *cells])
-    yield Table(["score", *shown.values()], lines)
+    yield TextTable(["score", *shown.values()], lines)
     if (sort or verbose) and count > 1:
         order = table.order(sort).tolist()[: None if verbose else _LISTED]
         names = sorted(table.scores, key=lambda name: name != (sort or "").removeprefix("-"))
@@ -219,7 +219,7 @@ def report(
         heads = [table.heading(name) for name in names]
         yield Text()
         columns = ["trajectory", *(f"> {heading}" for heading in heads)]
-        yield Table(columns, lines, spare=heads[1:])
+        yield TextTable(columns, lines, spare=heads[:0:-1])
         if len(order) < count:
             yield Text(f"and {count - len(order)} more; -v lists all")
     for condition in conditions:

@@ -1,8 +1,9 @@
-"""Tables, numbers and plots for a terminal."""
+"""Tables, numbers and charts for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import zip_longest
@@ -19,50 +20,92 @@ COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
 """Terminal colours (of 256) nearest to Okabe and Ito's, which colour-blind readers tell apart."""
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
 """The bit of each of a braille letter's 4 × 2 dots."""
-_READABLE = 8
-"""Columns of text are folded to this width before other columns are left out."""
-_LABEL = 9
-_HEIGHT = 8
+_LABEL, _HEIGHT = 9, 8
+"""Columns of the labels beside a chart, and its lines."""
 _TWO_COLUMNS = 100
+"""The least width at which two charts stand beside each other."""
 LARGEST = 1e300
 """Larger values are not drawn: their differences are not finite."""
 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table of texts, which fold where it is too wide; "> min" heads a column of numbers.
+class TextTable:
+    """A table of texts that fits the terminal without breaking a name.
 
-    Rows may be short. spare: columns that are left out, the last first, where texts would
-    otherwise fold to a few letters.
+    Where it is too wide, texts wrap at spaces, then the columns ``spare`` are left out, then names
+    wrap after a slash, and at last they are cut in the middle.
+
+    Parameters:
+        headings: the names of the columns; "> min" heads a column of numbers, which never wrap.
+        rows: the cells of each row, which may be fewer than the headings.
+        spare: headings of columns that may be left out, the first of these first.
     """
 
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    spare: Sequence[str] = ()
+    def __init__(
+        self, headings: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str] = ()
+    ) -> None:
+        self.spare = spare
+        self.columns = list(zip_longest(headings, *rows, fillvalue=""))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from rich import box, cells, table
         from rich.text import Text
 
-        shown = []  # heading, whether a column of numbers, cells, width
-        for heading, *column in zip_longest(self.headings, *self.rows, fillvalue=""):
-            name, numbers = heading.removeprefix("> "), heading.startswith(">")
-            width = max(map(cells.cell_len, (name, *column)))
-            shown.append((name, numbers, column, 2 + (width if numbers else min(width, _READABLE))))
-        for one in [one for one in reversed(shown) if one[0] in self.spare]:
-            if sum(width for *_, width in shown) > options.max_width:
-                shown.remove(one)
+        def longest(texts: Iterable[str]) -> int:
+            return max(map(cells.cell_len, texts), default=0)
+
+        def least(column: Sequence[str], pieces: str = r"\S+") -> int:
+            """The width of a column whose texts wrap between these pieces."""
+            if column[0].startswith(">"):
+                return longest([column[0].removeprefix("> "), *column[1:]])
+            return longest(word for text in column for word in re.findall(pieces, text))
+
+        def excess(widths: Iterable[int]) -> int:
+            return sum(width + 2 for width in widths) - 2 - options.max_width
+
+        shown = list(self.columns)
+        for heading in self.spare:
+            for column in [c for c in reversed(shown) if c[0].removeprefix("> ") == heading]:
+                if excess(map(least, shown)) > 0:
+                    shown.remove(column)
+        smallest = [least(column) for column in shown]
+        if excess(smallest) > 0:
+            smallest = [least(column, r"[^\s/]+/?") for column in shown]
+        if excess(smallest) > 0:
+            smallest = [w if c[0][:1] == ">" else 1 for w, c in zip(smallest, shown, strict=True)]
+        widths = [least(column, r".+") for column in shown]
+        while excess(widths) > 0 and widths != smallest:  # the widest that may be is narrowed
+            room = [width * (width > low) for width, low in zip(widths, smallest, strict=True)]
+            widths[room.index(max(room))] -= 1
         grid = table.Table(
             box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0)
         )
-        for name, numbers, _, _ in shown:
+        folded = []
+        for column, width in zip(shown, widths, strict=True):
+            numbers = column[0].startswith(">")
+            texts = [column[0].removeprefix("> "), *column[1:]]
+            texts = texts if numbers else [_folded(text, width) for text in texts]
             side: JustifyMethod = "right" if numbers else "left"
-            grid.add_column(Text(name), justify=side, no_wrap=numbers, overflow="fold")
-        for row in zip(*(column for _, _, column, _ in shown), strict=True):
-            grid.add_row(*map(Text, row))
+            grid.add_column(Text(texts[0]), justify=side, no_wrap=True)
+            folded.append(map(Text, texts[1:]))
+        for row in zip(*folded, strict=True):
+            grid.add_row(*row)
         yield grid
+
+
+def _folded(text: str, width: int) -> str:
+    """Returns a text with line ends: between words, in long words after a slash."""
+    from rich.cells import cell_len
+
+    lines = [""]
+    for word in re.findall(r"\S+\s*|^\s+", text):
+        pieces = re.findall(r"[^/]+/*|/+", word) if cell_len(word.rstrip()) > width else [word]
+        for piece in pieces:
+            if lines[-1] and cell_len((lines[-1] + piece).rstrip()) > width:
+                lines.append("")
+            lines[-1] += shortened(piece, width) if cell_len(piece.rstrip()) > width else piece
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def number(value: float | None) -> str:
@@ -72,28 +115,31 @@ def number(value: float | None) -> str:
 
 @lru_cache(1024)
 def spreadsheet_text(name: str) -> str:
-    """Returns a name that a spreadsheet takes for a text and a terminal shows as it is.
+    """Returns a name that a spreadsheet reads as text and a terminal shows as it is.
 
-    What begins with = + - or @ would be a formula, and gets an apostrophe before it.
+    A name that begins with = + - or @ would be a formula, and gets an apostrophe before it.
     """
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
-def shortened(names: Sequence[str], limit: int) -> str:
-    """Returns names as a list, of many the first."""
+def listed(names: Sequence[str], limit: int) -> str:
+    """Returns names separated by commas: the first ``limit`` of them, and how many more."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
 
 
-def cut(text: str, length: int = 60) -> str:
-    """Returns a text of at most so many letters."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
+def shortened(text: str, length: int) -> str:
+    """Returns a text of at most ``length`` letters, cut in the middle: the end tells more."""
+    if len(text) <= length:
+        return text
+    begin = (length - 1) // 3
+    return f"{text[:begin]}…{text[len(text) - (length - 1 - begin) :]}"
 
 
 @dataclass(frozen=True)
-class Curves:
-    """One array of one trajectory: time [n], values [n, D]."""
+class Chart:
+    """One array of one trajectory: time [n] in a unit, values [n, D]."""
 
     title: str
     time: Floats
@@ -101,46 +147,47 @@ class Curves:
     values: Floats
 
 
-def figure(curves: Sequence[Curves], names: Sequence[str], console: Console) -> RenderableType:
-    """Returns a plot of braille dots for each entry, two beside each other on a wide terminal.
+def figure(charts: Sequence[Chart], names: Sequence[str], console: Console) -> RenderableType:
+    """Returns charts of braille dots, two beside each other on a wide terminal.
 
-    names [D]: what the dofs are called, in the legend above.
+    ``names`` [D] are those of the dofs, for the legend above.
     """
     from rich.columns import Columns
     from rich.console import Group
     from rich.text import Text
 
-    across = 2 if console.width >= _TWO_COLUMNS and len(curves) > 1 else 1
+    across = 2 if console.width >= _TWO_COLUMNS and len(charts) > 1 else 1
     width = (console.width - 2 * across) // across
     marks = [Text(f"━ {name}", _style(dof)) for dof, name in enumerate(names)]
-    plots = [Group(*plot(one, width), "") for one in curves]
+    plots = [Group(*draw(chart, width), "") for chart in charts]
     return Group(Text("  ").join(marks), "", Columns(plots, width=width, padding=(0, 2, 0, 0)))
 
 
-def plot(curves: Curves, width: int) -> list[Text]:
-    """Returns a title, eight lines of plot ``width`` columns wide, and the time axis."""
+def draw(chart: Chart, width: int) -> list[Text]:
+    """Returns a title, eight lines of dots ``width`` columns wide, and the time axis."""
     from rich.text import Text
 
     across = max(width - _LABEL - 2, 8)
-    low, high = value_range(curves.values)
+    low, high = value_range(chart.values)
     labels = {0: high, _HEIGHT - 1: low}
     labels.setdefault(min(max(round((_HEIGHT - 1) * high / (high - low)), 0), _HEIGHT - 1), 0.0)
+    # each letter has 4 × 2 dots, and one colour: that of the dof drawn last
     bits, owner = (np.zeros((_HEIGHT, across), np.int64) for _ in range(2))
-    for dof, values in enumerate(curves.values.T):
-        dots = _dots(curves.time, values, low, high, 2 * across, 4 * _HEIGHT)
+    for dof, values in enumerate(chart.values.T):
+        dots = _dots(chart.time, values, low, high, 2 * across, 4 * _HEIGHT)
         cells = dots.reshape(_HEIGHT, 4, across, 2).swapaxes(1, 2)
         bits |= (cells * _DOTS).sum(axis=(2, 3))
-        owner[cells.any(axis=(2, 3))] = dof  # the line drawn last colours a letter
-    lines = [Text(curves.title, "bold")]
+        owner[cells.any(axis=(2, 3))] = dof
+    lines = [Text(chart.title, "bold")]
     for row in range(_HEIGHT):
         label = f"{labels[row]:.3g}" if row in labels else ""
         line = Text.styled(f"{label:>{_LABEL}} {'┤' if row in labels else '│'}", "dim")
         for cell, dof in zip(bits[row].tolist(), owner[row].tolist(), strict=True):
             line.append(chr(0x2800 + cell) if cell else " ", _style(dof))
         lines.append(line)
-    ends = [f"{t:.4g}{curves.time_unit}" for t in curves.time[[0, -1]]] if len(curves.time) else []
-    if len(ends) > 1 and ends[0] == ends[1] and len(curves.time) > 1:  # stamps since 1970
-        ends = [ends[0], f"+{curves.time[-1] - curves.time[0]:.4g}{curves.time_unit}"]
+    ends = [f"{t:.4g}{chart.time_unit}" for t in chart.time[[0, -1]]] if len(chart.time) else []
+    if len(ends) > 1 and ends[0] == ends[1] and len(chart.time) > 1:  # stamps since 1970
+        ends = [ends[0], f"+{chart.time[-1] - chart.time[0]:.4g}{chart.time_unit}"]
     gap = " " * max(across - len("".join(ends)), 1)
     lines.append(Text(" " * (_LABEL + 1) + "└" + "─" * across, "dim"))
     lines.append(Text(" " * (_LABEL + 2) + gap.join(ends), "dim"))
@@ -148,7 +195,7 @@ def plot(curves: Curves, width: int) -> list[Text]:
 
 
 def value_range(values: Floats) -> tuple[float, float]:
-    """Returns the least and the largest finite value; where all are equal, with room around."""
+    """Returns the least and the largest finite value, with room around where they are equal."""
     finite = values[np.abs(values, dtype=np.float64) < LARGEST]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     if high - low <= 1e-12 * max(abs(low), abs(high)):
@@ -160,7 +207,7 @@ def value_range(values: Floats) -> tuple[float, float]:
 def _dots(
     time: Floats, values: Floats, low: float, high: float, wide: int, tall: int
 ) -> npt.NDArray[np.bool_]:
-    """Returns the dots [tall, wide] of a line: in each column from its least to its largest."""
+    """Returns the dots [tall, wide] of a line, in each column from its least to its largest."""
     good = (np.abs(values, dtype=np.float64) < LARGEST) & np.isfinite(time)
     least, most = np.full(wide, np.inf), np.full(wide, -np.inf)
     if good.any():
@@ -183,4 +230,5 @@ def _dots(
 
 
 def _style(dof: int) -> str:
+    """Returns the Rich style of a dof."""
     return f"color({COLOURS[dof % len(COLOURS)]})"
