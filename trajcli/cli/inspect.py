@@ -45,12 +45,12 @@ def inspect(
             Progress(not quiet) as progress,
             Files(how, on_progress=progress) as files,
         ):
-            inspection = inspect_source(files, one, how.episodes, full, progress)
+            facts, charts, dofs = inspect_source(files, one, how.episodes, full, progress)
             files.sources.require_unchanged()
         console.warn(*files.notes)
-        reports.append(inspection.report)
+        reports.append(facts)
         if not (json or quiet):
-            size = bytes_text(inspection.report["bytes"])
-            for part in report(inspection, size, console.rich):
+            size = bytes_text(facts["bytes"])
+            for part in report(facts, charts, dofs, size, console.rich):
                 console.show(part)
     console.document({"files": reports})

@@ -1,10 +1,10 @@
-"""What checks find, in words and for JSON; the checks of start rows and times, block by block."""
+"""Findings of checks, in words and for JSON; the checks of start rows and times."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,19 +16,27 @@ from trajcli.views.statistics import Failure, failures
 from trajcli.views.trajectories import Batch
 
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
-"""The start states by part, [b, D] or [1, D], of trajectories by number [b], and by the names of
-their groups where each has one; parts that are absent are 0."""
+"""Returns the start states by part, [b, D] or [1, D], of trajectories given by their numbers [b]
+and, where each has a group, by the names of the groups; parts that are absent are 0."""
 _LISTED = 5
-"""Rows that are shown of a trajectory whose times are wrong."""
+"""Rows that are listed of a trajectory whose times are wrong."""
+BadTimes: TypeAlias = tuple[int, str, str, Sequence[tuple[int, float]]]
+"""A trajectory whose times are wrong: its number, what is wrong, in which dataset, in which rows
+(and at which times)."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One check of one array: passed, failed, or (None) not made, and why.
+    """The result of one check of one array.
 
-    trajectories: how many were looked at. count: the values that fail, the worst of them at
-    ``where``. failures: every trajectory that fails, in words. facts: more for JSON. details: more
-    lines for people.
+    Attributes:
+        passed: None where the check could not be made; ``text`` says why.
+        trajectories: the number of trajectories that were checked.
+        where: the place of the worst value that fails.
+        count: the number of values that fail.
+        failures: every trajectory that fails, in words.
+        facts: more fields for JSON.
+        details: more lines for people.
     """
 
     check: str
@@ -43,8 +51,7 @@ class Finding:
     details: Sequence[str] = ()
 
     def as_dict(self, verbose: bool = False) -> dict[str, Any]:
-        """Returns the finding for JSON; verbose: with every trajectory that fails."""
-        facts = {**self.facts, **({"failures": list(self.failures)} if verbose else {})}
+        """Returns the finding for JSON; ``verbose``: with every trajectory that fails."""
         return {
             "check": self.check,
             "dataset": self.dataset,
@@ -54,7 +61,8 @@ class Finding:
             "failing_trajectories": len(self.failures),
             "failing_values": self.count,
             "where": self.where or None,
-            **facts,
+            **self.facts,
+            **({"failures": list(self.failures)} if verbose else {}),
         }
 
 
@@ -67,13 +75,19 @@ def failed(
     count: int,
     **facts: Any,
 ) -> Finding:
-    """Returns a check that failed: where the worst is, and every trajectory that fails."""
+    """Returns the finding of a check that failed in some trajectories.
+
+    Parameters:
+        name: the array; "" for that of the worst failure.
+        count: the number of trajectories that were checked.
+        facts: more fields for JSON, to which the place of the worst value is added.
+    """
     worst = max(failures, key=lambda failure: failure.excess)
     places = []
     for failure in failures:
-        words = [f"row {failure.row}", batch.dof_text(failure.dof)]
-        words += [] if failure.time is None else [seconds_text(failure.time)]
-        places.append(batch.trajectory_text(failure.trajectory) + ", ".join(words))
+        place = f"{batch.trajectory_text(failure.trajectory)}row {failure.row}"
+        time = "" if failure.time is None else f", {seconds_text(failure.time)}"
+        places.append(f"{place}, {batch.dof_text(failure.dof)}{time}")
     dof = batch.first.dofs.numbers[worst.dof]
     facts["at"] = {"trajectory": worst.trajectory, "row": worst.row, "dof": dof}
     facts["at"] |= {} if worst.time is None else {"time": worst.time}
@@ -83,14 +97,21 @@ def failed(
 
 
 def seconds_text(time: float) -> str:
-    """Returns a time in words, as inspect has it: 0.400 s."""
+    """Returns a time as text, 0.400 s."""
     return f"{time:.3f} s"
 
 
 def recompute_finding(
     name: str, values: int, differing: int, beyond: int, excess: float, at: Sequence[int]
 ) -> Finding:
-    """Returns what computing a variable again gave: how many values differ, and beyond rounding."""
+    """Returns the finding of a variable that was computed again.
+
+    Parameters:
+        differing: the number of values that are not equal to the bit.
+        beyond: the number of values that differ by more than rounding.
+        excess: how many times the allowed rounding the worst value differs.
+        at: trajectory, row and dof of the worst value.
+    """
     if beyond:
         place = dict(zip(("trajectory", "row", "dof"), at, strict=False))
         where = ", ".join(f"{axis} {i}" for axis, i in place.items())
@@ -101,27 +122,29 @@ def recompute_finding(
     return Finding("recompute", name, True, text, facts={"exact": not differing})
 
 
-@dataclass
 class StartCheck:
-    """Compares row 0 with the start states, to the rounding of the stored type."""
+    """Compares row 0 with the start states, up to the rounding of the stored type."""
 
-    start: StartRows | str
-    failures: list[Failure] = field(default_factory=list)
-    compared: int = 0
+    def __init__(self, start: StartRows | str) -> None:
+        """Takes the start states, or the reason why they are not known."""
+        self.start = start
+        self.failures: list[Failure] = []
+        self.compared = 0
 
     def add(self, block: Block, values: Mapping[str, Array]) -> None:
         """Compares the first rows of a block, values [b, T, D] by name."""
         if isinstance(self.start, str) or not block.rows:
             return
-        states = self.start(block.numbers, [one.group for one, *_ in block.parts if one.single])
+        groups = [trajectories.group for trajectories, *_ in block.parts if trajectories.single]
+        states, first = self.start(block.numbers, groups), block.parts[0][0]
         self.compared += len(block.numbers)
         for name in (name for name in QUANTITIES if name in values):
             rows = values[name][:, :1]
-            state = block.parts[0][0].pick(states.get(name, np.zeros((1, 1))))
+            state = first.pick(states.get(name, np.zeros((1, 1))))
             state = np.asarray(state, np.float64)[:, None]
             off = np.abs(rows.astype(np.float64) - state)
             off[np.isnan(off)] = np.inf
-            kind = block.parts[0][0].arrays[name].precision
+            kind = first.arrays[name].precision
             wrong = ~(off <= np.spacing(np.abs(state).astype(kind)))
             self.failures += failures(wrong, off, rows, block, name)
 
@@ -138,87 +161,69 @@ class StartCheck:
         return failed("start row", batch, "", self.failures, text, self.compared)
 
 
-@dataclass(frozen=True)
-class BadTimes:
-    """What is wrong with the times of a trajectory, and in which rows, or in which dataset."""
-
-    trajectory: int
-    what: str
-    where: str = ""
-    rows: Sequence[tuple[int, float]] = ()
-
-    def places(self, batch: Batch, most: int | None = None) -> str:
-        """Returns the dataset, or the rows and their times, of many the first."""
-        texts = [f"row {row} ({seconds_text(time)})" for row, time in self.rows[:most]]
-        left = len(self.rows) - len(texts)
-        rows = ", ".join(texts) + (f" and {left} more (-v)" if left else "")
-        return batch.trajectory_text(self.trajectory) + (self.where or rows)
-
-
-@dataclass
 class TimeCheck:
-    """Checks that time stamps increase; where the output states one dt, by that.
+    """Checks that time stamps increase and, where an output states one dt, that they go by it."""
 
-    where: the dataset, or what else says the time. steps: dt of the sets; None where it varies.
-    """
-
-    attributes: Mapping[str, Any]
-    failures: list[BadTimes] = field(default_factory=list)
-    where: str = ""
-    steps: set[float | None] = field(default_factory=set)
-    _checked: set[int] = field(default_factory=set)
+    def __init__(self, attributes: Mapping[str, Any]) -> None:
+        """Takes the attributes of the file."""
+        self.dt = positive(attributes.get("dt")) if "mode" in attributes else None
+        self.failures: list[BadTimes] = []
+        self.where = ""  # the dataset or the option that gives the times
+        self.steps: set[float | None] = set()  # None: dt varies
+        self._checked: set[int] = set()  # sets whose trajectories share their times
 
     def add(self, block: Block) -> None:
         """Checks the times of a block; those that all trajectories of a set share, once."""
         numbers = iter(block.numbers.tolist())
-        for one, begin, end in block.parts:
+        for members, begin, end in block.parts:
             trajectories = {k: next(numbers) for k in range(begin, end)}
             try:
-                time = one.time
-                if time is None or (shared(time) and id(one) in self._checked):
+                time = members.time
+                if time is None or (shared(time) and id(members) in self._checked):
                     continue
-                self._checked.add(id(one))
+                self._checked.add(id(members))
                 self.where = self.where or time.where
                 self.steps.add(time.uniform)
                 self._check(time, trajectories, block.rows)
             except InputError as error:
                 fault = error.faults[0]
-                self.failures.append(BadTimes(trajectories[begin], fault.what, fault.where))
+                self.failures.append((trajectories[begin], fault.what, fault.where, ()))
 
     def _check(self, time: Time, trajectories: Mapping[int, int], rows: int) -> None:
-        step = positive(self.attributes.get("dt")) if "mode" in self.attributes else None
-        stated = step is None or time.uniform is not None
-        if stated and not time.faults(min(trajectories), max(trajectories) + 1):
+        """Checks trajectories, given as their numbers by their places in the set."""
+        step = self.dt
+        by_dt = step is None or time.uniform is not None
+        if by_dt and not time.faults(min(trajectories), max(trajectories) + 1):
             return
         for k, number in trajectories.items():
             stamps = time.rows(k, k + 1, 0, rows)[0]
             gaps = np.diff(stamps)
-            wrong, text = ~(gaps > 0), "not increasing"
+            wrong, what = ~(gaps > 0), "not increasing"
             if step is not None and not wrong.any():
+                # each stamp is rounded once: a gap is off by up to two last places of the largest
                 slack = 2 * np.spacing(np.abs(stamps).max()) + 1e-12 * step
-                wrong, text = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
+                wrong, what = ~(np.abs(gaps - step) <= slack), f"not in steps of dt = {step:g} s"
             if wrong.any():
                 bad = np.flatnonzero(wrong) + 1
                 pairs = list(zip(bad.tolist(), stamps[bad].tolist(), strict=True))
-                self.failures.append(BadTimes(number, text, rows=pairs))
+                self.failures.append((number, what, "", pairs))
             if shared(time):
                 return
 
     def findings(self, batch: Batch, count: int) -> Iterator[Finding]:
-        """Returns whether the times of so many trajectories hold; nothing of a file without any."""
+        """Yields whether the times of ``count`` trajectories hold; nothing without times."""
         if not (self.where or self.failures):
             return
         label = self.where.removeprefix(f"{batch.path}:").lstrip("/") or "time"
         if batch.first.group and label.startswith(batch.first.group):
             label = batch.pattern + label.removeprefix(batch.first.group)
         if self.failures:
-            first = self.failures[0]
-            texts = [f"{one.places(batch)}: {one.what}" for one in self.failures]
-            where, many = first.places(batch, _LISTED), sum(len(f.rows) or 1 for f in self.failures)
-            number = first.trajectory
-            rows = [{"trajectory": number, "row": row, "time": time} for row, time in first.rows]
-            facts: dict[str, Any] = {"rows": rows}
-            yield Finding("time", label, False, first.what, count, where, many, texts, facts)
+            number, what, _, places = self.failures[0]
+            texts = [f"{_place(batch, failure)}: {failure[1]}" for failure in self.failures]
+            where = _place(batch, self.failures[0], _LISTED)
+            values = sum(len(rows) or 1 for *_, rows in self.failures)
+            rows = [{"trajectory": number, "row": row, "time": time} for row, time in places]
+            yield Finding("time", label, False, what, count, where, values, texts, {"rows": rows})
             return
         dt = next(iter(self.steps)) if len(self.steps) == 1 else None
         text = "increases" if dt is None else f"increases by dt = {dt:g} s"
@@ -226,3 +231,11 @@ class TimeCheck:
         if 1 < len(known) == len(self.steps):
             text += f", dt = {min(known):g} to {max(known):g} s"
         yield Finding("time", label, True, text, count, facts={"dt": dt})
+
+
+def _place(batch: Batch, failure: BadTimes, most: int | None = None) -> str:
+    """Returns the dataset of wrong times, or their rows: of more than ``most`` the first."""
+    number, _, where, rows = failure
+    texts = [f"row {row} ({seconds_text(time)})" for row, time in rows[:most]]
+    more = f" and {len(rows) - len(texts)} more (-v)" if len(rows) > len(texts) else ""
+    return batch.trajectory_text(number) + (where or ", ".join(texts) + more)

@@ -1,4 +1,4 @@
-"""What is in a file: its datasets, its trajectories, their times and peaks; tables and a plot."""
+"""Shows what is in a file: datasets, trajectories, times and peaks, as tables and charts."""
 
 from __future__ import annotations
 
@@ -26,32 +26,24 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 SAMPLE_BYTES = 24 << 20
-"""Larger files are sampled: about so many bytes of them are read."""
+"""Larger files are sampled: about as many bytes of them are read."""
 LEAST_BYTES = 1 << 20
-"""The least that is read of a dataset of a larger file, if it has so much."""
+"""The least that is read of each dataset of a larger file."""
 _MOST_TIMES = 2000
-"""Sets, shapes, and trajectories of a large file, that are looked at without --full."""
+"""The most groups, shapes and trajectories of a large file that are read without --full."""
 _MOST_GAPS = 4 << 20
-"""Of more rows than that, steps for the median are taken evenly from all."""
+"""The most steps of which the median is computed; of more, evenly spaced ones are taken."""
 _BLOCK_BYTES = 8 << 20
 _PLOTTED_ROWS = 20_000
 _LONGEST = 60
 """Letters of an attribute that are shown."""
 _MOST_DOFS = 64
+"""Datasets with more dofs have no table of peaks."""
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}
 _FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
 _UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
 _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
 """Attributes that the lines about the trajectories repeat."""
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """A report of plain values, and the curves of one trajectory."""
-
-    report: dict[str, Any]
-    curves: Sequence[Chart]
-    dofs: Sequence[str]
 
 
 def inspect_source(
@@ -60,50 +52,58 @@ def inspect_source(
     episodes: str | None = None,
     full: bool = False,
     on_progress: Progress = lambda done, total: None,
-) -> Inspection:
-    """Inspects a file, a folder of them, or the datasets that SOURCE names; ``full``: all values.
+) -> tuple[dict[str, Any], list[Chart], list[str]]:
+    """Inspects a file, a folder of them, or the datasets that a source names.
 
-    Datasets that cannot be read are listed with the reason. Raises InputError where the file
-    cannot be opened or the named dataset is not there.
+    Parameters:
+        episodes: the trajectories whose ranges and peaks are shown.
+        full: reads all values of a large file, not a sample.
+
+    Returns:
+        A report of plain values, which lists unreadable datasets with the reason, and the charts
+        and the names of the dofs of one trajectory.
+
+    Raises:
+        InputError: the file cannot be opened, or the named dataset is not there.
     """
     source = parse_source(text)
-    opened = [files.open(one.path) for one in expand_files(source)]
-    file, layout = opened[0], files.layout(opened[0])
-    named = source.dataset or ""
+    opened = [files.open(member.path) for member in expand_files(source)]
+    layout, named = files.layout(opened[0]), source.dataset or ""
     names = []
-    for one in opened:
-        if not named or one.has_group(named):
+    for file in opened:
+        if not named or file.has_group(named):
             prefix = f"{named.strip('/')}/" if named else ""
-            names += [(one, name) for name in one.names() if name.startswith(prefix)]
+            names += [(file, name) for name in file.names() if name.startswith(prefix)]
         else:
-            names += [(one, name) for name in one.match(named) if one.get(name) is not None]
-    time_from_options(files)  # what is asked for and cannot be used is an error
-    every: list[Batch] = []
+            names += [(file, name) for name in file.match(named) if file.get(name) is not None]
+    time_from_options(files)  # a time that the options name and that cannot be read is an error
+    batches: list[Batch] = []
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
-            every = read_batches(files, [text], as_stored=True)
+            batches = read_batches(files, [text], as_stored=True)
         except InputError:  # SOURCE may name something else that is listed
             if named and not names:
                 raise
     try:
-        main, _ = whole_batch(every)
+        main, _ = whole_batch(batches)
     except InputError as error:  # which other commands refuse
         files.note("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
-        main = main_batch(every)
+        main = main_batch(batches)
     chosen = [] if main is None else select(episodes, main.count)
-    numbers = [] if main is None else list(_numbers(every, main, chosen, episodes))
+    numbers = [] if main is None else list(_numbers(batches, main, chosen, episodes))
     if not names:  # an array within each trajectory of a layout
-        names = [(one.file, f"{one.group}/{one.array_name}") for b in every for one in b.sets]
-    paths = (path for one in opened for path in [one.path, *one.path.rglob("*")])
+        sets = (members for batch in batches for members in batch.sets)
+        names = [(members.file, f"{members.group}/{members.array_name}") for members in sets]
+    paths = (path for file in opened for path in [file.path, *file.path.rglob("*")])
     size = sum(path.stat().st_size for path in paths if path.is_file())
-    datasets = Datasets(every, numbers, episodes, full, size, on_progress)
+    datasets = Datasets(batches, numbers, episodes, full, size, on_progress)
     counts = _trajectories(main, chosen, full) if main else {"count": 0}
     report = {
         "file": str(source.path),
-        "family": file.family,
+        "family": opened[0].family,
         "layout": layout.name if layout else None,
         "bytes": size,
-        "attributes": dict(file.attributes()),
+        "attributes": dict(opened[0].attributes()),
         "joint_names": main.first.joint_names if main else None,
         "dt": _dt(main, full) if main else None,
         "trajectories": counts,
@@ -112,17 +112,20 @@ def inspect_source(
         "one_sided": main.one_sided if main else 0,
     }
     if main is None or not chosen:
-        return Inspection(report, [], [])
-    return Inspection(report, list(_curves(main.block(chosen[0]))), main.dofs)
+        return report, [], []
+    return report, list(_charts(main.block(chosen[0]))), main.dofs
 
 
 def _numbers(
-    every: Sequence[Batch], main: Batch, chosen: Sequence[int], episodes: str | None
+    batches: Sequence[Batch], main: Batch, chosen: Sequence[int], episodes: str | None
 ) -> Iterator[Sequence[int]]:
-    """Returns the trajectories of each batch that are looked at: those chosen of the ``main``
-    ones, which may be of several batches, and of others those that ``episodes`` says."""
-    first_of = {id(one): int(n) for one, n in zip(main.sets, main.offsets, strict=False)}
-    for batch in every:
+    """Yields the numbers of the trajectories of each batch that are read.
+
+    ``main`` may join several batches, of which the ``chosen`` are read; of other batches
+    ``episodes`` says which.
+    """
+    first_of = {id(members): int(n) for members, n in zip(main.sets, main.offsets, strict=False)}
+    for batch in batches:
         first = first_of.get(id(batch.sets[0]))
         if first is None:
             yield select(episodes, batch.count)
@@ -131,13 +134,13 @@ def _numbers(
 
 
 def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
-    """Returns the time step and its source; the fault of a file that contradicts itself."""
+    """Returns the time step and its source, or the fault of a file that contradicts itself."""
     steps = set()
     sets = main.sets if full else main.sets[:: 1 + len(main.sets) // _MOST_TIMES]
     try:
-        for one in sets:
-            raise_if_any(one.time.shape_faults() if one.time else [])
-            steps.add(one.time.uniform if one.time else None)
+        for members in sets:
+            raise_if_any(members.time.shape_faults() if members.time else [])
+            steps.add(members.time.uniform if members.time else None)
         time = main.first.time
     except InputError as error:
         fault = error.faults[0]
@@ -153,10 +156,9 @@ def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
 
 
 def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, Any]:
-    """Returns how many trajectories there are, how long they are in rows and in seconds, the
-    median rate, and how far steps are from it.
+    """Returns the count of trajectories, their lengths, the median rate, and the largest jitter.
 
-    Of the times of a large file a sample is looked at, unless ``full``.
+    The times of a large file are sampled, unless ``full``.
     """
     rows = main.lengths if main.count else np.array([main.first.shape[1]])
     report: dict[str, Any] = {
@@ -174,12 +176,12 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
     report["sampled"] = len(chosen) < count
     steps, ends, durations = [], [], []
     for block in main.blocks(chosen, size=_BLOCK_BYTES):
-        for one, begin, end in block.parts if block.rows > 1 else ():
+        for members, begin, end in block.parts if block.rows > 1 else ():
             with contextlib.suppress(InputError):
-                if (time := one.time) is None:
+                if (time := members.time) is None:
                     continue
                 raise_if_any(time.shape_faults())
-                if time.uniform is not None:  # not every row of a very long trajectory
+                if time.uniform is not None:  # the rows of a very long trajectory need no array
                     gaps = np.full((end - begin, 1), time.uniform)
                     seconds = gaps[:, 0] * (block.rows - 1)
                 else:
@@ -196,14 +198,16 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
     return report
 
 
-def _curves(block: Block) -> Iterator[Chart]:
-    """Returns the arrays of one trajectory to plot, over time where the file says it; of many rows
-    the first."""
-    one, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
+def _charts(block: Block) -> Iterator[Chart]:
+    """Yields a chart of each array of one trajectory, over time where the file has it.
+
+    Only the first rows of a very long trajectory are drawn.
+    """
+    members, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
     times = first.known_times()
     x = np.arange(float(first.rows)) if times is None else times[0]
-    for name in one.arrays if block.rows else ():
-        unit = one.unit(name)
+    for name in members.arrays if block.rows else ():
+        unit = members.unit(name)
         title = name + (f", {unit}" if unit else "") + (" by row" if times is None else "")
         title += f", first {first.rows} rows" if first.rows < block.rows else ""
         values = first.read(name)[0].astype(np.float64)
@@ -212,10 +216,12 @@ def _curves(block: Block) -> Iterator[Chart]:
 
 @dataclass
 class Datasets:
-    """Makes the reports of datasets; the arrays of a batch are read together, once.
+    """Reports on datasets; all arrays of a batch are read together, once.
 
-    numbers: of the trajectories of each batch that are looked at, which ``episodes`` says. size:
-    bytes of the file as it is stored, maybe packed. sampled: whether not all was read.
+    Attributes:
+        numbers: the trajectories of each batch that are read, as ``episodes`` says.
+        size: the bytes of the file as it is stored, maybe packed.
+        sampled: whether not all was read.
     """
 
     batches: Sequence[Batch]
@@ -227,15 +233,15 @@ class Datasets:
     sampled: bool = False
 
     def reports(self, names: Sequence[tuple[ArrayFile, str]], named: bool) -> list[dict[str, Any]]:
-        """Returns a report for each dataset; for those whose groups differ in numbers alone, one.
+        """Returns a report for each dataset, and one for all whose groups differ only in numbers.
 
-        What cannot be read is listed with the reason. named: the user named the dataset; raises
-        InputError where it cannot be read.
+        An unreadable dataset is listed with the reason; raises InputError where the user named it.
         """
         arrays = {batch.label(name): (k, name) for k, batch in enumerate(self.batches)
                   for name in batch.first.arrays}  # fmt: skip
-        labels = {array_path(one.group, one, name): label for label, (k, name) in arrays.items()
-                  for one in self.batches[k].sets}  # fmt: skip
+        labels = {array_path(members.group, members, name): label
+                  for label, (k, name) in arrays.items()
+                  for members in self.batches[k].sets}  # fmt: skip
         groups: dict[str, list[tuple[ArrayFile, str]]] = {}
         for file, name in names:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
@@ -269,6 +275,7 @@ class Datasets:
         return reports
 
     def _read_batch(self, k: int, budget: int) -> dict[str, Statistics]:
+        """Returns the statistics of all arrays of a batch, of at most ``budget`` bytes."""
         batch, numbers = self.batches[k], self.numbers[k]
         arrays = {
             name: Statistics(batch.first.shape[2], ends=batch.one_sided * (name != "position"))
@@ -276,14 +283,14 @@ class Datasets:
         }
         whole = self.full or batch.nbytes(len(numbers)) <= budget
         self.sampled |= not whole
-        every = batch.blocks(numbers, self.on_progress)
-        for block in every if whole else batch.sample(numbers, budget):
+        blocks = batch.blocks(numbers, self.on_progress) if whole else batch.sample(numbers, budget)
+        for block in blocks:
             for name, statistics in arrays.items():
                 statistics.add(block.read(name), block)
         return arrays
 
     def _read(self, datasets: Sequence[Dataset], left: int) -> Statistics:
-        """Reads what is no trajectory; of many in a large file, the beginning of the first."""
+        """Returns statistics of datasets that hold no trajectories, of the first ``left`` bytes."""
         statistics = Statistics(1)
         for dataset in (dataset for dataset in datasets if dataset.numeric):
             count = dataset.shape[0] if dataset.shape else 1
@@ -299,7 +306,7 @@ class Datasets:
         return statistics
 
     def _of_batch(self, batch: Batch, name: str, statistics: Statistics) -> dict[str, Any]:
-        """Describes an array of trajectories, and when each dof has its peak."""
+        """Describes an array of trajectories, with the peak of each dof and when it is."""
         first, stored = batch.first, batch.first.arrays[name]
         about = _about(stored, statistics, stored.shape[1:] if first.single else stored.shape)
         about["units"] = first.unit(name)
@@ -329,7 +336,7 @@ class Datasets:
 
 
 def _shapes(members: Sequence[tuple[ArrayFile, str]]) -> dict[str, Any]:
-    """Returns how many datasets there are of a pattern, and the range of their shapes."""
+    """Returns the number of datasets that share a pattern, and the range of their shapes."""
     shapes = []
     for file, name in members[:: 1 + len(members) // _MOST_TIMES]:
         with contextlib.suppress(InputError):
@@ -340,6 +347,7 @@ def _shapes(members: Sequence[tuple[ArrayFile, str]]) -> dict[str, Any]:
 
 
 def _about(stored: Dataset, statistics: Statistics, shape: Sequence[int]) -> dict[str, Any]:
+    """Describes a dataset: shape, type, storage, units, and the range of its values."""
     units, known = stored.attributes.get("units"), statistics.known
     about: dict[str, Any] = {
         "shape": list(shape),
@@ -354,11 +362,16 @@ def _about(stored: Dataset, statistics: Statistics, shape: Sequence[int]) -> dic
     return about
 
 
-def report(inspection: Inspection, size: str, console: Console) -> Iterator[RenderableType]:
-    """Returns the parts of a report for people; size: of the file, in words."""
+def report(
+    facts: Mapping[str, Any],
+    charts: Sequence[Chart],
+    dofs: Sequence[str],
+    size: str,
+    console: Console,
+) -> Iterator[RenderableType]:
+    """Yields the parts of a report for people; ``size`` is that of the file, as text."""
     from rich.text import Text
 
-    facts = inspection.report
     family = ", ".join(name for name in (facts["family"], facts["layout"]) if name)
     yield Text.assemble((facts["file"], "bold"), f": {family}, {size}")
     timed = facts["trajectories"]["count"] and facts["dt"]
@@ -367,7 +380,7 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
     names = [name for name in _FIRST if name in attributes]
     names += [name for name in attributes if name not in hidden]
     line = ""
-    for name in names:  # no line breaks within an attribute that is not longer than a line
+    for name in names:  # lines break between attributes
         text = f"{name} = {shortened(' '.join(str(attributes[name]).split()), _LONGEST)}"
         if line and len(line) + len(text) + 3 > console.width:
             yield Text(line)
@@ -383,15 +396,15 @@ def report(inspection: Inspection, size: str, console: Console) -> Iterator[Rend
     if facts["one_sided"]:
         rows = f"the first and the last {facts['one_sided']} rows"
         yield Text(f"peaks without {rows} of each trajectory, whose windows are one-sided")
-    if inspection.curves and console.is_terminal and not console.options.ascii_only:
+    if charts and console.is_terminal and not console.options.ascii_only:
         yield Text(f"\ntrajectory {facts['trajectories']['shown'][0]}", "bold")
-        yield figure(inspection.curves, inspection.dofs, console)
+        yield figure(charts, dofs, console)
     if facts["sampled"]:
         yield Text("from a sample of the values, spread over the file; --full looks at all of them")
 
 
 def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -> Iterator[str]:
-    """Returns how many trajectories, how long, at which rate, and where their times are from."""
+    """Yields lines on how many trajectories there are, how long, and where their times are from."""
     many = "trajectory" if counts["count"] == 1 else "trajectories"
     rows = " to ".join(dict.fromkeys(map(str, counts["rows"])))
     text = f"{counts['count']} {many} of {rows} rows, {counts['dofs']} dofs"
@@ -410,42 +423,46 @@ def _trajectory_lines(counts: Mapping[str, Any], dt: Mapping[str, Any] | None) -
 
 
 def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterator[RenderableType]:
-    """A row for each dataset, * where it is of other trajectories than those of --episodes."""
+    """Yields a row for each dataset; * marks those that hold for all, not for --episodes."""
     from rich.text import Text
 
-    chosen = {one["trajectories"] for one in datasets if "trajectories" in one}
+    chosen = {dataset["trajectories"] for dataset in datasets if "trajectories" in dataset}
     headings = ["dataset", "shape", "type", "stored", "unit", "> min", "> max", "> NaN", "> Inf"]
     rows = []
-    for one in datasets:
-        shape = times.join(str(n) for n in one.get("shape", ())) or "one number"
-        shape = f"{one['count']} of {shape}" if "count" in one else shape
-        name = one["name"] + " *" * (len(chosen) > 1 and one.get("trajectories") == "all")
-        values = [number(one.get("min")), number(one.get("max"))]
-        values += [str(one.get(key, "")) for key in ("nan", "inf")]
-        known = "unreadable" not in one
-        row = [shape, one["dtype"], one["storage"], one["units"] or "", *values] if known else []
-        rows.append([name, *(row or ["not read"])])
+    for dataset in datasets:
+        shape = times.join(str(n) for n in dataset.get("shape", ())) or "one number"
+        shape = f"{dataset['count']} of {shape}" if "count" in dataset else shape
+        everything = len(chosen) > 1 and dataset.get("trajectories") == "all"
+        row = [dataset["name"] + " *" * everything]
+        if "unreadable" in dataset:
+            row.append("not read")
+        else:
+            row += [shape, dataset["dtype"], dataset["storage"], dataset["units"] or ""]
+            row += [number(dataset.get("min")), number(dataset.get("max"))]
+            row += [str(dataset.get(key, "")) for key in ("nan", "inf")]
+        rows.append(row)
     yield Text()
     yield TextTable(headings, rows, ("stored", "type", "Inf", "NaN", "unit"))
     if len(chosen) > 1:
         yield Text(f"* of all trajectories; the others of --episodes {min(chosen - {'all'})}")
-    for one in datasets:
-        if "unreadable" in one:
-            yield Text(one["unreadable"])
-        if places := one.get("nonfinite_at"):
+    for dataset in datasets:
+        if "unreadable" in dataset:
+            yield Text(dataset["unreadable"])
+        if places := dataset.get("nonfinite_at"):
             at = "; ".join(", ".join(f"{axis} {n}" for axis, n in at.items()) for at in places)
-            yield Text(f"NaN or Inf in {one['name']}: {at}")
+            yield Text(f"NaN or Inf in {dataset['name']}: {at}")
 
 
 def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
-    """Per dof the range and the peaks; position to jerk of one group in one table."""
+    """Yields the range and the peaks of each dof; a table has position to jerk of one group."""
     from rich.text import Text
 
     groups: dict[str, dict[str, Any]] = {}
-    for one in datasets:
-        if 0 < len(one.get("per_dof", ())) <= _MOST_DOFS:
-            group, _, last = one["name"].rpartition("/")
-            groups.setdefault(group if last in QUANTITIES else one["name"], {})[last] = one
+    for dataset in datasets:
+        if 0 < len(dataset.get("per_dof", ())) <= _MOST_DOFS:
+            group, _, last = dataset["name"].rpartition("/")
+            key = group if last in QUANTITIES else dataset["name"]
+            groups.setdefault(key, {})[last] = dataset
     for key, members in groups.items():
         columns: dict[tuple[str, str], Sequence[str]] = {}
         columns["", "dof"] = next(iter(members.values()))["dofs"]
@@ -464,8 +481,9 @@ def _peak_tables(datasets: Sequence[Mapping[str, Any]]) -> Iterator[RenderableTy
 
 
 def _when(at: Mapping[str, Any] | None, dataset: Mapping[str, Any]) -> str:
+    """Returns when a peak is: #13 0.244 s; without the trajectory where there is only one."""
     if at is None:
         return ""
-    one = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
-    which = "" if one else f"#{at['trajectory']} "
+    alone = "count" not in dataset and (len(dataset["shape"]) < 3 or dataset["shape"][0] == 1)
+    which = "" if alone else f"#{at['trajectory']} "
     return which + (f"row {at['row']}" if at["time"] is None else f"{at['time']:.3f} s")

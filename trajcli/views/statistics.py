@@ -1,4 +1,4 @@
-"""One pass over arrays [B, T, D]: per dof the range and the peak, what is not finite, limits."""
+"""Statistics of arrays [B, T, D] in one pass: per dof the range, the peak, NaN and Inf, limits."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from trajcli.files.blocks import Array, Block, Floats
 from trajcli.files.limits import Bounds
 
 _GROUPED = 256
-"""Rows that are reduced side by side: NumPy is slow along an axis of a few dofs."""
+"""Rows reduced side by side: NumPy is slow along an axis of a few dofs."""
 
 
 @dataclass(frozen=True)
 class Failure:
     """The worst of the values that fail a check, in one trajectory or of one dof.
 
-    excess: by how much it fails. count: how many values fail. time: of its row in seconds as the
-    file has it, None where it is not known. spans: of a dof, the first and the last row of each
-    run of rows that fail in this trajectory, and their times.
+    Attributes:
+        excess: by how much the value fails.
+        count: the number of values that fail.
+        time: that of the row in seconds, as in the file; None where it is not known.
+        spans: the first and the last row of each run of rows in which the dof fails in this
+            trajectory, and their times.
     """
 
     trajectory: int
@@ -37,26 +40,36 @@ class Failure:
 def failures(
     bad: Array, excess: Array, values: Array, block: Block, dataset: str = ""
 ) -> list[Failure]:
-    """Returns the trajectories of a block where values [b, T, D] are bad, with the worst of each
-    by ``excess``."""
+    """Returns for each trajectory of a block with bad values [b, T, D] the one of most excess."""
     times = block.known_times() if block.parts and bad.any() else None
     worst = []
     for b in np.flatnonzero(bad.any((1, 2))).tolist():
         ranks = np.where(bad[b], excess[b], -1.0)
         row, dof = (int(n) for n in np.unravel_index(ranks.argmax(), ranks.shape))
-        found = float(values[b, row, dof]), float(excess[b, row, dof]), int(bad[b].sum())
-        time = None if times is None else float(times[b, row])
-        place = int(block.numbers[b]), block.first + row, dof
-        worst.append(Failure(*place, *found, time, dataset=dataset))
+        failure = Failure(
+            trajectory=int(block.numbers[b]),
+            row=block.first + row,
+            dof=dof,
+            value=float(values[b, row, dof]),
+            excess=float(excess[b, row, dof]),
+            count=int(bad[b].sum()),
+            time=None if times is None else float(times[b, row]),
+            dataset=dataset,
+        )
+        worst.append(failure)
     return worst
 
 
 class Statistics:
-    """What blocks of an array [B, T, D] hold; ``add`` takes the blocks one by one.
+    """Sums up an array [B, T, D], which ``add`` takes block by block.
 
-    low, high, peak [D]: of the finite values; the peak of their magnitudes lies at ``peak_at``
-    [D] (trajectory, row), not in the first and the last ``ends`` rows. ``beyond`` [D]: values
-    outside ``bounds``, and of these dofs the ``worst``.
+    Attributes:
+        low, high: the range of the finite values [D].
+        peak, peak_at: their largest magnitude [D], and its trajectory and row; the first and the
+            last ``ends`` rows of a trajectory do not count.
+        nan, inf: numbers of such values; ``nonfinite`` has the trajectories with any.
+        beyond: the number of values outside ``bounds`` [D]; ``outside`` has the trajectories with
+            any, and ``worst`` the worst value of each dof.
     """
 
     def __init__(self, dofs: int, bounds: Bounds | None = None, ends: int = 0) -> None:
@@ -91,7 +104,15 @@ class Statistics:
             low = np.fmin.reduce(values, (0, 1), np.float64, initial=np.inf)
             high = np.fmax.reduce(values, (0, 1), np.float64, initial=-np.inf)
         self.low, self.high = np.minimum(self.low, low), np.maximum(self.high, high)
-        self._add_peaks(values, np.maximum(-low, high), block)
+        inner, peak, rows = values, np.maximum(-low, high), values.shape[1]
+        if ends := min(self.ends, (rows - 1) // 2):
+            inner = values[:, ends : rows - ends]
+            peak = np.fmax.reduce(np.abs(inner), (0, 1)).astype(np.float64)
+        for dof in np.flatnonzero(peak > self.peak).tolist():
+            at = int((np.abs(inner[..., dof]) == peak[dof]).argmax())
+            b, row = divmod(at, inner.shape[1])
+            self.peak[dof] = peak[dof]
+            self.peak_at[dof] = int(block.numbers[b]), block.first + ends + row
         bounds = self.bounds
         if bounds is None or ((high <= bounds.upper) & (low >= bounds.lower)).all():
             return
@@ -101,18 +122,6 @@ class Statistics:
         self.beyond += beyond.sum((0, 1))
         self.outside += failures(beyond, excess, values, block)
         self._add_worst(beyond, excess, values, block)
-
-    def _add_peaks(self, values: Array, peak: Floats, block: Block) -> None:
-        rows = values.shape[1]
-        ends = min(self.ends, (rows - 1) // 2)
-        if ends:
-            values = values[:, ends : rows - ends]
-            peak = np.fmax.reduce(np.abs(values), (0, 1)).astype(np.float64)
-        for dof in np.flatnonzero(peak > self.peak).tolist():
-            at = int((np.abs(values[..., dof]) == peak[dof]).argmax())
-            b, row = divmod(at, values.shape[1])
-            self.peak[dof] = peak[dof]
-            self.peak_at[dof] = int(block.numbers[b]), block.first + ends + row
 
     def _add_worst(self, beyond: Array, excess: Floats, values: Array, block: Block) -> None:
         times = block.known_times() if beyond.any() else None

@@ -1,4 +1,4 @@
-"""Are recorded velocities those of the positions, and with which rate, unit and delay?"""
+"""Compares recorded velocities with the positions: by which rate, unit and delay do they differ?"""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from trajcli.views.findings import Finding
 from trajcli.views.trajectories import Batch
 
 _LAGS = 16
-"""Rows by which velocities may be late or early."""
+"""The most rows by which velocities may be late or early."""
 _TOLERANCE = 0.1
-"""Encoders and filters make velocities differ from differences of positions by some per cent."""
+"""Encoders and filters make velocities differ by some per cent from differences of positions."""
 _UNITS = {
     180 / np.pi: "degrees for radians?",
     np.pi / 180: "radians for degrees?",
@@ -37,40 +37,41 @@ def velocities_finding(
 ) -> Finding:
     """Compares velocities of trajectories with the five-point differences of their positions.
 
-    positions: DATASET of the same file, or FILE:DATASET. Facts: per dof [D] the RMS of what is
-    between the two as a share of that of the differences, and the factor, delay and rate that fit
-    best. Raises InputError where there are no such positions, or no time step.
+    The facts of the finding have, per dof, the RMS of the difference as a share of the RMS of the
+    differences, and the factor, delay and rate that fit best.
+
+    Parameters:
+        positions: DATASET of the same file, or FILE:DATASET.
+
+    Raises:
+        InputError: there are no such positions, or there is no time step.
     """
     name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
     others = read_sources(files, [name])
     velocity, position = (
-        name if name in one.arrays else next(iter(one.arrays))
-        for name, one in (("velocity", batch.first), ("position", others[0]))
+        name if name in members.arrays else next(iter(members.arrays))
+        for name, members in (("velocity", batch.first), ("position", others[0]))
     )
-    shapes = [[describe(one.shape) for one in sets] for sets in (batch.sets, others)]
+    shapes = [[describe(members.shape) for members in sets] for sets in (batch.sets, others)]
     if shapes[0] != shapes[1]:
-        listed = (f"{len(of)} × {', '.join(dict.fromkeys(of))}" for of in shapes)
-        expected, actual = (text.removeprefix("1 × ") for text in listed)
+        texts = (f"{len(each)} × {', '.join(dict.fromkeys(each))}" for each in shapes)
+        expected, actual = (text.removeprefix("1 × ") for text in texts)
         what = "positions and velocities of different shapes"
         expected = f"{expected}, as the velocities"
         raise InputError(what, where=name, expected=expected, found=actual)
-    if any(0 in one.shape for one in batch.sets):
+    if any(0 in members.shape for members in batch.sets):
         what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.path, expected=expected, found=actual)
-    other_of = {id(one): other for one, other in zip(batch.sets, others, strict=True)}
+    other_of = {id(members): other for members, other in zip(batch.sets, others, strict=True)}
     fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
     for block in batch.blocks(numbers):
-        parts = [(other_of[id(one)], begin, end) for one, begin, end in block.parts]
+        parts = [(other_of[id(members)], begin, end) for members, begin, end in block.parts]
         beside = replace(block, parts=parts)
         times = block.times() if batch.first.time is not None else beside.times()
         if times is None:
-            what, expected = "no time step", "dt or time stamps"
-            raise InputError(
-                what,
-                where=batch.path,
-                expected=expected,
-                hint="a dataset or an attribute dt says it",
-            )
+            what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
+            expected = "dt or time stamps"
+            raise InputError(what, where=batch.path, expected=expected, hint=hint)
         if block.rows > 1:
             method = "central" if block.rows >= WINDOW else "backward"
             d: Any = differentiate(
@@ -89,14 +90,14 @@ def velocities_finding(
 
 
 class VelocityFit:
-    """Sums of products of velocities v and derivatives of positions d, lag by lag and by dof.
+    """Fits velocities v_t by factor · d_{t − delay}, d being the derivatives of the positions.
 
-    v_t is fitted by factor · d_{t − delay}: the lag at which they correlate best, and the top of
-    the parabola through it and its neighbours. ``add`` takes the blocks one by one.
+    ``add`` sums products of both, lag by lag and dof by dof. The delay is the lag at which they
+    correlate best, refined to the top of the parabola through it and its neighbours.
     """
 
     def __init__(self, dofs: int, rows: int) -> None:
-        """rows: of a typical trajectory; delays of up to a fifth of it are found."""
+        """Prepares for delays of up to a fifth of the ``rows`` of a typical trajectory."""
         self._lags = max(1, min(_LAGS, rows // 5))
         self._whole = np.zeros((3, dofs))
         self._sums = np.zeros((3, 2 * self._lags + 1, dofs))
@@ -116,10 +117,13 @@ class VelocityFit:
             self._sums[:, lag + least] += _products(*inner)
 
     def facts(self) -> dict[str, Any]:
-        """Returns per_dof [D], the RMS of v − d as a share of that of d, without a delay; factors
-        [D], delays [D] in seconds, residuals [D]: shares of v that no fit explains.
+        """Returns the fit.
 
-        rate: that of the rows as stated and, where all dofs agree on one, as it fits.
+        Returns:
+            per_dof: the RMS of v − d as a share of that of d [D], without a delay.
+            factors, delays: those that fit best [D], delays in seconds.
+            residuals: the share of v that the fit leaves unexplained [D].
+            rate: rows per second as the times have it and, where all dofs agree, as it fits.
         """
         (v2, d2, vd), sums = self._whole, self._sums
         off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
@@ -128,6 +132,7 @@ class VelocityFit:
             alike = sums[2] / np.sqrt(sums[0] * sums[1])
             alike = np.abs(np.nan_to_num(alike, posinf=0.0, neginf=0.0))
             gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
+        # the parabola needs neighbours on both sides
         best, (v2, d2) = alike.argmax(0), sums[:2, self._lags]
         centre, moves = np.clip(best, 1, 2 * self._lags - 1), (v2 > 0) & (d2 > 0)
         near = centre + np.array([[-1], [0], [1]]), np.arange(len(best))
@@ -154,7 +159,7 @@ class VelocityFit:
 
 
 def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
-    """Returns what the fit says of velocities that are not those of the positions."""
+    """Returns how velocities differ from the derivative of the positions, in words."""
     factor, delay, residual = (facts[n][worst] for n in ("factors", "delays", "residuals"))
     rate, words = facts["rate"], []
     if meaning := _meaning(factor):
@@ -169,19 +174,18 @@ def _fit_text(facts: Mapping[str, Any], worst: int) -> str:
 
 
 def _meaning(factor: float) -> str:
-    """Which units' ratio a factor is; "" for others."""
-    return next(
-        (text for known, text in _UNITS.items() if abs(factor / known - 1) < _TOLERANCE), ""
-    )
+    """Returns which mistake in units a factor suggests; "" for others."""
+    near = (text for known, text in _UNITS.items() if abs(factor / known - 1) < _TOLERANCE)
+    return next(near, "")
 
 
 def _parabola(values: Floats, place: Floats) -> Floats:
-    """The parabola through values [3, D] at −1, 0 and 1."""
+    """Returns the parabola through values [3, D] at −1, 0 and 1, at ``place`` [D]."""
     low, middle, high = values
     value: Floats = middle + 0.5 * place * (high - low) + 0.5 * place**2 * (high - 2 * middle + low)
     return value
 
 
 def _products(v: Array, d: Array) -> Floats:
-    """Σ v², Σ d² and Σ v·d over trajectories and rows, [3, D]."""
+    """Returns Σ v², Σ d² and Σ v·d over trajectories and rows, [3, D]."""
     return np.stack([np.einsum("btd,btd->d", x, y) for x, y in ((v, v), (d, d), (v, d))])
