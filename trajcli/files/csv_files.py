@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import Dataset
@@ -20,17 +23,25 @@ from trajcli.files.tables import Table
 _LONGEST_LINE = 1 << 20
 _BLOCK = 1 << 12
 """Rows that are converted to numbers at once."""
+_SAMPLE = 64
+"""The first rows, which say what the columns hold."""
 _DATE = re.compile(
     r"((?:19|20)\d\d-\d\d-\d\d(?:[ T]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)?)(?:Z|([+-]\d\d):?(\d\d))?"
 )
 """A date of ISO 8601, with a time of day or without."""
 _WHOLE = re.compile(r"[+-]?(?:\d{16,18}|[1-8]\d{18})")
 """Integers that float64 may not hold."""
+_DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+_UNEVEN, _NEAR = 5.0, 1e-2
+"""How many times the median a step of times may be; how near to 1 a quaternion's norm is."""
+_TUM = ["timestamp", "tx", "ty", "tz", "qx", "qy", "qz", "qw"]
+"""The columns of a TUM trajectory, which may have no heading."""
 
 
 class CsvFile(Table):
     """A table of text. Columns are divided by tabs, semicolons, commas or spaces; lines that begin
-    with # are comments, of which the last before the numbers may be the heading.
+    with # are comments, of which the last before the numbers may be the heading. Blank cells are
+    NaN.
 
     The file is read as a whole when the first numbers are needed, and kept until it is closed.
     Without a heading the columns are one array ``data``.
@@ -41,6 +52,7 @@ class CsvFile(Table):
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
         super().__init__(path, "csv", pool)
+        self._time: str | None = None
         try:
             self.safely("", self._read_heading)
         except BaseException:
@@ -62,17 +74,41 @@ class CsvFile(Table):
                 "a table without rows", where=str(self.path), expected="numbers in columns"
             )
         self._delimiter = next((d for d in "\t;," if d in line), " ")
-        first, second = self._cells(line), self._cells(next(stream, ""))
-        if _is_heading(first, second):
-            self.columns = [f"data{cell}" if cell.isdecimal() else cell for cell in first]
-            first = second
-            if not first:
+        rows = list(self._cells([line, *itertools.islice(_data(stream), _SAMPLE)]))
+        if self._comma:
+            self.remarks = [f"{self.path}: decimal commas are read as points"]
+        first, second = rows[0], rows[1] if rows[1:] else []
+        headed = _is_heading(first, second)
+        if headed:
+            self._name_columns([f"data{cell}" if cell.isdecimal() else cell for cell in first])
+            rows = rows[1:]
+            if not rows:
                 raise InputError("a table without rows", where=str(self.path), expected="numbers")
         else:
             self._skipped -= 1
-            columns = self._cells(heading)
-            named = len(columns) == len(first)
-            self.columns = columns if named else [f"data{i}" for i in range(len(first))]
+            self.columns = [f"data{i}" for i in range(len(first))]
+            columns = next(map(_stripped, _split([heading], self._delimiter)), [])
+            headed = len(columns) == len(first)
+            if headed:
+                self._name_columns(columns)
+        cells = list(zip(*(row for row in rows if len(row) == len(self.columns)), strict=True))
+        of_column = dict(zip(self.columns, cells, strict=False))
+        self._texts = {name for name, column in of_column.items() if _is_text(column)}
+        self.dates = [name for name, column in of_column.items() if _DATE.fullmatch(column[0])]
+        if not self._texts and (not headed or first[0] == ""):
+            self._find_time(np.array([[float(cell or "nan") for cell in row] for row in cells]))
+
+    def _cells(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        """The cells of each of the first rows, with decimal points, and whether they had commas."""
+        self._comma = False
+        for cells in map(_stripped, _split(lines, self._delimiter)):
+            commas = set(filter(_DECIMAL_COMMA.fullmatch, cells))
+            self._comma |= bool(commas)
+            yield [cell.replace(",", ".") if cell in commas else cell for cell in cells]
+
+    def _name_columns(self, names: list[str]) -> None:
+        """Take the names of the heading; pandas writes an index without one."""
+        self.columns = [name or (f"column{k}" if k else "index") for k, name in enumerate(names)]
         repeated = [name for name in self.columns if self.columns.count(name) > 1]
         if repeated:
             raise InputError(
@@ -80,14 +116,32 @@ class CsvFile(Table):
                 where=f"{self.path}: {repeated[0]}",
                 expected="names that differ",
             )
-        if self.columns[0] == "" and _DATE.fullmatch(first[0]):
-            self.columns[0] = "index"  # as pandas writes one without a name
-        cells = dict(zip(self.columns, first, strict=False))
-        self._texts = {name for name, cell in cells.items() if _is_text(cell) or not name}
-        self.dates = [name for name, cell in cells.items() if _DATE.fullmatch(cell)]
 
-    def _cells(self, line: str) -> list[str]:
-        return [cell.strip() for cell in next(_split([line], self._delimiter), [])]
+    def _find_time(self, sample: npt.NDArray[np.float64]) -> None:
+        """Take the first column [columns, rows] for the time where it has no name and increases
+        evenly; what counts rows is no time. A TUM trajectory ends in unit quaternions."""
+        headless, steps = self.columns[0] == "data0", np.diff(sample[0])
+        if len(steps) < 2 or not (steps > 0).all() or steps.max() > _UNEVEN * np.median(steps):
+            return
+        if (steps == 1).all() and sample[0, 0] in (0, 1):
+            if (sample[1:] != np.floor(sample[1:])).any():
+                self.columns = ["index", *self.columns[1:]]
+            return
+        self._time = self.columns[0]
+        if headless:
+            said = f"{self.path} has no heading: its first column, which increases, is the time"
+            norms = np.linalg.norm(sample[4:], axis=0)
+            if len(sample) == len(_TUM) and (np.abs(norms - 1) < _NEAR).all():
+                self.columns, self._time = list(_TUM), _TUM[0]
+                said += f"; the others are {' '.join(_TUM[1:])}, as in a TUM trajectory"
+            self.remarks = [*self.remarks, said]
+
+    @cached_property
+    def time_column(self) -> str | None:
+        return super().time_column or self._time
+
+    def numeric(self, name: str) -> bool:
+        return name not in self._texts
 
     def column(self, name: str) -> Dataset:
         where, number = f"{self.path}:{name}", self.columns.index(name)
@@ -105,6 +159,11 @@ class CsvFile(Table):
         numbers = text.values[number]
         return Dataset(where, numbers.shape, numbers.dtype, read_rows, storage="text")
 
+    def largest(self, columns: Sequence[str]) -> float:
+        numbers = [self.columns.index(name) for name in columns if not re.search("[xyzw]$", name)]
+        values = self.safely("", self._read).values
+        return max((float(np.fmax.reduce(np.abs(values[k]))) for k in numbers), default=0.0)
+
     def _read(self) -> _Text:
         """Returns the open file after reading all its columns.
 
@@ -116,29 +175,22 @@ class CsvFile(Table):
             self.pool.refuse_larger(size, str(self.path), "a binary format: trajcli export")
             self.pool.hold(self, size)
             text = self.opened()
-            text.values = self._read_fast(text)
+            plain = not self._texts and not self._comma
+            text.values = self._read_fast(text) if plain else None
             if text.values is None:
                 text.values = self._read_blocks(text)
         return text
 
     def _rows(self, text: _Text) -> Iterator[str]:
-        text.texts = {self.columns.index(name): [] for name in self._texts}
-        lines = itertools.islice(text.lines(), self._skipped, None)
-        return (line for line in lines if line.strip() and not line.startswith("#"))
+        return _data(itertools.islice(text.lines(), self._skipped, None))
 
     def _read_fast(self, text: _Text) -> Any:
         """Reads all columns [columns, N]; None where rows differ in length, or cells are not
         numbers."""
-
-        def keep(cells: list[str]) -> Callable[[str], float]:
-            return lambda cell: cells.append(cell) or 0.0  # type: ignore[func-returns-value]
-
-        rows = self._rows(text)
-        converters: Any = {number: keep(cells) for number, cells in text.texts.items()}
         try:
             values = np.loadtxt(
-                rows, delimiter=self._delimiter.strip(" ") or None, converters=converters,
-                comments=None, quotechar='"', ndmin=2, encoding=None,
+                self._rows(text), delimiter=self._delimiter.strip(" ") or None, comments=None,
+                quotechar='"', ndmin=2, encoding=None,
             )  # fmt: skip
         except ValueError:
             return None
@@ -147,6 +199,7 @@ class CsvFile(Table):
     def _read_blocks(self, text: _Text) -> Any:
         """Reads all columns [columns, N] and notes the first cell of each that is not a number."""
         rows, parts, count = self._numbered_rows(text), [], len(self.columns)
+        text.texts = {self.columns.index(name): [] for name in self._texts}
         while block := list(itertools.islice(rows, _BLOCK)):
             lines, cells = zip(*block, strict=True)
             parts.append(np.zeros((count, len(block))))
@@ -155,13 +208,27 @@ class CsvFile(Table):
                     text.texts[number] += column
                     continue
                 try:
-                    parts[-1][number] = list(map(float, column))
+                    parts[-1][number] = list(map(self._number, column))
                 except ValueError:
-                    bad, name = list(map(_is_number, column)).index(False), self.columns[number]
-                    where = f"{self.path}, line {lines[bad]}, column {name}"
-                    fault = _not_a_number(where, column[bad], self.path.name)
-                    text.faults.setdefault(name, fault)
+                    bad = [_is_number(cell) for cell in column].index(False)
+                    fault = self._not_a_number(lines[bad], number, column[bad].strip())
+                    text.faults.setdefault(self.columns[number], fault)
         return np.concatenate(parts, axis=1)
+
+    def _number(self, cell: str) -> float:
+        """The number in a cell; NaN for a blank one."""
+        return float((cell.replace(",", ".") if self._comma else cell).strip() or "nan")
+
+    def _not_a_number(self, line: int, number: int, cell: str) -> Fault:
+        others = [name for k, name in enumerate(self.columns) if self.numeric(name) and k != number]
+        named = ",".join(name for name in others if not self._is_alone(name))
+        return Fault(
+            "not a number",
+            where=f"{self.path}, line {line}, column {self.columns[number]}",
+            expected="a number, or a blank cell",
+            found=repr(cell),
+            hint=f"{self.path}:{named} reads the other columns" if named else "",
+        )
 
     def _numbered_rows(self, text: _Text) -> Iterator[tuple[int, list[str]]]:
         """Yields the cells of each row with the number of the line on which it ends."""
@@ -190,12 +257,13 @@ class _Text:
         self.values: Any = None
         self.texts: dict[int, list[str]] = {}
         self.faults: dict[str, Fault] = {}
+        self._encoding = _encoding(self._file.read(_LONGEST_LINE))
 
     def lines(self) -> Iterator[str]:
         """Yields the lines from the beginning; raises ValueError for one that is too long."""
         self._file.seek(0)
         self.line = 0
-        text = io.TextIOWrapper(self._file, "utf-8-sig", newline="")
+        text = io.TextIOWrapper(self._file, self._encoding, newline="")
         try:
             while line := text.readline(_LONGEST_LINE):
                 if len(line) == _LONGEST_LINE:
@@ -216,9 +284,31 @@ class _Text:
         self.values = None
 
 
+def _encoding(head: bytes) -> str:
+    """How the text of a file is encoded: UTF-8, UTF-16 by its mark, or else Windows-1252."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8-sig"
+
+
+def _data(lines: Iterable[str]) -> Iterator[str]:
+    """Yields the lines that are neither blank nor comments."""
+    return (line for line in lines if line.strip() and not line.startswith("#"))
+
+
 def _split(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
     """Yields the cells of each line."""
-    return map(str.split, lines) if delimiter == " " else csv.reader(lines, delimiter=delimiter)
+    if delimiter == " ":
+        return map(str.split, lines)
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+
+
+def _stripped(row: Sequence[str]) -> list[str]:
+    return [cell.strip() for cell in row]
 
 
 def _is_number(cell: str) -> bool:
@@ -229,11 +319,11 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _is_text(cell: str) -> bool:
-    """Whether a column that begins with this cell is read as texts: labels, dates, and integers
-    that float64 does not hold. Numbers with a decimal comma are not."""
-    number = _is_number(cell.replace(",", ".", 1))
-    return bool(cell) and (not number or _WHOLE.fullmatch(cell) is not None)
+def _is_text(column: Sequence[str]) -> bool:
+    """Whether a column that begins with these cells is read as texts: labels, dates, integers that
+    float64 does not hold, and blank cells alone."""
+    cells = [cell for cell in column if cell]
+    return not cells or not _is_number(cells[0]) or any(map(_WHOLE.fullmatch, cells))
 
 
 def _is_heading(first: Sequence[str], second: Sequence[str]) -> bool:
@@ -253,33 +343,18 @@ def _is_heading(first: Sequence[str], second: Sequence[str]) -> bool:
 
 
 def _values_of(texts: Sequence[str]) -> tuple[Any, dict[str, Any]]:
-    """Converts texts to integers, or dates to nanoseconds since 1970, with their unit; leaves
-    other texts as they are."""
+    """Converts texts to integers, to nanoseconds since 1970 of dates, with their unit, or to
+    numbers where none is another; leaves other texts as they are."""
     cells = [text.strip() for text in texts]
     if all(map(_WHOLE.fullmatch, cells)):
         return np.array(cells, np.int64), {}
     dates = [_DATE.fullmatch(cell) for cell in cells]
     if not all(dates):
-        return np.array(texts), {}
+        numbers = any(cells) and all(_is_number(cell or "nan") for cell in cells)
+        return np.array([cell or "nan" for cell in cells], float) if numbers else np.array(
+            texts
+        ), {}
     parts = [date.groups("0") for date in dates if date]
     moments = np.array([day for day, _, _ in parts], "datetime64[ns]").astype(np.int64)
     zones = [60 * int(hours) + int(f"{hours[0]}{minutes}") for _, hours, minutes in parts]
     return moments - np.array(zones, np.int64) * (60 * 10**9), {"units": "ns"}
-
-
-def _not_a_number(where: str, cell: str, file: str) -> Fault:
-    hint, cell = "", cell.strip()
-    if not cell:
-        hint = f"pandas.read_csv('{file}').dropna().to_csv('filled.csv', index=False) leaves it out"
-    elif _is_number(cell.replace(",", ".", 1)):
-        hint = (
-            f"pandas.read_csv('{file}', sep=None, engine='python', decimal=',')"
-            ".to_csv('points.csv', index=False) writes decimal points"
-        )
-    return Fault(
-        "not a number",
-        where=where,
-        expected="a number",
-        found=repr(cell) if cell else "a blank cell",
-        hint=hint,
-    )

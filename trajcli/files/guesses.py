@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 from trajcli.errors import Fault, InputError
 from trajcli.files.arrays import ArrayFile, Dataset, candidates
-from trajcli.files.conversion import as_batch
+from trajcli.files.conversion import as_batch, stated_unit
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.stored_time import STAMPS, read_time
 from trajcli.files.time import Time
+from trajcli.units import parse_units
 
 if TYPE_CHECKING:
     from trajcli.files.trajectory_set import TrajectorySet
 
 STATES = ("start", "goal", "grad")
 """Groups that hold states or gradients, not trajectories."""
-POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "arr_0")
+POSITIONS = ("position", "qpos", "q", "joint_positions", "joint_position", "joint_pos", "actual_q",
+             "arr_0")  # fmt: skip
 """What arrays of positions are called, too; the first of these is taken where nothing is named."""
 _STAMPS = ("timestamps", "timestamp", "stamps", "stamp", "t")
 """What time stamps are called, too."""
@@ -49,8 +51,9 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
             if stored.ndim in (2, 3):
                 named.setdefault(last, []).append(path)
     taken = next((name for name in POSITIONS if name in {*named, *unread}), None)
-    if taken is None and len(named) == 1:
-        (taken,) = named
+    if taken is None:  # the only one, or the only one in a unit of positions
+        placed = [name for name in named if _of_positions(file, named[name][0])]
+        taken = next(iter(placed if len(named) > 1 else named), None) if len(placed) < 2 else None
     if taken in unread:
         raise unread[taken]
     if taken is not None:
@@ -65,6 +68,12 @@ def likely_arrays(file: ArrayFile, prefix: str) -> list[str]:
         found=candidates([*likely, *(path for path in paths if path not in likely)], file.get),
         hint=f"name one as {file.path}:{likely[0] if likely else 'DATASET'}",
     )
+
+
+def _of_positions(file: ArrayFile, path: str) -> bool:
+    """Whether an array says that it is in a unit of positions, not of their derivatives."""
+    units = parse_units(stated_unit(file.require(path)))
+    return units is not None and all(unit.order == 0 for unit in units)
 
 
 def likely_time(one: TrajectorySet) -> Time | None:

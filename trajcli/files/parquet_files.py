@@ -52,6 +52,10 @@ class ParquetFile(Table):
     def scalar(self, name: str) -> bool:
         return not hasattr(self._types[name], "value_type")
 
+    def numeric(self, name: str) -> bool:
+        kind: str = str(self._types[name])
+        return kind.startswith(("float", "double", "halffloat"))
+
     @cached_property
     def time_column(self) -> str | None:
         """LeRobot's stamps are those of the rate in meta/info.json, rounded."""

@@ -52,8 +52,8 @@ def read_time(
     step that is said elsewhere, used where it fits the stamps. Raises InputError for a unit that
     is not converted.
     """
-    if stamps and stored.shape[1:] == (1,) and "MATLAB_class" in stored.attributes:
-        rows = stored.reader  # MATLAB has no arrays of one dimension: a column is one
+    if stamps and stored.shape[1:] == (1,):  # [T, 1], a column of a table or of MATLAB's
+        rows = stored.reader
         stored = replace(stored, shape=stored.shape[:1], reader=lambda *part: rows(*part)[:, 0])
     values, unit, source = stored_times(stored, given, stamps)
     step = None

@@ -1,11 +1,13 @@
-"""Tables: columns with one prefix are one array, one column is the time, one the trajectory.
+"""Tables: columns of one family are one array, one column is the time, one names the trajectory.
 
 ``t, position/elbow, position/wrist`` and ``timestamp, q0, q1`` are times [N] and an array [N, 2].
-CSV and Parquet files are such tables.
+Where no columns are of a family, all that are numbers are one array, ``data``. CSV and Parquet
+files are such tables.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -19,25 +21,38 @@ import numpy as np
 from trajcli.errors import Fault
 from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles
+from trajcli.files.guesses import POSITIONS
 from trajcli.units import parse_time_unit
 
-TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "__time", "%time")
+TIMES = ("t", "time", "times", "timestamp", "timestamps", "stamp", "seconds", "__time", "zeit",
+         "temps", "tiempo", "tempo", "时间", "時間", "%time")  # fmt: skip
 """Columns of time stamps, the first that there is; else the first column of dates is it."""
 TRAJECTORIES = ("trajectory", "episode", "episode_index", "episode_id", "traj_id")
 """Columns that are the same in all rows of a trajectory."""
-_NUMBERS = ("row", "index", "frame_index")
+_NUMBERS = ("row", "index", "frame_index", "frame", "seq")
 """Columns that count rows."""
 ARRAYS = ("actions", "action", "position", "velocity", "acceleration", "jerk")
 """Arrays that one column is, too."""
+_WORDS = {"pos": "position", "positions": "position", "vel": "velocity", "velocities": "velocity",
+          "acc": "acceleration", "accel": "acceleration"}  # fmt: skip
+_WORDS |= {name: name for name in ARRAYS}
+"""What quantities are called before or behind the name of a joint."""
+_WORD = "|".join(_WORDS)
+_KNOWN = (*ARRAYS, *POSITIONS)
+_SECONDS, _NANOSECONDS = ("sec", "secs"), ("nsec", "nsecs", "nanosec", "nanosecs")
+"""Endings of two columns that are one stamp."""
 _UNIT = r"(.*?)\s*[\[(]([^\])]*)[\])]"
+_LISTED = 8
+DATA = "data"
 
 
 class Table(ArrayFile):
     """A file of columns. ``columns``: what it calls them, in their order; ``dates``: those of
-    dates."""
+    dates; ``remarks``: what to say of how they were read."""
 
     columns: Sequence[str]
     dates: Sequence[str] = ()
+    remarks: Sequence[str] = ()
 
     def __init__(self, path: Path, family: str, pool: OpenFiles | None = None) -> None:
         super().__init__(path, family, pool)
@@ -47,36 +62,65 @@ class Table(ArrayFile):
     def column(self, name: str) -> Dataset:
         """The numbers of a column, [N] or [N, D]."""
 
+    @abstractmethod
+    def numeric(self, name: str) -> bool:
+        """Whether a column has one number that is not counted in a row."""
+
     def scalar(self, name: str) -> bool:
         """Whether a column has one value in a row."""
         return True
 
     @cached_property
-    def groups(self) -> dict[str, list[str]]:
-        """The arrays by name, and their columns."""
+    def families(self) -> dict[str, list[str]]:
+        """Columns by the array that their names make them part of; of one alone, its own name."""
         found: dict[str, list[str]] = {}
         lone = {name for name in self.columns if self._is_alone(name) or not self.scalar(name)}
         taken = set(map(_plain, lone))
         for name in self.columns:
             array = _split(name)[0]
             if name in lone or array in taken:
-                array = _plain(name)
+                array = name if name in self._stamp_pair else _plain(name)
             found.setdefault(array.lstrip("/"), []).append(name)
-        groups: dict[str, list[str]] = {}
+        families: dict[str, list[str]] = {}
         for array, columns in found.items():
             known = len(columns) > 1 or array in ARRAYS
-            groups[array if known else _plain(columns[0]).lstrip("/")] = columns
-        return groups
+            families[array if known else _plain(columns[0]).lstrip("/")] = columns
+        return families
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """The arrays by name, and their columns: families, or else all numbers as ``data``."""
+        numbers = {name for name in self.columns if self.numeric(name) and not self._is_alone(name)}
+        families = {array: names for array, names in self.families.items() if set(names) <= numbers}
+        several = sum(len(names) > 1 for names in families.values())
+        known = any(array.rpartition("/")[2] in _KNOWN for array in self.families)
+        if known or several > 1 or len(families) < 2 or not all(map(self.scalar, self.columns)):
+            return self.families
+        others = {a: names for a, names in self.families.items() if a not in families}
+        return {**others, DATA: [name for name in self.columns if name in numbers]}
 
     def _is_alone(self, name: str) -> bool:
         """Whether a column is of times or of trajectories, or counts rows."""
-        known = _plain(name).lower() in (*TIMES, *_NUMBERS)
-        return known or name in (self.time_column, self.trajectory_column)
+        last = _last(name)
+        known = last in TIMES or last in _NUMBERS
+        return known or name in (self.time_column, self.trajectory_column, *self._stamp_pair)
 
     @cached_property
     def time_column(self) -> str | None:
-        """The column of time stamps."""
-        return self._first(TIMES) or next(iter(self.dates), None)
+        """The column of time stamps, or of their seconds."""
+        named = (*self._stamp_pair, self._first(TIMES), *self.dates)
+        return next((name for name in named if name), None)
+
+    @cached_property
+    def _stamp_pair(self) -> tuple[str, ...]:
+        """Two columns of seconds and nanoseconds, stamp_sec and stamp_nsec; or none."""
+        lower = {name.lower(): name for name in self.columns}
+        for name in lower:
+            stem = re.sub(f"({'|'.join(reversed(_SECONDS))})$", "", name)
+            second = next((lower[stem + end] for end in _NANOSECONDS if stem + end in lower), None)
+            if stem != name and second is not None:
+                return lower[name], second
+        return ()
 
     @cached_property
     def trajectory_column(self) -> str | None:
@@ -84,7 +128,9 @@ class Table(ArrayFile):
         return self._first(TRAJECTORIES)
 
     def _first(self, names: Sequence[str]) -> str | None:
-        plain = {_plain(name).lower(): name for name in reversed(self.columns)}
+        reverse = list(reversed(self.columns))
+        plain = {_last(name): name for name in reverse}
+        plain |= {_plain(name).lower(): name for name in reverse}
         return next((plain[name] for name in names if name in plain), None)
 
     def names(self) -> list[str]:
@@ -96,47 +142,118 @@ class Table(ArrayFile):
             self._arrays[name] = stored
         return self._arrays.get(name)
 
+    def match(self, pattern: str) -> list[str]:
+        """The pattern itself: its columns are dofs of one array."""
+        self.require(pattern)
+        return [pattern.strip("/")]
+
     def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
         return super().missing(name, names or list(dict.fromkeys([*self.groups, *self.columns])))
 
+    def _named(self, name: str) -> list[str]:
+        """The columns of an array, of a column, or of several: a,b,*_joint."""
+        if name in self.columns or f"/{name}" in self.columns:
+            return [name if name in self.columns else f"/{name}"]
+        known = self.groups.get(name) or self.families.get(name)
+        if known or "," not in name:
+            numbers = [column for column in self.columns if self.numeric(column)]
+            return known or [
+                column
+                for column in numbers
+                if "*" in name and fnmatch.fnmatchcase(_plain(column).lstrip("/"), name)
+            ]
+        parts = [self._named(part.strip("/")) for part in name.split(",")]
+        return [column for part in parts for column in part] if all(parts) else []
+
     def _described(self, name: str) -> Dataset | None:
-        """An array by its name; also a column, or several: a,b,c."""
-        times = name in ("times", "time") and self.time_column and name not in self.groups
-        columns = [self.time_column or ""] if times else self.groups.get(name) or name.split(",")
-        if not set(columns) <= set(self.columns):
+        """An array by its name; also a column, or several."""
+        if name in ("times", "time") and self.time_column and name not in self.groups:
+            return self._times(self.time_column)
+        columns = self._named(name)
+        if not columns:
             return None
-        where, unit = f"{self.path}:{columns[0] if times else name}", _with_unit(columns[0])[1]
-        parts = [self.column(column) for column in columns]
-        about = dict(parts[0].attributes) | ({"units": unit} if unit else {})
+        where, parts = f"{self.path}:{name}", [self.column(column) for column in columns]
+        units = [_with_unit(column)[1] for column in columns]
+        about = dict(parts[0].attributes)
+        if any(units):
+            about["units"] = units[0] if len(set(units)) == 1 else ",".join(units)
         alone = len(columns) == 1 and self._is_alone(columns[0])
         index = len(parts) == 1 and parts[0].dtype.kind != "f"  # of a frame, a task; or texts
         if alone or index or not self.scalar(columns[0]):
             return replace(parts[0], where=where, attributes=about)
-        if len(columns) > 1:
-            about["joint_names"] = [_split(column)[1] for column in columns]
+        if len(columns) > 1 and not all(re.fullmatch(r"data\d+", column) for column in columns):
+            dofs = [_split(column)[1] for column in columns]
+            unique = len(set(dofs)) == len(dofs)
+            about["joint_names"] = dofs if unique else list(map(_plain, columns))
         dtype = np.result_type(*(part.require_numeric().dtype for part in parts))
 
         def read_rows(start: int, stop: int) -> Any:
             return np.stack([part.read_rows(start, stop) for part in parts], 1, dtype=dtype)
 
         shape = (parts[0].shape[0], len(parts))
-        return Dataset(where, shape, dtype, read_rows, about, "columns")
+        stored = Dataset(where, shape, dtype, read_rows, about, "columns")
+        return replace(stored, remark=self._remark(name, stored))
+
+    def _times(self, column: str) -> Dataset:
+        """The stamps of the rows; of two columns nanoseconds."""
+        where, stored = f"{self.path}:{column}", self.column(column)
+        if column not in self._stamp_pair:
+            unit = _with_unit(column)[1]
+            about = dict(stored.attributes) | ({"units": unit} if unit else {})
+            return replace(stored, where=where, attributes=about)
+        low = self.column(self._stamp_pair[1])
+
+        def read_rows(start: int, stop: int) -> Any:
+            parts = (part.read_rows(start, stop).astype(np.int64) for part in (stored, low))
+            return next(parts) * 10**9 + next(parts)
+
+        about = {"units": "ns"}
+        return Dataset(where, stored.shape, np.dtype(np.int64), read_rows, about, "columns")
+
+    def _remark(self, name: str, stored: Dataset) -> str:
+        """What is to be said of an array before it is used."""
+        said = list(self.remarks)
+        if name == DATA in self.groups and len(columns := self.groups[name]) > 1:
+            dofs = list(map(_plain, columns[:_LISTED]))
+            more = f" and {len(columns) - _LISTED} more" if columns[_LISTED:] else ""
+            said.append(f"{stored.where}: the dofs are the columns {', '.join(dofs)}{more}")
+        angles = (
+            name in self.groups and name not in ARRAYS[3:] and not stored.attributes.get("units")
+        )
+        if angles and (largest := self.largest(self.groups[name])) > 2 * np.pi * 1.001:
+            said.append(
+                f"{stored.where} says no unit and has values up to {largest:.4g}: taken as rad or "
+                "m; --units deg reads degrees"
+            )
+        return "; ".join(said)
+
+    def largest(self, columns: Sequence[str]) -> float:
+        """The largest magnitude of angles in columns that are at hand; else 0."""
+        return 0.0
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The array of a column and its dof: q0, q[0] and q_0 → q, 0; position/elbow;
-    joint1_position → position, joint1; /joint_states/elbow/position → position, elbow."""
+    """The array of a column and its dof: q0, q[0] and q_0 → q, 0; position/elbow, position_elbow,
+    elbow_pos, elbow.pos and /joint_states/elbow/position → position, elbow; panda_joint1 →
+    panda_joint, panda_joint1; p_RS_x → p_RS, p_RS_x; pose.position.x → pose/position."""
     name = _plain(name)
     before, _, last = name.rpartition("/")
-    if last in ARRAYS and before:
-        return last, before.rpartition("/")[2]
+    if last in _WORDS and before:
+        return _WORDS[last], before.rpartition("/")[2]
     if before:
         return before, last
-    numbered = re.fullmatch(r"(.*?)[_.\[]?(\d+)\]?", name)
-    if numbered is not None and numbered[1]:
-        return numbered[1], numbered[2]
-    before, _, last = name.rpartition("_")
-    return (last, before) if last in ARRAYS and before else (name, name)
+    if match := re.fullmatch(rf"(.+)[_.]({_WORD})|({_WORD})_(.+)", name):
+        return _WORDS[match[2] or match[3]], match[1] or match[4]
+    if match := re.fullmatch(r"(.+?)[_.\[]?(\d+)\]?", name):
+        array = match[1].replace(".", "/")
+        return array, match[2] if array.rpartition("/")[2] in _KNOWN else name
+    match = re.fullmatch(r"(.+)[_.][xyzw]", name)
+    return (match[1].replace(".", "/"), name) if match else (name, name)
+
+
+def _last(name: str) -> str:
+    """The last part of a path, /header/stamp or header.stamp, in lower case."""
+    return re.split(r"[./]", _plain(name).lower())[-1]
 
 
 def _plain(name: str) -> str:
