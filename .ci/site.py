@@ -69,7 +69,7 @@ def _library() -> Iterator[str]:
     yield "# Library\n"
     first = ("integrate", "differentiate", "Trajectory", "State")  # what most people look for
     functions = [name for name in trajcli.__all__ if name.islower()]
-    names = dict.fromkeys((*first, *functions, "matrices", *trajcli.__all__))
+    names = dict.fromkeys((*first, *functions, "matrices", "rotations", *trajcli.__all__))
     yield from (f"::: trajcli.{name}\n" for name in names)
 
 

@@ -49,6 +49,53 @@ TRANSCRIPT = (
 )
 
 
+def draw_conventions(path: Path) -> None:
+    """Draw what w, x, y, z mean, both frames of ω, and what differences by component make of it."""
+    import numpy as np
+    from matplotlib import pyplot
+
+    from trajcli import rotations
+
+    figure = pyplot.figure(figsize=(9.0, 3.8), layout="constrained")
+    left, right = figure.add_subplot(1, 2, 1, projection="3d"), figure.add_subplot(1, 2, 2)
+    colours = ("#d62728", "#2ca02c", "#1f77b4")
+    turn = rotations.exp(np.deg2rad([0.0, 0.0, 50.0]))
+    omega = np.array([0.6, 0.0, 0.8])  # of the body
+    axes = rotations.rotate(turn, np.eye(3))
+    for k, name in enumerate("xyz"):
+        for tail, vector, style in ((np.zeros(3), np.eye(3)[k], ":"), (AT, 0.8 * axes[k], "-")):
+            left.quiver(*tail, *vector, color=colours[k], linestyle=style, arrow_length_ratio=0.12)
+        left.text(*(1.1 * np.eye(3)[k]), f"{name} world", fontsize=8)
+        left.text(*(AT + 0.9 * axes[k]), f"{name} body", fontsize=8)
+    world = rotations.rotate(turn, omega).round(2)
+    left.quiver(*AT, *world, color="black", linewidth=2, arrow_length_ratio=0.12)
+    left.text(*(AT + 1.05 * world), "ω", fontsize=11)
+    left.set_title(
+        f"q = (w, x, y, z) = {tuple(turn.round(2).tolist())}\n"
+        f"ω = {tuple(world.tolist())} rad/s in the world, {tuple(omega.tolist())} in the body",
+        fontsize=9,
+    )
+    left.set(xlim=(-0.2, 2), ylim=(0, 2), zlim=(0, 1.2))
+    left.set_box_aspect((2.0, 2.0, 1.2), zoom=1.1)
+    left.set_axis_off()
+    left.view_init(25, -60)
+    times = np.linspace(0.0, 1.0, 101)
+    vectors = np.deg2rad([[159.0, 0.0, 0.0], [-159.0, 0.0, 0.0]])
+    ends = rotations.to_quaternions(vectors, "rotvec")
+    by_component = rotations.exp(vectors[0] + times[:, None] * (vectors[1] - vectors[0]))
+    found = rotations.resample(ends, "slerp", dt=1.0, at=times).orientation[0]
+    for name, rows in (("by component", by_component), ("slerp, squad, spline", found)):
+        right.plot(times, np.rad2deg(rotations.angle(ends[:1], rows)), label=name)
+    right.set(xlabel="time (s)", ylabel="angle from the start (°)")
+    right.set_title("Rotation vectors 42° apart, resampled", fontsize=9)
+    right.legend()
+    figure.savefig(path, dpi=110)
+
+
+AT = (1.3, 1.0, 0.0)
+"""Where the body is drawn."""
+
+
 def make(folder: Path) -> int:
     """Write every picture into a folder; the first exit code that is not 0, if any."""
     os.chdir(HERE.parent)
@@ -59,6 +106,7 @@ def make(folder: Path) -> int:
             *before, plot = (line.format(made=made).split() for line in lines)
             codes += [main([*words, "--quiet"]) for words in before]
             codes.append(main([*plot, "-o", str(folder / name), "--overwrite"]))
+    draw_conventions(folder / "rotations.png")
     for line in TRANSCRIPT:
         print(f"$ trajcli {line}", flush=True)
         codes.append(main(line.split()))

@@ -62,8 +62,6 @@ def resample(
     UsageError for shapes, times, rates and methods that are wrong.
     """
     raise_if_any(option_faults(method, hold), UsageError)
-    if (rate is None) == (at is None):
-        raise UsageError("one of rate and at says where the new rows lie", where="rate, at")
     if isinstance(rows, Trajectory):
         if dt is not None or times is not None:
             raise UsageError(
@@ -74,12 +72,30 @@ def resample(
         values = as_array(rows, "rows")
         parts = {PARTS[0]: values[None] if values.ndim == 2 else values}
     first = next(iter(parts.values()))
-    knots, rounding, durations = _knots(first, dt, times, method)
+    new, within, knots = placed(first, rate, at, dt, times, method)
     if method is None and isinstance(rows, Trajectory) and is_known(rows.mode, rows.options):
         curve = curve_of_mode(rows.mode, rows.options, parts, knots)
     else:
         curve = curve_of_rows(method or "linear", parts, knots, hold)
-    acting = knots.shape[1] > first.shape[1]
+    outputs = curve(within)
+    p, v, a, j = (outputs.get(name) for name in PARTS)
+    return Trajectory(p, v, a, j, float64(new))
+
+
+def placed(
+    rows: Array,
+    rate: float | None,
+    at: Array | None,
+    dt: float | None,
+    times: Array | None,
+    method: str | None = None,
+) -> tuple[Array, Array, Array]:
+    """Returns the new times, the same as times within the rows [B, T, D] ([1 or B, N]), and the
+    times of these [1 or B, T], from 0 on; raises as :func:`resample`."""
+    if (rate is None) == (at is None):
+        raise UsageError("one of rate and at says where the new rows lie", where="rate, at")
+    knots, rounding, durations = _knots(rows, dt, times, method)
+    acting = knots.shape[1] > rows.shape[1]
     if at is None:
         if durations is None:
             raise UsageError(
@@ -92,10 +108,8 @@ def resample(
         within = np.minimum(new, durations)  # the last, but for rounding
     else:
         new = within = as_array(at, "at")
-    new, within = (matched(x, first) for x in (new, within))
-    outputs = curve(located(within, knots, first.shape[0], rounding))
-    p, v, a, j = (outputs.get(name) for name in PARTS)
-    return Trajectory(p, v, a, j, float64(new))
+    new, within = (matched(x, rows) for x in (new, within))
+    return new, located(within, knots, rows.shape[0], rounding), knots
 
 
 def is_known(mode: str, options: Mapping[str, Any]) -> bool:

@@ -1,0 +1,301 @@
+"""Quaternions: products, exponential and logarithm, other forms of rotations, derivatives.
+
+A unit quaternion w, x, y, z turns vectors of the body into the world. Arrays are NumPy or torch,
+with any leading axes; everything is differentiable to any order.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from trajcli.arrays import as_array, concatenate, float64, is_torch, matched, readable, to_numpy
+from trajcli.checks import describe
+from trajcli.errors import InputError, UsageError
+
+Array: TypeAlias = Any
+"""numpy.ndarray or torch.Tensor."""
+Form: TypeAlias = tuple[int, Callable[[Array], Array], Callable[[Array], Array]]
+
+TOLERANCE = 1e-3
+"""By how much the norm of a quaternion, or an entry of a matrix, may be off."""
+_NEAR = 0.05
+"""Squares of angles below which functions are their series, whose derivatives at zero exist."""
+
+
+def library(values: Array) -> Any:
+    """torch for a tensor, else NumPy."""
+    return sys.modules["torch"] if is_torch(values) else np
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Return the scalar products of vectors [..., n], [..., 1]."""
+    return (a * b).sum(-1)[..., None]
+
+
+def cross(a: Array, b: Array) -> Array:
+    """Return the cross products of vectors [..., 3], which broadcast."""
+    (ax, ay, az), (bx, by, bz) = ((v[..., 0], v[..., 1], v[..., 2]) for v in (a, b))
+    return library(a).stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], -1)
+
+
+def _horner(coefficients: Sequence[float], x: Array) -> Array:
+    total = x * coefficients[-1] + coefficients[-2]
+    for coefficient in reversed(coefficients[:-2]):
+        total = total * x + coefficient
+    return total
+
+
+def multiply(a: Array, b: Array) -> Array:
+    """Return the product a·b of quaternions [..., 4], which broadcast: first b turns, then a.
+
+    Where b is the conjugate of a, x, y and z are exactly zero.
+    """
+    (aw, ax, ay, az), (bw, bx, by, bz) = ([q[..., k] for k in range(4)] for q in (a, b))
+    w = aw * bw - ax * bx - ay * by - az * bz
+    x = aw * bx + ax * bw + ay * bz - az * by
+    y = aw * by + ay * bw + az * bx - ax * bz
+    z = aw * bz + az * bw + ax * by - ay * bx
+    return library(a).stack([w, x, y, z], -1)
+
+
+def conjugate(quaternions: Array) -> Array:
+    """Return the inverse rotations of unit quaternions [..., 4]: w, −x, −y, −z."""
+    return concatenate([quaternions[..., :1], -quaternions[..., 1:]], -1)
+
+
+def rotate(quaternions: Array, vectors: Array) -> Array:
+    """Return vectors [..., 3] of the body in the world."""
+    w, v = quaternions[..., :1], quaternions[..., 1:]
+    twice = 2.0 * cross(v, vectors)
+    return vectors + w * twice + cross(v, twice)
+
+
+def exp(rotvecs: Array) -> Array:
+    """Return the quaternions [..., 4] of rotation vectors [..., 3], axis times angle in rad.
+
+    cos(θ/2) and sin(θ/2)/θ are functions of θ²; as such all of their derivatives exist at zero.
+    """
+    square, xp = dot(rotvecs, rotvecs), library(rotvecs)
+    near = square < _NEAR
+    half = 0.5 * xp.sqrt(xp.where(near, _NEAR, square))
+    even = [(-0.25) ** k / math.factorial(2 * k) for k in range(7)]
+    odd = [0.5 * (-0.25) ** k / math.factorial(2 * k + 1) for k in range(7)]
+    cosine = xp.where(near, _horner(even, square), xp.cos(half))
+    ratio = xp.where(near, _horner(odd, square), 0.5 * xp.sin(half) / half)
+    return concatenate([cosine, ratio * rotvecs], -1)
+
+
+def log(quaternions: Array, *, shortest: bool = True) -> Array:
+    """Return the rotation vectors [..., 3] of quaternions [..., 4], in rad and up to π long.
+
+    shortest: False reads w < 0 as a turn of more than π, up to 2π. The angle, 2·atan2(|v|, w), is
+    smooth at a half turn; over |v| it is a series in (|v|/w)² near zero.
+    """
+    xp = library(quaternions)
+    if shortest:
+        quaternions = xp.where(quaternions[..., :1] < 0, -quaternions, quaternions)
+    w, v = quaternions[..., :1], quaternions[..., 1:]
+    square = dot(v, v)
+    near = (square < _NEAR * w * w) & (w > 0)
+    safe = xp.where(near, w, 1.0)
+    length = xp.sqrt(xp.where(near, 1.0, square))
+    series = [(-1.0) ** k / (2 * k + 1) for k in range(12)]
+    small = _horner(series, xp.where(near, square, 0.0) / (safe * safe)) / safe
+    return 2.0 * xp.where(near, small, xp.arctan2(length, w) / length) * v
+
+
+def angle(a: Array, b: Array) -> Array:
+    """Return the angle [...] between orientations [..., 4], in rad from 0 to π."""
+    return library(a).linalg.norm(log(multiply(a, conjugate(b))), None, -1)
+
+
+def continuous(quaternions: Array) -> Array:
+    """Return quaternions [..., T, 4] with signs such that the first has w >= 0, and none a
+    negative product with the one before; rows with NaN are passed over."""
+    values, xp = (
+        quaternions.detach() if is_torch(quaternions) else quaternions,
+        library(quaternions),
+    )
+    rows = xp.where(xp.isfinite(values).all(-1), matched(np.arange(values.shape[-2]), values), 0)
+    last = rows.cummax(-1).values if is_torch(rows) else np.maximum.accumulate(rows, -1)
+    known = _gathered(values, last)
+    products = (known[..., 1:, :] * known[..., :-1, :]).sum(-1)
+    turns = concatenate([known[..., :1, 0], products], -1)
+    return quaternions * xp.where(turns < 0, -1.0, 1.0).cumprod(-1)[..., None]
+
+
+def _gathered(values: Array, rows: Array) -> Array:
+    """Rows [..., N] of values [..., T, n]."""
+    index = rows[..., None]
+    if is_torch(values):
+        return values.gather(-2, index.expand(*index.shape[:-1], values.shape[-1]))
+    return np.take_along_axis(values, index, -2)
+
+
+def _from_matrix(values: Array) -> Array:
+    """A row of 4·q·qᵀ, the one with the largest diagonal (S. Shepperd, "Quaternion from rotation
+    matrix", J. Guidance and Control 1, 1978)."""
+    (a, b, c), (d, e, f), (g, h, i) = ([values[..., k + m] for m in range(3)] for k in (0, 3, 6))
+    x, y, z, xy, xz, yz = h - f, c - g, d - b, b + d, c + g, f + h
+    squares = [1.0 + a + e + i, 1.0 + a - e - i, 1.0 - a + e - i, 1.0 - a - e + i]
+    rows = [[x, y, z], [xy, xz], [yz]]
+    stack = library(values).stack
+    table = [
+        [rows[min(m, n)][abs(m - n) - 1] if m != n else squares[m] for n in range(4)]
+        for m in range(4)
+    ]
+    products = stack([stack(row, -1) for row in table], -2)
+    chosen = _gathered(products, stack(squares, -1).argmax(-1)[..., None])[..., 0, :]
+    return chosen / dot(chosen, chosen) ** 0.5
+
+
+def _to_matrix(quaternions: Array) -> Array:
+    w, x, y, z = (quaternions[..., k] for k in range(4))
+    xx, yy, zz, xy, xz, yz = (2.0 * a for a in (x * x, y * y, z * z, x * y, x * z, y * z))
+    wx, wy, wz = (2.0 * (w * a) for a in (x, y, z))
+    first, second = [1.0 - yy - zz, xy - wz, xz + wy], [xy + wz, 1.0 - xx - zz, yz - wx]
+    rows = [*first, *second, xz - wy, yz + wx, 1.0 - xx - yy]
+    return library(quaternions).stack(rows, -1)
+
+
+def _from_rot6d(values: Array) -> Array:
+    first, second = values[..., :3], values[..., 3:]
+    first = first / dot(first, first) ** 0.5
+    rest = second - dot(first, second) * first
+    parallel = dot(rest, rest) <= 1e-12 * dot(second, second)
+    second = rest / library(values).where(parallel, math.nan, dot(rest, rest) ** 0.5)
+    columns = library(values).stack([first, second, cross(first, second)], -1)
+    return _from_matrix(columns.reshape(*columns.shape[:-2], 9))
+
+
+FORMS: dict[str, Form] = {
+    "wxyz": (4, lambda v: v, lambda q: q),
+    "xyzw": (4, lambda v: v[..., [3, 0, 1, 2]], lambda q: q[..., [1, 2, 3, 0]]),
+    "rotvec": (3, exp, log),
+    "rot6d": (6, _from_rot6d, lambda q: _to_matrix(q)[..., [0, 3, 6, 1, 4, 7]]),
+    "matrix": (9, _from_matrix, _to_matrix),
+}
+"""How rotations are written: numbers of each, and the way to and from quaternions."""
+
+
+def to_quaternions(
+    values: Array, form: str = "wxyz", where: str = "rotations", *, allow_nonfinite: bool = False
+) -> Array:
+    """Return unit quaternions w, x, y, z of rotations in any form, in float64.
+
+    Parameters
+    ----------
+    values : [..., 4] of ``wxyz`` or ``xyzw``; [..., 3] of ``rotvec``, axis times angle in rad;
+        [..., 6] of ``rot6d``, the first two columns of the matrix one after the other, made
+        orthogonal (Y. Zhou et al., "On the continuity of rotation representations in neural
+        networks", CVPR 2019); [..., 9] of ``matrix``, row by row.
+    where : the source of the values, for messages.
+
+    Raises InputError for another shape, NaN and Inf unless they are allowed, norms of quaternions
+    that are off by more than 1e-3, and matrices that are off a rotation by more.
+    """
+    if form not in FORMS:
+        raise UsageError(
+            "unknown form of rotations", where=where, expected=", ".join(FORMS), found=repr(form)
+        )
+    width, to_quaternion, _ = FORMS[form]
+    given = float64(as_array(values, where))
+    if given.shape[-1:] != (width,):
+        raise InputError(
+            f"not {form}", where=where, expected=f"[..., {width}]", found=describe(given.shape)
+        )
+    with np.errstate(invalid="ignore", divide="ignore"):  # refused below
+        quaternions = to_quaternion(given)
+    norm = dot(quaternions, quaternions) ** 0.5
+    if readable(norm):
+        off = to_numpy(_to_matrix(quaternions) - given if form == "matrix" else norm - 1.0)
+        off = abs(off).max(-1)
+        fits = off <= TOLERANCE * (1.0 + 1e-6)
+        if allow_nonfinite:
+            fits |= ~np.isfinite(to_numpy(given)).all(-1)
+        if not fits.all():
+            first = np.argwhere(~fits)[0].tolist()
+            raise InputError(
+                "not rotations",
+                where=f"{where}, entry {first}",
+                expected=f"{form} of norm 1 or orthogonal, up to {TOLERANCE:g}",
+                found=f"{to_numpy(given)[tuple(first)].round(4).tolist()} ({(~fits).sum()} such)",
+            )
+    return quaternions / norm
+
+
+def from_quaternions(quaternions: Array, form: str) -> Array:
+    """Return unit quaternions [..., 4] in another form; :func:`to_quaternions` is the inverse."""
+    return FORMS[form][2](to_quaternions(quaternions))
+
+
+def cumulative_product(quaternions: Array) -> Array:
+    """Return all products q_k·…·q_0 of quaternions [..., T, 4], in O(log T) vector operations.
+
+    Neighbours are multiplied, their products accumulated, and those between follow from these:
+    G. Blelloch, "Prefix sums and their applications", 1990.
+    """
+    if quaternions.shape[-2] == 1:
+        return quaternions
+    even, odd = quaternions[..., 0::2, :], quaternions[..., 1::2, :]
+    pairs = cumulative_product(multiply(odd, even[..., : odd.shape[-2], :]))
+    later = multiply(even[..., 1:, :], pairs[..., : even.shape[-2] - 1, :])
+    return interleaved(concatenate([even[..., :1, :], later], -2), pairs)
+
+
+def interleaved(even: Array, odd: Array) -> Array:
+    """Rows 0, 2, … and rows 1, 3, … of [..., T, n] in their order."""
+    count = odd.shape[-2]
+    pairs = library(odd).stack([even[..., :count, :], odd], -2)
+    rows = pairs.reshape(*odd.shape[:-2], 2 * count, odd.shape[-1])
+    return concatenate([rows, even[..., count:, :]], -2)
+
+
+# Series in θ² for angles up to 2π: (1 − cos θ)/θ², (θ − sin θ)/θ³ and, with b the first of these,
+# (2b − sin θ/θ)/θ²
+_B = [(-1.0) ** k / math.factorial(2 * k + 2) for k in range(20)]
+_C = [(-1.0) ** k / math.factorial(2 * k + 3) for k in range(20)]
+_G = [(-1.0) ** k * (k + 1) / ((k + 2) * math.factorial(2 * k + 3)) for k in range(20)]
+
+
+def _slope_of(coefficients: Sequence[float]) -> list[float]:
+    return [k * c for k, c in enumerate(coefficients)][1:]
+
+
+def rates_of_log(phi: Array, *slopes: Array) -> list[Array]:
+    """Return ω, α and the derivative of α of exp(φ)·q in the world, of one to three slopes.
+
+    slopes: φ̇, φ̈, …, [..., 3]. ω = J·φ̇ with the left Jacobian of exp, J·x = x + b·φ×x + c·φ×(φ×x),
+    b = (1 − cos θ)/θ² and c = (θ − sin θ)/θ³ (T. Barfoot, "State Estimation for Robotics", ch. 7).
+    """
+    square, first = dot(phi, phi), slopes[0]
+    b, c = _horner(_B, square), _horner(_C, square)
+    u = cross(phi, first)
+    w = cross(phi, u)
+    rates = [first + b * u + c * w]
+    if len(slopes) > 1:
+        b1, c1 = (_horner(_slope_of(x), square) for x in (_B, _C))
+        s1, u1 = 2.0 * dot(phi, first), cross(phi, slopes[1])
+        w1 = cross(first, u) + cross(phi, u1)
+        rates.append(slopes[1] + b * u1 + c * w1 + s1 * (b1 * u + c1 * w))
+    if len(slopes) > 2:
+        b2, c2 = (_horner(_slope_of(_slope_of(x)), square) for x in (_B, _C))
+        s2 = 2.0 * (dot(first, first) + dot(phi, slopes[1]))
+        u2 = cross(first, slopes[1]) + cross(phi, slopes[2])
+        w2 = cross(slopes[1], u) + 2.0 * cross(first, u1) + cross(phi, u2)
+        of_b, of_c = b2 * s1 * s1 + b1 * s2, c2 * s1 * s1 + c1 * s2
+        twice = 2.0 * s1 * (b1 * u1 + c1 * w1)
+        rates.append(slopes[2] + b * u2 + c * w2 + twice + of_b * u + of_c * w)
+    return rates
+
+
+def slope_of_log(phi: Array, omega: Array) -> Array:
+    """Return φ̇ of exp(φ)·q that turns by ω in the world: the inverse of the left Jacobian."""
+    square, u = dot(phi, phi), cross(phi, omega)
+    share = _horner(_G, square) / (2.0 * _horner(_B, square))
+    return omega - 0.5 * u + share * cross(phi, u)
