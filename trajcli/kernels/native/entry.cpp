@@ -36,7 +36,7 @@ extern "C" int trajcli_level() {
 namespace trajcli {
 namespace {
 
-constexpr Int SMALL = 1 << 16;  // elements below which starting threads costs more than it gains
+constexpr Int SMALL = 1 << 20;  // elements below which starting threads costs more than it gains
 
 Engine* engine() {
 #if defined(__x86_64__)

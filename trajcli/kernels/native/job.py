@@ -15,8 +15,8 @@ from trajcli.kernels.program import Array, Band, Cascade, Operands, Program
 
 TYPES = ("f4", "f8", "f2", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 SWAPPED = 16
-TILE, FILE_TILE = 1 << 12, 1 << 16
-"""Elements of each output that are computed before they are written, to memory or to a file."""
+TILE = 1 << 14
+"""Elements of each output that are computed before the next output's."""
 
 
 class InFile(NamedTuple):
@@ -96,17 +96,16 @@ def place(entry: Any, array: Array | None, axes: Sequence[int]) -> None:
 
 def place_outputs(job: Any, out: Outputs) -> None:
     """Describe outputs: contiguous memory, or places in files."""
-    in_file = False
     for entry, output in zip(job.out, out, strict=True):
         entry.file = -1
         if isinstance(output, InFile):
-            in_file, entry.file, entry.data = True, output.descriptor, output.offset
+            entry.file, entry.data = output.descriptor, output.offset
             job.type = np.dtype(output.dtype) == np.float64
         elif output is not None:
             entry.data, job.type = address(output), layout(output)[1]
     if job.type > 1:
         raise TypeError(f"outputs are float32 or float64, not {TYPES[job.type]}")
-    job.tile = FILE_TILE if in_file else TILE
+    job.tile = TILE
 
 
 def place_program(job: Any, program: Program) -> list[Any]:

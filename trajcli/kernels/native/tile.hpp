@@ -1,16 +1,16 @@
 // Tiles: some rows of some trajectories, small enough for the caches, on their way from the inputs
 // through a kernel to the outputs. Included by level.hpp after vector.hpp.
 //
-// A kernel sees rows of lanes, a vector of them at a time: the dofs of a trajectory or, where these
-// fill no more than half a vector or trajectories are short, those of several trajectories side by
-// side. A row's last vector may reach into the next row, so that rows are written first to last and
-// the vectors of a row last to first: what is not theirs is overwritten.
+// A kernel sees rows of lanes, a vector of them at a time: the dofs of a trajectory or, where dofs
+// are few or trajectories very short, those of several trajectories side by side. A row's last
+// vector may reach into the next row, so that rows are written first to last and the vectors of a
+// row last to first: what is not theirs is overwritten.
 
 namespace LEVEL {
 
 constexpr Int LEAST_ROWS = 8;      // of a tile of a long trajectory
 constexpr Int MOST_COLUMNS = 1024;
-constexpr Int SHORT = 512;         // elements below which trajectories are taken together
+constexpr Int GROUP = 256;         // elements of short trajectories side by side
 
 // Memory that starts as zeros, with room for vectors that begin at the last element.
 template <class T>
@@ -49,6 +49,14 @@ struct Tile {
 // Whether rows are those of polynomials that fit windows on unequal steps: Fit in band.hpp.
 inline bool fits(const Job& job) { return job.degree && !job.table; }
 
+// Whether trajectories of so many elements are computed faster one by one than side by side: there
+// vectors are full, but all values are copied to other places twice. Limits are measured, with data
+// in the caches and beyond them.
+inline bool alone(const Job& job, Int length) {
+    if (job.dofs * 2 > W) return length >= (job.band && !job.adjoint ? 128 : 48);
+    return !job.band && job.dofs > std::max(W / 4, Int(1)) && length >= 128;
+}
+
 // How a job is cut into items, which are groups of trajectories or blocks of the dofs of one, and
 // items into tiles.
 struct Tiling {
@@ -61,9 +69,8 @@ struct Tiling {
     explicit Tiling(const Job& job) {
         total = job.adjoint ? job.horizon : job.rows;
         const Int length = std::max<Int>(job.dofs * std::max(job.rows, job.horizon), 1);
-        group = std::max(job.dofs * 2 <= W ? W : 1, SHORT / length);
-        group = std::max<Int>(std::min(group, job.batch), 1);
-        if (fits(job) && job.dt.stride[0]) group = 1;  // one trajectory's weights at a time
+        group = alone(job, length) ? 1 : std::min(std::max(W, GROUP / length), job.batch);
+        if (fits(job) && (job.dt.stride[0] || job.span_stride)) group = 1;  // of its own weights
         blocks = (job.dofs + MOST_COLUMNS - 1) / MOST_COLUMNS;
         columns = (job.dofs + blocks - 1) / blocks;
         lanes = group > 1 ? whole(group * columns) : columns;
@@ -90,6 +97,21 @@ inline void for_strips(Int lanes, Strip strip) {
     for (Int column = (lanes - 1) / W * W; column >= 0; column -= W) strip(column);
 }
 
+// Copies elements without a call, in pieces, the last of which may overlap the one before.
+template <class T>
+inline void copy(T* to, const T* from, Int count) {
+    auto pieces = [&](auto size) {
+        for (Int i = 0; i + size < count; i += size) std::memcpy(to + i, from + i, bytes<T>(size));
+        std::memcpy(to + count - size, from + count - size, bytes<T>(size));
+    };
+    if (constexpr std::integral_constant<Int, 16 / sizeof(T)> size; count >= size)
+        pieces(size);
+    else if (count >= 2)
+        pieces(std::integral_constant<Int, 2>());
+    else
+        pieces(std::integral_constant<Int, 1>());
+}
+
 // Calls ``work`` with the dofs, the trajectories and the lanes of a tile: as constants where dofs
 // are few and the trajectories as many as a vector has lanes.
 template <class Work>
@@ -106,7 +128,6 @@ inline void with_sizes(const Tile& tile, Work work) {
         case 2: return few(std::integral_constant<Int, 2>());
         case 3: return few(std::integral_constant<Int, 3>());
         case 4: return few(std::integral_constant<Int, 4>());
-        case 7: return few(std::integral_constant<Int, 7>());
         default: return work(tile.columns, tile.group, tile.lanes);
     }
 }
@@ -206,7 +227,7 @@ private:
     }
 
     template <class From>
-    void interleave(Tile tile, Int row, Int rows, In* to) {
+    void interleave(const Tile& tile, Int row, Int rows, In* to) {
         const Int size = sizeof(From), next = array_.stride[0] / size;
         const Int pitch = array_.stride[1] / size, step = array_.stride[2] / size;
         const auto from = reinterpret_cast<const From*>(
@@ -215,7 +236,7 @@ private:
         for (Int i = 0; next == rows * pitch && i < tile.group * next; i += 64 / size)
             __builtin_prefetch(from + tile.group * next + i);
         if (tile.group == 1 && step == 1 && pitch == tile.columns && pitch == tile.lanes)
-            tile.columns *= rows, rows = 1;
+            return static_cast<void>(std::copy_n(from, rows * pitch, to));
         with_sizes(tile, [=](auto columns, auto group, auto lanes) {
             for (Int t = 0; t < rows; t++)
                 for (Int g = 0; g < group; g++)
@@ -358,8 +379,8 @@ private:
         with_sizes(tile, [=, rows = tile.rows](auto columns, auto group, auto lanes) {
             for (Int g = 0; g < group; g++)
                 for (Int t = 0; t < rows; t++)
-                    std::memcpy(to.at + g * to.next + t * to.pitch, from + t * lanes + g * columns,
-                                bytes<Out>(columns));
+                    copy(to.at + g * to.next + t * to.pitch, from + t * lanes + g * columns,
+                             columns);
         });
     }
 
