@@ -27,7 +27,7 @@ EXAMPLES = {
 def test_every_command_has_an_example():
     run = [sys.executable, "-m", "trajcli", "--help"]
     shown = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    commands = set(re.findall(r"^│ ([a-z]+) ", shown, re.MULTILINE))
+    commands = set(re.findall(r"^  ([a-z]+)  ", shown.partition("Commands:")[2], re.MULTILINE))
     assert {"inspect", "plot", "check", "diff", "export"} <= commands
     assert commands <= set(EXAMPLES)
 

@@ -79,13 +79,15 @@ def test_inspect_lists_what_it_will_not_read_with_the_reason(trajcli, folder):
 
 
 def test_modes_lists_every_mode_with_formula_needs_rows_and_options(trajcli):
-    from trajcli import MODES
+    from trajcli.modes import ALIASES, MODES
 
     result = trajcli("modes")
     assert result.code == 0
     listed = trajcli("modes --json").document["modes"]
     assert [mode["name"] for mode in listed] == list(MODES)
+    assert {alias: mode["name"] for mode in listed for alias in mode["aliases"]} == ALIASES
     for mode in listed:
+        assert mode["options"] == list(MODES[mode["name"]].option_names())
         assert mode["formula"] in result.out
         assert mode["needs"] in result.out
         assert mode["rows"] in result.out

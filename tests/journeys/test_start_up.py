@@ -51,13 +51,15 @@ def imported(arguments: list[str], **variables: str) -> tuple[set[str], Run]:
         ["--version"],
         ["integrate", "--help"],
         ["inspect", "--help"],
+        ["modes"],
+        ["modes", "--json"],
     ],
 )
-def test_help_imports_neither_torch_nor_h5py_nor_numpy(arguments):
+def test_help_and_modes_import_none_of_the_large_libraries(arguments):
     names, run = imported(arguments)
     assert run.returncode == 0
     assert run.stdout
-    assert names.isdisjoint({"torch", "h5py", "numpy", "matplotlib"})
+    assert names.isdisjoint({"torch", "h5py", "numpy", "matplotlib", "rich", "markdown_it", "attr"})
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

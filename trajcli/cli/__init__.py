@@ -1,4 +1,4 @@
-"""The command line: parse, call one function of the rooms below, print."""
+"""The command line: parses, calls one function of the rooms below, and prints."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ if TYPE_CHECKING:
 _WRITING = ("integrate", "merge", "plot", "export", "resample", "retime", "fit", "operator")
 """Commands that write a file; score does with --csv."""
 _WHILE_LOADING = 100_000
-"""Objects between two searches for garbage, of which modules that load leave none."""
+"""Objects between two garbage collections while modules load, which leave no garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code is 0, 1 (data failed), 2 (input), 70 (bug), 75 (stopped),
-    or 130 (Ctrl-C where nothing is written).
+    """Runs a command line and returns its exit code.
+
+    0: done, 1: the data failed, 2: input, 70: a bug, 75: stopped, 130: Ctrl-C in a command that
+    writes nothing.
 
     Every error becomes one message on stderr (with --json, also a document on stdout); a
     traceback only with TRAJCLI_DEBUG=1.
@@ -43,7 +45,7 @@ def _wants_json(words: Sequence[str]) -> bool:
 
 
 def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
-    """Return the error of a command that the signal of this name ended."""
+    """Returns the error of a command that the signal of this name ended."""
     from trajcli.errors import Cancelled, Fault, Stopped
 
     csv = any(word.startswith("--csv") for word in words) or "TRAJCLI_CSV" in os.environ
@@ -53,7 +55,7 @@ def _interrupted(name: str, words: Sequence[str]) -> TrajcliError:
 
 
 def _run(words: list[str]) -> int:
-    """Run a command line, where no signal comes."""
+    """Runs a command line and returns its exit code; a signal raises Interrupt."""
     import logging
 
     from typer import Abort
@@ -63,12 +65,12 @@ def _run(words: list[str]) -> int:
     from trajcli.errors import OutputError, TrajcliError, UsageError
 
     debug = os.environ.get("TRAJCLI_DEBUG") == "1"
-    # NumPy, of huge values, of limits near zero, of a signalling NaN that becomes wider: what is
-    # not finite is reported by its place
+    # NumPy warns of huge values, of limits near zero, of a signalling NaN that becomes wider; here
+    # what is not finite is reported with its place
     numbers = "(overflow|underflow|divide by zero|invalid value) encountered"
     warnings.filterwarnings("ignore", numbers, RuntimeWarning)
-    # zarr reads groups side by side: of several damaged ones the first is the error, and asyncio
-    # would print what became of the others, with tracebacks
+    # zarr reads groups concurrently: the first damaged one is the error, and asyncio would print
+    # tracebacks of the others
     if not (log := logging.getLogger("asyncio")).handlers:
         log.addHandler(logging.NullHandler())
     if "_TRAJCLI_COMPLETE" in os.environ:
@@ -89,7 +91,7 @@ def _run(words: list[str]) -> int:
     except SystemExit:
         if "_TRAJCLI_COMPLETE" in os.environ:
             raise
-        return 0  # Typer's way to leave where the reader of the help has gone
+        return 0  # Typer leaves so where the reader of the help has gone
     except OSError as error:
         if debug:
             raise
@@ -113,7 +115,7 @@ def _run(words: list[str]) -> int:
 
 
 def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
-    """The same with options named as in a shell: --window where Python says window."""
+    """Returns the error with options named as in a shell: --window where Python says window."""
     from dataclasses import replace
 
     from trajcli.cli.app import COMMANDS, command_line
@@ -130,7 +132,7 @@ def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
 
 
 def _usage_fault(error: Any) -> Fault:
-    """An error of Typer's in the words of all others; of a wrong choice the nearest is named."""
+    """Returns an error of Typer's as a fault, which names the choice nearest to a wrong one."""
     import difflib
 
     from trajcli.errors import Fault
@@ -151,13 +153,12 @@ def _usage_fault(error: Any) -> Fault:
     hint = f"did you mean {near[0]}?" if near else f"{command} --help"
     if value in ("savgol", "recording"):
         hint = "trajcli differentiate takes recorded positions"
-    return Fault(
-        "not a choice", where=parameter.opts[0], expected=", ".join(choices), found=value, hint=hint
-    )
+    where, expected = parameter.opts[0], ", ".join(choices)
+    return Fault("not a choice", where=where, expected=expected, found=value, hint=hint)
 
 
 def _other_command(context: Any, flag: str) -> str:
-    """Of integrate and differentiate the other one, where it takes the flag; else ""."""
+    """Returns which of integrate and differentiate takes a flag that the other lacks; else ""."""
     from trajcli.cli.app import command_line
 
     pair = {"integrate": "differentiate", "differentiate": "integrate"}
@@ -169,7 +170,7 @@ def _other_command(context: Any, flag: str) -> str:
 
 
 def run() -> None:
-    """The console script."""
+    """Runs the console script."""
     start_process()
     from trajcli.system import Interrupt, ignore_signals
 
@@ -182,9 +183,9 @@ def run() -> None:
 
 
 def start_process() -> None:
-    """What the command as a process of its own begins with, before anything is loaded."""
+    """Prepares a process of its own, before anything is loaded."""
     gc.set_threshold(_WHILE_LOADING)
-    # NumPy's linear algebra is not used; its threads would wait for work by spinning
+    # NumPy's linear algebra is not used, and its idle threads would spin
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from trajcli.system import answer_signals
 
@@ -192,14 +193,14 @@ def start_process() -> None:
 
 
 def settle() -> None:
-    """All modules are loaded: look for garbage as usual from now on, but not among them."""
+    """Resumes garbage collection once all modules are loaded, leaving them out of it."""
     if gc.get_threshold()[0] == _WHILE_LOADING:
         gc.freeze()
         gc.set_threshold(700, 10, 10)
 
 
 def end_process(code: int) -> NoReturn:
-    """Leave now that all files are closed; the memory need not be tidied up first."""
+    """Ends the process; all files are closed, and memory need not be freed first."""
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):

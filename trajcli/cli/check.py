@@ -1,4 +1,4 @@
-"""trajcli check: does a file hold?"""
+"""trajcli check: checks whether a file holds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress
+from trajcli.cli.console import Console, Progress, opened
 
 EXAMPLE = """
 Examples, on files in sample_data (the first makes what the second checks):
@@ -28,14 +28,14 @@ def check(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
-    """Check that a file holds, and keeps limits; exit 1 if not.
+    """Check whether a file holds and keeps limits; exit 1 if not.
 
-    NaN and Inf, time stamps that increase, the start row, limits of the joints; of an output,
-    every row against what its mode makes of its actions.
+    Values must be finite, time stamps must increase, row 0 must be the start state, and joints
+    must keep their limits. With --recompute an output is computed again and compared.
 
-    Quantities that a file lacks are central differences of its positions, and limits that could
-    not be checked fail. A limit may be passed by a billionth of its size (float32: a millionth),
-    which is rounding.
+    Quantities that a file lacks are central differences of its positions. Limits that cannot be
+    checked fail. A limit may be exceeded by a billionth of its size (float32: a millionth), which
+    is rounding.
     """
     from trajcli.files.opening import Files
     from trajcli.files.reading import Reading
@@ -44,36 +44,32 @@ def check(
     from trajcli.views.findings import StartRows, recompute_finding
     from trajcli.views.trajectories import expand_globs
 
-    how = Reading(**reading)
-    console = Console(json, quiet)
+    how, console, reports = Reading(**reading), Console(json, quiet), []
     if velocity_of is not None and "=" in velocity_of:
         velocity_of, _, velocities = velocity_of.partition("=")
-        source = [f"{one}:{velocities}" for one in source]
-    reports = []
-    for one in expand_globs(source):
-        path = parse_source(one).path
-        with Progress(not quiet) as progress:
-            with Files(how, on_progress=progress) as files:
+        source = [f"{file}:{velocities}" for file in source]
+    for text in expand_globs(source):
+        path = parse_source(text).path
+        with opened(how, quiet) as (files, progress):
 
-                def start_of(files: Files = files, path: Path = path) -> StartRows | str:
-                    from trajcli.jobs.recompute import start_rows
+            def start_of(files: Files = files, path: Path = path) -> StartRows | str:
+                from trajcli.jobs.recompute import start_rows
 
-                    return start_rows(files, path)
+                return start_rows(files, path)
 
-                findings = check_source(
-                    files, one, start_of, limits, how.episodes, velocity_of, progress
-                )
-                files.sources.require_unchanged()
-            console.warn(*files.notes)
-            if recompute:
-                from trajcli.jobs.recompute import recompute as compare
+            episodes = how.episodes
+            findings = check_source(files, text, start_of, limits, episodes, velocity_of, progress)
+        console.warn(*files.notes)
+        if recompute:
+            from trajcli.jobs.recompute import recompute as compare
 
+            with Progress(not quiet) as progress:
                 again = compare(path, how.allow_external, progress)
-                findings += [recompute_finding(**vars(variable)) for variable in again]
+            findings += [recompute_finding(**vars(variable)) for variable in again]
         passed = all(finding.passed is not False for finding in findings)
         checks = [finding.as_dict(verbose) for finding in findings]
-        reports.append({"file": one, "passed": passed, "checks": checks})
-        for part in report(one, findings, verbose) if not (json or quiet) else ():
+        reports.append({"file": text, "passed": passed, "checks": checks})
+        for part in report(text, findings, verbose) if not (json or quiet) else ():
             console.show(part)
     console.document({"files": reports})
     return 0 if all(report["passed"] for report in reports) else 1

@@ -1,6 +1,6 @@
-"""Completion of FILE:DATASET in bash, zsh and fish: names of what lies in the file.
+"""Completes FILE:DATASET in bash, zsh and fish with the names in the file.
 
-Names of files are left to the shell, which completes them where nothing is offered here.
+Where nothing is offered here, the shell completes names of files.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ import re
 from collections.abc import MutableMapping
 
 _typed = ""
-"""In bash: what stands before the word, up to the colon at which bash cuts words."""
+"""The text before the word in bash, up to the colon at which bash splits words."""
 _MANY = 40
-"""Names, from which on whole groups are offered."""
+"""More names than that are offered as groups."""
 _PLAIN = re.compile(r"[\w/.,+@%=-]+").fullmatch
-"""Shells evaluate what they are offered, and show it: no name with quotes, $ or escapes."""
+"""Shells evaluate and show what they are offered: no names with quotes, $ or escapes."""
 
 
 def prepare(variables: MutableMapping[str, str]) -> None:
-    """Join the words that bash cut at a colon: `out.h5:pos` reaches us as three.
+    """Joins the words that bash splits at a colon: `out.h5:pos` arrives as three.
 
-    Only what follows the last colon is the word that bash replaces, so that alone is completed.
+    Bash replaces only what follows the last colon, so only that is completed.
     """
     global _typed
     count = variables.get("COMP_CWORD", "")
     if variables.get("_TRAJCLI_COMPLETE") != "complete_bash" or not count.isdecimal():
         return
     words = variables.get("COMP_WORDS", "").split()[: int(count) + 1]
-    words += [""] * (int(count) >= len(words))  # nothing has been typed of the last one
+    words += [""] * (int(count) >= len(words))  # the last word is still empty
     *joined, last = re.sub(" ?: ?", ":", " ".join(words)).split(" ")
     if ":" in words[-2:]:
         word = words[-1].removeprefix(":")
@@ -37,30 +37,29 @@ def prepare(variables: MutableMapping[str, str]) -> None:
 
 
 def datasets(incomplete: str) -> list[str]:
-    """What FILE:… can go on as; nothing where no file has been named yet."""
+    """Returns how FILE:… may continue; nothing where no file has been named yet."""
     from trajcli.errors import TrajcliError
     from trajcli.files.opening import open_arrays
     from trajcli.files.source import parse_source
 
     typed = _typed + incomplete
-    head, colon, begun = typed.rpartition(":")
+    head, colon, beginning = typed.rpartition(":")
     path = parse_source(head).path if colon else None
     if path is None or not os.path.exists(os.path.expanduser(path)):
         return []
-    slash = "/" if begun.startswith("/") else ""
+    slash = "/" if beginning.startswith("/") else ""
     try:
         with open_arrays(type(path)(os.path.expanduser(path))) as file:
             names = [slash + name for name in file.names() if _PLAIN(name)]
     except (TrajcliError, OSError):
         return []
-    return [f"{head}:{name}"[len(_typed) :] for name in _next(names, begun)]
+    return [f"{head}:{name}"[len(_typed) :] for name in _next(names, beginning)]
 
 
-def _next(names: list[str], begun: str) -> list[str]:
-    """Names that go on from what was typed: whole groups where there are many, as of folders."""
-    fitting = [name for name in names if name.startswith(begun)]
+def _next(names: list[str], typed: str) -> list[str]:
+    """Returns the names that begin with what was typed; many as their groups, like folders."""
+    fitting = [name for name in names if name.startswith(typed)]
     if len(fitting) <= _MANY:
         return fitting
-    cut = len(begun)
-    ends = (name.find("/", cut) + 1 or len(name) for name in fitting)
+    ends = (name.find("/", len(typed)) + 1 or len(name) for name in fitting)
     return list(dict.fromkeys(name[:end] for name, end in zip(fitting, ends, strict=True)))

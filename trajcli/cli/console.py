@@ -1,7 +1,7 @@
-"""What people and programs read: one place for stdout, stderr and JSON.
+"""Writes what people and programs read: the one place for stdout, stderr and JSON.
 
 Names come from files and must not steer the terminal: control, escape and bidirectional
-characters are written out here, and nowhere else.
+characters are made visible here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +21,22 @@ from trajcli.errors import OutputError
 
 if TYPE_CHECKING:
     from trajcli.errors import TrajcliError
+    from trajcli.files.opening import Files
+    from trajcli.files.reading import Reading
 
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_BEFORE_BAR = 0.5
-"""What is over before that needs no bar."""
-PIPE_WIDTH = 160
+"""Shorter work shows no bar."""
+_RATE_SECONDS = 0.5
+"""Shorter runs mostly open and close files: their rate says nothing."""
+WIDTH, PIPE_WIDTH = 79, 160
+"""Columns of the first lines of a run, and of tables that are piped."""
 MOST_LISTED = 10
-"""Faults or notes of one kind on stderr; JSON has all."""
+"""The most faults, and the most notes, on stderr; JSON has all."""
 
 
 class Console:
-    """Text goes to stdout; with JSON, stdout holds one document and text goes to stderr.
-
-    text_on_stderr: text goes there for another reason, :meth:`data` on stdout.
-    """
+    """Writes text to stdout or, where stdout holds a JSON document or data, to stderr."""
 
     def __init__(
         self, as_json: bool = False, quiet: bool = False, text_on_stderr: bool = False
@@ -44,19 +46,19 @@ class Console:
         self._text = "stderr" if as_json or text_on_stderr else "stdout"
 
     def say(self, *lines: str) -> None:
-        """Lines for people."""
+        """Writes lines for people."""
         if not self.quiet:
             self._put(_lines(*lines))
 
     def warn(self, *lines: str) -> None:
-        """Lines that matter also with --quiet: the first, and how many more there are."""
+        """Writes warnings, with --quiet too: the first ones, and how many more there are."""
         shown = [f"warning: {line}" for line in lines[:MOST_LISTED]]
         if len(lines) > MOST_LISTED:
             shown.append(f"warning: and {len(lines) - MOST_LISTED} more, which --json lists")
         _write("stderr", _lines(*shown))
 
     def document(self, value: Any) -> None:
-        """The one JSON document of a run; NaN and Inf become null.
+        """Writes the one JSON document of a run, with null for NaN and Inf.
 
         Raises OutputError where stdout has no room for it.
         """
@@ -64,16 +66,16 @@ class Console:
             self.data(_lines(json.dumps(_plain(value), allow_nan=False)), "JSON document")
 
     def data(self, text: str, what: str = "table") -> None:
-        """Text for programs, on stdout; raises OutputError where there is no room for it."""
+        """Writes text for programs to stdout; raises OutputError where there is no room for it."""
         error = _write("stdout", visible(text))
         if error is not None:
             raise OutputError(f"the {what} is lost", where="stdout", found=error)
 
     @cached_property
     def rich(self) -> Any:
-        """A Rich console as for the stream for people, which writes into a buffer instead.
+        """Returns a Rich console like the stream for people that writes into a buffer instead.
 
-        What is piped is not folded at 80 columns.
+        Text that is piped may be wider than 80 columns.
         """
         from rich.console import Console as RichConsole
 
@@ -94,7 +96,7 @@ class Console:
         )
 
     def show(self, renderable: Any) -> None:
-        """A Rich table, text or figure for people."""
+        """Writes a Rich table, text or figure for people."""
         if self.quiet:
             return
         from rich.segment import Segment, Segments
@@ -106,16 +108,16 @@ class Console:
         self._put("\n".join(line.rstrip(" ") for line in lines) + "\n")
 
     def _put(self, text: str) -> None:
-        """Write text for people, and say so where there is no room for it."""
+        """Writes text for people, and warns where there is no room for it."""
         error = _write(self._text, text)
         if error is not None and not self.as_json:
             self.warn(f"stdout: {error}; the rest of the text is lost")
 
     def fail(self, error: TrajcliError) -> int:
-        """Report an error; returns its exit code."""
+        """Writes an error, and returns its exit code."""
         faults = error.faults
         report = {"exit_code": error.exit_code, "faults": [fault.as_dict() for fault in faults]}
-        with contextlib.suppress(OutputError):  # what follows is still said on stderr
+        with contextlib.suppress(OutputError):  # stderr still gets the message
             self.document({"error": report})
         first, *more = [line for fault in faults[:MOST_LISTED] for line in fault.lines()]
         if len(faults) > MOST_LISTED:
@@ -125,8 +127,23 @@ class Console:
         return error.exit_code
 
 
+@contextlib.contextmanager
+def opened(
+    how: Reading, quiet: bool, what: str = "trajectories"
+) -> Iterator[tuple[Files, Progress]]:
+    """Opens files for a command that reads, with progress in ``what``.
+
+    Raises InputError where a file has changed when the command is done with it.
+    """
+    from trajcli.files.opening import Files
+
+    with Progress(not quiet, what) as progress, Files(how, on_progress=progress) as files:
+        yield files, progress
+        files.sources.require_unchanged()
+
+
 class Progress:
-    """A bar on a terminal, else a line every 30 seconds; on stderr."""
+    """Shows progress on stderr: a bar on a terminal, else a line every 30 seconds."""
 
     def __init__(self, shown: bool, what: str = "trajectories") -> None:
         self._shown, self._what = shown, what
@@ -142,7 +159,7 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: float, total: int) -> None:
-        """``done`` of ``total`` trajectories are written, of the last one maybe a part."""
+        """Shows that ``done`` of ``total`` are written; of the last one maybe a part."""
         if not self._shown:
             return
         now = time.monotonic()
@@ -167,7 +184,7 @@ class Progress:
 
 
 def bytes_text(count: float) -> str:
-    """A number of bytes for people: 1.4 MB."""
+    """Returns a number of bytes as text: 1.4 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}"
@@ -175,16 +192,31 @@ def bytes_text(count: float) -> str:
     return f"{count:.3g} TB"
 
 
+def speed_text(report: Mapping[str, Any]) -> str:
+    """Returns what was written and how long it took; the rate of runs that show one."""
+    rate = f", {report['gb_per_s']:.2f} GB/s" if report["seconds"] >= _RATE_SECONDS else ""
+    return f"{bytes_text(report['bytes_written'])} in {report['seconds']:.2f} s{rate}"
+
+
 def units_lines(units: Mapping[str, str] | None) -> list[str]:
-    """What was converted to SI, where anything was."""
+    """Returns a line on what was converted to SI; none where nothing was."""
     if units is None or units["read"] == units["written"]:
         return []
-    return [f"units {units['read']}, from {units['from']}, converted to {units['written']}"]
+    return [
+        fitted(f"units {units['read']}, from ", units["from"], f", converted to {units['written']}")
+    ]
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """1 dof, 7 dofs."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def fitted(before: str, path: str, behind: str = "") -> str:
+    """Returns a line for 80 columns, in which a long path is cut in the middle."""
+    from trajcli.views.terminal import shortened
+
+    return before + shortened(path, max(WIDTH - len(before) - len(behind), 20)) + behind
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Returns a number and a noun: 1 dof, 7 dofs."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 _HIDDEN = {
@@ -206,24 +238,26 @@ _HIDDEN = {
 
 
 def visible(text: str) -> str:
-    """Text with control, escape, bidirectional and invisible characters written out; line ends
-    stay. Invisible are Unicode's Default_Ignorable_Code_Point."""
+    """Returns text with control, escape, bidirectional and invisible characters as escapes.
+
+    Line ends stay. Invisible are Unicode's Default_Ignorable_Code_Point.
+    """
     return text.translate(_HIDDEN)
 
 
 def _lines(*lines: str) -> str:
-    """Lines to write at once, as other processes may write to the same file.
+    """Returns lines as one text, written at once: other processes may write to the same file.
 
-    Line ends within a line, which are those of names, are written out, too.
+    Line ends within a line come from names, and become escapes.
     """
     return "".join(visible(line).replace("\n", "\\n") + "\n" for line in lines)
 
 
 def _write(stream: str, text: str) -> str | None:
-    """Write text; a reader that has gone, or was never there, is no reason to stop a run.
+    """Writes text to a stream, and returns the reason where there is no room for it.
 
-    What the stream's encoding has no letters for is written as an escape. Returns the reason
-    where there is no room.
+    A reader that has gone, or was never there, does not stop a run. Letters that the stream's
+    encoding lacks are written as escapes.
     """
     file = getattr(sys, stream)
     if file is None:
@@ -240,6 +274,7 @@ def _write(stream: str, text: str) -> str | None:
 
 
 def _plain(value: Any) -> Any:
+    """Returns a value that JSON has: arrays as lists, NaN and Inf as None, all else as text."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

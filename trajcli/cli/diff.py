@@ -1,4 +1,4 @@
-"""trajcli diff: how far two files are apart, and where the most."""
+"""trajcli diff: compares two files or datasets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress
+from trajcli.cli.console import Console, opened
 
 EXAMPLE = """
 Examples, on files in sample_data (the first makes what the second compares):
@@ -29,15 +29,15 @@ def diff(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
-    """Compare two files or datasets; exit 1 where they differ by more than allowed.
+    """Compare two files or datasets; exit 1 where they differ.
 
-    For every dataset the largest absolute and relative difference, the largest in units of the
-    last place (ulp), their root mean square (RMS), and where the worst is. Trajectories with
-    different numbers of rows are aligned by their times. With --episodes, also all, trajectories
-    are compared one by one, whatever holds them. Without tolerances nothing may differ.
+    Of every dataset, this shows the largest absolute and relative difference, the largest in
+    units of the last place (ulp), the root mean square (RMS), and where the worst value is.
+    Trajectories with different numbers of rows are aligned by their times. With --episodes
+    (3, 0:10 or all) trajectories are compared one by one, whatever groups hold them. Without
+    tolerances nothing may differ.
     """
     from trajcli.errors import Fault, UsageError
-    from trajcli.files.opening import Files
     from trajcli.files.reading import Reading
     from trajcli.files.source import expand_files, parse_source
     from trajcli.views.diff import Tolerance, attributes_apart, compare, datasets, report
@@ -52,10 +52,7 @@ def diff(
     how = Reading(**reading)
     console = Console(json, quiet)
     sources = parse_source(first), parse_source(second)
-    with (
-        Progress(not quiet, "datasets") as progress,
-        Files(how, on_progress=progress) as files,
-    ):
+    with opened(how, quiet, "datasets") as (files, progress):
         pair = datasets(files, first, how.episodes), datasets(files, second, how.episodes)
         differences = list(compare(*pair, Tolerance(rtol, atol, ulp), progress))
         whole = how.episodes is None and all(
@@ -63,7 +60,6 @@ def diff(
         )
         paths = (source.path for source in sources)
         attributes = attributes_apart(*map(files.open, paths)) if whole else []
-        files.sources.require_unchanged()
     passed = all(difference.passed for difference in differences)
     if not (json or quiet):
         for part in report((first, second), differences, attributes, verbose):

@@ -1,4 +1,4 @@
-"""trajcli differentiate: recorded positions → position, velocity, acceleration, jerk."""
+"""trajcli differentiate: turns recorded positions into trajectories."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from trajcli.cli import options
 from trajcli.cli.integrate import run_request
 
 EXAMPLE = """
-Examples, on the files in sample_data:
+Examples, on files in sample_data:
 
     trajcli differentiate sample_data/recorded.h5 -o out.h5
 
@@ -23,7 +23,7 @@ def differentiate(
     degree: options.FitDegree = None,
     **typed: Any,
 ) -> int:
-    """Differentiate recorded positions: velocity, acceleration and jerk of every row.
+    """Differentiate recorded positions into trajectories.
 
     SOURCE holds positions [B, T, D] (or [T, D]) with their times. OUT gets position, velocity,
     acceleration and jerk [B, T, D]; with savgol the position is smoothed as well.

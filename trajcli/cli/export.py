@@ -1,11 +1,11 @@
-"""trajcli export: trajectories for other programs."""
+"""trajcli export: writes trajectories for other programs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
+from trajcli.cli.console import Console, bytes_text, counted, opened, units_lines
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -26,15 +26,16 @@ def export(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
-    """Write trajectories for PlotJuggler (.csv), rerun (.rrd), pandas (.parquet), NumPy (.npz,
-    .npy), as HDF5 (.h5), or as features of a LeRobot data set.
+    """Write trajectories for other programs.
 
-    A table has a column t and one for each quantity and joint, as position/joint1; of several
-    trajectories a column trajectory before them. An .rrd has these as scalars on the time line
+    OUT is .csv for PlotJuggler, .rrd for rerun, .parquet for pandas, .npz or .npy for NumPy, .h5,
+    or with --lerobot a copy of a LeRobot data set.
+
+    A table has a column t and one for each quantity and joint, like position/joint1; with several
+    trajectories the first column is trajectory. An .rrd has these as scalars on the time line
     "time". For .rrd: pip install rerun-sdk. For .parquet: pip install pyarrow.
     """
     from trajcli.errors import UsageError
-    from trajcli.files.opening import Files
     from trajcli.files.reading import Reading, Repair
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.jobs.statements import units_report
@@ -48,10 +49,7 @@ def export(
         refuse_place(out, overwrite)
     elif overwrite:
         raise UsageError("--lerobot DIR writes to a new folder", where="--overwrite")
-    with (
-        Progress(not quiet) as progress,
-        Files(how, on_progress=progress) as files,
-    ):
+    with opened(how, quiet) as (files, progress):
         chosen = select_trajectories(files, source, repair, progress)
         refuse_input(out, files.paths())
         if lerobot is None:
@@ -63,8 +61,8 @@ def export(
     console.warn(*files.notes)
     count = len(chosen.numbers)
     console.say(*units_lines(units_report(chosen.batch.first)))
-    many = counted(count, "trajectory", "trajectories")
-    console.say(f"{out}: {many}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
+    trajectories = counted(count, "trajectory", "trajectories")
+    console.say(f"{out}: {trajectories}, {', '.join(chosen.arrays)}, {bytes_text(size)}")
     if chosen.others:
         console.say(f"not exported: {', '.join(chosen.others)}; FILE:DATASET names one")
     report = {"trajectories": count, "quantities": list(chosen.arrays), "bytes": size}

@@ -1,4 +1,4 @@
-"""trajcli fit: recordings as B-spline control points."""
+"""trajcli fit: fits B-splines to recordings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trajcli.cli import options
 from trajcli.cli.console import Console, Progress, bytes_text, counted, units_lines
 
 EXAMPLE = """
-Examples, on the files in sample_data (the second makes trajectories of what the first fits):
+Examples, on the files in sample_data (the second turns what the first fits into trajectories):
 
     trajcli fit sample_data/recorded.h5:position --error 0.002 --steps 10 -o points.h5 --overwrite
 
@@ -32,11 +32,11 @@ def fit(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
-    """Fit recorded positions by B-splines: least squares, the same number of knots for all.
+    """Fit B-splines to recorded positions by least squares.
 
-    OUT holds control points, dt, mode and options, and the start and goal states: integrate OUT
-    makes the curve of them. The states are fitted, too, but for what --start and --goal hold
-    exactly.
+    All trajectories get the same number of knots. OUT holds the control points, the start and goal
+    states, dt, mode and options, of which `trajcli integrate OUT` makes the curve. The states are
+    fitted as well, except for what --start and --goal hold exactly.
     """
     from trajcli.jobs.fit import FitRequest, run_fit
 

@@ -1,4 +1,4 @@
-"""trajcli info: versions, devices, backends, and why one is absent."""
+"""trajcli info: shows what is installed here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def info(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Say what is installed here: versions, devices, backends and why one is absent."""
+    """Show versions, devices and backends, and why one is absent."""
     console = Console(json, quiet)
     facts = _facts()
     for name, version in facts["versions"].items():
@@ -35,6 +35,7 @@ def info(
 
 
 def _facts() -> dict[str, Any]:
+    """Returns the versions, devices and backends of this machine."""
     import os
     import platform
     from importlib.metadata import PackageNotFoundError, version

@@ -1,11 +1,11 @@
-"""trajcli inspect: what is in a file."""
+"""trajcli inspect: shows what is in a file."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.cli.console import Console, bytes_text, opened
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -24,29 +24,23 @@ def inspect(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
-    """Show what is in a file: datasets, ranges, peaks, times, a plot.
+    """Show what is in a file: datasets, times, ranges, peaks, a plot.
 
-    Per dof the range and the peaks of velocity, acceleration and jerk, and when they are; NaN and
-    Inf and where; how long the trajectories are, their rate and how regular it is. Ranges and
-    peaks are of all trajectories or those of --episodes; the plot is of the first of them.
+    For each dof this shows the range, the peaks of velocity, acceleration and jerk and when they
+    are; where values are NaN or Inf; how long the trajectories are, at which rate, and how regular
+    it is. Ranges and peaks are those of all trajectories, or of --episodes; the plot shows the
+    first of them.
 
-    Of a large file a sample is looked at, unless --full.
+    Large files are sampled, unless --full.
     """
-    from trajcli.files.opening import Files
     from trajcli.files.reading import Reading
     from trajcli.views.inspect import inspect_source, report
     from trajcli.views.trajectories import expand_globs
 
-    how = Reading(**reading)
-    console = Console(json, quiet)
-    reports = []
-    for one in expand_globs(source):
-        with (
-            Progress(not quiet) as progress,
-            Files(how, on_progress=progress) as files,
-        ):
-            facts, charts, dofs = inspect_source(files, one, how.episodes, full, progress)
-            files.sources.require_unchanged()
+    how, console, reports = Reading(**reading), Console(json, quiet), []
+    for text in expand_globs(source):
+        with opened(how, quiet) as (files, progress):
+            facts, charts, dofs = inspect_source(files, text, how.episodes, full, progress)
         console.warn(*files.notes)
         reports.append(facts)
         if not (json or quiet):

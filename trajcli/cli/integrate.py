@@ -1,22 +1,31 @@
-"""trajcli integrate: actions and a start state → position, velocity, acceleration, jerk."""
+"""trajcli integrate: turns actions and a start state into trajectories."""
 
 from typing import TYPE_CHECKING, Any
 
 from trajcli.cli import options, settle
-from trajcli.cli.console import Console, Progress, bytes_text, counted
+from trajcli.cli.console import (
+    WIDTH,
+    Console,
+    Progress,
+    bytes_text,
+    counted,
+    fitted,
+    speed_text,
+    units_lines,
+)
 from trajcli.errors import UsageError
 
 if TYPE_CHECKING:
     from trajcli.jobs.plan import Plan
     from trajcli.jobs.request import Request
-    from trajcli.jobs.shards import Shard
 
 EXAMPLE = """
-Example, on the files in sample_data:
+Examples, on files in sample_data:
 
     trajcli integrate sample_data/reach.h5 --mode jerk --scheme zoh -o out.h5
+
+    trajcli integrate sample_data/accelerations.npy --start sample_data/start.npy --dt 0.02 -o a.h5
 """
-_WIDTH = 79
 
 
 @options.computing
@@ -73,20 +82,29 @@ def integrate(
 
 
 def run_request(kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int:
-    """Run a request of what was typed, say what there is to say of it, return the exit code."""
+    """Runs a request, prints its plan and its result, and returns the exit code.
+
+    Parameters:
+        typed: the options that integrate and differentiate have in common.
+        own: the fields of the request that the command itself fills.
+    """
     from trajcli.jobs.run import run
+    from trajcli.jobs.shards import parse_shard
 
     console, dry_run = Console(typed.pop("json"), typed.pop("quiet")), typed.pop("dry_run")
-    typed["write"] = names(typed["write"], "--write")
-    typed["shard"] = None if typed["shard"] is None else parse_shard(typed["shard"])
-    request = kind(**own, **typed)
+    text, shard = typed["write"], typed["shard"]
+    typed["write"] = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not typed["write"]:
+        what, expected = "no names", "one or more, like a,b"
+        raise UsageError(what, where="--write", expected=expected, found=repr(text))
+    typed["shard"] = None if shard is None else parse_shard(shard)
 
     def say_plan(plan: "Plan") -> None:
         settle()
         console.say(*plan_lines(plan.description))
 
     with Progress(shown=not console.quiet) as progress:
-        report = run(request, say_plan, progress, dry_run)
+        report = run(kind(**own, **typed), say_plan, progress, dry_run)
     console.warn(*report["notes"])
     console.warn(*(f"left out: {bad['name']}: {bad['reason']}" for bad in report["left_out"]))
     console.say(last_line(report))
@@ -95,49 +113,37 @@ def run_request(kind: "type[Request]", typed: dict[str, Any], **own: Any) -> int
 
 
 def plan_lines(plan: dict[str, Any]) -> list[str]:
-    """The first lines of a run, each for 80 columns: what was found, what is computed, from which
-    steps and states, and where."""
-    shape = plan["shape"]
+    """Returns the first lines of a run: what is read and computed, with which steps, and where.
+
+    Each fits a terminal of 80 columns; long paths are cut in the middle for that.
+    """
+    shape, recorded = plan["shape"], plan["start"] is None
     shortest, longest = shape["shortest"], shape["horizon"]
     count = counted(shape["trajectories"], "trajectory", "trajectories")
-    each = "row" if plan["start"] is None else "action"
-    actions = ("" if shortest == longest else f"{shortest} to ") + counted(longest, each)
+    rows = counted(longest, "row" if recorded else "action")
+    rows = rows if shortest == longest else f"{shortest} to {rows}"
     more = f" and {plan['sources'] - 1} more" if plan["sources"] > 1 else ""
     layout = f" ({plan['layout']})" if plan["layout"] else ""
-    size = f"{count} × {actions} × {counted(shape['dofs'], 'dof')}"
+    size = f"{count} × {rows} × {counted(shape['dofs'], 'dof')}"
+    lines = [fitted("", plan["source"], f"{more}{layout}: {size}"), *units_lines(plan["units"])]
     chosen = " ".join(f"{name}={value}" for name, value in plan["options"].items())
+    mode = f"{plan['mode']} ({chosen})" if chosen else plan["mode"]
+    stated = fitted("as ", plan["mode_source"], " states") if plan["mode_source"] else ""
+    if stated and len(mode) + 2 + len(stated) > WIDTH:
+        lines += [f"{mode},", stated]
+    else:
+        lines.append(", ".join(filter(None, [mode, stated])))
+    lines += [f"--{name.replace('_', '-')} {value}" for name, value in plan["commands"].items()]
     dt = plan["dt"] if isinstance(plan["dt"], str) else f"{plan['dt']:g} s"
-    stated = _fitted(", as ", plan["mode_source"], " states") if plan["mode_source"] else ""
-    units, converted = plan["units"], []
-    if units and units["read"] != units["written"]:
-        behind = f", converted to {units['written']}"
-        converted = [_fitted(f"units {units['read']}, from ", units["from"], behind)]
-    return [
-        _fitted("", plan["source"], f"{more}{layout}: {size}"),
-        *converted,
-        *_wrapped(f"{plan['mode']} ({chosen})" if chosen else plan["mode"], stated),
-        *(f"--{name.replace('_', '-')} {value}" for name, value in plan["commands"].items()),
-        _fitted(f"dt {dt}, from ", plan["dt_source"], ""),
-        *([] if plan["start"] is None else [_fitted("start from ", plan["start"], "")]),
-        f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}",
-    ]
-
-
-def _wrapped(text: str, more: str) -> list[str]:
-    """A line, or two where one would be too long."""
-    if not more or len(text + more) <= _WIDTH:
-        return [text + more]
-    return [f"{text},", more.removeprefix(", ")]
-
-
-def _fitted(before: str, path: str, behind: str) -> str:
-    """A line in which a long path loses its beginning."""
-    room = max(_WIDTH - len(before) - len(behind), 20)
-    return before + (path if len(path) <= room else f"…{path[1 - room :]}") + behind
+    lines.append(fitted(f"dt {dt}, from ", plan["dt_source"]))
+    if not recorded:
+        lines.append(fitted("start from ", plan["start"]))
+    lines.append(f"on {plan['device']} by {plan['backend']}: {plan['device_reason']}")
+    return lines
 
 
 def last_line(report: dict[str, Any]) -> str:
-    """What was written, or would be."""
+    """Returns the last line of a run: what was written, or would be."""
     if report.get("already_done"):
         return f"{report['out']}: shard {report['shard']} is done already"
     size = bytes_text(report["bytes_written"])
@@ -145,23 +151,4 @@ def last_line(report: dict[str, Any]) -> str:
         return f"dry run: would write {size} to {report['out']}; nothing was written"
     count = report["shape"]["trajectories"]
     least = "" if report["shortest_rows"] == report["rows"] else "up to "
-    return (
-        f"{report['out']}: {count} × {least}{report['rows']} rows, {size} in "
-        f"{report['seconds']:.2f} s, {report['gb_per_s']:.2f} GB/s"
-    )
-
-
-def parse_shard(text: str) -> "Shard":
-    from trajcli.jobs import shards
-
-    return shards.parse_shard(text)
-
-
-def names(text: str, option: str) -> tuple[str, ...]:
-    """position,velocity → ("position", "velocity")."""
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not names:
-        raise UsageError(
-            "no names", where=option, expected="one or more, like a,b", found=repr(text)
-        )
-    return names
+    return f"{report['out']}: {count} × {least}{report['rows']} rows, {speed_text(report)}"

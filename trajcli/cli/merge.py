@@ -1,9 +1,9 @@
-"""trajcli merge: the parts of a run in shards, as one output."""
+"""trajcli merge: joins the parts of a run in shards."""
 
 from __future__ import annotations
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text, counted
+from trajcli.cli.console import Console, Progress, counted, speed_text
 
 EXAMPLE = """
 Example, on the files in sample_data (the first writes the part that the second merges):
@@ -20,9 +20,9 @@ def merge(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Merge the parts of a run in shards into OUT: one behind the other, in their order.
+    """Join the parts of a run in shards into OUT, in their order.
 
-    All parts have to be there, of one command, and as they were written. They stay.
+    All parts must be there, written by one command, and unchanged. They are kept.
     """
     from trajcli.jobs.merge import merge as merge_parts
 
@@ -30,8 +30,7 @@ def merge(
     with Progress(not quiet) as progress:
         report = merge_parts(out, overwrite, progress)
     console.warn(*report["notes"])
-    whole = f"{report['out']}: {counted(report['trajectories'], 'trajectory', 'trajectories')} of "
-    whole += counted(report["parts"], "part")
-    size, seconds = bytes_text(report["bytes_written"]), report["seconds"]
-    console.say(f"{whole}, {size} in {seconds:.2f} s, {report['gb_per_s']:.2f} GB/s")
+    trajectories = counted(report["trajectories"], "trajectory", "trajectories")
+    parts = counted(report["parts"], "part")
+    console.say(f"{report['out']}: {trajectories} of {parts}, {speed_text(report)}")
     console.document(report)

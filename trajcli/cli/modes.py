@@ -1,4 +1,4 @@
-"""trajcli modes: what can be computed."""
+"""trajcli modes: lists what can be computed."""
 
 from __future__ import annotations
 
@@ -11,26 +11,52 @@ Example:
     trajcli modes --json
 """
 
+# fmt: off
+_START = "start position; velocity, acceleration and jerk are zero unless given"
+_CASCADE = "frames scheme convention"
+_MODES = {
+    "clique position": ("p = u, v_t = (p_t − p_{t−1})/dt, a = Δv/dt, j = Δa/dt",
+                        _START, "H + 1", _CASCADE),
+    "velocity": ("v = u, p_t = p_{t−1} + dt·v_t, a = Δv/dt, j = Δa/dt",
+                 _START, "H + 1", _CASCADE),
+    "acceleration acc": ("a = u, v_t = v_{t−1} + dt·a_t, p_t = p_{t−1} + dt·v_t, j = Δa/dt",
+                         _START, "H + 1", _CASCADE),
+    "jerk": ("j = u, a, v, p by running sums: x_t = x_{t−1} + dt·x'_t",
+             _START, "H + 1", _CASCADE),
+    "central": ("p = u; v, a, j from the five-point stencil on p_{t−2} … p_{t+2}",
+                "start position (recording: none, five rows)",
+                "H + 1 (recording: H; curobo: H + 4)", "frames ends convention"),
+    "savgol": ("p, v, a, j of the polynomial that fits the window rows around t best",
+               "a recording (trajcli differentiate) of window rows; in seconds: degree + 1",
+               "H", "window degree"),
+    "bspline": ("p(t) = Σ N_i(t) u_i, uniform B-spline of degree 3, 4 or 5; v, a, j its "
+                "derivatives",
+                "start position; dt per trajectory; goal state with --ends goal",
+                "(H + degree + 1)·steps + 1", "degree steps ends convention"),
+    "teleport": ("p = u, v = a = j = 0",
+                 "start position (recording: none)", "H + 1 (recording: H)", "frames"),
+}
+# fmt: on
+"""Formula, needs, rows and options of each mode, by name and aliases. They stand here so that the
+command need not import the classes in trajcli/modes, and NumPy with them."""
+
 
 def modes(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """List the modes: formula, what each needs, rows it gives, options it takes."""
-    from trajcli.modes import ALIASES, MODES
-
+    """List the modes with formula, needs, rows and options."""
     console = Console(json, quiet)
     table = []
-    for name, mode in MODES.items():
-        aliases = [alias for alias, target in ALIASES.items() if target == name]
-        row = {"formula": mode.formula, "needs": mode.needs, "rows": mode.gives}
-        names = list(mode.option_names())
-        table.append({"name": name, "aliases": aliases, **row, "options": names})
+    for names, (formula, needs, rows, taken) in _MODES.items():
+        name, *aliases = names.split()
+        row = {"formula": formula, "needs": needs, "rows": rows, "options": taken.split()}
+        table.append({"name": name, "aliases": aliases, **row})
         console.say(
             " = ".join([name, *aliases]),
-            f"    {mode.formula}",
-            f"    needs    {mode.needs}",
-            f"    rows     {mode.gives} per trajectory of H actions",
-            f"    options  {', '.join(f'--{option}' for option in names)}",
+            f"    {formula}",
+            f"    needs    {needs}",
+            f"    rows     {rows} per trajectory of H actions",
+            f"    options  {', '.join(f'--{option}' for option in row['options'])}",
         )
     console.document({"modes": table})

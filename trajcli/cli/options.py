@@ -1,7 +1,7 @@
-"""Every option that a command takes, once. Its name is that of the command's parameter.
+"""Defines every option once; its name is that of the command's parameter.
 
-Precedence: command line, then TRAJCLI_* in the environment, then the default. Choices are
-literals, so that they complete and a wrong one is answered with the right ones.
+The command line goes before TRAJCLI_* in the environment, and that before the default. Choices
+are literals: they complete with Tab, and a wrong one is answered with the right ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def of_mode(**typed: Any) -> dict[str, Any]:
-    """The options of a mode that have a value; a window in rows as a number."""
+    """Returns the options of a mode that have a value, with a window in rows as a number."""
     chosen = {name: value for name, value in typed.items() if value is not None}
     if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
         chosen["window"] = int(chosen["window"])
@@ -28,25 +28,25 @@ def of_mode(**typed: Any) -> dict[str, Any]:
 
 
 def _datasets(incomplete: str) -> list[str]:
-    """What FILE:… can go on as, for the shell."""
+    """Completes FILE:… in the shell."""
     from trajcli.cli import completion
 
     return completion.datasets(incomplete)
 
 
 def _expanded(path: Path | None) -> Path | None:
-    """A path with ~ for the home folder, which shells do not expand behind ``--out=``."""
+    """Returns a path with ~ expanded, which shells do not do after ``--out=``."""
     return None if path is None else Path(os.path.expanduser(path))
 
 
 def _panel(title: str | None) -> Callable[..., Any]:
-    """A maker of the options under one heading of the help.
+    """Returns a function that makes options under one heading of the help.
 
     Where FILE:DATASET may stand, the names in the file complete.
     """
 
     def option(usage: str, help: str, **more: Any) -> Any:
-        """usage: "--mode MODE"; of a switch the flags alone."""
+        """Makes an option used as "--mode MODE"; a switch has flags only."""
         words = usage.split()
         flags = [word for word in words if word.startswith("-")]
         more |= {"metavar": " ".join(words[len(flags) :]) or None, "show_envvar": False}
@@ -58,13 +58,11 @@ def _panel(title: str | None) -> Callable[..., Any]:
 
 
 def _argument(metavar: str, help: str) -> Any:
+    """Makes an argument; names in the file complete where FILE may stand."""
     completion = _datasets if "FILE" in help else None
     return typer.Argument(metavar=metavar, help=help, show_default=False, autocompletion=completion)
 
 
-_general = _panel(None)
-# there is no environment variable of -o
-_out = partial(_general, show_default=False, callback=_expanded, allow_from_autoenv=False)
 _read = _panel("What is read")
 _computed = _panel("What is computed")
 _steps = _panel("Time steps")
@@ -73,6 +71,8 @@ _recording = _panel("Recordings")
 _gradient = _panel("Gradients, written under grad/")
 _output = _panel("Output")
 _run = _panel("How it runs")
+# -o has no environment variable: every run has an output of its own
+_out = partial(_output, show_default=False, callback=_expanded, allow_from_autoenv=False)
 _look = _panel("What is looked at")
 _tolerance = _panel("What is allowed")
 _WHICH = "Trajectories: 3, 0:10, 2,5,-1 or all."
@@ -98,8 +98,8 @@ Export = Annotated[Path, _out("-o --out OUT", "OUT.csv, .parquet, .rrd, .h5, .np
 LeRobot = Annotated[Path | None, _output("--lerobot DIR",
     "Write a copy of this LeRobot data set, with SOURCE as features trajcli.position, …, to a "
     "new folder OUT.", callback=_expanded)]
-Json = Annotated[bool, _general("--json", "One JSON document on stdout; text on stderr.")]
-Quiet = Annotated[bool, _general("--quiet -q", "Only warnings and errors.")]
+Json = Annotated[bool, _run("--json", "One JSON document on stdout; text on stderr.")]
+Quiet = Annotated[bool, _run("--quiet -q", "Only warnings and errors.")]
 
 Layout = Annotated[LayoutName | None, _read("--layout NAME",
     "The family of the files: robomimic, mimicgen, robosuite, libero, isaaclab, aloha, "
@@ -111,14 +111,14 @@ Episodes = Annotated[str | None, _read("--episodes WHICH", f"{_WHICH} (default: 
 Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
-    "What these dofs are called, in their order: a,b,c. (default: what the file says)")]
+    "Names of these dofs, in order: a,b,c. (default: what the file says)")]
 Absolute = Annotated[str | None, _read("--absolute WHICH",
     "Dofs (a gripper) whose actions are positions, whatever --mode and --actions: 7, or names.")]
 Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
     "Position commands: delta (steps from one to the next) | relative (offsets from the start). "
     "(default: what the mode takes)")]
 SkipBad = Annotated[bool, _read("--skip-bad",
-    "Leave out what cannot be computed, list it, and exit with 1.")]
+    "Leave out trajectories that cannot be computed, list them, and exit with 1.")]
 
 Mode = Annotated[ModeName | None, _computed("--mode MODE",
     "acceleration (acc) | jerk | velocity | clique (position) | central | bspline | "
@@ -142,16 +142,16 @@ Convention = Annotated[Literal["standard", "curobo"] | None, _computed("--conven
     "standard, or curobo: match cuRobo 0.7. (default: standard)")]
 ToRate = Annotated[float | None, _computed("--to HZ", "Rows per second to write.")]
 ToTimes = Annotated[str | None, _computed("--at FILE:DATASET",
-    "Or their times, in seconds from the first row: [N], or [B, N].")]
+    "Instead: the times to write, in seconds from the first row, [N] or [B, N].")]
 Method = Annotated[MethodName | None, _computed("--method NAME",
     "hold | linear | ramp-and-hold | cubic | quintic. (default: exact, else linear)")]
 Hold = Annotated[float, _computed("--hold SHARE", "ramp-and-hold: share of the step that is held.")]
 SplineDegree = Annotated[int, _computed("--degree N", "bspline: 3, 4 or 5.")]
 Intervals = Annotated[int | None, _computed("--knots N", "Intervals between knots.")]
 FitError = Annotated[float | None, _computed("--error E",
-    "Instead: about as few as bring every row within E (rad or m) of its curve.")]
+    "Instead: roughly the fewest that bring every row within E (rad or m) of its curve.")]
 FitSteps = Annotated[int, _computed("--steps N",
-    "Rows per knot interval that dt is meant for. (default: as in the recording)",
+    "Rows per knot interval for which dt is written. (default: as in the recording)",
     show_default=False)]
 Limits = Annotated[Path, _computed("--limits FILE",
     "A table per quantity, as in sample_data/limits.toml.", show_default=False,
@@ -168,17 +168,17 @@ RepeatedTimes = Annotated[Literal["error", "drop"], _recording("--repeated-times
 MaxGap = Annotated[float | None, _recording("--max-gap SECONDS",
     "Split where stamps are further apart; each piece is a trajectory of its own.")]
 WrapDofs = Annotated[str | None, _recording("--wrap-dofs WHICH",
-    "Angles that wrap, like 3,5, or names: made continuous first.")]
+    "Angles that wrap, like 3,5, or names; they are made continuous first.")]
 
 Start = Annotated[str | None, _state("--start START",
     "zero | NUMBERS | FILE[:GROUP] | FILE:DATASET. (default: in SOURCE)")]
 Goal = Annotated[str | None, _state("--goal GOAL",
     "zero | FILE:GROUP | FILE:DATASET, for --ends goal. (default: in SOURCE)")]
 FitStart = Annotated[str | None, _state("--start START",
-    "Hold it exactly: first (position) | rest (first, at rest) | NUMBERS | FILE[:GROUP]. "
+    "Start exactly at: first (position) | rest (first, at rest) | NUMBERS | FILE[:GROUP]. "
     "(default: fitted)")]
 FitGoal = Annotated[str | None, _state("--goal GOAL",
-    "Hold it exactly: last (position) | rest (last, at rest) | NUMBERS | FILE[:GROUP]. "
+    "End exactly at: last (position) | rest (last, at rest) | NUMBERS | FILE[:GROUP]. "
     "(default: fitted)")]
 StartIndex = Annotated[str | None, _state("--start-index FILE:DATASET",
     "[B]: which start state each trajectory uses.")]
@@ -194,13 +194,13 @@ Write = Annotated[str, _output("--write NAMES", "Any of position,velocity,accele
 Dtype = Annotated[Literal["float32", "float64"] | None, _output("--dtype TYPE",
     "float32 | float64. (default: the input's)")]
 Units = Annotated[str | None, _read("--units UNITS",
-    "What positions are in: rad, deg, m, cm, mm, for all dofs or each (rad,rad,m); time stamps: "
-    "s, ms, us, ns. Converted to SI. (default: what the file says)")]
+    "Units of positions: rad, deg, m, cm, mm, for all dofs or each (rad,rad,m); of time stamps: "
+    "s, ms, us, ns. They are converted to SI. (default: what the file says)")]
 Overwrite = Annotated[bool, _output("--overwrite", "Replace OUT if it is there.")]
 Compress = Annotated[int | None, _output("--compress LEVEL",
     "Shuffle and deflate OUT.h5, level 1 to 9 (4 is usual).")]
 Title = Annotated[str | None, _output("--title TEXT",
-    "Above the figure; '' for none. (default: files and trajectories)")]
+    "The title; '' for none. (default: files and trajectories)")]
 
 Device = Annotated[str, _run("--device DEVICE", "auto (cpu)|cpu|cuda|cuda:N.")]
 AllowNonfinite = Annotated[bool, _run("--allow-nonfinite",
@@ -215,30 +215,30 @@ PlotEpisodes = Annotated[str | None, _look("--episodes WHICH",
     f"{_WHICH} (default: the first; --histogram: all)")]
 LimitsFile = Annotated[Path | None, _look("--limits FILE",
     "Limits of the joints: .toml as in sample_data, or a URDF.", callback=_expanded)]
-Full = Annotated[bool, _look("--full", "Look at all values of a large file, not at a sample.")]
+Full = Annotated[bool, _look("--full", "Read all values of a large file, not a sample.")]
 Histogram = Annotated[bool, _look("--histogram",
-    "The peaks of all trajectories, as a histogram.")]
+    "Draw a histogram of the peaks of all trajectories.")]
 ScoreName = Annotated[str | None, _look("--score NAME",
-    "A score of all trajectories, as a histogram; trajcli score lists them.")]
+    "Draw a histogram of a score of all trajectories; trajcli score lists them.")]
 Verbose = Annotated[bool, _look("--verbose -v",
     "List every trajectory that fails or differs.")]
 VerboseScores = Annotated[bool, _look("--verbose -v", "List every trajectory.")]
 Sort = Annotated[str | None, _look("--sort SCORE",
-    "List trajectories, those with the largest first; -SCORE: with the least.")]
+    "List trajectories, the largest score first; -SCORE: the least first.")]
 Fail = Annotated[list[str] | None, _look("--fail CONDITION",
-    "Exit 1 where a trajectory has such a score: \"p95_jerk>50\". May be repeated.")]
-Csv = Annotated[Path | None, _output("--csv FILE", "A line per trajectory; - for stdout.",
+    "Exit 1 where a trajectory meets this condition: \"p95_jerk>50\". May be repeated.")]
+Csv = Annotated[Path | None, _output("--csv FILE", "Write a line per trajectory; - for stdout.",
     callback=_expanded)]
 VerbosePaces = Annotated[bool, _look("--verbose -v",
-    "What binds each trajectory, when, and the slack of the other limits.")]
+    "List what limits each trajectory, when, and the slack of the other limits.")]
 Recompute = Annotated[bool, _look("--recompute",
-    "Is it what its recorded command gives, to the bit? The sources must be where they were.")]
+    "Run the recorded command again and compare; the sources must be where they were.")]
 VelocityOf = Annotated[str | None, _look("--velocity-of DATASET",
-    "Is SOURCE the derivative of these positions, of the same file or of FILE:DATASET? Or "
-    "POSITIONS=VELOCITIES of a file.")]
-Rtol = Annotated[float, _tolerance("--rtol R", "Apart by R times the larger of the two.")]
-Atol = Annotated[float, _tolerance("--atol A", "Apart by A, beside --rtol.")]
-Ulp = Annotated[float, _tolerance("--ulp N", "Or apart by N units in the last place.")]
+    "Check that SOURCE is the derivative of these positions, of the same file or FILE:DATASET; "
+    "or POSITIONS=VELOCITIES of a file.")]
+Rtol = Annotated[float, _tolerance("--rtol R", "Allow R times the larger of the two.")]
+Atol = Annotated[float, _tolerance("--atol A", "Allow A, added to --rtol.")]
+Ulp = Annotated[float, _tolerance("--ulp N", "Or allow N units in the last place.")]
 # fmt: on
 
 _READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
@@ -257,27 +257,27 @@ _PANELS = (None, "What is computed", "Start and goal state", "What is looked at"
 
 
 def reading(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command that takes ``**reading`` the options of files.reading.Reading."""
+    """Gives a command that takes ``**reading`` the options of files.reading.Reading."""
     return _with(command, _READING)
 
 
 def reading_recordings(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command that takes ``**reading`` the options of Reading and of Repair."""
+    """Gives a command that takes ``**reading`` the options of Reading and of Repair."""
     return _with(command, _READING | _REPAIR)
 
 
 def computing(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command that takes ``**typed`` the options of Reading and of a run to OUT."""
+    """Gives a command that takes ``**typed`` the options of Reading and of a run to OUT."""
     return _with(command, _READING | _COMPUTING)
 
 
 def computing_recordings(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command that takes ``**typed`` the options of Reading, Repair and of a run to OUT."""
+    """Gives a command that takes ``**typed`` the options of Reading, Repair and a run to OUT."""
     return _with(command, _READING | _REPAIR | _COMPUTING)
 
 
 def _with(command: Callable[..., T], more: dict[str, Any]) -> Callable[..., T]:
-    """The command with more options in place of its ``**``, all in the order of the help."""
+    """Returns a command with more options in place of its ``**``, in the order of the help."""
     signature = inspect.signature(command, eval_str=True)
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     options = [

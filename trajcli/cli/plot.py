@@ -1,4 +1,4 @@
-"""trajcli plot: a figure of trajectories, or of the peaks of a batch."""
+"""trajcli plot: draws trajectories, or the peaks or scores of a batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress, bytes_text
+from trajcli.cli.console import Console, bytes_text, opened
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -32,16 +32,15 @@ def plot(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
-    """Draw position, velocity, acceleration and jerk over time, as .png, .svg or .pdf.
+    """Draw position, velocity, acceleration and jerk over time.
 
-    Trajectories, and several files, are drawn over each other; limits are bands (trajcli check
-    counts what is beyond them). With --histogram the peaks of all trajectories of one file, of
-    positions the least and the largest; with --score a score of them (trajcli score).
-    Needs matplotlib: pip install matplotlib.
+    FIG is .png, .svg or .pdf. Several trajectories and files are drawn over each other, limits as
+    bands (trajcli check counts what is beyond them). --histogram shows the peaks of all
+    trajectories of one file, of positions the least and the largest; --score shows a score of
+    them (trajcli score). This needs matplotlib: pip install matplotlib.
     """
     from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
-    from trajcli.files.opening import Files
     from trajcli.files.reading import Reading
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views import figures
@@ -53,10 +52,7 @@ def plot(
     figures.require_format(out)
     refuse_place(out, overwrite)
     matplotlib = figures.require_matplotlib()
-    with (
-        Progress(not quiet) as progress,
-        Files(how, on_progress=progress) as files,
-    ):
+    with opened(how, quiet) as (files, progress):
         table = read_limits(limits, files.sources) if limits else None
         chosen = plot_sources(files, source, how.episodes, table)
         refuse_input(out, [*files.paths(), *([limits] if limits else [])])
@@ -76,7 +72,7 @@ def plot(
             if limits is not None and score is None:
                 require_bounds(drawn, limits)
             figures.save(figure, hidden, out.suffix)
-            files.sources.require_unchanged()
+            files.sources.require_unchanged()  # before OUT appears
     console.warn(*files.notes)
     names = [score] if score is not None else list(panels(drawn))
     size = out.stat().st_size

@@ -1,4 +1,4 @@
-"""trajcli resample: trajectories or actions at another rate."""
+"""trajcli resample: writes trajectories or actions at another rate."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ def resample(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
-    """Write trajectories or actions at another rate or at given times: rows of one curve.
+    """Write trajectories or actions at another rate or at given times.
 
-    SOURCE is a dataset, or a file: its actions, or, of one without any, its position, velocity,
-    acceleration and jerk. A trajectory whose file states scheme zoh or foh or mode bspline is a
-    known polynomial between its rows, and written exactly. Else a curve goes through them, and
-    all derivatives written are its own. hold: each row until the next; linear; ramp-and-hold: the
-    next row is reached early, by --hold of the step; cubic: by position and velocity, or the
-    spline through the positions alone; quintic: by position, velocity and acceleration.
+    SOURCE is a dataset or a file; of a file its actions are taken or, where it has none, position,
+    velocity, acceleration and jerk. A trajectory whose file states scheme zoh or foh or mode
+    bspline is a known polynomial between its rows, and written exactly. Otherwise a curve goes
+    through the rows, and all derivatives written are those of the curve.
+
+    The curves: hold keeps each row until the next; ramp-and-hold reaches the next row early,
+    by --hold of the step; cubic goes by position and velocity, or is the spline through the
+    positions alone; quintic goes by position, velocity and acceleration.
     """
     from trajcli.jobs.resample import ResampleRequest, run_resample
 
@@ -67,5 +69,6 @@ def resample(
 
 
 def _range(rows: dict[str, Any]) -> str:
+    """Returns numbers of rows as text: 10 to 13."""
     low, high = rows["least"], rows["most"]
     return str(high) if low == high else f"{low} to {high}"

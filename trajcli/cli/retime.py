@@ -1,4 +1,4 @@
-"""trajcli retime: the pace at which trajectories keep their limits."""
+"""trajcli retime: finds the pace at which trajectories keep their limits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def retime(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> None:
-    """Stretch time by the smallest factor that keeps velocity, acceleration and jerk in limits.
+    """Stretch time by the smallest factor that keeps limits.
 
-    Each trajectory has a factor of its own, written as time_scale: s takes velocity to v/s,
-    acceleration to a/s² and jerk to j/s³; positions stay. Below 1 a trajectory becomes faster,
-    unless --slower-only. Limits may be of some quantities and of some joints only.
+    Each trajectory has its own factor s, written as time_scale: velocity becomes v/s, acceleration
+    a/s² and jerk j/s³; positions stay. A factor below 1 makes a trajectory faster, unless
+    --slower-only. The limits are of velocity, acceleration and jerk, of all or some joints.
     """
     from trajcli.jobs.retime import RetimeRequest, run_retime
 
@@ -62,10 +62,10 @@ def retime(
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
-    """A line for each trajectory: what binds it, when, and the slack of the others."""
+    """Returns a line per trajectory: the limit that binds, when, and the slack of the others."""
     binding, several, lines = report["binding"], report["trajectories"] > 1, []
     for k, name in enumerate(binding["trajectory"]):
-        quantity, joint, when = (binding[of][k] for of in ("quantity", "joint", "time"))
+        quantity, joint, when = (binding[key][k] for key in ("quantity", "joint", "time"))
         bound = f"{quantity} of {joint} binds at {when:.6g} s" if quantity else "nothing binds"
         others = {n: share[k] for n, share in report["slack"].items() if n != quantity}
         left = ", ".join(f"{n} {100 * share:.1f} %" for n, share in others.items())

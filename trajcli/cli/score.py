@@ -1,11 +1,11 @@
-"""trajcli score: how good is this motion?"""
+"""trajcli score: scores how good motions are."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trajcli.cli import options
-from trajcli.cli.console import Console, Progress
+from trajcli.cli.console import Console, opened
 
 EXAMPLE = """
 Examples, on files in sample_data:
@@ -29,17 +29,16 @@ def score(
     quiet: options.Quiet = False,
     **reading: Any,
 ) -> int:
-    """Score trajectories: how smooth, how long, how near their limits; exit 1 where --fail holds.
+    """Score how smooth, long and near their limits trajectories are.
 
-    Duration, path length, RMS and 95th percentile of jerk, log dimensionless jerk (log_jerk),
-    spectral arc length (sparc), shares of the time standing still, of saturated values and of the
-    limits, jumps of time stamps; docs/scores.md has the formulas. Velocity and jerk that a file
-    lacks are central differences of its positions.
+    The scores are duration, path length, RMS and 95th percentile of jerk, log dimensionless jerk
+    (log_jerk), spectral arc length (sparc), the shares of time standing still, of saturated values
+    and of the limits, and jumps of time stamps; docs/scores.md has the formulas. Velocity and
+    jerk that a file lacks are central differences of its positions. Exit 1 where --fail holds.
     """
     from trajcli.errors import UsageError
     from trajcli.files.atomic_output import new_file
     from trajcli.files.limits import read_limits
-    from trajcli.files.opening import Files
     from trajcli.files.reading import Reading
     from trajcli.files.refusals import refuse_input, refuse_place
     from trajcli.views.score import csv_text, parse_conditions, report, score_source
@@ -47,27 +46,22 @@ def score(
 
     conditions, to_stdout = parse_conditions(fail or [], sort), str(csv) == "-"
     if to_stdout and json:
-        raise UsageError(
-            "two documents on stdout", where="--json and --csv -", expected="one of them"
-        )
+        what, where = "two documents on stdout", "--json and --csv -"
+        raise UsageError(what, where=where, expected="one of them")
     if csv is not None and not to_stdout:
         refuse_place(csv, overwrite)
     how = Reading(**reading)
     console = Console(json, quiet, text_on_stderr=to_stdout)
     tables, reports = {}, []
-    for one in expand_globs(source):
-        with (
-            Progress(not quiet) as progress,
-            Files(how, on_progress=progress) as files,
-        ):
+    for text in expand_globs(source):
+        with opened(how, quiet) as (files, progress):
             bounds = read_limits(limits, files.sources) if limits else None
-            tables[one] = table = score_source(files, one, bounds, how.episodes, progress)
-            files.sources.require_unchanged()
+            tables[text] = table = score_source(files, text, bounds, how.episodes, progress)
             if csv is not None:
                 refuse_input(csv, [*files.paths(), *([limits] if limits else [])])
-        failed = {c[0]: [table.names[i] for i in table.failing(c)] for c in conditions}
+        failed = {test[0]: [table.names[i] for i in table.failing(test)] for test in conditions}
         reports.append({
-            "file": one, "dataset": table.label, "passed": not any(failed.values()),
+            "file": text, "dataset": table.label, "passed": not any(failed.values()),
             "failed": failed, "notes": table.notes, "summary": table.summary(),
             "trajectories": list(table.lines(sort)) if json else [],
         })  # fmt: skip

@@ -1,4 +1,4 @@
-"""trajcli status: which shards of a run are done."""
+"""trajcli status: shows which shards of a run are done."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def status(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> int:
-    """Say which shards of a run are done and missing; exit 1 unless all are done.
+    """Show which shards of a run are done; exit 1 unless all are.
 
-    The last line lists those to run again, as sbatch takes them: --array=3,7-9
+    The last line lists the shards to run again, as sbatch takes them: --array=3,7-9
     """
     from trajcli.jobs.shards import find_run, ranges
 

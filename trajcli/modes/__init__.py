@@ -24,7 +24,7 @@ MODES: dict[str, type[Mode]] = {
     "bspline": BSpline,
     "teleport": Teleport,
 }
-"""The classes of the modes by their names; each has its formula, what it needs and its options."""
+"""The classes of the modes by name; `trajcli modes` lists formulas, needs and options."""
 ALIASES = {"position": "clique", "acc": "acceleration"}
 METHODS = {"savgol": "savgol", "central": "central", "backward": "clique"}
 """The mode that each method of differentiation is, of a recording."""

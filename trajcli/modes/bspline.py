@@ -25,9 +25,6 @@ class BSpline(Mode):
     """
 
     name = "bspline"
-    formula = "p(t) = Σ N_i(t) u_i, uniform B-spline of degree 3, 4 or 5; v, a, j its derivatives"
-    needs = "start position; dt per trajectory; goal state with --ends goal"
-    gives = "(H + degree + 1)·steps + 1"
     degrees = (3, 4, 5)
 
     degree: int = 3

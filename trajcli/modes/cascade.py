@@ -22,8 +22,6 @@ class Cascade(FramedMode):
 
     scheme: str = "euler"
     convention: str = "standard"
-    needs = "start position; velocity, acceleration and jerk are zero unless given"
-    gives = "H + 1"
 
     def __post_init__(self) -> None:
         if self.convention == "curobo" and self.frames == "full":
@@ -71,7 +69,6 @@ class Clique(Cascade):
     """The actions are positions; velocity, acceleration and jerk are backward differences."""
 
     name = "clique"
-    formula = "p = u, v_t = (p_t − p_{t−1})/dt, a = Δv/dt, j = Δa/dt"
     derivatives_of = 0
 
 
@@ -79,7 +76,6 @@ class Velocity(Cascade):
     """The actions are velocities."""
 
     name = "velocity"
-    formula = "v = u, p_t = p_{t−1} + dt·v_t, a = Δv/dt, j = Δa/dt"
     derivatives_of = 1
 
 
@@ -87,7 +83,6 @@ class Acceleration(Cascade):
     """The actions are accelerations."""
 
     name = "acceleration"
-    formula = "a = u, v_t = v_{t−1} + dt·a_t, p_t = p_{t−1} + dt·v_t, j = Δa/dt"
     derivatives_of = 2
 
 
@@ -95,5 +90,4 @@ class Jerk(Cascade):
     """The actions are jerks."""
 
     name = "jerk"
-    formula = "j = u, a, v, p by running sums: x_t = x_{t−1} + dt·x'_t"
     derivatives_of = 3

@@ -33,9 +33,6 @@ class Central(FramedMode):
     """
 
     name = "central"
-    formula = "p = u; v, a, j from the five-point stencil on p_{t−2} … p_{t+2}"
-    needs = "start position (recording: none, five rows)"
-    gives = "H + 1 (recording: H; curobo: H + 4)"
 
     ends: str | None = None
     convention: str = "standard"

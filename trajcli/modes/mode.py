@@ -48,9 +48,6 @@ class Mode:
     """
 
     name: ClassVar[str]
-    formula: ClassVar[str]
-    needs: ClassVar[str]
-    gives: ClassVar[str]
     derivatives_of: ClassVar[int] = 0
     degrees: ClassVar[tuple[int, ...]] = ()
 

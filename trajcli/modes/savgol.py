@@ -31,9 +31,6 @@ class SavitzkyGolay(Mode):
     """
 
     name = "savgol"
-    formula = "p, v, a, j of the polynomial that fits the window rows around t best"
-    needs = "a recording (trajcli differentiate) of window rows; in seconds: degree + 1"
-    gives = "H"
     degrees = (2, 3, 4, 5)
 
     window: int | str = "0.3s"

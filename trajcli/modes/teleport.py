@@ -16,9 +16,6 @@ class Teleport(FramedMode):
     """The actions are positions; velocity, acceleration and jerk are zero."""
 
     name = "teleport"
-    formula = "p = u, v = a = j = 0"
-    needs = "start position (recording: none)"
-    gives = "H + 1 (recording: H)"
 
     def faults(self, case: Case) -> list[Fault]:
         return [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
