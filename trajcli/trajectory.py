@@ -88,8 +88,8 @@ class Trajectory:
         The file appears whole or not at all. Raises OutputError if it exists (unless
         ``overwrite``) or cannot be written.
         """
+        from trajcli.files.saved import save
         from trajcli.files.stored_time import equal_step
-        from trajcli.files.trajectories import save
 
         outputs = {name: to_numpy(values) for name, values in self.outputs().items()}
         time = to_numpy(self.time)
@@ -331,7 +331,7 @@ def load(path: str | Path) -> Trajectory:
 
     Raises InputError for a file without trajectories of one length.
     """
-    from trajcli.files.trajectories import load
+    from trajcli.files.saved import load
 
     outputs, time, about = load(Path(path))
     p, v, a, j = (outputs.get(name) for name in PARTS)

@@ -13,9 +13,9 @@ from layouts import writers
 
 from trajcli.errors import InputError, UsageError
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
+from trajcli.files.reader import read_groups
 from trajcli.files.reading import Reading
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.units import unit_text
 
 RANDOM = np.random.default_rng(0)
@@ -24,10 +24,10 @@ GIVEN = writers.demos()
 
 @pytest.fixture
 def read(tmp_path, monkeypatch):
-    """read_sources in a folder of its own."""
+    """read_groups in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with Files() as files:
-        yield lambda *sources, **how: read_sources(files.read_as(Reading(**how)), sources)
+        yield lambda *sources, **how: read_groups(files.read_as(Reading(**how)), sources)
 
 
 def write(path: str, **arrays: object) -> None:
@@ -36,7 +36,7 @@ def write(path: str, **arrays: object) -> None:
             file[name.replace("__", "/")] = values
 
 
-def only(sets: list[TrajectorySet]) -> TrajectorySet:
+def only(sets: list[TrajectoryGroup]) -> TrajectoryGroup:
     (one,) = sets
     return one
 
@@ -149,7 +149,7 @@ def test_many_files_are_read_with_few_open(tmp_path, monkeypatch, ending):
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
         with Files() as files:
-            sets = read_sources(files, [f"in_*.{ending}"])
+            sets = read_groups(files, [f"in_*.{ending}"])
             for k, one in enumerate(sets):
                 np.testing.assert_array_equal(one.input.read()[0], values[k])
                 if ending == "h5":
@@ -170,7 +170,7 @@ def test_packed_archives_are_kept_within_the_memory_and_larger_ones_unpacked_by_
         np.savez_compressed(f"{name}.npz", actions=values)
     np.savez_compressed("fortran.npz", actions=np.asfortranarray(values))
     with Files(memory=1 << 20) as files:
-        sets = read_sources(files, ["a.npz", "b.npz", "c.npz"])
+        sets = read_groups(files, ["a.npz", "b.npz", "c.npz"])
         for one in (*sets[:2], sets[0]):
             assert one.input.read_rows(38, 40)[:, 5, 0].tolist() == [38, 39]
             closed = [other.file for other in sets[:2] if other is not one]
@@ -179,7 +179,7 @@ def test_packed_archives_are_kept_within_the_memory_and_larger_ones_unpacked_by_
             rows = sets[2].input.read_rows(begin, end)
             assert rows[:, 5, 0].tolist() == list(range(begin, min(end, 70)))
         with pytest.raises(InputError, match="too large to be unpacked"):
-            read_sources(files, ["fortran.npz"])
+            read_groups(files, ["fortran.npz"])
 
 
 def test_a_changed_byte_of_a_stored_array_is_noticed_when_it_is_read_to_its_end(read):

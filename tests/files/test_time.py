@@ -8,11 +8,11 @@ import pytest
 
 from trajcli.errors import InputError, UsageError
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
+from trajcli.files.reader import read_groups
 from trajcli.files.reading import Reading
 from trajcli.files.stored_time import equal_step, time_from_options
 from trajcli.files.time import Time
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.trajectory_group import TrajectoryGroup
 
 ROWS = 6
 RANDOM = np.random.default_rng(5)
@@ -25,7 +25,9 @@ def read(tmp_path, monkeypatch):
     numbers = iter(range(100))
     with Files() as files:
 
-        def written(attributes: dict[str, object] | None = None, **arrays: object) -> TrajectorySet:
+        def written(
+            attributes: dict[str, object] | None = None, **arrays: object
+        ) -> TrajectoryGroup:
             path = f"in_{next(numbers)}.h5"
             with h5py.File(path, "w") as file:
                 if "actions" not in arrays:
@@ -33,13 +35,13 @@ def read(tmp_path, monkeypatch):
                 for name, values in arrays.items():
                     file[name] = values
                 file.attrs.update(attributes or {})
-            (one,) = read_sources(files, [path])
+            (one,) = read_groups(files, [path])
             return one
 
         yield written
 
 
-def require(one: TrajectorySet) -> Time:
+def require(one: TrajectoryGroup) -> Time:
     assert one.time is not None
     return one.time
 
@@ -134,7 +136,7 @@ def test_times_further_away_are_used_where_those_beside_do_not_exist(tmp_path):
         file["far/position"] = np.zeros((ROWS, 1))
         file.attrs["rate"] = 8
     with Files() as files:
-        found = [one.time for one in read_sources(files, [f"{tmp_path}/in.h5"])]
+        found = [one.time for one in read_groups(files, [f"{tmp_path}/in.h5"])]
     steps = [one.uniform for one in found if one is not None]
     assert steps == [0.5, 0.25, 0.1, 0.25]
 
@@ -164,7 +166,7 @@ def test_a_clock_in_nanoseconds_loses_nothing(tmp_path):
         file["times"] = stamps
         file["times"].attrs["units"] = "nanoseconds since 1970-01-01"
     with Files() as files:
-        time = read_sources(files, [f"{tmp_path}/in.h5"])[0].time
+        time = read_groups(files, [f"{tmp_path}/in.h5"])[0].time
         exact = [[(int(t) - int(line[0])) / 10**9 for t in line] for line in stamps]
         np.testing.assert_array_equal(time.row_times(), exact)
 

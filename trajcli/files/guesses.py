@@ -17,7 +17,7 @@ from trajcli.files.time import Time
 from trajcli.units import parse_units
 
 if TYPE_CHECKING:
-    from trajcli.files.trajectory_set import TrajectorySet
+    from trajcli.files.trajectory_group import TrajectoryGroup
 
 STATES = ("start", "goal", "grad")
 """Groups that hold states or gradients, not trajectories."""
@@ -76,7 +76,7 @@ def _of_positions(file: ArrayFile, path: str) -> bool:
     return units is not None and all(unit.order == 0 for unit in units)
 
 
-def likely_time(one: TrajectorySet) -> Time | None:
+def likely_time(one: TrajectoryGroup) -> Time | None:
     """Increasing numbers, one for each row, that by their name are time stamps."""
     for name in _STAMPS:
         with suppress(InputError):
@@ -90,14 +90,14 @@ def likely_time(one: TrajectorySet) -> Time | None:
     return None
 
 
-def require_time(time: Time | None, where: str, one: TrajectorySet | None = None) -> Time:
+def require_time(time: Time | None, where: str, one: TrajectoryGroup | None = None) -> Time:
     """The time itself, of a set where there is one; raises InputError where it is None."""
     if time is None:
         raise InputError(no_time(one, where))
     return time
 
 
-def no_time(one: TrajectorySet | None, where: str) -> Fault:
+def no_time(one: TrajectoryGroup | None, where: str) -> Fault:
     """The fault of trajectories without times: where to get them, or what may be them."""
     layout, near = (None, []) if one is None else (one.layout, _near_times(one))
     found = "none given, and none in the input" + (f" (layout {layout.name})" if layout else "")
@@ -113,7 +113,7 @@ def no_time(one: TrajectorySet | None, where: str) -> Fault:
     )
 
 
-def _near_times(one: TrajectorySet) -> list[str]:
+def _near_times(one: TrajectoryGroup) -> list[str]:
     """Datasets beside the trajectories that are called nearly as time stamps are."""
     near: list[str] = []
     for group in one.groups:

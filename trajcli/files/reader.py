@@ -1,13 +1,15 @@
-"""The trajectories that a SOURCE names: found by one function that every command calls.
+"""The trajectories that SOURCEs name: found by one function that every command calls.
 
-:func:`read_sources` gives a :class:`TrajectorySet` for every group of arrays: what they are
+:func:`read_groups` gives a :class:`TrajectoryGroup` for every group of arrays: what they are
 called, how long, at which times, and what lies beside them.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
@@ -17,110 +19,176 @@ from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, parse_source
-from trajcli.files.trajectory_set import ACTIONS, TrajectorySet
+from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
+from trajcli.units import require_same_kind
 
 _LONE = ("npy", "zarr", "pt")
 """Families of which a file may be one array without a name."""
 
 
-def read_sources(
-    files: Files,
-    sources: Sequence[str],
-    as_stored: bool = False,
-    inputs: bool = False,
-) -> list[TrajectorySet]:
-    """The trajectories that SOURCEs name, in their order, in SI where the files state units.
+def read_groups(
+    files: Files, sources: Sequence[str], as_stored: bool = False, actions: bool = False
+) -> list[TrajectoryGroup]:
+    """Returns the trajectories that SOURCEs name, in their order.
 
-    SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold
-    * and end in a slice of dofs, [:7]. Without DATASET it is every group with actions or position,
-    velocity, acceleration or jerk; a group as DATASET is those below it, and a name that the file
-    itself does not have is looked for in the group of every trajectory. ``files.reading`` says
-    what else is to be known of them. as_stored: in the units of the files, unless it names others.
-    inputs: those alone that hold something to integrate.
+    SOURCE is FILE[:DATASET]; FILE may be a glob, DATASET may hold * and end in a slice of dofs,
+    [:7]. Without DATASET it is every group with actions or position, velocity, acceleration or
+    jerk. A group as DATASET stands for the groups below it, and a name that the file itself does
+    not have is looked for in the group of every trajectory. ``files.reading`` says what else is
+    known of them.
+
+    as_stored: in the units of the files, unless the command line names others; else in SI where
+    the files state units. actions: only groups that hold something to integrate.
 
     Raises InputError where a file cannot be read or holds no trajectories, UsageError for options
-    that do not fit, and for dofs that there are not.
+    that do not fit, and for dofs that are not there.
     """
     if not sources:
         raise UsageError(
             "no SOURCE", where="SOURCE", expected="one or more of FILE[:DATASET]", found="none"
         )
-    sets: list[TrajectorySet] = []
+    groups: list[TrajectoryGroup] = []
     reading, units = files.reading, files.reading.input_units
-    filter_key = reading.filter_key
     for source in (part for text in sources for part in expand_files(parse_source(text))):
-        file = files.open(source.path)
-        family = files.layout(file)
-        if family is not None:
-            found = _laid_out(file, family, source, filter_key, inputs)
-        elif filter_key is not None:
-            raise UsageError(
-                "a filter key needs a layout",
-                where="--filter-key",
-                expected=f"{file.path}: robomimic",
-                found="plain arrays",
-            )
-        else:
-            found = _plain(file, source, inputs)
-        if file.family == "ros" and (inputs or not as_stored):
-            require_one_topic(found)
-        if family is not None and family.remark:
-            files.note(family.remark)
-        if found[0].guessed:
-            paths = list(dict.fromkeys(map(_path, found)))
-            more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
-            files.note(f"SOURCE names no dataset: {file.path}:{file.slash}{paths[0]}{more} taken")
-        for remark in dict.fromkeys(part.remark for one in found for part in one.arrays.values()):
-            if remark:
-                files.note(remark)
-        if source.dofs is not None:
-            for one in found:
-                one.keep_dofs(source.dofs, f"{one.where}[{source.dofs}]")
-        sets += found
-    wanted = [one for one in sets if not inputs or one.named or "actions" in one.arrays]
-    if sets and not wanted:
-        raise InputError(_without_actions(sets))
-    for one in wanted:
-        if reading.dofs is not None:
-            one.keep_dofs(reading.dofs, "--dofs")
-        if reading.joints is not None:
-            one.name_dofs(reading.joints)
-        if not as_stored or units.positions:
-            one.convert(units)
+        in_file = _groups_of_file(files, source, actions)
+        if in_file[0].file.family == "ros" and (actions or not as_stored):
+            require_one_topic(in_file)
+        groups += in_file
+    wanted = [group for group in groups if not actions or group.named or "actions" in group.arrays]
+    if groups and not wanted:
+        raise InputError(_without_actions(groups))
+    if reading.dofs is not None:
+        wanted = [group.keep_dofs(reading.dofs, "--dofs") for group in wanted]
+    if reading.joints is not None:
+        wanted = [group.name_dofs(reading.joints) for group in wanted]
+    if not as_stored or units.positions:
+        wanted = [group.in_si(units) for group in wanted]
     if not as_stored:
         raise_if_any(joint_faults(wanted))
     return wanted
 
 
-def dof_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
+def read_recordings(
+    files: Files, sources: Sequence[str], as_stored: bool = False
+) -> list[TrajectoryGroup]:
+    """Returns the positions that SOURCEs name; where they name none, those of every trajectory.
+
+    Raises InputError for files with none.
+    """
+    groups = read_groups(files, sources, as_stored)
+    if groups and groups[0].file.family == "ros":
+        require_one_topic(groups)
+    positions = [
+        group.only("position")
+        for group in groups
+        if group.named or group.lone or "position" in group.arrays
+    ]
+    if groups and not positions:
+        first = groups[0]
+        layout, member = first.layout, first.member
+        names = layout.recorded(member) if layout and member else []
+        raise InputError(
+            "no recorded positions",
+            where=str(first.file.path),
+            expected="a dataset called position, or one that is named",
+            found=", ".join(f"{first.group}/{name}".strip("/") for name in first.arrays),
+            hint=f"{first.file.path}:{(names or ['DATASET'])[0]} names them; "
+            "trajcli integrate takes actions",
+        )
+    return positions
+
+
+def one_per_group(groups: Sequence[TrajectoryGroup], actions: bool) -> list[TrajectoryGroup]:
+    """Returns what is meant of files that SOURCE does not name more closely: the groups that have
+    actions, as for integrate, and in a file without any all groups.
+
+    actions: of the arrays of a group that differ in shape, the actions are meant, else those of
+    trajectories.
+    """
+    acting = {str(one.file.path) for one in groups if not one.named and "actions" in one.arrays}
+    same: dict[Any, list[TrajectoryGroup]] = {}
+    times = Counter[Any]()  # a file may be named twice
+    for k, group in enumerate(groups):
+        key, arrays = (str(group.file.path), group.name), tuple(group.arrays)
+        same.setdefault(k if group.named else (key, times[key, arrays]), []).append(group)
+        times[key, arrays] += 1
+    return [
+        max(members, key=lambda group: group.of_actions == actions)
+        for members in same.values()
+        if members[0].named
+        or str(members[0].file.path) not in acting
+        or any("actions" in group.arrays for group in members)
+    ]
+
+
+def _groups_of_file(files: Files, source: Source, actions: bool) -> list[TrajectoryGroup]:
+    """The groups of one file, with notes on what was taken without being named."""
+    file, filter_key = files.open(source.path), files.reading.filter_key
+    layout = files.layout(file)
+    if layout is not None:
+        groups = _laid_out(file, layout, source, filter_key, actions)
+    elif filter_key is not None:
+        raise UsageError(
+            "a filter key needs a layout",
+            where="--filter-key",
+            expected=f"{file.path}: robomimic",
+            found="plain arrays",
+        )
+    else:
+        groups = _plain(file, source, actions)
+    if layout is not None and layout.remark:
+        files.note(layout.remark)
+    if groups[0].guessed:
+        paths = list(dict.fromkeys(map(_path, groups)))
+        more = f" and {len(paths) - 1} more are" if paths[1:] else " is"
+        files.note(f"SOURCE names no dataset: {file.path}:{file.slash}{paths[0]}{more} taken")
+    for remark in dict.fromkeys(array.remark for g in groups for array in g.arrays.values()):
+        if remark:
+            files.note(remark)
+    if source.dofs is None:
+        return groups
+    return [group.keep_dofs(source.dofs, f"{group.where}[{source.dofs}]") for group in groups]
+
+
+def require_alike(groups: Sequence[TrajectoryGroup]) -> None:
+    """Raise InputError for groups of different dofs or joints, or of units that cannot be
+    converted into each other."""
+    require_same_kind([(group.as_stored.where, group.position_units) for group in groups])
+    raise_if_any(dof_faults(groups))
+    raise_if_any(joint_faults(groups))
+
+
+def dof_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
     """The fault of trajectories that have another number of dofs than the first."""
-    for one in sets:
-        if one.shape[2] != sets[0].shape[2]:
+    for group in groups:
+        if group.shape[2] != groups[0].shape[2]:
             yield Fault(
                 "trajectories of different dofs",
-                where=one.where,
-                expected=f"D = {sets[0].shape[2]}, as in {sets[0].where}",
-                found=f"D = {one.shape[2]}",
+                where=group.where,
+                expected=f"D = {groups[0].shape[2]}, as in {groups[0].where}",
+                found=f"D = {group.shape[2]}",
                 hint="--dofs picks the same of each, or name them one at a time",
             )
             return
 
 
-def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
+def joint_faults(groups: Sequence[TrajectoryGroup]) -> Iterator[Fault]:
     """The fault of trajectories whose joints are others, or in another order.
 
     What is not said in a trajectory's own group holds for its file, and is read once of each.
     """
-    firsts = {id(one.file): one for one in reversed(sets)}
-    stating = (one for one in sets if firsts[id(one.file)] is one or one.states_joints())
-    named = ((one, names) for one in stating if (names := one.joint_names) is not None)
+    firsts = {id(group.file): group for group in reversed(groups)}
+    stating = (
+        group for group in groups if firsts[id(group.file)] is group or group.states_joints()
+    )
+    named = ((group, names) for group in stating if (names := group.joint_names) is not None)
     first, expected = next(named, (None, []))
-    for one, names in named:
+    for group, names in named:
         if names != expected and first is not None:
             as_in = f"as in {first.where}"
             yield Fault(
                 "trajectories of different joints",
-                where=one.where,
+                where=group.where,
                 expected=f"{', '.join(expected)}, {as_in}",
                 found=", ".join(names),
                 hint="--dofs with their names takes the same of each, in one order",
@@ -128,15 +196,15 @@ def joint_faults(sets: Sequence[TrajectorySet]) -> Iterator[Fault]:
             return
 
 
-def require_one_topic(sets: Sequence[TrajectorySet]) -> None:
+def require_one_topic(groups: Sequence[TrajectoryGroup]) -> None:
     """Raise InputError for trajectories of several topics, which nobody asked for together."""
-    topics: dict[str, TrajectorySet] = {}
-    for one in sets:
-        topics.setdefault(re.sub(r"/\d+$", "", one.group), one)
-    if len(topics) > 1 and not all(one.named and not one.guessed for one in sets):
-        path = sets[0].file.path
+    topics: dict[str, TrajectoryGroup] = {}
+    for group in groups:
+        topics.setdefault(re.sub(r"/\d+$", "", group.group), group)
+    if len(topics) > 1 and not all(group.named and not group.guessed for group in groups):
+        path = groups[0].file.path
         names = [f"{path}:/{topic}" for topic in topics]
-        listed = (f"/{_path(one)} {describe(one.shape[1:])}" for one in topics.values())
+        listed = (f"/{_path(group)} {describe(group.shape[1:])}" for group in topics.values())
         raise InputError(
             "several topics with trajectories",
             where=str(path),
@@ -146,10 +214,12 @@ def require_one_topic(sets: Sequence[TrajectorySet]) -> None:
         )
 
 
-def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:
+def _without_actions(groups: Sequence[TrajectoryGroup]) -> Fault:
     """The fault of trajectories without anything to integrate."""
-    path, arrays = sets[0].file.path, sets[0].arrays.items()
-    shapes = {f"{sets[0].group}/{name}".strip("/"): describe(one.shape) for name, one in arrays}
+    path, arrays = groups[0].file.path, groups[0].arrays.items()
+    shapes = {
+        f"{groups[0].group}/{name}".strip("/"): describe(group.shape) for name, group in arrays
+    }
     return Fault(
         "no actions",
         where=str(path),
@@ -159,23 +229,23 @@ def _without_actions(sets: Sequence[TrajectorySet]) -> Fault:
     )
 
 
-def _plain(file: ArrayFile, source: Source, inputs: bool) -> list[TrajectorySet]:
-    """The sets of a file without a layout; for ``inputs`` positions stand in for actions, but not
-    those that trajcli computed."""
+def _plain(file: ArrayFile, source: Source, actions: bool) -> list[TrajectoryGroup]:
+    """The groups of a file without a layout; for ``actions`` positions stand in for actions, but
+    not those that trajcli computed."""
     name = source.dataset
     if name is None and file.family in _LONE and file.names() == [""]:
-        return [TrajectorySet(file, "", {"actions": file.require("")})]
+        return [TrajectoryGroup(file, "", {"actions": file.require("")})]
     if name is not None and not file.has_group(name):
         return [
-            TrajectorySet(file, path, {path: file.require(path)}, named=True)
+            TrajectoryGroup(file, path, {path: file.require(path)}, named=True)
             for path in _paths(file, name)
         ]
     prefix = f"{name.strip('/')}/" if name else ""
     found = list(_recognised(file, prefix))
-    if inputs and "request" not in file.attributes():
-        found = [one for one in found if "actions" in one.arrays]
+    if actions and "request" not in file.attributes():
+        found = [group for group in found if "actions" in group.arrays]
     return found or [
-        TrajectorySet(file, path, {path: file.require(path)}, guessed=True)
+        TrajectoryGroup(file, path, {path: file.require(path)}, guessed=True)
         for path in likely_arrays(file, prefix)
     ]
 
@@ -187,15 +257,15 @@ def _paths(file: ArrayFile, name: str) -> list[str]:
     """
     if "*" in name or file.get(name) is not None:
         return file.match(name)
-    groups = dict.fromkeys(one.group for one in _recognised(file, "") if one.group)
+    groups = dict.fromkeys(known.group for known in _recognised(file, "") if known.group)
     paths = [f"{group}/{name.strip('/')}" for group in groups]
     if all(file.get(path) is None for path in paths):
         raise InputError(file.missing(name))
     return paths
 
 
-def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectorySet]:
-    """A set for the arrays of one shape in one group, recognised by their names."""
+def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
+    """A group for the arrays of one shape in one group, recognised by their names."""
     groups: dict[str, dict[str, str]] = {}
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
     for path in dict.fromkeys((*direct, *file.names())):
@@ -210,14 +280,14 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectorySet]:
             if stored is not None and stored.numeric and stored.ndim in (2, 3):
                 by_shape.setdefault(stored.shape, {})[path] = stored
         for datasets in by_shape.values():
-            yield TrajectorySet(file, next(iter(datasets)), datasets)
+            yield TrajectoryGroup(file, next(iter(datasets)), datasets)
 
 
 def _laid_out(
-    file: ArrayFile, layout: Layout, source: Source, filter_key: str | None, inputs: bool
-) -> list[TrajectorySet]:
-    """A set for every trajectory of a layout; DATASET names an array in each, or in the file. For
-    ``inputs`` positions stand in for actions."""
+    file: ArrayFile, layout: Layout, source: Source, filter_key: str | None, actions: bool
+) -> list[TrajectoryGroup]:
+    """A group for every trajectory of a layout; DATASET names an array in each, or in the file. For
+    ``actions`` positions stand in for actions."""
     members = layout.members() if filter_key is None else layout.chosen(filter_key)
     if not members:
         raise InputError(
@@ -226,18 +296,18 @@ def _laid_out(
             hint="--layout plain reads named arrays",
         )
     name = (source.dataset or "").strip("/")
-    below = [one for one in members if f"{one.group}/".startswith(f"{name}/")] if name else members
+    below = [m for m in members if not name or f"{m.group}/".startswith(f"{name}/")]
     if below:
         found = []
         for member in below:
             path, arrays = layout.arrays_of(member)
             guessed = layout.guesses(path)
-            if inputs and "actions" not in arrays and "position" in arrays:
+            if actions and "actions" not in arrays and "position" in arrays:
                 arrays, guessed = {"position": arrays["position"]}, True
-            found.append(TrajectorySet(file, path, arrays, layout, member, guessed=guessed))
+            found.append(TrajectoryGroup(file, path, arrays, layout, member, guessed=guessed))
         return found
     return [
-        TrajectorySet(file, path, {path: stored}, layout, member, named=True)
+        TrajectoryGroup(file, path, {path: stored}, layout, member, named=True)
         for member, path, stored in _named_arrays(file, layout, members, name)
     ]
 
@@ -278,6 +348,6 @@ def _owner(path: str, groups: Mapping[str, Member]) -> Member | None:
     return None
 
 
-def _path(one: TrajectorySet) -> str:
+def _path(group: TrajectoryGroup) -> str:
     """The path of the first array within its file."""
-    return f"{one.group}/{one.array_name}".strip("/")
+    return f"{group.group}/{group.array_name}".strip("/")

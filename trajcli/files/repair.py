@@ -17,38 +17,38 @@ from trajcli.files.dofs import parse_dofs
 from trajcli.files.reading import Repair
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import Time
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.trajectory_group import TrajectoryGroup
 
 
 def repaired(
-    recordings: Sequence[tuple[TrajectorySet, Time]], repair: Repair, least: int
-) -> tuple[list[tuple[TrajectorySet, Time]], list[str]]:
-    """Repair recordings, each with its times.
+    recordings: Sequence[TrajectoryGroup], repair: Repair, least: int
+) -> tuple[list[TrajectoryGroup], list[str]]:
+    """Repair recordings.
 
-    Returns the sets that take their place, which read the same files, and notes on what was done.
+    Returns the groups that take their place, which read the same files, and notes on what was done.
     A segment between gaps needs ``least`` rows, else it is left out. Raises InputError where no
     segment has so many, or stamps do not increase.
     """
     repair.refuse_gap()
     counts: Counter[str] = Counter()
-    sets = list(recordings)
+    groups = list(recordings)
     if repair.max_gap is not None or repair.repeated_times == "drop":
         least = 1 if repair.max_gap is None else least
-        sets = [part for one, time in sets for part in _split(one, time, repair, least, counts)]
+        groups = [part for group in groups for part in _split(group, repair, least, counts)]
     if repair.wrap_dofs is not None:
-        for one, _ in sets:
-            _unwrap(one, repair.wrap_dofs)
-    return sets, list(_notes(counts, repair.max_gap, least))
+        groups = [_unwrapped(group, repair.wrap_dofs) for group in groups]
+    return groups, list(_notes(counts, repair.max_gap, least))
 
 
 def _split(
-    one: TrajectorySet, time: Time, repair: Repair, least: int, counts: Counter[str]
-) -> Iterator[tuple[TrajectorySet, Time]]:
-    """The segments of the recordings of a set; equally spaced recordings as they are."""
-    if time.stamps is None:
-        yield one, time
+    group: TrajectoryGroup, repair: Repair, least: int, counts: Counter[str]
+) -> Iterator[TrajectoryGroup]:
+    """The segments of the recordings of a group; equally spaced recordings as they are."""
+    time = group.time
+    if time is None or time.stamps is None:
+        yield group
         return
-    batch, length, _ = one.shape
+    batch, length, _ = group.shape
     stamps = np.atleast_2d(in_memory(time.stamps))
     if stamps.shape[1] != length or len(stamps) not in (1, batch):
         raise InputError(
@@ -57,24 +57,25 @@ def _split(
             expected=f"[{length}], one per row",
             found=describe(time.stamps.shape),
         )
-    lengths = np.full(batch, length) if one.lengths is None else one.lengths
+    lengths = np.full(batch, length) if group.lengths is None else group.lengths
     if len(stamps) == 1:
-        groups = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
+        alike = [np.flatnonzero(lengths == rows) for rows in dict.fromkeys(lengths.tolist())]
     else:
-        groups = [np.array([k]) for k in range(batch)]
-    for group in groups:
-        line = stamps[group[0] if len(stamps) > 1 else 0, : lengths[group[0]]]
+        alike = [np.array([k]) for k in range(batch)]
+    for members in alike:
+        line = stamps[members[0] if len(stamps) > 1 else 0, : lengths[members[0]]]
         pieces = [
             rows for rows in _between_gaps(line, time.where, repair, counts) if len(rows) >= least
         ]
         counts["segments"] += len(pieces)
         for number, rows in enumerate(pieces):
             kept = Time(
-                time.source, time.where, stamps=line[rows][None], batch=len(group),
+                time.source, time.where, stamps=line[rows][None], batch=len(members),
                 count=len(rows), shape=(1, len(rows)), stamped=True, unit=time.unit,
                 converted_from=time.converted_from,
             )  # fmt: skip
-            yield one.part(group, rows, f"/segment_{number}" * (len(pieces) > 1)), kept
+            suffix = f"/segment_{number}" * (len(pieces) > 1)
+            yield group.part(members, rows, suffix, kept)
 
 
 def _between_gaps(stamps: Any, where: str, repair: Repair, counts: Counter[str]) -> Sequence[Any]:
@@ -106,15 +107,16 @@ def _notes(counts: Counter[str], gap: float | None, least: int) -> Iterator[str]
         yield f"{counts['dropped']} {rows} with repeated stamps dropped"
 
 
-def _unwrap(one: TrajectorySet, which: str) -> None:
-    """Make angles in rad that wrap continuous, as numpy.unwrap does, in the positions of a set."""
-    dofs = parse_dofs(which, one.shape[2], "--wrap-dofs", one.joint_names or ()).numbers
-    name = "position" if "position" in one.arrays else next(iter(one.arrays))
-    if name not in QUANTITIES[1:]:
-        one.arrays = {**one.arrays, name: _unwrapped(one.arrays[name], dofs)}
+def _unwrapped(group: TrajectoryGroup, which: str) -> TrajectoryGroup:
+    """The group with angles in rad that wrap made continuous, as numpy.unwrap does."""
+    dofs = parse_dofs(which, group.shape[2], "--wrap-dofs", group.joint_names or ()).numbers
+    name = "position" if "position" in group.arrays else next(iter(group.arrays))
+    if name in QUANTITIES[1:]:
+        return group
+    return group.with_arrays({**group.arrays, name: _unwrapped_array(group.arrays[name], dofs)})
 
 
-def _unwrapped(array: Dataset, dofs: Sequence[int]) -> Dataset:
+def _unwrapped_array(array: Dataset, dofs: Sequence[int]) -> Dataset:
     """[B, T, D] in float64. What is not finite stays where it is, and the rows behind it go on from
     the last turn."""
 

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 TAKEN = ("trajectory", "time", "row", "step", "point", "each", "dof", "times", "dt", "lengths",
          "joint_names")  # fmt: skip
 """What outputs call their dimensions and what lies beside the arrays of trajectories."""
 QUANTITIES = ("position", "velocity", "acceleration", "jerk")
 _PER_SECOND = {"position": "", "velocity": "/s", "acceleration": "/s^2", "jerk": "/s^3"}
+_LISTED_SOURCES = 100
 RECORDED_START = "the recording's first row"
 """What the attribute ``start`` of an output says where the actions were a recording."""
 RECORDED_ROW = "first row of each"
 """What it says where the start was looked up in what was recorded beside the actions."""
+
+
+def sources_text(attribute: str, names: Iterable[str]) -> str:
+    """Returns an attribute of an output that sums up names: ``source`` has a line for each, of many
+    the first; another one the first, and how many others there are."""
+    lines = list(dict.fromkeys(names))
+    if attribute != "source":
+        return first_and_more(lines)
+    more = len(lines) - _LISTED_SOURCES
+    return "\n".join(lines[:_LISTED_SOURCES] + [f"and {more} more"] * (more > 0))
+
+
+def first_and_more(names: Iterable[str]) -> str:
+    """Returns the first of the names, and how many others there are."""
+    first, *others = dict.fromkeys(names)
+    return f"{first} and {len(others)} more" if others else first
 
 
 def unit_of(quantity: str, positions: str) -> str:

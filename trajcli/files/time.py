@@ -59,6 +59,14 @@ class Time:
         """The step where all steps of all trajectories are equal."""
         return self.dt if isinstance(self.dt, float) else None
 
+    @property
+    def shared(self) -> bool:
+        """Whether all trajectories have the same times."""
+        values = self.dt if self.stamps is None else self.stamps
+        return (
+            values is None or isinstance(values, float) or values.ndim < 2 or values.shape[0] == 1
+        )
+
     def fitted(
         self, batch: int, count: int, actions: bool = False, lengths: Lengths | None = None
     ) -> Time:

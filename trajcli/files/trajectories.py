@@ -1,58 +1,385 @@
-"""Trajectories in memory to a file and back: what ``Trajectory.save`` and ``trajcli.load`` do."""
+"""Trajectories of files, numbered in the order of their SOURCEs, and blocks that are read at once.
+
+"What are the trajectories of these files?" is answered by :func:`.reader.read_groups`; what they
+hold, how long they are, when their rows were, what they are called, by :class:`Trajectories`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from trajcli.errors import InputError
-from trajcli.files.arrays import candidates
-from trajcli.files.description import describe_output, row_variable, time_variable
-from trajcli.files.opening import open_arrays
-from trajcli.files.outputs import Output
-from trajcli.files.schema import QUANTITIES
-from trajcli.files.writing import write
+from trajcli.checks import describe
+from trajcli.errors import InputError, raise_if_any
+from trajcli.files.arrays import Dataset
+from trajcli.files.file_bytes import Progress
+from trajcli.files.guesses import require_time
+from trajcli.files.schema import first_and_more
+from trajcli.files.states import NO_STATE, States
+from trajcli.files.time import Time
+from trajcli.files.trajectory_group import TrajectoryGroup
 
-Arrays = Mapping[str, Any]
-
-
-def save(
-    path: Path, outputs: Arrays, time: Any, attributes: Mapping[str, Any], overwrite: bool
-) -> None:
-    """Write outputs [B, T, D] and their time [T] or [B, T] as a run from the shell would."""
-    batch, rows, dofs = next(iter(outputs.values())).shape
-    variables = [row_variable(name, values.dtype.name) for name, values in outputs.items()]
-    variables.append(time_variable(shared=time.ndim < 2))
-    description = describe_output({rows: range(batch)}, {"dof": dofs}, variables, attributes)
-
-    def blocks(output: Output) -> Iterator[int]:
-        yield output.append(outputs, np.reshape(time, (-1, rows)))
-
-    write(path, description, blocks, overwrite=overwrite)
+BLOCK_BYTES = 1 << 18
+"""What is read of one array at once: with what is computed from it, it fits in the caches."""
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
-def load(path: Path) -> tuple[dict[str, Any], Any, Mapping[str, Any]]:
-    """The outputs [B, T, D], their time and the attributes of a file that trajcli wrote.
+class Trajectories:
+    """Trajectories of one or several groups. Immutable; values are read when they are asked for.
 
-    Raises InputError where there is no output, or no time, in the file.
+    groups: where they lie. numbers [n]: which of all trajectories in these groups they are.
+    first_row: the row of the file that their rows begin with. start, goal: the states of all
+    trajectories in the groups.
+
+    Trajectories of one length can be read: ``rows`` is how many rows they have.
     """
-    with open_arrays(path) as file:
-        stored = {name: file.get(name) for name in QUANTITIES}
-        outputs = {
-            name: np.array(array.require_numeric().read())
-            for name, array in stored.items()
-            if array is not None and array.ndim == 3
-        }
-        time = file.get("time")
-        if not outputs or time is None:
-            raise InputError(
-                "not one array of trajectories for each output",
-                where=str(path),
-                expected=f"{', '.join(QUANTITIES)} [B, T, D] and time, as integrate writes them",
-                found=candidates(file.names()[:200], file.get),
-                hint="h5py reads groups of trajectories one by one",
+
+    def __init__(
+        self, groups: Sequence[TrajectoryGroup], start: States = NO_STATE, goal: States = NO_STATE
+    ) -> None:
+        """Raises InputError for a file whose lengths cannot be those of its trajectories."""
+        self.groups, self.start, self.goal = tuple(groups), start, goal
+        self.offsets: Integers = np.cumsum([0, *(group.shape[0] for group in groups)])
+        lengths = [
+            np.full(group.shape[0], group.shape[1]) if group.lengths is None else group.lengths
+            for group in groups
+        ]
+        self._lengths: Integers = np.concatenate(lengths) if lengths else np.zeros(0, np.int64)
+        self.numbers: Integers = np.arange(self.offsets[-1])
+        self.first_row = 0
+        self._rows: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, which: Any) -> Trajectories:
+        """Return some of these trajectories: by their places among these, a slice, or booleans."""
+        taken = copy(self)
+        for name in ("lengths", "runs", "group_numbers", "groups_in_use"):
+            taken.__dict__.pop(name, None)
+        taken.numbers = self.numbers[which]
+        return taken
+
+    def rows_only(self, first: int, count: int) -> Trajectories:
+        """Return the same trajectories, of one length, with ``count`` rows from ``first`` on."""
+        cut = copy(self)
+        cut.first_row, cut._rows = first, count
+        return cut
+
+    @cached_property
+    def arrays(self) -> list[str]:
+        """The names of the arrays that all groups have."""
+        return [name for name in self.first.arrays if all(name in g.arrays for g in self.groups)]
+
+    def only(self, names: Iterable[str]) -> Trajectories:
+        """Return the trajectories with these arrays alone."""
+        some = copy(self)
+        some.__dict__["arrays"] = list(names)
+        return some
+
+    @cached_property
+    def groups_in_use(self) -> list[TrajectoryGroup]:
+        """The groups that these trajectories lie in; of none, the first."""
+        return list(dict.fromkeys(group for group, *_ in self.runs))
+
+    @property
+    def source(self) -> str:
+        """Where they are read from, in a word."""
+        return first_and_more(group.source for group in self.groups_in_use)
+
+    @property
+    def time_source(self) -> str:
+        """Where the times of their rows are from, in a word."""
+        return first_and_more(group.time.source for group in self.groups_in_use if group.time)
+
+    @property
+    def path(self) -> str:
+        """The first file, for messages."""
+        return str(self.first.file.path)
+
+    @property
+    def dofs(self) -> list[str]:
+        """The names of the dofs; their numbers in the file where there are none."""
+        return self.first.dof_labels
+
+    @cached_property
+    def pattern(self) -> str:
+        """The name of the groups, with * for the number in which they differ: data/demo_*."""
+        names = {group.group for group in self.groups}
+        patterns = names if len(names) == 1 else {numberless(name) for name in names}
+        return patterns.pop() if len(patterns) == 1 else "*"
+
+    def name(self, number: int) -> str:
+        """Return the group or episode of a trajectory that has one to itself, else its number."""
+        several, first = len(self.groups) > 1, self.first
+        if not several and first.shape[0] > 1:
+            return str(number)
+        k = int(np.searchsorted(self.offsets, number, "right")) - 1
+        group = self.groups[k]
+        if group.whole is not group and group.shape[0] > 1:  # segments of several recordings
+            return f"{group.name}/trajectory_{group.numbers[number - int(self.offsets[k])]}"
+        named = group.shape[0] == 1 and (several or group.member is not None)
+        return group.name if named else str(number)
+
+    @property
+    def first(self) -> TrajectoryGroup:
+        """The first group, for what all groups share."""
+        return self.groups[0]
+
+    @cached_property
+    def lengths(self) -> Integers:
+        """The rows of each trajectory [n], without padding."""
+        return self._lengths[self.numbers]
+
+    @property
+    def rows(self) -> int:
+        """The rows of trajectories of one length; of none, those that they would have."""
+        if self._rows is not None:
+            return self._rows
+        return int(self.lengths[0]) if len(self) else self.first.shape[1]
+
+    @cached_property
+    def group_numbers(self) -> Integers:
+        """Which group each trajectory lies in [n]."""
+        return np.searchsorted(self.offsets, self.numbers, "right") - 1
+
+    @cached_property
+    def runs(self) -> list[tuple[TrajectoryGroup, int, int]]:
+        """Where they lie: groups, and trajectories begin to end that follow each other there."""
+        if not len(self):
+            return [(self.first, 0, 0)]
+        groups = self.group_numbers
+        breaks = np.flatnonzero((np.diff(self.numbers) != 1) | (np.diff(groups) != 0)) + 1
+        begins = np.concatenate([[0], breaks])
+        counts = np.diff([*begins, len(self)])
+        inside = self.numbers[begins] - self.offsets[groups[begins]]
+        return [
+            (self.groups[k], begin, begin + count)
+            for k, begin, count in zip(
+                groups[begins].tolist(), inside.tolist(), counts.tolist(), strict=True
             )
-        return outputs, np.array(time.read()), dict(file.attributes())
+        ]
+
+    def locate(self, k: int) -> tuple[TrajectoryGroup, int]:
+        """Return the group of the k-th trajectory, and its number in the file's group."""
+        group = self.groups[self.group_numbers[k]]
+        inside = int(self.numbers[k] - self.offsets[self.group_numbers[k]])
+        return group, int(group.numbers[inside])
+
+    def by_length(self) -> list[Trajectories]:
+        """Return the trajectories of each length, the shortest first: a part of a run then orders
+        them as the whole run does."""
+        if len(self.lengths) == 0 or (self.lengths == self.lengths[0]).all():
+            return [self]
+        return [self.take(self.lengths == rows) for rows in np.unique(self.lengths)]
+
+    def by_group(self) -> Iterator[tuple[TrajectoryGroup, Trajectories]]:
+        """Yield each group, with those of these trajectories that lie in it."""
+        breaks = np.flatnonzero(np.diff(self.group_numbers)) + 1
+        for begin, end in pairwise([0, *breaks.tolist(), len(self)]):
+            part = self.take(slice(begin, end))
+            yield part.runs[0][0], part
+
+    def dataset(self, name: str = "") -> Dataset:
+        """Return an array of trajectories of one length as one dataset [n, T, D]; without a name
+        what is integrated."""
+        arrays = [group.array(name) for group in self.groups_in_use]
+        first = arrays[0]
+        if len(arrays) == 1 and first.shape[:2] == (len(self), self.rows):
+            return first
+        return Dataset(
+            first_and_more(array.where for array in arrays),
+            (len(self), self.rows, first.shape[2]),
+            np.result_type(*{array.dtype for array in arrays}),
+            lambda start, stop: self.take(slice(start, stop)).read(name),
+            converted_from=np.result_type(*{array.precision for array in arrays}),
+        )
+
+    def read(self, name: str) -> Array:
+        """Return an array [n, T, D] of trajectories of one length, in its stored type."""
+        last = self.first_row + self.rows
+        arrays = [
+            np.asarray(group.array(name).read_part(begin, end, self.first_row, last))
+            for group, begin, end in self.runs
+        ]
+        return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    @property
+    def step(self) -> float | None:
+        """The step in seconds, where all steps of all trajectories are equal."""
+        clocks = (group.time for group in self.groups_in_use)
+        steps = {None if clock is None else clock.uniform for clock in clocks}
+        return steps.pop() if len(steps) == 1 else None
+
+    def times(self) -> Floats | None:
+        """Return times [n, T] of trajectories of one length in seconds, as stored; None where
+        nothing says them.
+
+        Raises InputError for a file that contradicts itself.
+        """
+        first, last = self.first_row, self.first_row + self.rows
+        clocks = [group.time for group, *_ in self.runs]
+        known = [clock for clock in clocks if clock is not None]
+        if len(known) < len(clocks):
+            return None
+        raise_if_any(fault for clock in known for fault in clock.shape_faults())
+        step, acting = self.step, {clock.actions for clock in known}
+        if step is not None and len(acting) == 1:  # a long trajectory is not laid out as a whole
+            line = step * (np.arange(first, last, dtype=np.float64) + acting.pop())
+            return np.broadcast_to(line, (len(self), self.rows))
+        lines = []
+        for clock, (_, begin, end) in zip(known, self.runs, strict=True):
+            line = clock.rows(begin, begin + 1 if clock.shared else end, first, last)
+            lines.append(np.broadcast_to(line, (end - begin, self.rows)))
+        return lines[0] if len(lines) == 1 else np.concatenate(lines)
+
+    def known_times(self) -> Floats | None:
+        """Return times [n, T]; None also where the file contradicts itself."""
+        try:
+            return self.times()
+        except InputError:
+            return None
+
+    def blocks(
+        self,
+        on_progress: Progress = lambda done, total: None,
+        size: int = BLOCK_BYTES,
+        rows: int = 0,
+    ) -> Iterator[Trajectories]:
+        """Yield these trajectories in their order, each once and whole, in blocks of one length.
+
+        Small groups with equally many rows are put together, so that few blocks are read. size: of
+        one array of a block, in bytes. rows: how many are computed of each trajectory.
+        """
+        begin = held = 0
+        for start, nbytes in self._pieces(size, rows):
+            if begin < start and (held + nbytes > size or not self._stackable(begin, start)):
+                yield self.take(slice(begin, start))
+                on_progress(start, len(self))
+                begin, held = start, 0
+            held += nbytes
+        if len(self):
+            yield self.take(slice(begin, None))
+        on_progress(len(self), len(self))
+
+    def _pieces(self, size: int, rows: int) -> Iterator[tuple[int, int]]:
+        """Where trajectories of one group and length begin, at most a block of them, and the bytes
+        of one array of theirs."""
+        groups, lengths = self.group_numbers, self.lengths
+        breaks = np.flatnonzero((np.diff(groups) != 0) | (np.diff(lengths) != 0)) + 1
+        for begin, end in pairwise([0, *breaks.tolist(), len(self)]) if len(self) else ():
+            group = self.groups[groups[begin]]
+            each = max(1, max(group.shape[1], rows) * row_bytes(group))
+            step = max(1, size // each)
+            for start in range(begin, end, step):
+                yield start, each * (min(start + step, end) - start)
+
+    def _stackable(self, a: int, b: int) -> bool:
+        """Whether two trajectories have equally many rows, and arrays of the same types."""
+        groups = (self.groups[self.group_numbers[k]] for k in (a, b))
+        types = [[array.dtype for array in group.arrays.values()] for group in groups]
+        return self.lengths[a] == self.lengths[b] and types[0] == types[1]
+
+    def names(self, paths: Iterable[str]) -> list[str]:
+        """Return a name for each trajectory, as outputs have them: its group in the file; of
+        several files, behind the file's title.
+
+        paths: the files of the whole run, of which these may be a part.
+        """
+        titles, uses = _file_titles(paths), Counter[str]()
+        bases = {
+            group: _base(group, titles) for group in dict.fromkeys(g.whole for g in self.groups)
+        }
+        arrays = {(base, group.array_name) for group, base in bases.items()}
+        counts = Counter(base for base, _ in arrays)
+        for group, base in bases.items():
+            if counts[base] > 1:  # several arrays of one group
+                base = f"{base}/{group.array_name.rpartition('/')[2]}"
+            uses[base] += 1  # a file may be named twice
+            bases[group] = base if uses[base] == 1 else f"{base}_{uses[base]}"
+        names: list[str] = []
+        for group, begin, end in self.runs:
+            base, single = bases[group.whole] + group.suffix, group.whole.shape[0] == 1
+            numbers = group.numbers[begin:end]
+            names += [base if single else f"{base}/trajectory_{number}" for number in numbers]
+        return names
+
+
+def timed(groups: Sequence[TrajectoryGroup], option: Time | None) -> list[TrajectoryGroup]:
+    """Return the groups at the times that an option names, else at those that their files state.
+
+    The option's times are those of all trajectories, [T] or [B, T] through all groups. The first
+    row of arrays that no mode calls actions is at 0 where there is a time for each row.
+    Raises InputError for times of another number of trajectories, and where there are none.
+    """
+    count, first, timed_groups = sum(group.shape[0] for group in groups), 0, []
+    if option is not None:
+        option = option.fitted(count, max(group.shape[1] for group in groups))
+        _require_times_of(option, count)
+    for group in groups:
+        batch, rows, _ = group.shape
+        if option is None:
+            _require_times_of(require_time(group.time, group.input.where, group), batch)
+        else:
+            time = option.select(range(first, first + batch), rows)
+            acting = group.of_actions and (bool(group.stated_mode[0]) or not time.fits)
+            group = group.with_time(time.fitted(batch, rows, acting, group.lengths))
+        timed_groups.append(group)
+        first += batch
+    return timed_groups
+
+
+def _require_times_of(time: Time, count: int) -> None:
+    """Raise InputError for steps or stamps of another number of trajectories."""
+    if time.shape[:-1] not in ((), (1,), (count,)):
+        raise InputError(
+            "steps and trajectories differ in number",
+            where=time.where,
+            expected=f"{count}, one per trajectory, or one for all",
+            found=describe(time.shape),
+        )
+
+
+def row_bytes(group: TrajectoryGroup) -> int:
+    """Return the bytes of a row of the group's largest array."""
+    return max(1, group.shape[2] * max(array.dtype.itemsize for array in group.arrays.values()))
+
+
+def numberless(group: str) -> str:
+    """Return data/demo_3 as data/demo_*."""
+    return re.sub(r"\d+", "*", group)
+
+
+def _base(group: TrajectoryGroup, titles: dict[str, str]) -> str:
+    """The name of the group within its file, behind the file's title where there are several."""
+    if len(titles) <= 1:
+        return group.name
+    path = os.fspath(group.file.path)
+    title = titles.get(path, Path(path).stem)
+    in_file = group.group or (group.member is not None and group.member.end is not None)
+    return f"{title}/{group.name}" if in_file else title
+
+
+def _file_titles(paths: Iterable[str]) -> dict[str, str]:
+    """A title for each file of a run, from the list of its paths alone: the name without ending
+    where no two are the same, else the path below the folder that all share."""
+    listed = list(dict.fromkeys(paths))
+    stems = {path: Path(path).stem for path in listed}
+    if len(set(stems.values())) == len(listed):
+        return stems
+    common = os.path.commonpath([os.path.abspath(os.path.dirname(path)) for path in listed])
+    below = {path: os.path.relpath(os.path.abspath(path), common) for path in listed}
+    shortened = {path: os.path.splitext(text)[0] for path, text in below.items()}
+    return shortened if len(set(shortened.values())) == len(listed) else below

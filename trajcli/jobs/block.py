@@ -13,7 +13,7 @@ from trajcli.errors import InputError, OutputError, raise_if_any
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import os_fault
 from trajcli.inputs import Inputs
-from trajcli.jobs.resolved import ResolvedInputs
+from trajcli.jobs.resolve import LengthInputs
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS
@@ -47,13 +47,13 @@ def working_memory(choice: Choice, gradient: bool, memory: int) -> tuple[str, in
     return kind, min(memory, int(_SHARE_OF_FREE * free_bytes(choice.device)))
 
 
-def block_size(part: ResolvedInputs, kind: str, memory: int) -> int:
+def block_size(part: LengthInputs, kind: str, memory: int) -> int:
     """How many trajectories are computed at once."""
     room = min(_BLOCK_ELEMENTS[kind] * _BYTES_PER_ELEMENT[kind], memory)
-    return int(max(1, min(room // working_bytes(part, kind), len(part.numbers))))
+    return int(max(1, min(room // working_bytes(part, kind), len(part.trajectories))))
 
 
-def working_bytes(part: ResolvedInputs, kind: str) -> int:
+def working_bytes(part: LengthInputs, kind: str) -> int:
     """Working memory for the rows of the mode of one trajectory."""
     inputs = part.inputs
     _, horizon, dofs = inputs.actions.shape
@@ -77,7 +77,7 @@ class Block:
     done: int
 
     @cached_property
-    def part(self) -> ResolvedInputs:
+    def part(self) -> LengthInputs:
         """All trajectories of this length."""
         return self.plan.resolved.by_length[self.group]
 
@@ -143,7 +143,11 @@ class Block:
         plan = self.plan
         if plan.gradient is None:
             return self.inputs.compute(plan.choice, plan.dtype, plan.quantities).items()
-        of = self.inputs, plan.resolved.commands, self.part.numbers[self.begin : self.end]
+        of = (
+            self.inputs,
+            plan.resolved.commands,
+            self.part.trajectories.numbers[self.begin : self.end],
+        )
         pulled = plan.gradient.block(*of, plan.choice, plan.dtype)
         unwritten = set(PARTS) - set(plan.quantities)
         return ((name, values) for name, values in pulled if name not in unwritten)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError, UsageError, raise_if_any
-from trajcli.files.blocks import Block
 from trajcli.files.description import Description, Variable, describe_output
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_input, refuse_output
 from trajcli.files.schema import QUANTITIES, unit_of
+from trajcli.files.states import state_from_option
+from trajcli.files.trajectories import Trajectories
 from trajcli.files.writing import write
 from trajcli.fitting import Fitted, fewest_intervals, fit, require_intervals
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rows import Rows, finite_rows, row_times
+from trajcli.jobs.rows import Numbers, blocks_of, finite_rows, read_trajectories, row_times
 from trajcli.jobs.statements import units_report
-from trajcli.jobs.states import state_from_option
 from trajcli.trajectory import State
 
 _ENDS = {"start": ("first", 0), "goal": ("last", -1)}
@@ -57,47 +57,51 @@ def run_fit(
         )
     with Files(request, on_progress=on_progress) as files:
         least = 8 if request.knots is None else request.knots - request.degree + 6
-        rows = Rows(request, files, actions=False, least=least)
-        name = "position" if "position" in rows.names else rows.names[0]
+        trajectories = read_trajectories(request, files, actions=False, least=least)
+        arrays, lengths = trajectories.arrays, trajectories.lengths
+        name = "position" if "position" in arrays else arrays[0]
         if name in QUANTITIES[1:]:
             raise InputError(
-                "not positions", where=rows.source, expected="recorded positions", found=name
+                "not positions",
+                where=trajectories.source,
+                expected="recorded positions",
+                found=name,
             )
         refuse_input(request.out, files.paths())
         files.sources.add(files.paths())
-        held = _held_states(request, files, rows)
+        held = _held_states(request, files, trajectories)
 
         def fits(intervals: int) -> Iterator[tuple[int, Fitted]]:
-            for begin, block in rows.blocks(np.arange(len(rows.lengths))):
+            for begin, places, block in blocks_of(trajectories, np.arange(len(lengths))):
                 times, positions = row_times(block)[0], finite_rows(block, name)
-                start, goal = (of(block, positions) for of in held)
+                start, goal = (state(places, positions) for state in held)
                 yield begin, fit(positions, times=times, knots=intervals,
                                  degree=request.degree, start=start, goal=goal)  # fmt: skip
 
-        intervals, least = request.knots, int(rows.lengths.min())
+        intervals, least = request.knots, int(lengths.min())
         if intervals is None:
             worst = lambda n: max(float(one.error.max()) for _, one in fits(n))  # noqa: E731
             intervals = fewest_intervals(worst, request.error, request.degree, least)
         require_intervals(intervals, request.degree, least)
-        typical = (float(np.median(rows.lengths)) - 1.0) / intervals
+        typical = (float(np.median(lengths)) - 1.0) / intervals
         steps = request.steps or max(1, round(typical))
-        description = _describe(request, files, rows, name, intervals, steps)
-        error = np.empty(len(rows.lengths))
+        description = _describe(request, files, trajectories, name, intervals, steps)
+        error = np.empty(len(lengths))
 
         def blocks(output: Output) -> Iterator[int]:
             for begin, fitted in fits(intervals):
-                arrays = {"actions": fitted.actions, "dt": fitted.knot[:, None] / steps}
+                values = {"actions": fitted.actions, "dt": fitted.knot[:, None] / steps}
                 for role, state in (("start", fitted.start), ("goal", fitted.goal)):
-                    arrays |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
+                    values |= {f"{role}/{part}": rows for part, rows in state.parts().items()}
                 error[begin : begin + len(fitted.error)] = fitted.error
-                yield output.append(arrays)
+                yield output.append(values)
 
         remarks = write(
             request.out, description, blocks, overwrite=request.overwrite, sources=files.sources
         )
     return {
-        "out": str(request.out), "source": rows.source, "array": name,
-        "dt_source": rows.dt_source, "units": units_report(rows.first),
+        "out": str(request.out), "source": trajectories.source, "array": name,
+        "dt_source": trajectories.time_source, "units": units_report(trajectories.first),
         "trajectories": len(error), "degree": request.degree,
         "intervals": intervals, "steps": steps, "notes": [*files.notes, *remarks],
         "error": {"median": float(np.median(error)), "most": float(error.max())},
@@ -105,24 +109,24 @@ def run_fit(
     }  # fmt: skip
 
 
-def _held_states(request: FitRequest, files: Files, rows: Rows) -> list[Any]:
+def _held_states(request: FitRequest, files: Files, trajectories: Trajectories) -> list[Any]:
     """What of the start and the goal state of a block is held."""
     makers = []
     for role, (word, row) in _ENDS.items():
         text = getattr(request, role)
         state = None
         if text not in (None, word, "rest"):
-            state = state_from_option(files, role, text, rows.first)
-            raise_if_any(state.faults(role, len(rows.lengths)))
+            state = state_from_option(files, role, text, trajectories.first)
+            raise_if_any(state.faults(role, len(trajectories)))
 
         def held(
-            block: Block, positions: Any, text: Any = text, row: int = row, state: Any = state
+            places: Numbers, positions: Any, text: Any = text, row: int = row, state: Any = state
         ) -> State | None:
             if text is None:
                 return None
             if state is not None:
-                return State(**state.rows(block.numbers))
-            still = np.zeros((1, rows.dofs)) if text == "rest" else None
+                return State(**state.rows(places))
+            still = np.zeros((1, trajectories.first.shape[2])) if text == "rest" else None
             return State(positions[:, row], still, still, still)
 
         makers.append(held)
@@ -130,12 +134,17 @@ def _held_states(request: FitRequest, files: Files, rows: Rows) -> list[Any]:
 
 
 def _describe(
-    request: FitRequest, files: Files, rows: Rows, name: str, intervals: int, steps: int
+    request: FitRequest,
+    files: Files,
+    trajectories: Trajectories,
+    name: str,
+    intervals: int,
+    steps: int,
 ) -> Description:
     """Describes what ``integrate --mode bspline --ends goal`` reads: control points, dt and both
     states."""
-    count, points = len(rows.lengths), intervals - request.degree - 1
-    kind, unit = np.dtype("f8"), rows.first.unit(name) or ""
+    count, points = len(trajectories), intervals - request.degree - 1
+    kind, unit = np.dtype("f8"), trajectories.first.unit(name) or ""
     labels = {"long_name": "control points", **({"units": unit} if unit else {})}
     spacing = {"long_name": "knot spacing / steps", "units": "s"}
     variables = [
@@ -147,11 +156,11 @@ def _describe(
             labels = {"units": unit_of(part, unit)} if unit else {}
             variables.append(Variable(f"{role}/{part}", ("trajectory", "dof"), kind, labels))
     stated = {"mode": "bspline", "degree": request.degree, "steps": steps, "ends": "goal",
-              "source": rows.source, "source_dt": rows.dt_source}  # fmt: skip
+              "source": trajectories.source, "source_dt": trajectories.time_source}  # fmt: skip
     return describe_output(
         {points: range(count)},
-        {"point": points, "dof": rows.dofs, "each": 1},
+        {"point": points, "dof": trajectories.first.shape[2], "each": 1},
         variables,
         request.attributes(stated, files.paths()),
-        joint_names=rows.first.joint_names,
+        joint_names=trajectories.first.joint_names,
     )

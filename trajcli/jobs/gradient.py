@@ -19,15 +19,16 @@ from trajcli.files.arrays import Dataset, candidates
 from trajcli.files.description import Variable
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import parse_source
+from trajcli.files.stacked import rows_by_number
+from trajcli.files.states import parse_floats
 from trajcli.inputs import Inputs
 from trajcli.jobs.commands import Commands
-from trajcli.jobs.request import Request, parse_floats
-from trajcli.jobs.segments import rows_by_number
+from trajcli.jobs.request import Request
 from trajcli.kernels.choose import Choice
 
 if TYPE_CHECKING:
     from trajcli.files.opening import Files
-    from trajcli.jobs.resolved import Resolved
+    from trajcli.jobs.resolve import Resolved
 
 _TERM = r"(?:(?P<weight>[^*]+)\*)?(?P<name>[^*]+)"
 _PLUS = r"(?<![eE])\+"  # but not that of 1e+3
@@ -57,7 +58,7 @@ class Gradient:
                     hint="run them one at a time",
                 )
             ]
-        shape = (resolved.count, inputs.rows, inputs.actions.shape[2])
+        shape = (len(resolved.trajectories), inputs.rows, inputs.actions.shape[2])
         what = "upstream of another shape"
         return [
             Fault(what, where=stored.where, expected=describe(shape), found=describe(stored.shape))

@@ -24,9 +24,8 @@ from trajcli.files.hdf5_output import SOURCES
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_output
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, sources_text
 from trajcli.files.writing import write
-from trajcli.jobs.segments import sources_text
 from trajcli.jobs.shards import PART_ATTRIBUTES, find_run
 
 _BLOCK_BYTES = 16 << 20

@@ -12,9 +12,9 @@ from trajcli.checks import describe
 from trajcli.errors import InputError, UsageError
 from trajcli.files.arrays import in_memory
 from trajcli.files.opening import Files
+from trajcli.files.stacked import Values, rows_by_number
 from trajcli.files.stored_time import stored_times
 from trajcli.files.time import Floats
-from trajcli.jobs.segments import Values, rows_by_number
 from trajcli.sampling import outside
 from trajcli.units import KNOWN_TIMES, parse_time_unit
 

@@ -22,12 +22,10 @@ from trajcli.files.description import (
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
 from trajcli.files.refusals import refuse_form, refuse_input, refuse_output
-from trajcli.files.schema import QUANTITIES, unit_of
+from trajcli.files.schema import QUANTITIES, first_and_more, sources_text, unit_of
 from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
-from trajcli.jobs.resolve import resolve
-from trajcli.jobs.resolved import Resolved
-from trajcli.jobs.segments import sources_text, trajectory_names
+from trajcli.jobs.resolve import Resolved, resolve
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -70,7 +68,7 @@ class Plan:
         """The blocks of the trajectories that are not done, length by length."""
         total = 0
         for group, (part, size) in enumerate(zip(self.resolved.by_length, self.sizes, strict=True)):
-            count = len(part.numbers)
+            count = len(part.trajectories)
             for begin in range(max(done - total, 0), count, size):
                 end = min(begin + size, count)
                 yield Block(self, output, group, begin, end, total + end)
@@ -82,20 +80,21 @@ class Plan:
     def description(self) -> dict[str, Any]:
         """The plan as plain values, for people and JSON."""
         resolved, inputs = self.resolved, self.resolved.longest
-        layout, request = resolved.sets[0].layout, resolved.request
+        layout, request = resolved.first.layout, resolved.request
+        sources = resolved.sources
         options = resolved.mode.options(request.recorded)
         shown = ("window", "degree") if request.recorded else ()
         rows = [part.inputs.rows for part in resolved.by_length]
         return {
-            "source": resolved.source_names[0],
-            "sources": len(resolved.source_names),
+            "source": sources["source"][0],
+            "sources": len(sources["source"]),
             "layout": None if layout is None else layout.name,
             "mode": request.mode or resolved.mode.name if request.recorded else resolved.mode.name,
             "mode_source": resolved.mode_source,
             "options": {n: x for n, x in options.items() if n in shown} if shown else options,
             "commands": resolved.commands.options(),
             "shape": {
-                "trajectories": resolved.count,
+                "trajectories": len(resolved.trajectories),
                 "horizon": inputs.horizon,
                 "shortest": min(part.inputs.horizon for part in resolved.by_length),
                 "dofs": int(inputs.actions.shape[2]),
@@ -104,9 +103,9 @@ class Plan:
             "rows": max(rows),
             "shortest_rows": min(rows),
             "dt": resolved.dt,
-            "dt_source": resolved.dt_source,
-            "start": None if request.recorded else resolved.start_source,
-            "units": units_report(resolved.sets[0]),
+            "dt_source": first_and_more(sources["dt_source"]),
+            "start": None if request.recorded else first_and_more(sources["start"]),
+            "units": units_report(resolved.first),
             "dtype": self.dtype,
             "write": list(self.quantities),
             "device": self.choice.device,
@@ -117,9 +116,9 @@ class Plan:
             "block": {"trajectories": self.sizes[0]},
             "notes": list(self.notes),
             "left_out": [
-                {"name": bad.name, "reason": "; ".join(fault.what for fault in bad.faults),
-                 "faults": [fault.as_dict() for fault in bad.faults]}
-                for bad in resolved.left_out
+                {"name": name, "reason": "; ".join(fault.what for fault in faults),
+                 "faults": [fault.as_dict() for fault in faults]}
+                for name, faults in resolved.left_out
             ],
         }  # fmt: skip
 
@@ -146,9 +145,7 @@ def make_plan(request: Request, files: Files) -> Plan:
     check.raise_if_any()
     times_differ = resolved.times_differ
     if shard is not None and files_of_shard is None:
-        first, end = shard.share(resolved.count)
-        numbers = np.sort(np.concatenate([one.numbers for one in resolved.segments]))[first:end]
-        resolved = resolved.take(lambda wanted: np.isin(wanted, numbers))
+        resolved = resolved.take(slice(*shard.share(len(resolved.trajectories))))
     if request.skip_bad:
         resolved = resolved.without_bad_values()
     arrays = [part.inputs.actions for part in resolved.by_length]
@@ -208,13 +205,12 @@ def _describe(
     if gradient is not None:
         sizes |= gradient.sizes(inputs)
         variables += gradient.variables(inputs, dtype)
-    titles, first = request.source_paths(), resolved.sets[0]
-    several = len(resolved.sets) > 1 or len(titles) > 1 or request.max_gap is not None
+    trajectories, paths_of_run = resolved.trajectories, request.source_paths()
+    several = len(trajectories.groups) > 1 or len(paths_of_run) > 1 or request.max_gap is not None
+    first = resolved.first
     several = several or first.member is not None or first.lengths is not None
-    names = trajectory_names(resolved.segments, resolved.sets, titles) if several else {}
-    numbers = list(names)
     lengths = {
-        part.inputs.rows: np.searchsorted(numbers, part.numbers) if names else part.numbers
+        part.inputs.rows: np.searchsorted(trajectories.numbers, part.trajectories.numbers)
         for part in parts
     }
     return describe_output(
@@ -222,7 +218,7 @@ def _describe(
         sizes,
         variables,
         _attributes(resolved, paths),
-        names=list(names.values()) or None,
+        names=trajectories.names(paths_of_run) if several else None,
         joint_names=first.joint_names,
     )
 
@@ -233,7 +229,7 @@ def _start_index(resolved: Resolved) -> Any:
     if parts[0].inputs.start_index is None:
         return None
     index = np.concatenate([in_memory(part.inputs.start_index) for part in parts])
-    return index[np.argsort(np.concatenate([part.numbers for part in parts]))]
+    return index[np.argsort(np.concatenate([part.trajectories.numbers for part in parts]))]
 
 
 def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
@@ -265,7 +261,7 @@ def sources_of_part(plan: Plan, paths: Sequence[str]) -> dict[str, list[str]]:
 def _notes(resolved: Resolved, dtype: str, kind: str) -> Iterator[str]:
     """Which types are converted, of many inputs the first; and what takes more than the memory."""
     kinds: dict[Any, str] = {}
-    for one in resolved.sets:
+    for one in resolved.trajectories.groups:
         stored = one.input.dtype
         if stored.kind in "iu" or stored.itemsize not in (4, 8):
             kinds.setdefault(stored, one.input.where)

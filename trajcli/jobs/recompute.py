@@ -20,7 +20,6 @@ from trajcli.files.time import positive
 from trajcli.jobs.plan import Plan, make_plan
 from trajcli.jobs.request import Request
 from trajcli.jobs.run import Execution, Progress
-from trajcli.jobs.segments import trajectory_names
 from trajcli.modes.mode import promise
 
 Array = Any
@@ -166,7 +165,7 @@ def recompute(
         plan = _plan_again(file, files)
         output = _StoredOutput(file, plan)
         for done in Execution(plan).blocks(output):
-            on_progress(done, plan.resolved.count)
+            on_progress(done, len(plan.resolved.trajectories))
         files.sources.require_unchanged()
         return list(output.compared.values())
 
@@ -178,20 +177,22 @@ def start_rows(files: Files, path: Path) -> StartRows | str:
     except TrajcliError as error:
         fault = error.faults[0]
         return f"{fault.where}: {fault.what}"
-    resolved = plan.resolved
-    paths = resolved.request.source_paths()
-    names = trajectory_names(resolved.segments, resolved.sets, paths)
-    number_of = {name: number for number, name in names.items()}
-    packed = np.sort(list(names))
+    trajectories = plan.resolved.trajectories
+    names = trajectories.names(plan.resolved.request.source_paths())
+    number_of = dict(zip(names, trajectories.numbers.tolist(), strict=True))
 
     def rows(numbers: Array, groups: Sequence[str]) -> Mapping[str, Array]:
         in_groups = bool(plan.output.groups)
         try:
-            wanted = np.array([number_of[g] for g in groups]) if in_groups else packed[numbers]
+            wanted = (
+                np.array([number_of[g] for g in groups])
+                if in_groups
+                else trajectories.numbers[numbers]
+            )
         except LookupError:
             raise InputError(
                 "the recorded sources have other trajectories now", where=str(path)
             ) from None
-        return resolved.start.rows(wanted)
+        return trajectories.start.rows(wanted)
 
     return rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from trajcli.files.file_bytes import memory_bound
 from trajcli.files.reading import Reading, Repair
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.source import Source, expand_files, expand_pattern, is_pattern, parse_source
+from trajcli.files.states import parse_floats
 
 if TYPE_CHECKING:
     from trajcli.jobs.shards import Shard
@@ -193,15 +193,6 @@ def fingerprint(request: Request) -> str:
 def is_value(text: str) -> bool:
     """Whether a start, goal or dt is a word or numbers, not a file."""
     return text == "zero" or parse_floats(text) is not None
-
-
-def parse_floats(text: str) -> list[float] | None:
-    """``0,0.1,-2`` → [0.0, 0.1, -2.0]; None for what is not finite numbers."""
-    try:
-        values = [float(part) for part in text.split(",")]
-    except ValueError:
-        return None
-    return values if all(map(math.isfinite, values)) else None
 
 
 def _with_paths(values: dict[str, Any], move: Callable[[str], str]) -> dict[str, Any]:

@@ -9,15 +9,24 @@ import numpy as np
 
 from trajcli.arrays import output_dtype
 from trajcli.errors import UsageError, raise_if_any
-from trajcli.files.blocks import Block, Floats
 from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.time import Floats
+from trajcli.files.trajectories import Trajectories
+from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.jobs.output_times import output_times
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
+from trajcli.jobs.rows import (
+    Arrays,
+    Numbers,
+    blocks_of,
+    finite_rows,
+    read_trajectories,
+    row_times,
+    write_rows,
+)
 from trajcli.modes import Mode, make_mode
 from trajcli.modes.cascade import Cascade
 from trajcli.resampling import (
@@ -53,42 +62,48 @@ class Curves:
     the curves have. notes: what is not as one might expect.
     """
 
-    def __init__(self, request: ResampleRequest, rows: Rows) -> None:
+    def __init__(self, request: ResampleRequest, trajectories: Trajectories) -> None:
         """Raises UsageError for options that do not fit together, or the rows."""
         raise_if_any(option_faults(request.method, request.hold), UsageError)
-        quantities = [name for name in rows.names if name in QUANTITIES]
+        quantities = [name for name in trajectories.arrays if name in QUANTITIES]
         self.notes: list[str] = []
-        self.mode = self._stated(request, rows, quantities)
+        self.mode = self._stated(request, trajectories, quantities)
         self.method, self.hold = request.method or _DEFAULT, request.hold
         known: list[str] = []
         if self.mode is not None:
             known = finite_parts_of_mode(self.mode.name, self.mode.options(), quantities)
         elif quantities:
             known = [n for n in finite_parts(self.method, quantities) if n in quantities]
-        self._others = [name for name in rows.names if name not in QUANTITIES]
+        self._others = [name for name in trajectories.arrays if name not in QUANTITIES]
         if self._others:
             finite_parts(self.method, QUANTITIES[:1])
-        self.names = [name for name in rows.names if name in known or name in self._others]
+        self.names = [name for name in trajectories.arrays if name in known or name in self._others]
         left = [name for name in quantities if name not in known]
         if left:
             of = f"scheme {getattr(self.mode, 'scheme', '')}" if self.mode else self.method
             self.notes.append(f"no {', '.join(left)}: by {of} it is not finite between the rows")
 
-    def _stated(self, request: ResampleRequest, rows: Rows, names: list[str]) -> Mode | None:
+    def _stated(
+        self, request: ResampleRequest, trajectories: Trajectories, names: list[str]
+    ) -> Mode | None:
         """The mode of which all files state that it made their rows, where these determine it."""
         if request.method is not None or not names:
             return None
-        modes = {_stated_mode(one) for one in rows.sets}
+        modes = {_stated_mode(group) for group in trajectories.groups}
         mode = modes.pop()
         if modes or mode is None or not is_known(mode.name, mode.options()):
             return None
         if isinstance(mode, Cascade) and any(
-            "absolute" in one.file.attributes() for one in rows.sets
+            "absolute" in group.file.attributes() for group in trajectories.groups
         ):
-            self.notes.append(f"by {_DEFAULT}: dofs of {rows.source} are absolute, of no scheme")
+            self.notes.append(
+                f"by {_DEFAULT}: dofs of {trajectories.source} are absolute, of no scheme"
+            )
             return None
         if (request.dt, request.rate, request.times) != (None, None, None):
-            self.notes.append(f"{rows.source} states {described(mode)}, but other times are given")
+            self.notes.append(
+                f"{trajectories.source} states {described(mode)}, but other times are given"
+            )
             return None
         missing = missing_parts(mode.name, mode.options(), names)
         if missing:
@@ -135,24 +150,23 @@ def run_resample(
     refuse_output(request.out, request.overwrite)
     with Files(request, on_progress=on_progress) as files:
         new = output_times(files, request.to, request.at)
-        rows = Rows(request, files, actions=True, least=2)
-        new.require_shape(len(rows.lengths))
-        curves = Curves(request, rows)
-        read, rows.names = list(rows.names), curves.names
+        trajectories = read_trajectories(request, files, actions=True, least=2)
+        new.require_shape(len(trajectories))
+        curves, lengths = Curves(request, trajectories), trajectories.lengths
         holding = curves.mode is None and curves.method == "hold"
-        counts = np.full(len(rows.lengths), new.count or 0)
-        by_length = np.argsort(rows.lengths, kind="stable")  # for few, large blocks
-        for _, block in rows.blocks(by_length) if new.rate else ():
+        counts = np.full(len(trajectories), new.count or 0)
+        by_length = np.argsort(lengths, kind="stable")  # for few, large blocks
+        for _, places, block in blocks_of(trajectories, by_length) if new.rate else ():
             knots, rounding = row_times(block, acting=holding)
             acting = knots.shape[1] > block.rows
             ends, rate = knots[:, -1].tolist(), new.rate or 0.0
-            counts[block.numbers] = [new_count(rate, end, rounding, acting) for end in ends]
+            counts[places] = [new_count(rate, end, rounding, acting) for end in ends]
 
-        def compute(block: Block) -> tuple[Floats, Arrays]:
+        def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
             knots, rounding = row_times(block, acting=holding)
-            times = new.of(block.numbers, int(counts[block.numbers[0]]), knots)
-            values = {name: finite_rows(block, name) for name in read}
-            at = located(np.minimum(times, knots[:, -1:]), knots, len(block.numbers), rounding)
+            times = new.of(places, int(counts[places[0]]), knots)
+            values = {name: finite_rows(block, name) for name in trajectories.arrays}
+            at = located(np.minimum(times, knots[:, -1:]), knots, len(block), rounding)
             with np.errstate(over="ignore", invalid="ignore"):
                 return times, curves.evaluate(values, knots, at)
 
@@ -164,7 +178,16 @@ def run_resample(
         if curves.hold:
             stated["hold"] = curves.hold
         step = None if new.rate is None else 1.0 / new.rate
-        report = write_rows(request, files, rows, counts, compute, stated, (), step, new.differ)
+        report = write_rows(
+            request,
+            files,
+            trajectories.only(curves.names),
+            counts,
+            compute,
+            stated,
+            step=step,
+            own_times=new.differ,
+        )
     return {
         **report,
         "to": request.to,
@@ -173,7 +196,7 @@ def run_resample(
         "samples_of": stated.get("samples_of"),
         "arrays": list(curves.names),
         "notes": [*curves.notes, *report["notes"]],
-        "rows_before": {"least": int(rows.lengths.min()), "most": int(rows.lengths.max())},
+        "rows_before": {"least": int(lengths.min()), "most": int(lengths.max())},
         "rows": {"least": int(counts.min()), "most": int(counts.max())},
     }
 
@@ -183,9 +206,9 @@ def described(mode: Mode) -> str:
     return " ".join([mode.name, *(f"{name}={value}" for name, value in mode.options().items())])
 
 
-def _stated_mode(one: TrajectorySet) -> Mode | None:
+def _stated_mode(group: TrajectoryGroup) -> Mode | None:
     """The mode that a file states of its rows, or None."""
-    name, options, _ = one.stated_mode
+    name, options, _ = group.stated_mode
     try:
         return make_mode(name, **options) if name else None
     except UsageError:  # another program's word

@@ -1,55 +1,235 @@
-"""What a request means: the trajectories its sources name, with their times and states."""
+"""What an integrate or differentiate request means: its trajectories with their times and states,
+the mode, and the inputs that each length of trajectory is computed from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 
-from trajcli.checks import describe
+from trajcli.checks import shape_faults, value_faults
 from trajcli.errors import (
+    Fault,
     FaultCollector,
     InputError,
     TrajcliError,
     UsageError,
     raise_if_any,
 )
+from trajcli.files.arrays import in_memory
 from trajcli.files.dofs import parse_dofs
-from trajcli.files.guesses import require_time
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources, require_one_topic
+from trajcli.files.reader import read_groups, read_recordings, require_alike
+from trajcli.files.reading import select
 from trajcli.files.repair import repaired
-from trajcli.files.selection import select
+from trajcli.files.schema import RECORDED_START
 from trajcli.files.source import expand_files, parse_source
-from trajcli.files.stored_time import time_from_options
-from trajcli.files.time import Time
-from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.jobs.commands import Commands
-from trajcli.jobs.request import Request
-from trajcli.jobs.resolved import LeftOut, Resolved
-from trajcli.jobs.segments import require_alike, segments_of
-from trajcli.jobs.statements import guess_faults, resolve_mode
-from trajcli.jobs.states import (
+from trajcli.files.stacked import Values, stacked
+from trajcli.files.states import (
     NO_STATE,
-    StateValues,
+    States,
     joined_states,
     state_from_option,
     stored_state,
 )
+from trajcli.files.stored_time import time_from_options
+from trajcli.files.time import EAGER_BYTES, Time
+from trajcli.files.trajectories import Trajectories, timed
+from trajcli.files.trajectory_group import TrajectoryGroup
+from trajcli.inputs import Inputs
+from trajcli.jobs.commands import Commands
+from trajcli.jobs.request import Request
+from trajcli.jobs.statements import guess_faults, resolve_mode
 from trajcli.modes import Mode, make_method, make_mode
 from trajcli.modes.central import WINDOW, Central
 from trajcli.modes.savgol import SavitzkyGolay
 
+_MOST_FAULTS = 5
+_BLOCK_BYTES = 8 << 20
+"""Of actions that are looked through for values that are not finite."""
+LeftOut = tuple[str, Sequence[Fault]]
+"""The name of a trajectory or file that --skip-bad leaves out, and why."""
 
-class SetInputs(NamedTuple):
-    """A set, its times and states."""
 
-    source: TrajectorySet
-    time: Time
-    start: StateValues
-    goal: StateValues
+class LengthInputs:
+    """Trajectories of one length, and the inputs that they are computed from, read when needed."""
+
+    def __init__(self, trajectories: Trajectories, inputs: Inputs, commands: Commands) -> None:
+        self.trajectories, self.inputs, self._commands = trajectories, inputs, commands
+
+    def read(self, begin: int, end: int) -> Inputs:
+        """Return the inputs of trajectories begin to end, in memory; their names say where they
+        lie in the files."""
+        actions = self.inputs.actions.read_rows(begin, end)
+        if actions.dtype.kind == "f" and actions.dtype.itemsize > 8:
+            actions = actions.astype(np.float64)
+        if begin == end:
+            return self.inputs.block(actions, begin, end, 0, {})
+        group, number = self.trajectories.locate(begin)
+        names = {"actions": group.input.where}
+        inputs = self.inputs.block(actions, begin, end, begin - number, names)
+        return self._commands.used(replace(inputs, row_numbers=group.row_numbers))
+
+    def value_faults(self, begin: int, inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
+        """Return what is wrong with the values that were read of trajectories from ``begin`` on."""
+        faults, end = value_faults(inputs, allow_nonfinite), begin + len(inputs.actions)
+        if not faults or end - begin < 2:
+            return faults
+        runs = self.trajectories.take(slice(begin, end)).runs
+        if len(runs) == 1 and isinstance(runs[0][0].numbers, range):
+            return faults  # they lie in the file as they are numbered
+        located = (faults for _, faults in self._bad(begin, end, allow_nonfinite).values())
+        return list(islice(chain.from_iterable(located), _MOST_FAULTS)) or faults
+
+    def bad(self, allow_nonfinite: bool) -> dict[int, LeftOut]:
+        """Read all values; return the trajectories, by number, that cannot be integrated."""
+        batch, rows, dofs = self.inputs.actions.shape
+        size = max(1, _BLOCK_BYTES // (rows * dofs * 8))
+        bad: dict[int, LeftOut] = {}
+        for begin in range(0, batch, size):
+            end = min(begin + size, batch)
+            if value_faults(self.read(begin, end), allow_nonfinite):
+                bad |= self._bad(begin, end, allow_nonfinite)
+        return bad
+
+    def _bad(self, begin: int, end: int, allow_nonfinite: bool) -> dict[int, LeftOut]:
+        bad: dict[int, LeftOut] = {}
+        for k in range(begin, end):
+            faults = value_faults(self.read(k, k + 1), allow_nonfinite)
+            if faults:
+                group, number = self.trajectories.locate(k)
+                name = f"{group.input.where}, trajectory {number}"
+                bad[int(self.trajectories.numbers[k])] = name, faults
+        return bad
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The trajectories of a run and what they are computed with.
+
+    mode_source: the file that states the mode, where it is taken from one. left_out: by --skip-bad.
+    """
+
+    request: Request
+    trajectories: Trajectories
+    mode: Mode
+    mode_source: str | None
+    commands: Commands
+    notes: Sequence[str] = ()
+    left_out: Sequence[LeftOut] = ()
+
+    @property
+    def first(self) -> TrajectoryGroup:
+        """The first group of trajectories, for what all groups share."""
+        return self.trajectories.first
+
+    @cached_property
+    def sources(self) -> dict[str, Sequence[str]]:
+        """All names that attributes of the output sum up, by attribute."""
+        groups = self.trajectories.groups_in_use
+        start, goal = self.trajectories.start, self.trajectories.goal
+        return {
+            "source": list(dict.fromkeys(group.source for group in groups)),
+            "dt_source": list(dict.fromkeys(group.time.source for group in groups if group.time)),
+            "start": [RECORDED_START] if self.request.recorded else start.sources,
+            **({"goal": goal.sources} if goal.parts else {}),
+        }
+
+    @cached_property
+    def by_length(self) -> list[LengthInputs]:
+        """The trajectories of each length, the shortest first, with their inputs.
+
+        Raises InputError where inputs do not fit together.
+        """
+        return [
+            LengthInputs(part, self._inputs(part), self.commands)
+            for part in self.trajectories.by_length()
+        ]
+
+    @cached_property
+    def longest(self) -> Inputs:
+        """The inputs of the longest trajectories."""
+        return self.by_length[-1].inputs
+
+    @cached_property
+    def dt(self) -> float | str:
+        """The step where all trajectories have the same one, else "varies"."""
+        steps = [part.inputs.dt for part in self.by_length]
+        if any(dt is None or dt.ndim or dt != steps[0] for dt in steps):
+            return "varies"
+        return float(steps[0])  # type: ignore[arg-type]
+
+    @property
+    def times_differ(self) -> bool:
+        """Whether trajectories differ in the times of their rows."""
+        several = len(self.by_length) > 1 and self.dt == "varies"
+        return several or any(part.inputs.steps_differ for part in self.by_length)
+
+    def require_shapes(self) -> None:
+        """Raise InputError with all that does not fit by its shape or number, and, but for
+        skip_bad, steps that do not go forward."""
+        steps, faults = not self.request.skip_bad, list[Fault]()
+        for part in self.by_length:
+            misfits = shape_faults(part.inputs, steps)
+            alone = self._inputs_of_groups(part.trajectories) if misfits else ()
+            located = (shape_faults(inputs, steps) for _, inputs in alone)
+            faults += list(islice(chain.from_iterable(located), _MOST_FAULTS)) or misfits
+        raise_if_any(faults)
+
+    def take(self, which: Any) -> Resolved:
+        """Return some of the trajectories: by their places among these, a slice, or booleans."""
+        return replace(self, trajectories=self.trajectories.take(which))
+
+    def without_bad_values(self) -> Resolved:
+        """Return the trajectories whose values are finite and whose steps go forward; reads all
+        values. Raises InputError where none remain."""
+        bad: dict[int, LeftOut] = {}
+        for part in self.by_length:
+            bad |= part.bad(self.request.allow_nonfinite)
+            for members, inputs in self._inputs_of_groups(part.trajectories):  # in its file's terms
+                if not bad.keys().isdisjoint(members.numbers.tolist()):
+                    alone = LengthInputs(members, inputs, self.commands)
+                    bad |= alone.bad(self.request.allow_nonfinite)
+        left_out = [bad[number] for number in sorted(bad)]
+        rest = self.take(~np.isin(self.trajectories.numbers, list(bad)))
+        if not len(rest.trajectories):
+            raise InputError(*(fault for _, faults in left_out[:_MOST_FAULTS] for fault in faults))
+        return replace(rest, left_out=[*self.left_out, *left_out])
+
+    def _inputs_of_groups(self, part: Trajectories) -> Iterator[tuple[Trajectories, Inputs]]:
+        """The inputs of each group alone, where there are several."""
+        members = [trajectories for _, trajectories in part.by_group()]
+        return ((each, self._inputs(each)) for each in (members if members[1:] else ()))
+
+    def _inputs(self, part: Trajectories) -> Inputs:
+        """The inputs of trajectories of one length; actions lie in the files."""
+        recorded, groups = self.request.recorded, list(part.by_group())
+        intervals = part.rows - recorded
+        counts = (intervals, intervals + recorded)
+        for group, members in groups if groups[1:] else ():
+            if not _fits(_selected_time(group, members), counts):
+                raise_if_any(shape_faults(self._inputs(members), False))
+        dt, stamps, where = _steps_of(groups, counts)
+        start, goal = part.start.of(part.numbers), part.goal.of(part.numbers)
+        actions = part.dataset()
+        named = {"actions": actions.where, "dt": where, "times": where}
+        return Inputs(
+            mode=self.mode,
+            actions=actions,
+            start=start.parts,
+            goal=goal.parts,
+            dt=dt,
+            times=stamps,
+            start_index=start.index,
+            goal_index=goal.index,
+            recorded=recorded,
+            names={**named, **start.names, **goal.names},
+            row_numbers=None if groups[1:] else groups[0][0].row_numbers,
+        )
 
 
 def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
@@ -60,37 +240,74 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     leaves that out.
     """
     check, left_out = FaultCollector(), list[LeftOut]()
-    _, sets, time = check.attempt(
+    _, groups, option = check.attempt(
         lambda: _refuse_options(request),
-        lambda: _read_sets(request, files, sources, left_out),
+        lambda: _read_groups(request, files, sources, left_out),
         lambda: time_from_options(files),
     )
-    if time is None and (request.dt, request.rate, request.times) != (None, None, None):
+    if option is None and (request.dt, request.rate, request.times) != (None, None, None):
         check.raise_if_any()  # it is no second fault that there is no time
     states: Any = None
     stated: Any = None
-    if sets:
+    if groups:
         states, stated = check.attempt(
-            lambda: _option_states(request, files, sets[0]), lambda: resolve_mode(request, sets)
+            lambda: _option_states(request, files, groups[0]),
+            lambda: resolve_mode(request, groups),
         )
     to_goal = stated is not None and stated[0].options().get("ends") == "goal"
     unwanted = {"start": request.recorded, "goal": not to_goal}
     states = {role: NO_STATE for role in unwanted if unwanted[role]} | (states or {})
-    inputs: list[SetInputs] = []
-    for one in sets or ():
+    members: list[TrajectoryGroup] = []
+    starts: list[States] = []
+    goals: list[States] = []
+    for group in groups or ():
         try:
-            first = inputs[0] if inputs else None
-            inputs.append(_look_up(request, one, time, states, first))
+            group = group.in_si(request.input_units)
+            _require_like(group, members, request, option)
+            start, goal = (
+                states.get(role) or stored_state(role, group) for role in ("start", "goal")
+            )
+            if request.skip_bad and starts and start.parts.keys() != starts[0].parts.keys():
+                raise InputError("another start state than the others", where=group.name)
         except TrajcliError as error:
             if not request.skip_bad:
                 check.faults += error.faults
-            left_out.append(LeftOut(one.name, error.faults))
-    if not inputs:
-        check.faults += [fault for bad in left_out for fault in bad.faults]
+            left_out.append((group.name, error.faults))
+        else:
+            members.append(group)
+            starts.append(start)
+            goals.append(goal)
+    if not members:
+        check.faults += [fault for _, faults in left_out for fault in faults]
     check.raise_if_any()
-    if time is not None:
-        inputs = _with_time(inputs, time)
-    return _resolved(request, files, inputs, left_out, stated)
+    members = timed(members, option)
+    batches = [group.shape[0] for group in members]
+    start, goal = joined_states("start", starts, batches), joined_states("goal", goals, batches)
+    if request.start_index is not None:
+        start = start.with_index("start", files.dataset(request.start_index))
+    mode, mode_source, notes = stated
+    raise_if_any([fault for one in members for fault in guess_faults(one, mode)], UsageError)
+    commands = _commands(request, members[0])
+    raise_if_any(commands.faults(mode), UsageError)
+    if request.recorded:
+        members, more = repaired(members, request, _least_rows(mode))
+        notes = [*notes, *more]
+    trajectories = Trajectories(members, start, goal)
+    count = len(trajectories)
+    raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
+    if request.episodes is not None:
+        trajectories = trajectories.take(np.sort(select(request.episodes, count)))
+    resolved = Resolved(
+        request=request,
+        trajectories=trajectories,
+        mode=mode,
+        mode_source=mode_source,
+        commands=commands,
+        notes=notes,
+        left_out=left_out,
+    )
+    resolved.require_shapes()
+    return resolved
 
 
 def _refuse_options(request: Request) -> None:
@@ -102,48 +319,57 @@ def _refuse_options(request: Request) -> None:
         make_mode(request.mode, **request.options)
 
 
-def _resolved(
+def _read_groups(
+    request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
+) -> list[TrajectoryGroup]:
+    """The groups that the sources name, in the units of their files; with skip_bad those of the
+    files that can be read."""
+
+    def read(texts: Sequence[str]) -> list[TrajectoryGroup]:
+        if request.recorded:
+            return read_recordings(files, texts, as_stored=True)
+        return read_groups(files, texts, as_stored=True, actions=True)
+
+    if not request.skip_bad:
+        return read(sources)
+    groups: list[TrajectoryGroup] = []
+    for source in (part for text in sources for part in expand_files(parse_source(text))):
+        try:
+            groups += read([str(source)])
+        except (InputError, UsageError) as error:
+            left_out.append((str(source), error.faults))
+    return groups
+
+
+def _require_like(
+    group: TrajectoryGroup,
+    others: Sequence[TrajectoryGroup],
     request: Request,
-    files: Files,
-    inputs: Sequence[SetInputs],
-    left_out: Sequence[LeftOut],
-    stated: tuple[Mode, str | None, list[str]],
-) -> Resolved:
-    """All sets as one: their states and times, and the mode that they state."""
-    sets = [one.source for one in inputs]
-    batches = [one.shape[0] for one in sets]
-    start = joined_states("start", [one.start for one in inputs], batches)
-    goal = joined_states("goal", [one.goal for one in inputs], batches)
-    if request.start_index is not None:
-        start = start.with_index("start", files.dataset(request.start_index))
-    mode, mode_source, notes = stated
-    raise_if_any([fault for one in sets for fault in guess_faults(one, mode)], UsageError)
-    commands = _commands(request, sets[0])
-    raise_if_any(commands.faults(mode), UsageError)
-    parts = [(one.source, one.time) for one in inputs]
-    if request.recorded:
-        parts, more = repaired(parts, request, _least_rows(mode))
-        sets, notes = [one for one, _ in parts], [*notes, *more]
-    segments = segments_of(parts)
-    count = sum(len(segment.trajectories) for segment in segments)
-    raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
-    resolved = Resolved(
-        request=request,
-        mode=mode,
-        mode_source=mode_source,
-        sets=sets,
-        start=start,
-        goal=goal,
-        segments=segments,
-        commands=commands,
-        notes=notes,
-        left_out=left_out,
-    )
-    if request.episodes is not None:
-        chosen = select(request.episodes, resolved.count)
-        resolved = resolved.take(lambda numbers: np.isin(numbers, chosen))
-    resolved.require_shapes()
-    return resolved
+    option: Time | None,
+) -> None:
+    """Raise InputError for a group that is unlike the others, or has no times; UsageError where
+    a unit of time is given and there are no stamps or steps in it."""
+    if others:
+        require_alike([others[0], group])
+    if option is None:
+        timed([group], None)
+    time, unit = option or group.time, request.input_units.time
+    if unit is not None and time is not None and not time.unit:
+        raise UsageError(
+            "a unit of time, and no stamps or steps in a dataset",
+            where=f"--units {unit}",
+            expected="seconds, or none",
+            found=time.source,
+        )
+
+
+def _option_states(request: Request, files: Files, first: TrajectoryGroup) -> dict[str, States]:
+    """The states that --start and --goal name; the others are those of the groups."""
+    texts = {"start": request.start, "goal": request.goal}
+    named = {role: text for role, text in texts.items() if text is not None}
+    if named:  # they are in the units of the first group
+        first = first.in_si(request.input_units)
+    return {role: state_from_option(files, role, text, first) for role, text in named.items()}
 
 
 def _least_rows(mode: Mode) -> int:
@@ -153,7 +379,7 @@ def _least_rows(mode: Mode) -> int:
     return WINDOW if isinstance(mode, Central) else 1
 
 
-def _commands(request: Request, first: TrajectorySet) -> Commands:
+def _commands(request: Request, first: TrajectoryGroup) -> Commands:
     """What --actions and --absolute say of the dofs that are picked."""
     if request.absolute is None:
         return Commands(request.actions)
@@ -162,109 +388,78 @@ def _commands(request: Request, first: TrajectorySet) -> Commands:
     return Commands(request.actions, absolute.numbers)
 
 
-def _read_sets(
-    request: Request, files: Files, sources: Sequence[str], left_out: list[LeftOut]
-) -> list[TrajectorySet]:
-    """The sets that the sources name; with skip_bad those of the files that can be read."""
-    read = _read_recordings if request.recorded else partial(read_sources, inputs=True)
-    if not request.skip_bad:
-        return read(files, sources, as_stored=True)
-    sets: list[TrajectorySet] = []
-    for source in (one for text in sources for one in expand_files(parse_source(text))):
-        try:
-            sets += read(files, [str(source)], as_stored=True)
-        except (InputError, UsageError) as error:
-            left_out.append(LeftOut(str(source), error.faults))
-    return sets
+_Members = tuple[TrajectoryGroup, Trajectories]
+"""A group, and which of its trajectories."""
 
 
-def _read_recordings(files: Files, sources: Sequence[str], as_stored: bool) -> list[TrajectorySet]:
-    """The positions that sources name; where they name none, those of every trajectory.
+def _steps_of(groups: Sequence[_Members], counts: Sequence[int]) -> tuple[Values, Values, str]:
+    """dt [], [h], [n, 1] or [n, h] or else stamps [T] or [n, T] of trajectories, and their name.
 
-    Raises InputError for files with none.
+    counts: how many steps there may be, the first of them between the rows.
     """
-    sets = read_sources(files, sources, as_stored)
-    if sets and sets[0].file.family == "ros":
-        require_one_topic(sets)
-    found = [
-        one.only("position") for one in sets if one.named or one.lone or "position" in one.arrays
+    clocks = [_time(group) for group, _ in groups]
+    first, step, where = clocks[0], clocks[0].uniform, clocks[0].where
+    if step is not None and all(clock.uniform == step for clock in clocks):
+        selected = _selected_time(*groups[0])
+        if _fits(selected, counts):
+            return np.asarray(step), None, where
+        # dt stands for too many or too few steps or stamps, whose number is then refused
+        steps = np.full(selected.shape, step)
+        return (None, np.cumsum(steps, -1), where) if first.stamped else (steps, None, where)
+    tables = [_steps_or_stamps(group, members) for group, members in groups]
+    stamped = all(of_stamps for _, of_stamps in tables)
+    values = tables[0][0]
+    one_for_all = values.ndim == 1 and all(table.shape == values.shape for table, _ in tables)
+    if len(tables) == 1 or (one_for_all and all(clock.where == where for clock in clocks)):
+        return (None, values, where) if stamped else (values, None, where)
+    rows = [
+        np.diff(in_memory(table).astype("f8")) if of_stamps and not stamped else table
+        for table, of_stamps in tables
     ]
-    if sets and not found:
-        one = sets[0]
-        path, layout, member = one.file.path, one.layout, one.member
-        names = layout.recorded(member) if layout and member else []
+    widths = {table.shape[-1] for table in rows} - {1}
+    if len(widths) > 1:
         raise InputError(
-            "no recorded positions",
-            where=str(one.file.path),
-            expected="a dataset called position, or one that is named",
-            found=", ".join(f"{one.group}/{name}".strip("/") for name in one.arrays),
-            hint=f"{path}:{(names or ['DATASET'])[0]} names them; trajcli integrate takes actions",
+            "inputs with different steps",
+            where=where,
+            expected="as many in each",
+            hint="--dt, --rate or --times for all, or run them one at a time",
         )
-    return found
+    shapes = [(len(members), max(widths, default=1)) for _, members in groups]
+    joined: Values = stacked([
+        table if table.shape == shape else np.broadcast_to(in_memory(table), shape)
+        for table, shape in zip(rows, shapes, strict=True)
+    ])  # fmt: skip
+    joined = joined if joined.nbytes > EAGER_BYTES else joined.read()
+    if stamped:
+        return None, joined, "time stamps of the inputs"
+    return joined, None, "dt of the inputs"
 
 
-def _look_up(
-    request: Request,
-    one: TrajectorySet,
-    time: Time | None,
-    states: Mapping[str, StateValues],
-    first: SetInputs | None,
-) -> SetInputs:
-    """A set with all that belongs to it; time, states: those that are not to be looked for.
-
-    Raises InputError for what is missing, or unlike the first set.
-    """
-    one.convert(request.input_units)
-    if first is not None:
-        require_alike([first.source, one])
-    stored_time = require_time(time or one.time, one.input.where, one)
-    if time is None:
-        _require_rows(stored_time, one.shape[0])
-    unit = request.input_units.time
-    if unit is not None and not stored_time.unit:
-        raise UsageError(
-            "a unit of time, and no stamps or steps in a dataset",
-            where=f"--units {unit}",
-            expected="seconds, or none",
-            found=stored_time.source,
-        )
-    start, goal = (states.get(role) or stored_state(role, one) for role in ("start", "goal"))
-    if request.skip_bad and first is not None and start.parts.keys() != first.start.parts.keys():
-        raise InputError("another start state than the others", where=one.name)
-    return SetInputs(one, stored_time, start, goal)
+def _time(group: TrajectoryGroup) -> Time:
+    assert group.time is not None  # it was required when the group was looked up
+    return group.time
 
 
-def _option_states(request: Request, files: Files, first: TrajectorySet) -> dict[str, StateValues]:
-    """The states that --start and --goal name; the others are those of the sets."""
-    texts = {"start": request.start, "goal": request.goal}
-    named = {role: text for role, text in texts.items() if text is not None}
-    if named:  # they are in the units of the first set
-        first.convert(request.input_units)
-    return {role: state_from_option(files, role, text, first) for role, text in named.items()}
+def _selected_time(group: TrajectoryGroup, members: Trajectories) -> Time:
+    """The time of these trajectories of a group, for as many rows as they have."""
+    batch, rows, _ = group.shape
+    if len(members) == batch and members.rows == rows:
+        return _time(group)
+    inside = members.numbers - members.numbers[0] + members.runs[0][1]
+    return _time(group).select(inside, members.rows)
 
 
-def _with_time(inputs: Sequence[SetInputs], time: Time) -> list[SetInputs]:
-    """The sets with their share of the time that an option names for all trajectories."""
-    if not time.shape:
-        return list(inputs)
-    shapes = [one.source.shape for one in inputs]
-    count = sum(batch for batch, _, _ in shapes)
-    _require_rows(time, count)
-    whole, first = time.fitted(count, max(rows for _, rows, _ in shapes)), 0
-    timed = []
-    for one, (batch, rows, _) in zip(inputs, shapes, strict=True):
-        timed.append(one._replace(time=whole.select(range(first, first + batch), rows)))
-        first += batch
-    return timed
+def _fits(selected: Time, counts: Sequence[int]) -> bool:
+    """Whether the steps or stamps of a file are so many as its trajectories need."""
+    shape = selected.shape
+    whole = shape and shape[-1] != 1
+    stamped = selected.stamped
+    return not whole or (shape[-1] - 1 == counts[0] if stamped else shape[-1] in counts)
 
 
-def _require_rows(time: Time, count: int) -> None:
-    """Raise InputError for steps or stamps of another number of trajectories."""
-    if time.shape[:-1] not in ((), (1,), (count,)):
-        expected = "one per trajectory, or one"
-        raise InputError(
-            "steps and trajectories differ in number",
-            where=time.where,
-            expected=f"{count}, {expected} for all",
-            found=describe(time.shape),
-        )
+def _steps_or_stamps(group: TrajectoryGroup, members: Trajectories) -> tuple[Values, bool]:
+    """Steps or stamps of trajectories, [h] or [1 or n, h], and whether they are stamps."""
+    if _time(group).uniform is not None:
+        return np.full((1, 1), _time(group).uniform), False
+    time = _selected_time(group, members)
+    return (time.dt, False) if time.stamps is None else (time.stamps, True)

@@ -11,15 +11,24 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.blocks import Block, Floats
 from trajcli.files.description import Variable
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
 from trajcli.files.opening import Files
 from trajcli.files.refusals import refuse_output
 from trajcli.files.schema import QUANTITIES
+from trajcli.files.time import Floats
+from trajcli.files.trajectories import Trajectories
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.rows import Arrays, Rows, finite_rows, row_times, write_rows
+from trajcli.jobs.rows import (
+    Arrays,
+    Numbers,
+    finite_rows,
+    read_trajectories,
+    row_times,
+    trajectory_names,
+    write_rows,
+)
 from trajcli.retiming import Limit, Retimed, retime
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
@@ -44,29 +53,45 @@ def run_retime(
     """
     refuse_output(request.out, request.overwrite)
     with Files(request, on_progress=on_progress) as files:
-        rows = Rows(request, files, actions=False)
-        paces = Paces(rows, request.limits, files.sources)
+        trajectories = quantities_alone(read_trajectories(request, files, actions=False))
+        paces = Paces(trajectories, request.limits, files.sources)
 
-        def compute(block: Block) -> tuple[Floats, Arrays]:
-            values = {name: finite_rows(block, name) for name in rows.names}
+        def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
+            values = {name: finite_rows(block, name) for name in trajectories.arrays}
             retimed = retime(values, paces.limits, slower_only=request.slower_only)
             times = row_times(block)[0] * retimed.factor[:, None]
-            paces.add(block, values, retimed, times)
+            paces.add(places, values, retimed, times)
             return times, {**values, **retimed.parts, "time_scale": retimed.factor}
 
-        stored = rows.first.file.attributes()
+        stored = trajectories.first.file.attributes()
         stated = {name: value for name, value in stored.items() if name in _MODE_ATTRIBUTES}
         if "absolute" in stated:  # of the dofs that are picked
-            numbers, listed = rows.first.dofs.numbers, str(stated["absolute"]).split(",")
+            numbers, listed = trajectories.first.dofs.numbers, str(stated["absolute"]).split(",")
             chosen = [str(dof) for dof, number in enumerate(numbers) if str(number) in listed]
             stated["absolute"] = ",".join(chosen)
         stated |= {"dt": "varies", "limits": str(request.limits)}
         stated["slower_only"] = int(request.slower_only)
         label = {"long_name": "time_scale"}
         scale = Variable("time_scale", ("trajectory",), paces.factor.dtype, label)
-        report = write_rows(request, files, rows, rows.lengths, compute, stated, [scale])
+        report = write_rows(
+            request, files, trajectories, trajectories.lengths, compute, stated, [scale]
+        )
     notes = [*report["notes"], *paces.notes()]
     return {**report, "limits": str(request.limits), **paces.report(), "notes": notes}
+
+
+def quantities_alone(trajectories: Trajectories) -> Trajectories:
+    """Returns trajectories without other arrays; raises InputError where nothing else is there."""
+    arrays = [name for name in trajectories.arrays if name in QUANTITIES]
+    if not arrays:
+        raise InputError(
+            "not a trajectory",
+            where=trajectories.source,
+            expected=", ".join(QUANTITIES),
+            found=", ".join(trajectories.arrays),
+            hint="trajcli integrate makes trajectories of actions, differentiate of positions",
+        )
+    return trajectories.only(arrays)
 
 
 class Paces:
@@ -77,49 +102,42 @@ class Paces:
     share [n] of the limit that is left.
     """
 
-    def __init__(self, rows: Rows, path: Path, sources: SourceFiles) -> None:
-        """Raises InputError for a file without trajectories, and for a limit of what they do not
-        have."""
-        others = [name for name in rows.names if name not in QUANTITIES]
-        rows.names = [name for name in rows.names if name in QUANTITIES]
-        if not rows.names:
-            hint = "trajcli integrate makes trajectories of actions, differentiate of positions"
-            raise InputError(
-                "not a trajectory",
-                where=rows.source,
-                expected=", ".join(QUANTITIES),
-                found=", ".join(others),
-                hint=hint,
-            )
-        self._rows, first, stored = rows, rows.first, read_limits(path, sources)
-        itemsize = min(first.arrays[name].precision.itemsize for name in rows.names)
-        units = {name: first.unit(name) or "" for name in rows.names}
+    def __init__(self, trajectories: Trajectories, path: Path, sources: SourceFiles) -> None:
+        """Raises InputError for a limit of what the trajectories do not have."""
+        arrays = trajectories.arrays
+        self._trajectories, first, stored = (
+            trajectories,
+            trajectories.first,
+            read_limits(path, sources),
+        )
+        itemsize = min(first.arrays[name].precision.itemsize for name in arrays)
+        units = {name: first.unit(name) or "" for name in arrays}
         names, picked = first.dof_labels, first.dofs
         bounds = stored.bounds(names, itemsize, units, picked)
-        missing = [name for name in bounds if name not in ("position", *rows.names)]
+        missing = [name for name in bounds if name not in ("position", *arrays)]
         if missing:
             hint = "trajcli differentiate makes them of positions; or leave these limits out"
             raise InputError(
                 f"limits of {', '.join(missing)}, and no such rows",
-                where=rows.source,
+                where=trajectories.source,
                 expected=", ".join(bounds),
-                found=", ".join(rows.names),
+                found=", ".join(arrays),
                 hint=hint,
             )
         remarks = (stored.remarks(name, names, first.units.get(name), picked) for name in bounds)
         self._remarks = list(dict.fromkeys(chain.from_iterable(remarks)))
         self._dof_names, self._position = names, bounds.pop("position", None)
         self.limits: dict[str, Limit] = {n: (of.lower, of.upper) for n, of in bounds.items()}
-        count = len(rows.lengths)
+        count = len(trajectories)
         self.factor, self.time = np.ones(count), np.full(count, np.nan)
         self.quantity: list[str] = [""] * count
         self.dof = np.full(count, -1)
         self.slack = {name: np.ones(count) for name in self.limits}
         self.beyond = 0
 
-    def add(self, block: Block, values: Arrays, retimed: Retimed, times: Floats) -> None:
+    def add(self, places: Numbers, values: Arrays, retimed: Retimed, times: Floats) -> None:
         """Adds a block with values [b, T, D] at times [b, T]."""
-        at, bound = block.numbers, retimed.row >= 0
+        at, bound = places, retimed.row >= 0
         self.factor[at], self.dof[at] = retimed.factor, retimed.dof
         self.time[at[bound]] = times[bound, retimed.row[bound]]
         for number, name in zip(at.tolist(), retimed.limited_by, strict=True):
@@ -133,8 +151,8 @@ class Paces:
 
     def report(self) -> dict[str, Any]:
         """All of it as plain values; trajectories by their group, or their number in the file."""
-        several, count = len(self._rows.sets) > 1, len(self.factor)
-        names = self._rows.trajectory_names() if several else [str(n) for n in range(count)]
+        several, count = len(self._trajectories.groups) > 1, len(self.factor)
+        names = trajectory_names(self._trajectories) if several else [str(n) for n in range(count)]
         joints = [None if dof < 0 else self._dof_names[dof] for dof in self.dof.tolist()]
         return {
             "factor": {"least": float(self.factor.min()), "most": float(self.factor.max())},

@@ -6,7 +6,6 @@ Trajectories of one length are read, computed and written in blocks, as arrays [
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,28 +17,21 @@ from trajcli.arrays import output_dtype
 from trajcli.checks import nonfinite_fault
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import in_memory
-from trajcli.files.blocks import Block, Floats, Trajectories
 from trajcli.files.description import Variable, describe_output, row_variable, time_variable
-from trajcli.files.guesses import require_time
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.reader import read_sources
+from trajcli.files.reader import one_per_group, read_groups, require_alike
+from trajcli.files.reading import select
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
-from trajcli.files.selection import select
+from trajcli.files.states import stored_state
 from trajcli.files.stored_time import time_from_options
-from trajcli.files.time import Time
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.time import Floats, Time
+from trajcli.files.trajectories import Trajectories, timed
+from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.files.writing import write
 from trajcli.jobs.request import SourceRequest
-from trajcli.jobs.segments import (
-    first_and_more,
-    require_alike,
-    segments_of,
-    trajectory_names,
-)
 from trajcli.jobs.statements import units_report
-from trajcli.jobs.states import stored_state
 from trajcli.resampling import rounding_of
 
 _BLOCK_BYTES = 1 << 20
@@ -49,119 +41,105 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 Numbers = npt.NDArray[np.int64]
 
 
-class Rows:
-    """All trajectories of a request, numbered, and what their files say of them.
+def read_trajectories(
+    request: SourceRequest, files: Files, actions: bool, least: int = 1
+) -> Trajectories:
+    """Returns the trajectories of a request, with their times.
 
-    names: the arrays that all of them have. lengths: the rows of each trajectory, int64 [n].
+    actions: of actions and trajectories side by side, the actions are meant. least: the rows that a
+    segment between gaps needs. Raises InputError for files without trajectories, or their times.
     """
-
-    def __init__(self, request: SourceRequest, files: Files, actions: bool, least: int = 1) -> None:
-        """actions: of actions and trajectories side by side, the actions are meant. least: the rows
-        that a segment between gaps needs.
-
-        Raises InputError for files without trajectories, or without their time.
-        """
-        sets = read_sources(files, request.sources)
-        self.sets = _select(sets, actions)
-        self.first = self.sets[0]
-        self.names = [n for n in self.first.arrays if all(n in one.arrays for one in self.sets)]
-        if not self.names:
+    groups = one_per_group(read_groups(files, request.sources), actions)
+    trajectories = Trajectories(groups)
+    if not trajectories.arrays:
+        raise InputError(
+            "inputs that have nothing in common",
+            where="SOURCE",
+            found="; ".join(", ".join(group.arrays) for group in groups[:3]),
+        )
+    for group in groups:
+        if 0 in group.shape:
             raise InputError(
-                "inputs that have nothing in common",
-                where="SOURCE",
-                found="; ".join(", ".join(one.arrays) for one in self.sets[:3]),
+                "an empty array", where=group.where, expected="B, T, D >= 1", found=str(group.shape)
             )
-        for one in self.sets:
-            if 0 in one.shape:
-                raise InputError(
-                    "an empty array", where=one.where, expected="B, T, D >= 1", found=str(one.shape)
-                )
-        require_alike(self.sets)
-        self.dofs = self.first.shape[2]
-        option = time_from_options(files)
-        for one in self.sets:
-            batch, count, _ = one.shape
-            time = one.time if option is None else option.fitted(batch, count, one.of_actions)
-            one.time = time = require_time(time, one.where, one)
-            raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
-        if remark := _time(self.first).remark:
-            files.note(remark)
-        parts, notes = repaired([(one, _time(one)) for one in self.sets], request, least)
-        self.sets = [one for one, _ in parts]
-        for one, time in parts:
-            one.time = time
-        for note in notes:
-            files.note(note)
-        self.first = self.sets[0]
-        self._trajectories = Trajectories(self.sets)
-        self._chosen = np.sort(select(request.episodes, self._trajectories.count))
-        self.lengths = self._trajectories.lengths[self._chosen]
-        self.source = first_and_more(one.source for one in self.sets)
-        self.dt_source = first_and_more(_time(one).source for one in self.sets)
+    require_alike(groups)
+    groups = timed(groups, time_from_options(files))
+    for time in map(_time, groups):
+        raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())
+    if remark := _time(groups[0]).remark:
+        files.note(remark)
+    groups, notes = repaired(groups, request, least)
+    for note in notes:
+        files.note(note)
+    trajectories = Trajectories(groups)
+    return trajectories.take(np.sort(select(request.episodes, len(trajectories))))
 
-    def trajectory_names(self) -> list[str]:
-        """The names of all trajectories, in their order."""
-        paths = (os.fspath(one.file.path) for one in self.sets)
-        segments = segments_of((one, _time(one)) for one in self.sets)
-        names = trajectory_names(segments, self.sets, paths)
-        return [names[number] for number in self._chosen.tolist()]
 
-    def states(self) -> dict[str, npt.NDArray[Any]]:
-        """Start and goal states beside actions: one [D] for all, or [n, D].
+def trajectory_names(trajectories: Trajectories) -> list[str]:
+    """Returns the names of trajectories in an output."""
+    return trajectories.names(os.fspath(group.file.path) for group in trajectories.groups)
 
-        Raises InputError for states, or an index of states, that do not fit.
-        """
-        states: dict[str, npt.NDArray[Any]] = {}
-        if len(self.sets) > 1 or self.names != ["actions"]:
-            return states
-        for role in ("start", "goal"):
-            state = stored_state(role, self.first)
-            raise_if_any(state.faults(role, self._trajectories.count))
-            for part, rows in state.rows(self._chosen).items():
-                states[f"{role}/{part}"] = rows if len(rows) == len(self._chosen) else rows[0]
+
+def states_beside(trajectories: Trajectories) -> dict[str, npt.NDArray[Any]]:
+    """Returns start and goal states beside actions: one [D] for all, or [n, D].
+
+    Raises InputError for states, or an index of states, that do not fit.
+    """
+    states: dict[str, npt.NDArray[Any]] = {}
+    if len(trajectories.groups) > 1 or trajectories.arrays != ["actions"]:
         return states
-
-    def blocks(self, numbers: Numbers, rows: int = 0) -> Iterator[tuple[int, Block]]:
-        """These trajectories as they are read at once, and how many come before them.
-
-        rows: that are computed of each.
-        """
-        first, of = 0, self._chosen[numbers].tolist()
-        for block in self._trajectories.blocks(of, size=_BLOCK_BYTES, rows=rows):
-            end = first + len(block.numbers)
-            yield first, replace(block, numbers=numbers[first:end])
-            first = end
+    for role in ("start", "goal"):
+        state = stored_state(role, trajectories.first)
+        raise_if_any(state.faults(role, trajectories.first.shape[0]))
+        for part, rows in state.rows(trajectories.numbers).items():
+            states[f"{role}/{part}"] = rows if len(rows) == len(trajectories) else rows[0]
+    return states
 
 
-def finite_rows(block: Block, name: str) -> Any:
+def blocks_of(
+    trajectories: Trajectories, places: Numbers, rows: int = 0
+) -> Iterator[tuple[int, Numbers, Trajectories]]:
+    """Yields trajectories in blocks that are read at once: how many come before a block, the places
+    of the block among the trajectories, and the block.
+
+    places: which, in the order of their blocks. rows: that are computed of each.
+    """
+    first = 0
+    for block in trajectories.take(places).blocks(size=_BLOCK_BYTES, rows=rows):
+        end = first + len(block)
+        yield first, places[first:end], block
+        first = end
+
+
+def finite_rows(block: Trajectories, name: str) -> Any:
     """The rows of an array [b, T, D]; raises InputError for NaN and Inf."""
     values, axes = block.read(name), ("trajectory", "step", "dof")
     if nonfinite_fault(values, name, axes) is not None:
         hint = "a curve through them does not exist: repair the input, or leave it out"
-        places = ((one, k) for one, begin, end in block.parts for k in range(begin, end))
-        for (one, k), rows in zip(places, values, strict=True):
-            fault = nonfinite_fault(rows[None], one.arrays[name].where, axes, k)
+        places = ((group, k) for group, begin, end in block.runs for k in range(begin, end))
+        for (group, k), rows in zip(places, values, strict=True):
+            fault = nonfinite_fault(rows[None], group.arrays[name].where, axes, k)
             if fault:
                 raise InputError(replace(fault, hint=hint))
     return values
 
 
-def row_times(block: Block, acting: bool = False) -> tuple[Floats, float]:
+def row_times(block: Trajectories, acting: bool = False) -> tuple[Floats, float]:
     """Times of the rows from 0 on, and how far they may be off because of their type.
 
     [b, T], or [1, T] where all have the same. acting: T + 1 times of actions, from the first step's
     beginning to the last one's end, where the files say them. Raises InputError for times that do
     not go on.
     """
-    parts = [(one, _time(one), begin, end) for one, begin, end in block.parts]
+    runs = [(group, _time(group), begin, end) for group, begin, end in block.runs]
     acting = acting and all(
-        one.of_actions and time.fitted(one.shape[0], one.shape[1] + 1).fits
-        for one, time, *_ in parts
+        group.of_actions and time.fitted(group.shape[0], group.shape[1] + 1).fits
+        for group, time, *_ in runs
     )
     if (step := block.step) is not None:
         return step * np.arange(float(block.rows + acting))[None], 0.0
     lines, rounding = [], 0.0
-    for _, time, begin, end in parts:
+    for _, time, begin, end in runs:
         raise_if_any(time.faults(begin, end))
         part = time.select(range(begin, end), block.rows)
         if acting:
@@ -174,19 +152,20 @@ def row_times(block: Block, acting: bool = False) -> tuple[Floats, float]:
     return times[:1] if (times == times[:1]).all() else times, rounding
 
 
-def _time(one: TrajectorySet) -> Time:
-    assert one.time is not None
-    return one.time
+def _time(group: TrajectoryGroup) -> Time:
+    assert group.time is not None
+    return group.time
 
 
-Compute = Callable[[Block], tuple[Floats, Arrays]]
-"""Times [b or 1, T'] and arrays of a block of trajectories; [b, T', D], or [b] of one number."""
+Compute = Callable[[Trajectories, Numbers], tuple[Floats, Arrays]]
+"""Times [b or 1, T'] and arrays [b, T', D], or [b] of one number, of a block of trajectories and
+its places among all."""
 
 
 def write_rows(
     request: SourceRequest,
     files: Files,
-    rows: Rows,
+    trajectories: Trajectories,
     counts: Numbers,
     compute: Compute,
     attributes: Mapping[str, Any],
@@ -201,24 +180,25 @@ def write_rows(
     is one. own_times: without it, whether trajectories differ in the times of their rows.
     """
     refuse_input(request.out, files.paths())
-    stated = {**attributes, "source": rows.source, "source_dt": rows.dt_source}
+    stated = {**attributes, "source": trajectories.source, "source_dt": trajectories.time_source}
     lengths = {n: np.flatnonzero(counts == n) for n in np.unique(counts).tolist()}
     own_times = own_times and step is None and len(counts) > 1
-    variables = [*_arrays(rows), time_variable(shared=not own_times), *more]
+    variables = [*_arrays(trajectories), time_variable(shared=not own_times), *more]
+    several = len(lengths) > 1 or len(trajectories.groups) > 1
     description = describe_output(
         lengths,
-        {"dof": rows.dofs},
-        [*variables, *_beside_actions(rows, step)],
+        {"dof": trajectories.first.shape[2]},
+        [*variables, *_beside_actions(trajectories, step)],
         request.attributes(stated, files.paths()),
-        names=rows.trajectory_names() if len(lengths) > 1 or len(rows.sets) > 1 else None,
-        joint_names=rows.first.joint_names,
+        names=trajectory_names(trajectories) if several else None,
+        joint_names=trajectories.first.joint_names,
     )
     files.sources.add(files.paths())
 
     def blocks(output: Output) -> Iterator[int]:
-        for count, numbers in lengths.items():
-            for _, block in rows.blocks(numbers, count):
-                times, arrays = compute(block)
+        for count, places_of_length in lengths.items():
+            for _, places, block in blocks_of(trajectories, places_of_length, count):
+                times, arrays = compute(block, places)
                 yield output.append(arrays, times)
 
     remarks = write(
@@ -226,9 +206,9 @@ def write_rows(
     )
     return {
         "out": str(request.out),
-        "source": rows.source,
-        "dt_source": rows.dt_source,
-        "units": units_report(rows.first),
+        "source": trajectories.source,
+        "dt_source": trajectories.time_source,
+        "units": units_report(trajectories.first),
         "trajectories": len(counts),
         "output": description.kind,
         "notes": [*files.notes, *remarks],
@@ -236,39 +216,19 @@ def write_rows(
     }
 
 
-def _arrays(rows: Rows) -> Iterator[Variable]:
+def _arrays(trajectories: Trajectories) -> Iterator[Variable]:
     """Describes the arrays, each with its type and unit in the files."""
-    for name in rows.names:
-        kinds = {one.arrays[name].precision for one in rows.sets}
-        yield row_variable(name, output_dtype(np.result_type(*kinds)), rows.first.unit(name))
+    for name in trajectories.arrays:
+        kinds = {group.arrays[name].precision for group in trajectories.groups}
+        yield row_variable(
+            name, output_dtype(np.result_type(*kinds)), trajectories.first.unit(name)
+        )
 
 
-def _beside_actions(rows: Rows, step: float | None) -> Iterator[Variable]:
+def _beside_actions(trajectories: Trajectories, step: float | None) -> Iterator[Variable]:
     """Describes the step of actions, where it is one, and their start and goal states."""
-    if "actions" in rows.names and step is not None:
+    if "actions" in trajectories.arrays and step is not None:
         label = {"long_name": "step of the actions", "units": "s"}
         yield Variable("dt", (), np.dtype("f8"), label, np.asarray(step))
-    for name, values in rows.states().items():
+    for name, values in states_beside(trajectories).items():
         yield Variable(name, ("trajectory", "dof")[-values.ndim :], values.dtype, {}, values)
-
-
-def _select(sets: Sequence[TrajectorySet], actions: bool) -> list[TrajectorySet]:
-    """What files hold that SOURCE does not name more closely: as for integrate the groups that
-    have actions, in a file without any all groups.
-
-    Of the arrays of a group that differ in shape, the actions, or else those of trajectories.
-    """
-    acting = {str(one.file.path) for one in sets if not one.named and "actions" in one.arrays}
-    groups: dict[Any, list[TrajectorySet]] = {}
-    times = Counter[Any]()  # a file may be named twice
-    for k, one in enumerate(sets):
-        place, arrays = (str(one.file.path), one.name), tuple(one.arrays)
-        groups.setdefault(k if one.named else (place, times[place, arrays]), []).append(one)
-        times[place, arrays] += 1
-    return [
-        max(group, key=lambda one: one.of_actions == actions)
-        for group in groups.values()
-        if group[0].named
-        or str(group[0].file.path) not in acting
-        or any("actions" in one.arrays for one in group)
-    ]

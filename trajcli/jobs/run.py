@@ -114,7 +114,9 @@ class Execution:
                 self.plan = replace(self.plan, sizes=[max(1, size // 2) for size in sizes])
             except DeviceLost as lost:
                 reason = f"the loss of {self.plan.choice.device} ({lost})"
-                raise stopped(output.path, reason, self.done, self.plan.resolved.count) from None
+                raise stopped(
+                    output.path, reason, self.done, len(self.plan.resolved.trajectories)
+                ) from None
 
     def _compute_blocks(self, output: Output) -> Iterator[int]:
         plan = self.plan

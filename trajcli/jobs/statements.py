@@ -17,10 +17,10 @@ from trajcli.modes import ALIASES, PARTS, Mode, make_method, make_mode
 from trajcli.units import KNOWN, in_si, of_order, parse_units, unit_text
 
 if TYPE_CHECKING:
-    from trajcli.files.trajectory_set import TrajectorySet
+    from trajcli.files.trajectory_group import TrajectoryGroup
     from trajcli.inputs import Inputs
     from trajcli.jobs.request import Request
-    from trajcli.jobs.resolved import Resolved
+    from trajcli.jobs.resolve import Resolved
 
 _DEFAULT = "acceleration"
 _STATED = ("scheme", "degree", "steps", "ends")
@@ -33,7 +33,7 @@ _LONGEST_STEP, _SHORTEST_STEP = 1.0, 1e-5
 
 
 def resolve_mode(
-    request: Request, sets: Sequence[TrajectorySet]
+    request: Request, sets: Sequence[TrajectoryGroup]
 ) -> tuple[Mode, str | None, list[str]]:
     """The mode of a run, which file states it, if one does, and what others state.
 
@@ -70,7 +70,7 @@ def resolve_mode(
     return make_mode(name or _DEFAULT, **options), source, notes
 
 
-def _stated_mode(one: TrajectorySet) -> tuple[str, tuple[tuple[str, Any], ...], str]:
+def _stated_mode(one: TrajectoryGroup) -> tuple[str, tuple[tuple[str, Any], ...], str]:
     """Mode and options that an input states, and where; none of an output, which says how it was
     made."""
     mode, options, where = one.stated_mode
@@ -88,7 +88,7 @@ def _described(mode: str, said: Sequence[tuple[str, Any]]) -> str:
     return f"mode {mode}" + f" with {options}" * bool(said)
 
 
-def guess_faults(one: TrajectorySet, mode: Mode) -> list[Fault]:
+def guess_faults(one: TrajectoryGroup, mode: Mode) -> list[Fault]:
     """Positions by their name alone, which a mode would read as their derivatives."""
     path = one.input.where
     if not one.guessed or not mode.derivatives_of or path.rpartition("/")[2] not in POSITIONS:
@@ -106,22 +106,23 @@ def guess_faults(one: TrajectorySet, mode: Mode) -> list[Fault]:
 
 def input_warnings(resolved: Resolved) -> Iterator[str]:
     """Notes on what the actions are, on units and on steps."""
-    first, mode = resolved.sets[0], resolved.mode
+    first, mode = resolved.first, resolved.mode
     layout = first.layout
     if layout is not None and layout.commands_positions and first.commands and mode.derivatives_of:
         yield (
             f"actions of {layout.of} are as a rule joint positions to go to; mode {mode.name} "
             f"reads them as {PARTS[mode.derivatives_of]} (--mode clique or central reads positions)"
         )
-    for one in resolved.sets[:_FIRST]:
+    for one in resolved.trajectories.groups[:_FIRST]:
         yield from _units(one, resolved.longest)
-    yield from dict.fromkeys(s.time.remark for s in resolved.segments[:_FIRST] if s.time.remark)
+    clocks = (group.time for group in resolved.trajectories.groups[:_FIRST])
+    yield from dict.fromkeys(clock.remark for clock in clocks if clock and clock.remark)
     yield from _steps(resolved.longest)
 
 
 def recorded_positions(resolved: Resolved) -> str | None:
     """What to read instead, where a robot's commands would be taken for physical quantities."""
-    one = resolved.sets[0]
+    one = resolved.first
     layout, member = one.layout, one.member
     if layout is None or member is None or not one.commands:
         return None
@@ -136,7 +137,7 @@ def recorded_positions(resolved: Resolved) -> str | None:
 def position_unit(resolved: Resolved) -> str | None:
     """The unit of the positions that are written: in SI, by --units, else the first input, else
     the start. Of recorded positions in a unit that is not known, that."""
-    one, order = resolved.sets[0], resolved.mode.derivatives_of
+    one, order = resolved.first, resolved.mode.derivatives_of
     units = one.position_units
     stated = one.input.attributes.get("units")
     if one.given.positions or (units is not None and _derivative(one) == order):
@@ -152,7 +153,7 @@ def position_unit(resolved: Resolved) -> str | None:
     return None if units is None else unit_text(in_si(units))
 
 
-def units_report(one: TrajectorySet) -> dict[str, str] | None:
+def units_report(one: TrajectoryGroup) -> dict[str, str] | None:
     """What a set is in, who says so, and what SI has for it; None where that is not
     known."""
     units = one.input_units
@@ -162,14 +163,14 @@ def units_report(one: TrajectorySet) -> dict[str, str] | None:
     return {"read": unit_text(units), "from": said, "written": unit_text(in_si(units))}
 
 
-def _derivative(one: TrajectorySet) -> int | None:
+def _derivative(one: TrajectoryGroup) -> int | None:
     """How often the unit that the input states is derived by time."""
     units = parse_units(stated_unit(one.input))
     orders = {unit.order for unit in units or ()}
     return orders.pop() if len(orders) == 1 else None
 
 
-def _units(one: TrajectorySet, inputs: Inputs) -> Iterator[str]:
+def _units(one: TrajectoryGroup, inputs: Inputs) -> Iterator[str]:
     """Units that are not known, that --units says otherwise, or that are no such derivative."""
     stored, order = one.as_stored, inputs.mode.derivatives_of
     where, stated, units = stored.where, stated_unit(stored), parse_units(stated_unit(stored))

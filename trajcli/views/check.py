@@ -10,18 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.blocks import Array, Block, Progress
+from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Limits, read_limits
 from trajcli.files.opening import Files
+from trajcli.files.reading import select
 from trajcli.files.schema import QUANTITIES, RECORDED_START
-from trajcli.files.selection import select
+from trajcli.files.trajectories import Array, Trajectories
 from trajcli.modes import MODES
 from trajcli.scores import with_derivatives
 from trajcli.units import in_si, of_order, unit_of_dof
 from trajcli.views.findings import Finding, StartCheck, StartRows, TimeCheck, failed, seconds_text
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import TextTable
-from trajcli.views.trajectories import Batch, read_batches
+from trajcli.views.trajectories import (
+    beside,
+    bounds_of,
+    dof_text,
+    label,
+    quantities,
+    quantity_of,
+    read_batches,
+    trajectory_text,
+)
 from trajcli.views.velocity import velocities_finding
 
 if TYPE_CHECKING:
@@ -58,7 +68,7 @@ def check_source(
     findings: list[Finding] = []
     batches = read_batches(files, [source])
     for batch in batches:
-        numbers = select(episodes, batch.count)
+        numbers = select(episodes, len(batch))
         check = None if tables is None else LimitCheck(batch, tables, named, batches)
         findings += _check_batch(batch, numbers, check, start_of, on_progress)
         if velocity_of is not None:
@@ -67,7 +77,7 @@ def check_source(
 
 
 def _check_batch(
-    batch: Batch,
+    batch: Trajectories,
     numbers: Sequence[int],
     limits: LimitCheck | None,
     start_of: Callable[[], StartRows | str],
@@ -81,7 +91,7 @@ def _check_batch(
     is_output = str(attributes.get("mode", "")) in MODES
     start = StartCheck(_no_start(attributes) or start_of() if is_output else "")
     times = TimeCheck(attributes)
-    for block in batch.blocks(numbers, on_progress):
+    for block in batch.take(numbers).blocks(on_progress):
         values = {name: block.read(name) for name in arrays}
         times.add(block)
         for name, statistics in arrays.items():
@@ -95,7 +105,7 @@ def _check_batch(
             places, text = statistics.nonfinite, f"{nan} NaN, {inf} Inf"
             yield failed("finite", batch, name, places, text, count, nan=nan, inf=inf)
         else:
-            yield Finding("finite", batch.label(name), True, "no NaN or Inf", count)
+            yield Finding("finite", label(batch, name), True, "no NaN or Inf", count)
     yield from times.findings(batch, count)
     if is_output:
         yield start.finding(batch)
@@ -121,7 +131,9 @@ class LimitCheck:
         missing: quantities whose limits cannot be checked, for a ``reason``.
     """
 
-    def __init__(self, batch: Batch, limits: Limits, named: str, batches: Sequence[Batch]) -> None:
+    def __init__(
+        self, batch: Trajectories, limits: Limits, named: str, batches: Sequence[Trajectories]
+    ) -> None:
         """Assigns each quantity with limits to an array, to differences, or to ``missing``.
 
         Parameters:
@@ -130,9 +142,9 @@ class LimitCheck:
                 another batch of the same trajectories.
         """
         self.batch, self.limits, dofs = batch, limits, batch.first.shape[2]
-        arrays, units, self.notes = batch.quantities(named)
-        bounds = batch.bounds(limits, units)
-        self.quantities = {name: batch.quantity(name) for name in batch.first.arrays}
+        arrays, units, self.notes = quantities(batch, named)
+        bounds = bounds_of(batch, limits, units)
+        self.quantities = {name: quantity_of(batch, name) for name in batch.first.arrays}
         self.quantities |= {name: quantity for quantity, name in arrays.items()}
         self.positions, self.reason = arrays.get("position", ""), ""
         if not self.positions:
@@ -151,7 +163,7 @@ class LimitCheck:
             if quantity in bounds
         }
 
-    def add(self, values: Mapping[str, Array], block: Block) -> None:
+    def add(self, values: Mapping[str, Array], block: Trajectories) -> None:
         """Adds the quantities derived from a block of arrays [b, T, D] by name."""
         if not self.derived:
             return
@@ -170,17 +182,17 @@ class LimitCheck:
         """Yields a finding for each quantity that has limits, of ``count`` trajectories."""
         for quantity in self.missing:
             text = f"not checked: no {quantity}, {self.reason}"
-            yield Finding(f"{quantity} limits", self.batch.label(), False, text, count)
+            yield Finding(f"{quantity} limits", label(self.batch), False, text, count)
         for name, statistics in self.stored.items():
             quantity = self.quantities[name]
             # an array that is read as another quantity, as the notes say, is titled by that
-            title = name if quantity == self.batch.quantity(name) else quantity
+            title = name if quantity == quantity_of(self.batch, name) else quantity
             yield self._finding(title, name, quantity, statistics, count, self.notes)
         for quantity, statistics in self.derived.items():
             name = self.positions
             notes = [f"central differences of {name}", *self.notes]
             finding = self._finding(quantity, name, quantity, statistics, count, notes)
-            facts = {**finding.facts, "derived_from": self.batch.label(name)}
+            facts = {**finding.facts, "derived_from": label(self.batch, name)}
             yield replace(finding, facts=facts)
 
     def _finding(
@@ -196,17 +208,17 @@ class LimitCheck:
         batch = self.batch
         units = batch.first.units.get(name)
         units = None if units is None else of_order(units, QUANTITIES.index(quantity))
-        check, label, used = f"{title} limits", batch.label(name), statistics.used()
+        check, array, used = f"{title} limits", label(batch, name), statistics.used()
         absent = f"not checked at {statistics.nan + statistics.inf} values that are NaN or Inf"
         if statistics.outside:
             finding = self._beyond(check, name, units, statistics, count, absent)
         elif statistics.nonfinite:
             finding = failed(check, batch, name, statistics.nonfinite, absent, count)
         elif not statistics.known:
-            finding = Finding(check, label, False, "not checked: there are no rows", count)
+            finding = Finding(check, array, False, "not checked: there are no rows", count)
         else:
             text = "within limits" + ("" if used is None else f", peak {100 * used:.1f} %")
-            finding = Finding(check, label, True, text, count, facts={"used": used})
+            finding = Finding(check, array, True, text, count, facts={"used": used})
         remarks = self.limits.remarks(quantity, batch.dofs, units, batch.first.dofs)
         text, facts = "; ".join([finding.text, *notes, *remarks]), {"quantity": quantity}
         return replace(finding, text=text, facts={**facts, **finding.facts})
@@ -222,10 +234,10 @@ class LimitCheck:
             side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
             limit, unit = float(side[dof]), unit_of_dof(in_si(units), dof) if units else ""
             texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
-            place = f"{batch.trajectory_text(worst.trajectory)}row {worst.row}"
+            place = f"{trajectory_text(batch, worst.trajectory)}row {worst.row}"
             place += "" if worst.time is None else f", {seconds_text(worst.time)}"
             spans = _spans_text(worst.spans)
-            lines.append(f"{batch.dof_text(dof)}: {texts[dof]}, {place}; beyond it in {spans}")
+            lines.append(f"{dof_text(batch, dof)}: {texts[dof]}, {place}; beyond it in {spans}")
             dofs[dof] = {
                 "dof": batch.first.dofs.numbers[dof],
                 "name": batch.dofs[dof],
@@ -257,25 +269,25 @@ def _spans_text(spans: Sequence[tuple[list[int], list[float] | None]]) -> str:
 
 
 def _checked_elsewhere(
-    batch: Batch, arrays: Mapping[str, str], batches: Sequence[Batch], named: str
+    batch: Trajectories, arrays: Mapping[str, str], batches: Sequence[Trajectories], named: str
 ) -> set[str]:
     """Returns the quantities whose limits other batches of the same trajectories are held against.
 
     A batch without positions (actions) need not have the quantities that lie beside it; nor is
     anything derived from positions where only the other batch has them.
     """
-    beside = [other.quantities(named)[0] for other in batches if batch.beside(other)]
+    held = [quantities(other, named)[0] for other in batches if beside(batch, other)]
     if "position" in arrays:
-        beside = [quantities for quantities in beside if "position" not in quantities]
-    elif any("position" in quantities for quantities in beside):
+        held = [arrays for arrays in held if "position" not in arrays]
+    elif any("position" in arrays for arrays in held):
         return set(QUANTITIES)
-    return {quantity for quantities in beside for quantity in quantities}
+    return {quantity for arrays in held for quantity in arrays}
 
 
-def _without_time(batch: Batch) -> bool:
+def _without_time(batch: Trajectories) -> bool:
     """Returns whether nothing says the times; the check of times reports those that are wrong."""
     try:
-        return any(trajectories.time is None for trajectories in batch.sets)
+        return any(trajectories.time is None for trajectories in batch.groups)
     except InputError:
         return False
 

@@ -15,13 +15,14 @@ import numpy as np
 from trajcli.checks import describe
 from trajcli.errors import InputError
 from trajcli.files.arrays import NUMERIC_KINDS, ArrayFile, Dataset, json_object, text_of
-from trajcli.files.blocks import Array, Floats, Progress
 from trajcli.files.conversion import in_one_unit
 from trajcli.files.dofs import pick_dofs
+from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
-from trajcli.files.selection import select
+from trajcli.files.reading import select
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.time import Time
+from trajcli.files.trajectories import Array, Floats
 from trajcli.views.terminal import TextTable
 from trajcli.views.trajectories import array_path, read_batches
 
@@ -285,9 +286,9 @@ def _of_trajectories(files: Files, text: str, episodes: str, named: bool) -> dic
     """Returns the arrays of the chosen trajectories, each alone, by "trajectory 3/position"."""
     compared: dict[str, Compared] = {}
     for batch in read_batches(files, [text], as_stored=True):
-        for place, number in enumerate(select(episodes, batch.count)):
-            block = batch.block(number)
-            trajectories, begin, end = block.parts[0]
+        for place, number in enumerate(select(episodes, len(batch))):
+            block = batch.take([number])
+            trajectories, begin, end = block.runs[0]
             which, rows = range(begin, end), range(block.rows)
             time = trajectories.time
             time = None if time is None else time.select(which, block.rows)
@@ -317,7 +318,7 @@ def _in_file(files: Files, source: Source, several: bool) -> dict[str, Compared]
         by_name = {
             array_path(group, trajectories, name).removeprefix(prefix): dataset
             for batch in read_batches(files, [text], as_stored=True)
-            for trajectories in batch.sets
+            for trajectories in batch.groups
             for group in [trajectories.group if trajectories.member is None else trajectories.name]
             for name, dataset in trajectories.arrays.items()
         }
@@ -337,7 +338,7 @@ def _time_of(files: Files, text: str, where: str) -> Time | None:
         batches = read_batches(files, [text])
     except InputError:
         return None
-    for trajectories in (trajectories for batch in batches for trajectories in batch.sets):
+    for trajectories in (trajectories for batch in batches for trajectories in batch.groups):
         if any(dataset.where == where for dataset in trajectories.arrays.values()):
             return trajectories.time
     return None

@@ -19,18 +19,17 @@ from trajcli import __version__
 from trajcli.checks import describe
 from trajcli.errors import Fault, InputError, OutputError, UsageError, raise_if_any
 from trajcli.files.atomic_output import HiddenFolder, new_file, reserve
-from trajcli.files.blocks import Array, Block, Progress, common_step
 from trajcli.files.description import ROWS, Description, Variable, describe_output, time_variable
-from trajcli.files.file_bytes import SourceFiles
+from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.lerobot_copy import LeRobotCopy
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.reading import Repair
+from trajcli.files.reading import Repair, select
 from trajcli.files.refusals import os_failures
-from trajcli.files.selection import select
+from trajcli.files.trajectories import Array, Trajectories
 from trajcli.files.writing import write
 from trajcli.views.terminal import spreadsheet_text
-from trajcli.views.trajectories import Batch, read_batches, whole_batch
+from trajcli.views.trajectories import read_batches, whole_batch
 
 _TABLE_ROWS = 1 << 16
 """Rows of a table that are put together and written at once."""
@@ -40,14 +39,14 @@ _TABLE_ROWS = 1 << 16
 class Export:
     """The trajectories of a batch that are exported; ``others``: arrays that are not."""
 
-    batch: Batch
+    batch: Trajectories
     numbers: Sequence[int]
     on_progress: Progress
     others: Sequence[str] = ()
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Trajectories]:
         """Returns the trajectories, in their order."""
-        return self.batch.blocks(self.numbers, self.on_progress)
+        return self.batch.take(self.numbers).blocks(self.on_progress)
 
     @cached_property
     def arrays(self) -> dict[str, np.dtype[Any]]:
@@ -77,16 +76,16 @@ class Export:
         """Whether the file has the times of the rows."""
         return self.batch.first.time is not None
 
-    def values(self, block: Block, name: str) -> Array:
+    def values(self, block: Trajectories, name: str) -> Array:
         """Returns an array [b, rows, dofs]."""
         return block.read(name).astype(self.arrays[name], copy=False)
 
-    def times(self, block: Block) -> Array:
+    def times(self, block: Trajectories) -> Array:
         """Returns times [b, rows] in seconds as stored; without any, the row numbers."""
         times = block.times()
         if times is not None:
             return times
-        return np.broadcast_to(np.arange(block.rows), (len(block.numbers), block.rows))
+        return np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
 
     def headings(self, units: bool = False) -> list[str]:
         """Returns t, then quantity/dof, with ``units`` as t (s); before them the trajectory where
@@ -122,14 +121,14 @@ class Export:
 def select_trajectories(files: Files, source: str, repair: Repair, on_progress: Progress) -> Export:
     """Returns what is exported; raises InputError where nothing is, or not what was named."""
     batch, others = whole_batch(read_batches(files, [source], repair=repair))
-    if batch is None or not batch.count or not batch.first.shape[2]:
+    if batch is None or not len(batch) or not batch.first.shape[2]:
         raise InputError(
             "nothing to export",
             where=source,
             expected="trajectories with dofs",
             found="no trajectories" if batch is None else describe(batch.first.shape),
         )
-    return Export(batch, select(files.reading.episodes, batch.count), on_progress, others)
+    return Export(batch, select(files.reading.episodes, len(batch)), on_progress, others)
 
 
 def require_kind(out: Path) -> None:
@@ -246,7 +245,7 @@ def _describe(chosen: Export) -> Description:
     batch, first = chosen.batch, chosen.batch.first
     lengths = batch.lengths[chosen.numbers]
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
-    step = common_step(batch.sets)
+    step = batch.step
     units = {name: {"units": unit} for name in chosen.arrays if (unit := first.unit(name))}
     variables = [
         Variable(name, ROWS, dtype, units.get(name, {})) for name, dtype in chosen.arrays.items()

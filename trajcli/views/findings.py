@@ -9,11 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from trajcli.errors import InputError
-from trajcli.files.blocks import Array, Block, shared
 from trajcli.files.schema import QUANTITIES
 from trajcli.files.time import Time, positive
+from trajcli.files.trajectories import Array, Trajectories
+from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.views.statistics import Failure, failures
-from trajcli.views.trajectories import Batch
+from trajcli.views.trajectories import dof_text, label, trajectory_text
 
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 """Returns the start states by part, [b, D] or [1, D], of trajectories given by their numbers [b]
@@ -68,7 +69,7 @@ class Finding:
 
 def failed(
     check: str,
-    batch: Batch,
+    batch: Trajectories,
     name: str,
     failures: Sequence[Failure],
     text: str,
@@ -85,15 +86,15 @@ def failed(
     worst = max(failures, key=lambda failure: failure.excess)
     places = []
     for failure in failures:
-        place = f"{batch.trajectory_text(failure.trajectory)}row {failure.row}"
+        place = f"{trajectory_text(batch, failure.trajectory)}row {failure.row}"
         time = "" if failure.time is None else f", {seconds_text(failure.time)}"
-        places.append(f"{place}, {batch.dof_text(failure.dof)}{time}")
+        places.append(f"{place}, {dof_text(batch, failure.dof)}{time}")
     dof = batch.first.dofs.numbers[worst.dof]
     facts["at"] = {"trajectory": worst.trajectory, "row": worst.row, "dof": dof}
     facts["at"] |= {} if worst.time is None else {"time": worst.time}
     values = sum(failure.count for failure in failures)
-    label, where = batch.label(name or worst.dataset), places[failures.index(worst)]
-    return Finding(check, label, False, text, count, where, values, places, facts)
+    array, where = label(batch, name or worst.dataset), places[failures.index(worst)]
+    return Finding(check, array, False, text, count, where, values, places, facts)
 
 
 def seconds_text(time: float) -> str:
@@ -131,13 +132,13 @@ class StartCheck:
         self.failures: list[Failure] = []
         self.compared = 0
 
-    def add(self, block: Block, values: Mapping[str, Array]) -> None:
+    def add(self, block: Trajectories, values: Mapping[str, Array]) -> None:
         """Compares the first rows of a block, values [b, T, D] by name."""
         if isinstance(self.start, str) or not block.rows:
             return
-        groups = [trajectories.group for trajectories, *_ in block.parts if trajectories.single]
-        states, first = self.start(block.numbers, groups), block.parts[0][0]
-        self.compared += len(block.numbers)
+        groups = [trajectories.group for trajectories, *_ in block.runs if trajectories.single]
+        states, first = self.start(block.numbers, groups), block.groups_in_use[0]
+        self.compared += len(block)
         for name in (name for name in QUANTITIES if name in values):
             rows = values[name][:, :1]
             state = first.pick(states.get(name, np.zeros((1, 1))))
@@ -148,14 +149,14 @@ class StartCheck:
             wrong = ~(off <= np.spacing(np.abs(state).astype(kind)))
             self.failures += failures(wrong, off, rows, block, name)
 
-    def finding(self, batch: Batch) -> Finding:
+    def finding(self, batch: Trajectories) -> Finding:
         """Returns whether row 0 equals the start state, or why that is not known."""
-        label = batch.label()
+        array = label(batch)
         if isinstance(self.start, str) or not self.compared:
             reason = self.start if isinstance(self.start, str) else "there are no rows"
-            return Finding("start row", label, None, f"not checked: {reason}")
+            return Finding("start row", array, None, f"not checked: {reason}")
         if not self.failures:
-            return Finding("start row", label, True, "equals the start state", self.compared)
+            return Finding("start row", array, True, "equals the start state", self.compared)
         worst = max(self.failures, key=lambda failure: failure.excess).excess
         text = f"off by {worst:.3g}" if np.isfinite(worst) else "not finite"
         return failed("start row", batch, "", self.failures, text, self.compared)
@@ -170,18 +171,18 @@ class TimeCheck:
         self.failures: list[BadTimes] = []
         self.where = ""  # the dataset or the option that gives the times
         self.steps: set[float | None] = set()  # None: dt varies
-        self._checked: set[int] = set()  # sets whose trajectories share their times
+        self._checked: set[TrajectoryGroup] = set()  # groups whose trajectories share their times
 
-    def add(self, block: Block) -> None:
+    def add(self, block: Trajectories) -> None:
         """Checks the times of a block; those that all trajectories of a set share, once."""
         numbers = iter(block.numbers.tolist())
-        for members, begin, end in block.parts:
+        for members, begin, end in block.runs:
             trajectories = {k: next(numbers) for k in range(begin, end)}
             try:
                 time = members.time
-                if time is None or (shared(time) and id(members) in self._checked):
+                if time is None or (time.shared and members in self._checked):
                     continue
-                self._checked.add(id(members))
+                self._checked.add(members)
                 self.where = self.where or time.where
                 self.steps.add(time.uniform)
                 self._check(time, trajectories, block.rows)
@@ -207,35 +208,35 @@ class TimeCheck:
                 bad = np.flatnonzero(wrong) + 1
                 pairs = list(zip(bad.tolist(), stamps[bad].tolist(), strict=True))
                 self.failures.append((number, what, "", pairs))
-            if shared(time):
+            if time.shared:
                 return
 
-    def findings(self, batch: Batch, count: int) -> Iterator[Finding]:
+    def findings(self, batch: Trajectories, count: int) -> Iterator[Finding]:
         """Yields whether the times of ``count`` trajectories hold; nothing without times."""
         if not (self.where or self.failures):
             return
-        label = self.where.removeprefix(f"{batch.path}:").lstrip("/") or "time"
-        if batch.first.group and label.startswith(batch.first.group):
-            label = batch.pattern + label.removeprefix(batch.first.group)
+        title = self.where.removeprefix(f"{batch.path}:").lstrip("/") or "time"
+        if batch.first.group and title.startswith(batch.first.group):
+            title = batch.pattern + title.removeprefix(batch.first.group)
         if self.failures:
             number, what, _, places = self.failures[0]
             texts = [f"{_place(batch, failure)}: {failure[1]}" for failure in self.failures]
             where = _place(batch, self.failures[0], _LISTED)
             values = sum(len(rows) or 1 for *_, rows in self.failures)
             rows = [{"trajectory": number, "row": row, "time": time} for row, time in places]
-            yield Finding("time", label, False, what, count, where, values, texts, {"rows": rows})
+            yield Finding("time", title, False, what, count, where, values, texts, {"rows": rows})
             return
         dt = next(iter(self.steps)) if len(self.steps) == 1 else None
         text = "increases" if dt is None else f"increases by dt = {dt:g} s"
         known = [step for step in self.steps if step is not None]
         if 1 < len(known) == len(self.steps):
             text += f", dt = {min(known):g} to {max(known):g} s"
-        yield Finding("time", label, True, text, count, facts={"dt": dt})
+        yield Finding("time", title, True, text, count, facts={"dt": dt})
 
 
-def _place(batch: Batch, failure: BadTimes, most: int | None = None) -> str:
+def _place(batch: Trajectories, failure: BadTimes, most: int | None = None) -> str:
     """Returns the dataset of wrong times, or their rows: of more than ``most`` the first."""
     number, _, where, rows = failure
     texts = [f"row {row} ({seconds_text(time)})" for row, time in rows[:most]]
     more = f" and {len(rows) - len(texts)} more (-v)" if len(rows) > len(texts) else ""
-    return batch.trajectory_text(number) + (where or ", ".join(texts) + more)
+    return trajectory_text(batch, number) + (where or ", ".join(texts) + more)

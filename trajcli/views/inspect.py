@@ -5,22 +5,32 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trajcli.errors import InputError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset
-from trajcli.files.blocks import Block, Progress, common_step, shared
+from trajcli.files.file_bytes import Progress
 from trajcli.files.opening import Files
+from trajcli.files.reading import select
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.selection import select
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stored_time import STAMPS, time_from_options
+from trajcli.files.trajectories import Trajectories
 from trajcli.views.statistics import Statistics
 from trajcli.views.terminal import Chart, TextTable, figure, number, shortened
-from trajcli.views.trajectories import Batch, array_path, main_batch, read_batches, whole_batch
+from trajcli.views.trajectories import (
+    array_path,
+    label,
+    main_batch,
+    nbytes,
+    one_sided,
+    read_batches,
+    sample,
+    whole_batch,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -77,7 +87,7 @@ def inspect_source(
         else:
             names += [(file, name) for name in file.match(named) if file.get(name) is not None]
     time_from_options(files)  # a time that the options name and that cannot be read is an error
-    batches: list[Batch] = []
+    batches: list[Trajectories] = []
     if named.rpartition("/")[2] not in ("dt", *STAMPS):
         try:
             batches = read_batches(files, [text], as_stored=True)
@@ -89,11 +99,11 @@ def inspect_source(
     except InputError as error:  # which other commands refuse
         files.note("; ".join(line.strip() for line in error.faults[0].lines()[:3]))
         main = main_batch(batches)
-    chosen = [] if main is None else select(episodes, main.count)
+    chosen = [] if main is None else select(episodes, len(main))
     numbers = [] if main is None else list(_numbers(batches, main, chosen, episodes))
     if not names:  # an array within each trajectory of a layout
-        sets = (members for batch in batches for members in batch.sets)
-        names = [(members.file, f"{members.group}/{members.array_name}") for members in sets]
+        groups = (group for batch in batches for group in batch.groups)
+        names = [(group.file, f"{group.group}/{group.array_name}") for group in groups]
     paths = (path for file in opened for path in [file.path, *file.path.rglob("*")])
     size = sum(path.stat().st_size for path in paths if path.is_file())
     datasets = Datasets(batches, numbers, episodes, full, size, on_progress)
@@ -109,38 +119,38 @@ def inspect_source(
         "trajectories": counts,
         "datasets": datasets.reports(names, bool(named)),
         "sampled": datasets.sampled or counts.get("sampled", False),
-        "one_sided": main.one_sided if main else 0,
+        "one_sided": one_sided(main) if main else 0,
     }
     if main is None or not chosen:
         return report, [], []
-    return report, list(_charts(main.block(chosen[0]))), main.dofs
+    return report, list(_charts(main.take(chosen[:1]))), main.dofs
 
 
 def _numbers(
-    batches: Sequence[Batch], main: Batch, chosen: Sequence[int], episodes: str | None
+    batches: Sequence[Trajectories], main: Trajectories, chosen: Sequence[int], episodes: str | None
 ) -> Iterator[Sequence[int]]:
     """Yields the numbers of the trajectories of each batch that are read.
 
     ``main`` may join several batches, of which the ``chosen`` are read; of other batches
     ``episodes`` says which.
     """
-    first_of = {id(members): int(n) for members, n in zip(main.sets, main.offsets, strict=False)}
+    first_of = dict(zip(main.groups, main.offsets[:-1].tolist(), strict=True))
     for batch in batches:
-        first = first_of.get(id(batch.sets[0]))
+        first = first_of.get(batch.groups[0])
         if first is None:
-            yield select(episodes, batch.count)
+            yield select(episodes, len(batch))
         else:
-            yield [n - first for n in chosen if 0 <= n - first < batch.count]
+            yield [n - first for n in chosen if 0 <= n - first < len(batch)]
 
 
-def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
+def _dt(main: Trajectories, full: bool) -> dict[str, Any] | None:
     """Returns the time step and its source, or the fault of a file that contradicts itself."""
     steps = set()
-    sets = main.sets if full else main.sets[:: 1 + len(main.sets) // _MOST_TIMES]
+    groups = main.groups if full else main.groups[:: 1 + len(main.groups) // _MOST_TIMES]
     try:
-        for members in sets:
-            raise_if_any(members.time.shape_faults() if members.time else [])
-            steps.add(members.time.uniform if members.time else None)
+        for group in groups:
+            raise_if_any(group.time.shape_faults() if group.time else [])
+            steps.add(group.time.uniform if group.time else None)
         time = main.first.time
     except InputError as error:
         fault = error.faults[0]
@@ -150,33 +160,33 @@ def _dt(main: Batch, full: bool) -> dict[str, Any] | None:
         return None
     source = str(main.first.file.attributes().get("dt_source", time.source))
     step = steps.pop() if len(steps) == 1 else None
-    if step is not None and len(sets) < len(main.sets):
-        source += f", sampled: {len(sets)} of {len(main.sets)}"
+    if step is not None and len(groups) < len(main.groups):
+        source += f", sampled: {len(groups)} of {len(main.groups)}"
     return {"value": "varies" if step is None else step, "source": source}
 
 
-def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, Any]:
+def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict[str, Any]:
     """Returns the count of trajectories, their lengths, the median rate, and the largest jitter.
 
     The times of a large file are sampled, unless ``full``.
     """
-    rows = main.lengths if main.count else np.array([main.first.shape[1]])
+    rows = main.lengths if len(main) else np.array([main.first.shape[1]])
     report: dict[str, Any] = {
-        "count": main.count,
+        "count": len(main),
         "rows": [int(rows.min()), int(rows.max())],
         "dofs": main.first.shape[2],
         "shown": [main.name(number) for number in chosen[:1]],
     }
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
-    large = len(main.sets) > _MOST_TIMES
+    large = len(main.groups) > _MOST_TIMES
     with contextlib.suppress(InputError):
-        large |= 8 * stamps > SAMPLE_BYTES and common_step(main.sets) is None
+        large |= 8 * stamps > SAMPLE_BYTES and main.step is None
     if large and not full:
         chosen = chosen[:: 1 + count // _MOST_TIMES]
     report["sampled"] = len(chosen) < count
     steps, ends, durations = [], [], []
-    for block in main.blocks(chosen, size=_BLOCK_BYTES):
-        for members, begin, end in block.parts if block.rows > 1 else ():
+    for block in main.take(chosen).blocks(size=_BLOCK_BYTES):
+        for members, begin, end in block.runs if block.rows > 1 else ():
             with contextlib.suppress(InputError):
                 if (time := members.time) is None:
                     continue
@@ -185,7 +195,7 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
                     gaps = np.full((end - begin, 1), time.uniform)
                     seconds = gaps[:, 0] * (block.rows - 1)
                 else:
-                    times = time.rows(begin, begin + 1 if shared(time) else end, 0, block.rows)
+                    times = time.rows(begin, begin + 1 if time.shared else end, 0, block.rows)
                     gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
                 steps.append(gaps.ravel()[:: 1 + stamps // _MOST_GAPS])
                 ends += [gaps.min(), gaps.max()]
@@ -198,12 +208,12 @@ def _trajectories(main: Batch, chosen: Sequence[int], full: bool) -> dict[str, A
     return report
 
 
-def _charts(block: Block) -> Iterator[Chart]:
+def _charts(block: Trajectories) -> Iterator[Chart]:
     """Yields a chart of each array of one trajectory, over time where the file has it.
 
     Only the first rows of a very long trajectory are drawn.
     """
-    members, first = block.parts[0][0], replace(block, rows=min(block.rows, _PLOTTED_ROWS))
+    members, first = block.groups_in_use[0], block.rows_only(0, min(block.rows, _PLOTTED_ROWS))
     times = first.known_times()
     x = np.arange(float(first.rows)) if times is None else times[0]
     for name in members.arrays if block.rows else ():
@@ -224,7 +234,7 @@ class Datasets:
         sampled: whether not all was read.
     """
 
-    batches: Sequence[Batch]
+    batches: Sequence[Trajectories]
     numbers: Sequence[Sequence[int]]
     episodes: str | None
     full: bool
@@ -237,11 +247,11 @@ class Datasets:
 
         An unreadable dataset is listed with the reason; raises InputError where the user named it.
         """
-        arrays = {batch.label(name): (k, name) for k, batch in enumerate(self.batches)
+        arrays = {label(batch, name): (k, name) for k, batch in enumerate(self.batches)
                   for name in batch.first.arrays}  # fmt: skip
         labels = {array_path(members.group, members, name): label
                   for label, (k, name) in arrays.items()
-                  for members in self.batches[k].sets}  # fmt: skip
+                  for members in self.batches[k].groups}  # fmt: skip
         groups: dict[str, list[tuple[ArrayFile, str]]] = {}
         for file, name in names:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
@@ -276,14 +286,15 @@ class Datasets:
 
     def _read_batch(self, k: int, budget: int) -> dict[str, Statistics]:
         """Returns the statistics of all arrays of a batch, of at most ``budget`` bytes."""
-        batch, numbers = self.batches[k], self.numbers[k]
+        batch, chosen = self.batches[k], self.batches[k].take(self.numbers[k])
+        ends = one_sided(batch)
         arrays = {
-            name: Statistics(batch.first.shape[2], ends=batch.one_sided * (name != "position"))
+            name: Statistics(batch.first.shape[2], ends=ends * (name != "position"))
             for name in batch.first.arrays
         }
-        whole = self.full or batch.nbytes(len(numbers)) <= budget
+        whole = self.full or nbytes(chosen) <= budget
         self.sampled |= not whole
-        blocks = batch.blocks(numbers, self.on_progress) if whole else batch.sample(numbers, budget)
+        blocks = chosen.blocks(self.on_progress) if whole else sample(chosen, budget)
         for block in blocks:
             for name, statistics in arrays.items():
                 statistics.add(block.read(name), block)
@@ -300,12 +311,11 @@ class Datasets:
                     self.sampled = True
                     break
                 values = np.asarray(dataset.read_rows(begin, min(begin + step, count)))
-                block = Block(np.zeros(1, np.int64), (), values.size)
-                statistics.add(values.reshape(1, -1, 1), block)
+                statistics.add(values.reshape(1, -1, 1))
                 left -= values.nbytes
         return statistics
 
-    def _of_batch(self, batch: Batch, name: str, statistics: Statistics) -> dict[str, Any]:
+    def _of_batch(self, batch: Trajectories, name: str, statistics: Statistics) -> dict[str, Any]:
         """Describes an array of trajectories, with the peak of each dof and when it is."""
         first, stored = batch.first, batch.first.arrays[name]
         about = _about(stored, statistics, stored.shape[1:] if first.single else stored.shape)
@@ -324,7 +334,7 @@ class Datasets:
                 about["per_dof"].append(dict.fromkeys(("min", "max", "peak", "at")))
                 continue
             trajectory, row = place
-            times = replace(batch.block(trajectory), first=row, rows=1).known_times()
+            times = batch.take([trajectory]).rows_only(row, 1).known_times()
             when = None if times is None else float(times[0, 0])
             about["per_dof"].append({
                 "min": float(statistics.low[dof]),

@@ -11,15 +11,23 @@ import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import InputError
-from trajcli.files.blocks import Array, Floats, Progress
+from trajcli.files.file_bytes import Progress
 from trajcli.files.limits import Bounds, Limits
 from trajcli.files.opening import Files
+from trajcli.files.reading import select
 from trajcli.files.schema import QUANTITIES
-from trajcli.files.selection import select
 from trajcli.files.source import Source, parse_source
-from trajcli.files.trajectory_set import TrajectorySet
+from trajcli.files.trajectories import Array, Floats, Trajectories
+from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.views.terminal import LARGEST
-from trajcli.views.trajectories import Batch, expand_globs, read_batches, whole_batch
+from trajcli.views.trajectories import (
+    bounds_of,
+    expand_globs,
+    quantities,
+    quantity_of,
+    read_batches,
+    whole_batch,
+)
 
 _POINTS = 4000
 """Longer lines are drawn by the least and the largest value of each run of rows."""
@@ -68,14 +76,14 @@ class PlotSource:
 
     number: int
     origin: Source
-    batches: Sequence[Batch]
-    main: Batch
+    batches: Sequence[Trajectories]
+    main: Trajectories
     episodes: str | None
     limits: Limits | None
 
     def lines(self) -> list[Line]:
         """Returns the lines of the chosen trajectories, of the first where none are chosen."""
-        chosen = select(self.episodes or "0", self.main.count)
+        chosen = select(self.episodes or "0", len(self.main))
         if len(chosen) > _MOST:
             raise InputError(
                 "too many for one figure",
@@ -88,7 +96,7 @@ class PlotSource:
             self._line(batch, number, name)
             for number in chosen
             for batch in self.batches
-            if number < batch.count and batch.lengths[number]
+            if number < len(batch) and batch.lengths[number]
             for name in batch.first.arrays
         ]
         if not drawn:
@@ -99,11 +107,11 @@ class PlotSource:
 
     def peaks(self, on_progress: Progress) -> Iterator[Peaks]:
         """Yields the peaks of the chosen trajectories, of all where none are chosen."""
-        chosen = sorted(select(self.episodes, self.main.count))
+        chosen = sorted(select(self.episodes, len(self.main)))
         for batch in self.batches:
-            numbers = [number for number in chosen if number < batch.count]
+            numbers = [number for number in chosen if number < len(batch)]
             ends: dict[str, list[Array]] = {name: [] for name in batch.first.arrays}
-            for block in batch.blocks(numbers, on_progress):
+            for block in batch.take(numbers).blocks(on_progress):
                 for name in ends:
                     values = _drawable(block.read(name).astype(np.float64))
                     low = np.fmin.reduce(values, 1, initial=np.nan)
@@ -111,9 +119,9 @@ class PlotSource:
             for name in ends if numbers else ():
                 yield Peaks(**self._fields(batch, name), values=np.concatenate(ends[name], axis=1))
 
-    def _line(self, batch: Batch, number: int, name: str) -> Line:
+    def _line(self, batch: Trajectories, number: int, name: str) -> Line:
         """Returns an array of a trajectory; of many rows the extremes of runs, so peaks stay."""
-        block = batch.block(number)
+        block = batch.take([number])
         fields, times = self._fields(batch, name), block.times()
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
         time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(block.read(name)[0])
@@ -129,19 +137,19 @@ class PlotSource:
             trajectory=self.main.name(number),
             time=time,
             timed=times is not None,
-            held=_held(block.parts[0][0], fields["quantity"]),
+            held=_held(block.groups_in_use[0], fields["quantity"]),
         )
 
-    def _fields(self, batch: Batch, name: str) -> dict[str, Any]:
+    def _fields(self, batch: Trajectories, name: str) -> dict[str, Any]:
         """Returns what lines and peaks of an array of a batch have in common."""
         first, bounds = batch.first, {}
-        held, units, _ = batch.quantities()  # an array called q is positions
+        held, units, _ = quantities(batch)  # an array called q is positions
         quantity = {array: held_as for held_as, array in held.items()}.get(name, "")
         if self.limits is not None:
-            bounds = batch.bounds(self.limits, units)
+            bounds = bounds_of(batch, self.limits, units)
         return {
             "source": self.number,
-            "quantity": batch.quantity(name),
+            "quantity": quantity_of(batch, name),
             "unit": ", ".join(dict.fromkeys((first.unit(name) or "").split(","))),
             "dofs": list(zip(first.dofs.numbers, batch.dofs, strict=True)),
             "bounds": bounds.get(quantity),
@@ -155,7 +163,7 @@ def plot_sources(
     sources: list[PlotSource] = []
     for text in expand_globs(texts):
         batches, origin = read_batches(files, [text]), parse_source(text)
-        if all(0 in members.shape for batch in batches for members in batch.sets):
+        if all(0 in members.shape for batch in batches for members in batch.groups):
             raise InputError(
                 "nothing to draw",
                 where=str(origin),
@@ -185,14 +193,14 @@ def _drawable(values: Array) -> Array:
     return np.where(np.abs(values, dtype=np.float64) < LARGEST, values, np.nan)
 
 
-def _held(trajectories: TrajectorySet, quantity: str) -> str:
+def _held(group: TrajectoryGroup, quantity: str) -> str:
     """Returns how long a value of a quantity holds in the mode that made it.
 
     From clique to jerk a_t − a_{t−1} = dt_t·j_t, except for linear jerks (foh); euler and zoh take
     an action for the whole step into its row. A cubic B-spline has one jerk from a knot to the
     next, which begins with the row at the knot.
     """
-    options = [trajectories.attribute(name) for name in ("mode", "scheme", "degree")]
+    options = [group.attribute(name) for name in ("mode", "scheme", "degree")]
     mode, scheme, degree = (str(value[1]) if value else "" for value in options)
     if mode == "bspline":
         return "out of" if quantity == "jerk" and degree == "3" else ""

@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from trajcli.errors import Fault, InputError, UsageError, raise_if_any
-from trajcli.files.blocks import Progress
+from trajcli.files.file_bytes import Progress
 from trajcli.files.guesses import no_time
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
-from trajcli.files.selection import select
+from trajcli.files.reading import select
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
-from trajcli.views.trajectories import read_batches, whole_batch
+from trajcli.views.trajectories import (
+    bounds_of,
+    label,
+    one_sided,
+    quantities,
+    read_batches,
+    whole_batch,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -130,11 +137,11 @@ def score_source(
     Raises InputError where there are no trajectories, or no time step.
     """
     batch, others = whole_batch(read_batches(files, [source]))
-    if batch is None or any(0 in trajectories.shape for trajectories in batch.sets):
+    if batch is None or any(0 in trajectories.shape for trajectories in batch.groups):
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
-    stored, units, notes = batch.quantities()
+    stored, units, notes = quantities(batch)
     clock, array = batch.first.time, next(iter(batch.first.arrays))
     if clock is not None and clock.remark:
         notes.insert(0, clock.remark)
@@ -145,25 +152,26 @@ def score_source(
         notes.append(f"{array}: its quantity is not known; FILE:DATASET names positions")
     stored = stored or {"": array}
     notes += [f"not scored: {', '.join(others)}; FILE:DATASET names one"] * bool(others)
-    if ends := batch.one_sided:
+    ends = one_sided(batch)
+    if ends:
         rows = f"the first and the last {ends} rows, whose windows are one-sided"
         notes.append(f"jerk and limit_share without {rows}")
     bounds = {}
-    for name, table in ({} if limits is None else batch.bounds(limits, units)).items():
+    for name, table in ({} if limits is None else bounds_of(batch, limits, units)).items():
         bounds[name] = table.lower, table.upper
         if limits is not None and name in stored:
             known = batch.first.units.get(stored[name])
             remarks = limits.remarks(name, batch.dofs, known, batch.first.dofs)
             notes += [f"{name} limits: {text}" for text in remarks]
-    numbers = np.asarray(select(episodes, batch.count))
+    numbers = np.asarray(select(episodes, len(batch)))
     lengths = batch.lengths[numbers]
     by_length = np.argsort(lengths, kind="stable")  # trajectories of one length share a block
     parts, extremes = list[Scores](), []
-    for block in batch.blocks(numbers[by_length].tolist(), on_progress):
+    for block in batch.take(numbers[by_length]).blocks(on_progress):
         if (times := block.times()) is None:
             raise InputError(no_time(batch.first, batch.path))
         values = {name: block.read(array) for name, array in stored.items()}
-        parts.append(block_scores(values, times, block.step, bounds, batch.one_sided))
+        parts.append(block_scores(values, times, block.step, bounds, ends))
         first = next(iter(stored))
         extremes.append(block_extremes(values[first], bounds.get(first)))
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -173,7 +181,7 @@ def score_source(
         notes.append(f"without a speed: {absent_speeds} of {len(numbers)}; {why}")
     back = np.argsort(by_length)  # to the order of the numbers
     return ScoreTable(
-        label=batch.label(next(iter(stored.values()))),
+        label=label(batch, next(iter(stored.values()))),
         names=[batch.name(n) for n in numbers.tolist()],
         scores={name: scores[name][back] for name in UNITS if name in scores},
         units={n: ", ".join(dict.fromkeys(units.get(x, x).split(","))) for n, x in UNITS.items()},

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trajcli.files.blocks import Array, Block, Floats
 from trajcli.files.limits import Bounds
+from trajcli.files.trajectories import Array, Floats, Trajectories
 
 _GROUPED = 256
 """Rows reduced side by side: NumPy is slow along an axis of a few dofs."""
@@ -38,17 +38,17 @@ class Failure:
 
 
 def failures(
-    bad: Array, excess: Array, values: Array, block: Block, dataset: str = ""
+    bad: Array, excess: Array, values: Array, block: Trajectories | None, dataset: str = ""
 ) -> list[Failure]:
     """Returns for each trajectory of a block with bad values [b, T, D] the one of most excess."""
-    times = block.known_times() if block.parts and bad.any() else None
+    times = block.known_times() if block is not None and bad.any() else None
     worst = []
     for b in np.flatnonzero(bad.any((1, 2))).tolist():
         ranks = np.where(bad[b], excess[b], -1.0)
         row, dof = (int(n) for n in np.unravel_index(ranks.argmax(), ranks.shape))
         failure = Failure(
-            trajectory=int(block.numbers[b]),
-            row=block.first + row,
+            trajectory=b if block is None else int(block.numbers[b]),
+            row=row if block is None else block.first_row + row,
             dof=dof,
             value=float(values[b, row, dof]),
             excess=float(excess[b, row, dof]),
@@ -58,6 +58,11 @@ def failures(
         )
         worst.append(failure)
     return worst
+
+
+def _place(block: Trajectories | None, b: int, row: int) -> tuple[int, int]:
+    """Returns the trajectory and row of a row of a block's b-th trajectory."""
+    return (b, row) if block is None else (int(block.numbers[b]), block.first_row + row)
 
 
 class Statistics:
@@ -88,8 +93,8 @@ class Statistics:
         """Whether any value is finite."""
         return bool((self.low <= self.high).any())
 
-    def add(self, values: Array, block: Block) -> None:
-        """Adds a block with values [b, T, D]."""
+    def add(self, values: Array, block: Trajectories | None = None) -> None:
+        """Adds values [b, T, D]: those of a block of trajectories, or of none."""
         if not values.size:
             return
         if values.dtype.kind != "f" or values.dtype.itemsize < 4 or not values.dtype.isnative:
@@ -112,9 +117,13 @@ class Statistics:
             at = int((np.abs(inner[..., dof]) == peak[dof]).argmax())
             b, row = divmod(at, inner.shape[1])
             self.peak[dof] = peak[dof]
-            self.peak_at[dof] = int(block.numbers[b]), block.first + ends + row
+            self.peak_at[dof] = _place(block, b, ends + row)
         bounds = self.bounds
-        if bounds is None or ((high <= bounds.upper) & (low >= bounds.lower)).all():
+        if (
+            bounds is None
+            or block is None
+            or ((high <= bounds.upper) & (low >= bounds.lower)).all()
+        ):
             return
         with np.errstate(invalid="ignore"):
             excess = np.maximum(values - bounds.upper, bounds.lower - values) / bounds.size
@@ -123,7 +132,7 @@ class Statistics:
         self.outside += failures(beyond, excess, values, block)
         self._add_worst(beyond, excess, values, block)
 
-    def _add_worst(self, beyond: Array, excess: Floats, values: Array, block: Block) -> None:
+    def _add_worst(self, beyond: Array, excess: Floats, values: Array, block: Trajectories) -> None:
         times = block.known_times() if beyond.any() else None
         for dof in np.flatnonzero(beyond.any((0, 1))).tolist():
             column = np.s_[:, :, dof : dof + 1]
@@ -137,7 +146,7 @@ class Statistics:
             edges = np.flatnonzero(np.diff(beyond[b, :, dof], prepend=False, append=False))
             runs = edges.reshape(-1, 2) - [0, 1]
             seconds = [None] * len(runs) if times is None else times[b][runs].tolist()
-            spans = list(zip((block.first + runs).tolist(), seconds, strict=True))
+            spans = list(zip((block.first_row + runs).tolist(), seconds, strict=True))
             self.worst[dof] = replace(worst, dof=dof, spans=spans)
 
     def used(self) -> float | None:

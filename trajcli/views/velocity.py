@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from trajcli.checks import describe
 from trajcli.errors import InputError
-from trajcli.files.blocks import Array, Floats
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_sources
+from trajcli.files.reader import read_groups
 from trajcli.files.source import parse_source
+from trajcli.files.trajectories import Array, Floats, Trajectories
 from trajcli.modes.central import WINDOW
 from trajcli.trajectory import differentiate
 from trajcli.views.findings import Finding
-from trajcli.views.trajectories import Batch
+from trajcli.views.trajectories import label
 
 _LAGS = 16
 """The most rows by which velocities may be late or early."""
@@ -33,7 +32,7 @@ _UNITS = {
 
 
 def velocities_finding(
-    files: Files, batch: Batch, numbers: Sequence[int], positions: str
+    files: Files, batch: Trajectories, numbers: Sequence[int], positions: str
 ) -> Finding:
     """Compares velocities of trajectories with the five-point differences of their positions.
 
@@ -47,26 +46,26 @@ def velocities_finding(
         InputError: there are no such positions, or there is no time step.
     """
     name = positions if parse_source(positions).path.exists() else f"{batch.path}:{positions}"
-    others = read_sources(files, [name])
+    others = Trajectories(read_groups(files, [name]))
     velocity, position = (
         name if name in members.arrays else next(iter(members.arrays))
-        for name, members in (("velocity", batch.first), ("position", others[0]))
+        for name, members in (("velocity", batch.first), ("position", others.first))
     )
-    shapes = [[describe(members.shape) for members in sets] for sets in (batch.sets, others)]
+    shapes = [
+        [describe(members.shape) for members in groups] for groups in (batch.groups, others.groups)
+    ]
     if shapes[0] != shapes[1]:
         texts = (f"{len(each)} × {', '.join(dict.fromkeys(each))}" for each in shapes)
         expected, actual = (text.removeprefix("1 × ") for text in texts)
         what = "positions and velocities of different shapes"
         expected = f"{expected}, as the velocities"
         raise InputError(what, where=name, expected=expected, found=actual)
-    if any(0 in members.shape for members in batch.sets):
+    if any(0 in members.shape for members in batch.groups):
         what, expected, actual = "nothing to compare", "rows and dofs", "an empty array"
         raise InputError(what, where=batch.path, expected=expected, found=actual)
-    other_of = {id(members): other for members, other in zip(batch.sets, others, strict=True)}
     fit = VelocityFit(batch.first.shape[2], int(np.median(batch.lengths)))
-    for block in batch.blocks(numbers):
-        parts = [(other_of[id(members)], begin, end) for members, begin, end in block.parts]
-        beside = replace(block, parts=parts)
+    for block in batch.take(numbers).blocks():
+        beside = others.take(block.numbers)
         times = block.times() if batch.first.time is not None else beside.times()
         if times is None:
             what, hint = "no time step", "--dt SECONDS or --rate HZ says it"
@@ -85,8 +84,8 @@ def velocities_finding(
     text = f"{100 * error:.3g} % (RMS) off the derivative of {positions}"
     text += "" if error <= _TOLERANCE else f"; {_fit_text(facts, worst)}"
     where = f"dof {batch.first.dofs.numbers[worst]}"
-    label, passed = batch.label(velocity), error <= _TOLERANCE
-    return Finding("velocity", label, passed, text, len(numbers), where, facts=facts)
+    array, passed = label(batch, velocity), error <= _TOLERANCE
+    return Finding("velocity", array, passed, text, len(numbers), where, facts=facts)
 
 
 class VelocityFit:

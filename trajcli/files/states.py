@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,28 +16,31 @@ from trajcli.errors import Fault, InputError, UsageError, raise_if_any
 from trajcli.files.arrays import ArrayFile, Dataset, in_memory
 from trajcli.files.conversion import dataset_in_si, divided
 from trajcli.files.opening import Files
-from trajcli.files.schema import QUANTITIES, RECORDED_ROW
+from trajcli.files.schema import QUANTITIES, RECORDED_ROW, first_and_more
 from trajcli.files.source import parse_source
+from trajcli.files.stacked import Values, rows_by_number, stacked
 from trajcli.files.time import EAGER_BYTES
-from trajcli.files.trajectory_set import TrajectorySet
-from trajcli.jobs.request import parse_floats
-from trajcli.jobs.segments import (
-    Values,
-    first_and_more,
-    rows_by_number,
-    stacked,
-)
+from trajcli.files.trajectory_group import TrajectoryGroup
 from trajcli.units import per_si, unit_text
 
 _MOST_FAULTS = 5
 
 
-@dataclass(frozen=True)
-class StateValues:
-    """The parts of start or goal states [S, D] by name, and the index [B] that says which state
-    each trajectory uses. Without an index S is B, or 1: shared by all.
+def parse_floats(text: str) -> list[float] | None:
+    """``0,0.1,-2`` → [0.0, 0.1, -2.0]; None for what is not finite numbers."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        return None
+    return values if all(map(math.isfinite, values)) else None
 
-    names: where each is from, for messages. sources: where the states of each input come from.
+
+@dataclass(frozen=True)
+class States:
+    """Start or goal states of trajectories: parts [S, D] by name, "position" to "jerk".
+
+    index [B] says which state each trajectory uses; without one S is B, or 1: shared by all.
+    names: where each part is from, for messages. sources: where the states of each input are from.
     """
 
     parts: Mapping[str, Values]
@@ -49,7 +53,7 @@ class StateValues:
         """Where the states come from, in a word."""
         return first_and_more(self.sources)
 
-    def of(self, numbers: Any) -> StateValues:
+    def of(self, numbers: Any) -> States:
         """Those of the trajectories with these numbers [n]."""
         if self.index is not None:
             return replace(self, index=rows_by_number(self.index, numbers))
@@ -87,16 +91,16 @@ class StateValues:
             if values.shape[0] not in (1, count)
         ]
 
-    def with_index(self, role: str, index: Dataset) -> StateValues:
+    def with_index(self, role: str, index: Dataset) -> States:
         """The same with an index."""
         values = index if index.nbytes > EAGER_BYTES else index.read()
         return replace(self, index=values, names={**self.names, f"{role}_index": index.where})
 
 
-NO_STATE = StateValues({}, {}, ["none"])
+NO_STATE = States({}, {}, ["none"])
 
 
-def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) -> StateValues:
+def state_from_option(files: Files, role: str, text: str, group: TrajectoryGroup) -> States:
     """The state that --start or --goal names: zero, numbers, FILE[:GROUP] or FILE:DATASET.
 
     It is of the dofs of a set, the first, and in its units where it states none. Raises UsageError
@@ -104,8 +108,8 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
     """
     option, numbers = f"--{role}", parse_floats(text)
     if text == "zero" or numbers is not None:
-        values = np.zeros(one.shape[2]) if numbers is None else np.array(numbers)
-        state = _state(role, {"position": values}, text, one)
+        values = np.zeros(group.shape[2]) if numbers is None else np.array(numbers)
+        state = _state(role, {"position": values}, text, group)
         return state if values.any() else replace(state, sources=[text])
     if not set(".:/") & set(text) and not os.path.exists(text):
         raise UsageError(
@@ -119,41 +123,40 @@ def state_from_option(files: Files, role: str, text: str, one: TrajectorySet) ->
     file = files.open(source.path)
     name = (source.dataset or "").strip("/")
     if file.family == "npy" or (name and file.get(name) is not None):
-        state, group = _state(role, {"position": files.dataset(text)}, text, one), ""
-        if file.family != "npy":
-            group = name[: name.rfind("/") + 1]
-        return _with_index_beside(state, role, file, group)
+        state = _state(role, {"position": files.dataset(text)}, text, group)
+        beside = "" if file.family == "npy" else name[: name.rfind("/") + 1]
+        return _with_index_beside(state, role, file, beside)
     prefixes = (f"{name}/", f"{name}_", f"{name}/{role}/", f"{name}/{role}_")
     for prefix in prefixes if name else (f"{role}/", f"{role}_", ""):
         parts = {part: file.get(prefix + part) for part in QUANTITIES}
         if parts["position"] is not None:
             numeric = {part: values and values.require_numeric() for part, values in parts.items()}
-            return _with_index_beside(_state(role, numeric, text, one), role, file, prefix)
+            return _with_index_beside(_state(role, numeric, text, group), role, file, prefix)
     raise InputError(file.missing(name or f"{role}/position"))
 
 
-def _with_index_beside(state: StateValues, role: str, file: ArrayFile, prefix: str) -> StateValues:
+def _with_index_beside(state: States, role: str, file: ArrayFile, prefix: str) -> States:
     """The state with the index that lies beside it in its file, as goal_index beside goal/."""
     index = file.get(re.sub(f"(^|/){role}[/_]$", r"\1", prefix) + f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
-def stored_state(role: str, one: TrajectorySet) -> StateValues:
+def stored_state(role: str, group: TrajectoryGroup) -> States:
     """The state beside the trajectories of a set, and its index; else the one that a layout
     recorded."""
-    position = one.companion(f"{role}/position", f"{role}_position")
+    position = group.companion(f"{role}/position", f"{role}_position")
     if position is None:
-        return _recorded_state(one) if role == "start" else NO_STATE
-    others = {part: one.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
+        return _recorded_state(group) if role == "start" else NO_STATE
+    others = {part: group.companion(f"{role}/{part}", f"{role}_{part}") for part in QUANTITIES[1:]}
     source = position.where.removesuffix("/position")
-    state = _state(role, {"position": position, **others}, source, one)
-    index = one.companion(f"{role}_index")
+    state = _state(role, {"position": position, **others}, source, group)
+    index = group.companion(f"{role}_index")
     return state if index is None else state.with_index(role, index)
 
 
 def _state(
-    role: str, stored: Mapping[str, Values | None], source: str, one: TrajectorySet
-) -> StateValues:
+    role: str, stored: Mapping[str, Values | None], source: str, group: TrajectoryGroup
+) -> States:
     """States [D] or [S, D], of the dofs of a set and in SI; of many for each trajectory the dataset
     itself. Raises InputError for another shape, or units of another kind than those of the set."""
     parts, names = dict[str, Values](), dict[str, str]()
@@ -168,9 +171,9 @@ def _state(
                 expected="[B, D] or [D]",
                 found=describe(values.shape),
             )
-        values = one.pick(values)
+        values = group.pick(values)
         count, dataset = values.shape[-1], values if isinstance(values, Dataset) else None
-        units = one.state_units(part, dataset, count)
+        units = group.state_units(part, dataset, count)
         if units is not None:
             by = per_si(units)
             if (by != 1.0).any():
@@ -178,7 +181,7 @@ def _state(
                 if part == "position":
                     source = f"{source}, in {unit_text(units)}"
         parts[part] = _loaded(values)
-    return StateValues(parts, names, [source])
+    return States(parts, names, [source])
 
 
 def _loaded(stored: Values) -> Values:
@@ -186,24 +189,28 @@ def _loaded(stored: Values) -> Values:
     return stored if large else np.atleast_2d(in_memory(stored))
 
 
-def _recorded_state(one: TrajectorySet) -> StateValues:
+def _recorded_state(group: TrajectoryGroup) -> States:
     """Where a layout's trajectory began, of commands with as many dofs as were recorded."""
-    if one.layout is None or one.member is None or not one.commands:
+    if group.layout is None or group.member is None or not group.commands:
         return NO_STATE
-    for pair in one.layout.start:
+    for pair in group.layout.start:
         first_rows: dict[str, Dataset] = {}
         for part, name in zip(("position", "velocity"), pair, strict=True):
-            array = one.layout.array(one.member, [name])
-            if array is None or one.pick(array).shape[1:] != one.shape[2:] or not array.shape[0]:
+            array = group.layout.array(group.member, [name])
+            if (
+                array is None
+                or group.pick(array).shape[1:] != group.shape[2:]
+                or not array.shape[0]
+            ):
                 break
             first_rows[part] = replace(array.require_numeric(), shape=(1, *array.shape[1:]))
         if first_rows:
             read = ", ".join(pair[: len(first_rows)])
-            return _state("start", first_rows, f"{one.file.path}: {RECORDED_ROW} {read}", one)
+            return _state("start", first_rows, f"{group.file.path}: {RECORDED_ROW} {read}", group)
     return NO_STATE
 
 
-def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[int]) -> StateValues:
+def joined_states(role: str, states: Sequence[States], batches: Sequence[int]) -> States:
     """The states of all sets as those of one, whose sets have so many trajectories.
 
     Raises InputError where some sets lack what others have.
@@ -230,7 +237,7 @@ def joined_states(role: str, states: Sequence[StateValues], batches: Sequence[in
     }
     names = {f"{role}/{part}": f"{role} {part} of the inputs" for part in parts}
     sources = list(dict.fromkeys(source for state in states for source in state.sources))
-    return StateValues(parts, names, sources)
+    return States(parts, names, sources)
 
 
 def _repeated(values: Values, batch: int) -> Values:

@@ -1,4 +1,4 @@
-"""Trajectories of one group of a file: their arrays, names, units, times, what lies beside them."""
+"""Trajectories of one group of a file: their arrays, names, units, times, and what lies beside."""
 
 from __future__ import annotations
 
@@ -32,20 +32,24 @@ from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, re
 ACTIONS = ("actions", "action")
 
 
-class TrajectorySet:
-    """Trajectories that lie in one group of a file, as arrays of one shape [B, T, D].
+class TrajectoryGroup:
+    """Trajectories that lie in one group of a file, as arrays of one shape [B, T, D]. Immutable.
+
+    Methods that change something return another group, which reads the same file. No values are
+    read before they are asked for.
 
     ``arrays`` are called "actions" (what a mode integrates), "position" … "jerk", or, where
-    SOURCE names a dataset, as the last part of that name: here and where they are written. Those
-    of names that no output can give them are called actions. ``single``: they lie there as [T, D],
-    and are seen as [1, T, D]. ``dofs``: which of those of the file.
-    ``commands``: they are what a robot was told to do, not what it did. ``named``: SOURCE names
-    the array, or else it is ``guessed``. ``array_name``: of the first array within its
-    trajectory, "obs/joint_pos".
-    ``units``: of the arrays where they are known, as they were before :meth:`convert`; ``given``:
-    those that it was told. ``whole``: the set of which this is a :meth:`part`, or itself;
-    ``numbers`` [B]: which of its trajectories these are, ``row_numbers`` [T]: which of its rows,
-    if not all, and ``suffix``: what their names end in.
+    SOURCE names a dataset, by the last part of its name, both here and where they are written.
+    Arrays whose name an output cannot use are called actions. ``single``: they lie in the file as
+    [T, D], and are seen as [1, T, D]. ``dofs``: which dofs of the file they have. ``commands``:
+    they are what a robot was told to do, not what it did. ``named``: SOURCE names the array, or
+    its name was ``guessed``. ``array_name``: the first array's path within its trajectory,
+    "obs/joint_pos". ``units``: of the arrays where they are known, before :meth:`in_si` converted
+    them; ``given``: those of the command line. ``time``: of the rows, None where nothing says it.
+
+    Some rows of some trajectories of a group are a :meth:`part`: ``whole`` is then the group that
+    it is of, ``numbers`` [B] which of its trajectories these are, ``row_numbers`` [T] which of its
+    rows, if not all, and ``suffix`` what their names end in.
     """
 
     def __init__(
@@ -68,18 +72,33 @@ class TrajectorySet:
         upward = ("/".join(parts[:n]) + "/" for n in range(len(parts), 0, -1))
         self.groups = (*upward, "")  # "data/demo_3/", "data/", ""
         self.single = next(iter(datasets.values())).ndim == 2
-        self._stored = {_called(one): as_batch(stored) for one, stored in datasets.items()}
+        self._stored = {_array_name(name): as_batch(array) for name, array in datasets.items()}
         self.arrays: Mapping[str, Dataset] = self._stored
         self.dofs = Dofs(self.shape[2], range(self.shape[2]))
-        self._picks: list[Dofs] = []  # one after the other
+        self._picks: tuple[Dofs, ...] = ()  # one after the other
         self._joints: list[str] | None = None
         self.units: Mapping[str, Units] = {}
         self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
         self.name = self.group or file.path.stem if member is None else member.name
-        self.whole, self.suffix = self, ""
+        self._whole: TrajectoryGroup | None = None
+        self.suffix = ""
         self.numbers: Numbers = range(self.shape[0])
         self.row_numbers: Numbers | None = None
+
+    def _with(self, **changes: Any) -> TrajectoryGroup:
+        """Return a copy with other attributes; what depends on the arrays is looked up again,
+        unless it is among them."""
+        group = copy.copy(self)
+        for name in ("lengths", "time"):
+            group.__dict__.pop(name, None)
+        group.__dict__.update(changes)
+        return group
+
+    @property
+    def whole(self) -> TrajectoryGroup:
+        """The group of which this is a part, or the group itself."""
+        return self._whole or self
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -103,38 +122,52 @@ class TrajectorySet:
         """Whether the file is one array without a name."""
         return self.file.names() == [""]
 
-    def part(self, trajectories: Numbers, rows: Numbers, suffix: str) -> TrajectorySet:
-        """Return some rows of some trajectories as a set of their own; nothing is read."""
-        one = copy.copy(self)
-        for name in ("lengths", "time"):
-            one.__dict__.pop(name, None)
-        one.lengths = None
-        one.arrays = {n: stored.select(trajectories, rows) for n, stored in self.arrays.items()}
-        one.numbers, one.row_numbers, one.suffix = trajectories, rows, suffix
-        one.name += suffix
-        if len(trajectories) == 1 < self.shape[0]:
-            one.name += f"/trajectory_{trajectories[0]}"
-        return one
+    def part(
+        self, trajectories: Numbers, rows: Numbers, suffix: str, time: Time
+    ) -> TrajectoryGroup:
+        """Return some rows of some trajectories, with their time, as a group of their own."""
+        alone = f"/trajectory_{trajectories[0]}" if len(trajectories) == 1 < self.shape[0] else ""
+        return self._with(
+            arrays={name: array.select(trajectories, rows) for name, array in self.arrays.items()},
+            numbers=trajectories,
+            row_numbers=rows,
+            suffix=suffix,
+            name=self.name + suffix + alone,
+            lengths=None,
+            time=time,
+            _whole=self.whole,
+        )
 
-    def only(self, name: str) -> TrajectorySet:
-        """The same with this array alone, where it is one of several."""
-        if name in self._stored and len(self._stored) > 1:
-            self._stored, self.array_name = {name: self._stored[name]}, name
-            self.arrays = self._stored
-        return self
+    def with_time(self, time: Time) -> TrajectoryGroup:
+        """Return the group with other times than the file states."""
+        return self._with(lengths=self.lengths, time=time)
 
-    def keep_dofs(self, which: str, where: str) -> None:
-        """Be of these dofs alone; where: what says so. Raises UsageError for others than there
-        are."""
-        dofs = parse_dofs(which, self.shape[2], where, self.joint_names or ())
-        self._picks.append(dofs)
-        self._stored = {name: dofs.pick(stored) for name, stored in self._stored.items()}
-        self.arrays = self._stored
-        self.dofs = replace(self.dofs, numbers=dofs.pick(list(self.dofs.numbers)))
+    def with_arrays(self, arrays: Mapping[str, Dataset]) -> TrajectoryGroup:
+        """Return the group with other arrays of the same shape."""
+        return self._with(lengths=self.lengths, time=self.time, arrays=arrays)
 
-    def name_dofs(self, joints: str) -> None:
-        """Call the dofs a,b,c; raises UsageError for names that are not one for each."""
-        self._joints = parse_joints(joints, self.shape[2])
+    def only(self, name: str) -> TrajectoryGroup:
+        """Return the group with this array alone, where it is one of several."""
+        if name not in self._stored or len(self._stored) == 1:
+            return self
+        return self._with(_stored={name: self._stored[name]}, arrays={name: self.arrays[name]},
+                          array_name=name)  # fmt: skip
+
+    def keep_dofs(self, which: str, where: str) -> TrajectoryGroup:
+        """Return the group with these dofs alone; where: the option, for messages.
+
+        Raises UsageError for dofs that are not there.
+        """
+        picked = parse_dofs(which, self.shape[2], where, self.joint_names or ())
+        stored = {name: picked.pick(array) for name, array in self._stored.items()}
+        numbers = picked.pick(list(self.dofs.numbers))
+        return self._with(_stored=stored, arrays=stored, _picks=(*self._picks, picked),
+                          dofs=replace(self.dofs, numbers=numbers))  # fmt: skip
+
+    def name_dofs(self, joints: str) -> TrajectoryGroup:
+        """Return the group with its dofs called a,b,c; raises UsageError for names that are not
+        one for each."""
+        return self._with(_joints=parse_joints(joints, self.shape[2]))
 
     def pick(self, values: Any) -> Any:
         """What lies beside the arrays, of all dofs of the file, as of those that are kept."""
@@ -142,22 +175,20 @@ class TrajectorySet:
             values = dofs.pick(values)
         return values
 
-    def convert(self, given: InputUnits | None = None) -> None:
-        """Arrays, states and times in SI: from the units that are given, or else those that the
-        file states; what is in no known unit stays as it is.
+    def in_si(self, given: InputUnits) -> TrajectoryGroup:
+        """Return the group with arrays, states and times in SI, from the units that are given, or
+        else those that the file states. What is in no known unit stays as it is.
 
         Raises InputError for units of more or fewer dofs.
         """
-        self.given = given or InputUnits()
-        self.units = units_of_arrays(self._stored, self.given.positions)
-        arrays = dict(self._stored)
-        for name, known in self.units.items():
+        units, arrays = units_of_arrays(self._stored, given.positions), dict(self._stored)
+        for name, known in units.items():
             arrays[name] = dataset_in_si(arrays[name], known)
             # of given units nobody said which derivative actions are
-            if self.given.positions and name not in QUANTITIES:
+            if given.positions and name not in QUANTITIES:
                 rest = {k: v for k, v in arrays[name].attributes.items() if k != "units"}
                 arrays[name] = replace(arrays[name], attributes=rest)
-        self.arrays = arrays
+        return self._with(arrays=arrays, units=units, given=given)
 
     @property
     def as_stored(self) -> Dataset:
@@ -203,6 +234,10 @@ class TrajectorySet:
         """What is integrated: the actions, or else the array that SOURCE names."""
         return self.arrays[self._first]
 
+    def array(self, name: str) -> Dataset:
+        """Return an array by name; without one, :attr:`input`."""
+        return self.arrays[name] if name else self.input
+
     @cached_property
     def lengths(self) -> Lengths | None:
         """Of arrays padded to T rows, how many each trajectory has [B]; None where all have T.
@@ -234,7 +269,7 @@ class TrajectorySet:
 
     @cached_property
     def time(self) -> Time | None:
-        """What the file says of the times of the rows; None where it says nothing.
+        """The times of the rows; None where nothing says them.
 
         Raises InputError where it contradicts itself.
         """
@@ -367,6 +402,6 @@ class TrajectorySet:
         return None
 
 
-def _called(path: str) -> str:
+def _array_name(path: str) -> str:
     last = text_of(path).strip("/").rpartition("/")[2]
     return "actions" if last in ("", ".", "..", *ACTIONS) or last in TAKEN else last
