@@ -136,7 +136,7 @@ def test_groups_open_by_name_in_xarray_h5netcdf_and_h5py(trajcli, folder, joints
     assert trajcli("integrate in.h5 --units rad -o out.h5").code == 0
     data = Path("out.h5").read_bytes()
     assert data[:8] == b"\x89HDF\r\n\x1a\n"
-    assert data[8] == 0  # the superblock that every HDF5 reads, MATLAB's too
+    assert data[8] <= 2  # the superblock of HDF5 1.8, which MATLAB and HDFView read
     with xarray.open_dataset("out.h5", group="data/demo_10", engine="h5netcdf") as found:
         assert found["jerk"].dims == ("time", "dof")
         assert found["jerk"].attrs["units"] == "rad/s^3"

@@ -8,7 +8,7 @@ after the other in the file, so that a block of them is one write.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -46,7 +46,8 @@ class Hdf5Output(Output):
         bytes do not depend on blocks or parts; lists the inputs of a part."""
         if not self._packed and not self.inputs:
             return
-        opened = h5py.h5f.open(os.fsencode(self._hidden.data), h5py.h5f.ACC_RDWR, _access())
+        access = _access(bool(self.description.groups))
+        opened = h5py.h5f.open(os.fsencode(self._hidden.data), h5py.h5f.ACC_RDWR, access)
         with h5py.File(opened) as file:
             values = self._hidden.path / "values"
             for (name, k), addresses in self._addresses.items():
@@ -65,7 +66,7 @@ class Hdf5Output(Output):
         # values between which no description lies can be written at once
         count = sum(len(group.names) for group in groups)
         room = min(_GROUP_BYTES * count, _LARGEST_META_BLOCK) if groups else 2048
-        created, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), _access()
+        created, access = h5py.h5p.create(h5py.h5p.FILE_CREATE), _access(bool(groups))
         created.set_obj_track_times(False)
         access.set_meta_block_size(room)
         path = os.fsencode(self._hidden.data)
@@ -76,12 +77,12 @@ class Hdf5Output(Output):
             whole = [v for v in description.variables if not (groups and v.by_trajectory)]
             made = {}
             for variable in whole:
-                (dataset,) = self._make_datasets(file, variable, description.shape(variable))
+                (dataset,) = self._make_datasets([file.id], variable)
                 made[variable.name] = h5py.Dataset(dataset)
                 made[variable.name].attrs.update(variable.attributes)
-            dof = self._make_scales(file, whole, made)
+            self._make_scales(file, whole, made)
             if groups:
-                self._make_groups(file, dof)
+                self._make_groups(file)
             for name, texts in description.sources.items():
                 data = list(map(text_of, texts))
                 file.create_dataset(f"{SOURCES}/{name}", data=data, dtype=h5py.string_dtype())
@@ -92,40 +93,34 @@ class Hdf5Output(Output):
             reserve(values, self._end)
 
     def _make_datasets(
-        self,
-        file: Any,
-        variable: Variable,
-        shape: tuple[int, ...],
-        group: int = 0,
-        prefixes: Sequence[str] = ("",),
-    ) -> list[Any]:
-        """Makes a dataset for a variable, or one in the group of each trajectory of a length.
+        self, parents: Sequence[Any], variable: Variable, group: int = 0
+    ) -> Iterator[Any]:
+        """Makes a dataset for a variable in each of some HDF5 groups, and yields it.
 
         Notes where their values lie, but of datasets in chunks, which have no place yet.
         """
+        shape = self.description.shape(variable, group)
+        nbytes = self.description.nbytes_of(variable, group)
+        if self.description.groups and variable.by_trajectory:
+            shape = shape[1:]
         space = h5py.h5s.create_simple(shape) if shape else h5py.h5s.create(h5py.h5s.SCALAR)
         kind = h5py.h5t.py_create(variable.dtype, logical=True)
-        nbytes = self.description.nbytes_of(variable, group)
-        properties = self._properties(variable, group)
-        links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
+        properties, links = self._properties(variable, group), h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
-        datasets = [
-            h5py.h5d.create(
-                file.id, f"{prefix}{variable.name}".encode(), kind, space, properties, links
-            )
-            for prefix in prefixes
-        ]
-        addresses = [dataset.get_offset() for dataset in datasets]
+        name, addresses = variable.name.encode(), []
+        for parent in parents:
+            dataset = h5py.h5d.create(parent, name, kind, space, properties, links)
+            addresses.append(dataset.get_offset())
+            yield dataset
         if nbytes == 0:
-            addresses = [0] * len(addresses)
+            addresses = [0] * len(parents)
         elif self._is_packed(variable):
             self._packed.add(variable.name)
-            size = nbytes // len(datasets)
-            addresses = [self._end + n * size for n in range(len(datasets))]
+            size = nbytes // len(parents)
+            addresses = [self._end + n * size for n in range(len(parents))]
             self._end += nbytes
         if None not in addresses:
             self._addresses[variable.name, group] = np.array(addresses, np.int64)
-        return datasets
 
     def _properties(self, variable: Variable, group: int) -> Any:
         """Returns how the datasets of a variable are made: contiguous ones have their place in the
@@ -150,12 +145,11 @@ class Hdf5Output(Output):
 
     def _make_scales(
         self, file: Any, variables: Sequence[Variable], made: Mapping[str, Any]
-    ) -> Any:
-        """Makes a scale for each dimension of datasets and attaches it to them; returns the scale
-        of the dofs."""
+    ) -> None:
+        """Makes a scale for each dimension of datasets and attaches it to them."""
         sizes = self.description.sizes
         labels = {"dof": self.description.joint_names, "trajectory": self.description.names}
-        used, dof = {"dof", *(dim for variable in variables for dim in variable.dims)}, None
+        used = {"dof", *(dim for variable in variables for dim in variable.dims)}
         for dim in (dim for dim in sizes if dim in used):
             size, label = sizes[dim], dim
             if dim == "time":
@@ -167,78 +161,70 @@ class Hdf5Output(Output):
                 scale = file.create_dataset(dim, shape=(size,), dtype=">f4")
                 label = f"This is a netCDF dimension but not a netCDF variable.{size:10d}"
             scale.make_scale(label)
-            dof = scale if dim == "dof" else dof
             for variable in variables:
                 for axis, name in enumerate(variable.dims):
                     if name == dim and variable.name != dim:
                         h5py.h5ds.attach_scale(made[variable.name].id, scale.id, axis)
-        return dof
 
-    def _make_groups(self, file: Any, dof: Any) -> None:
-        """Makes a group for each trajectory, with its datasets and their scales, by HDF5's own
-        functions: h5py's take three times as long, and there may be thousands of groups."""
-        description = self.description
-        names = [name for group in description.groups for name in group.names]
+    def _make_groups(self, file: Any) -> None:
+        """Makes a group for each trajectory, with its datasets, their units and their scales.
+
+        HDF5's own functions take a third of the time of h5py's, and there may be thousands of
+        groups. Datasets are labelled as they are made, while HDF5 still has them at hand. As
+        h5ds.attach_scale would also list every dataset at the scale of the dofs, which takes longer
+        with each of them, axes refer to their scales, but not the reverse; no reader needs that.
+        """
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
-        for name in names:
-            try:
-                made = h5py.h5g.create(file.id, name.encode(), links)
-            except ValueError as error:
-                raise OutputError(
-                    "a group that cannot be made", where=name, found=str(error)
-                ) from None
-            if dof is not None:
-                made.links.create_hard(b"dof", file.id, b"dof")
-        variables = [v for v in description.variables if v.by_trajectory]
+        dof = np.array([file["dof"].ref], h5py.ref_dtype)
+        scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.string_dtype()
+        text_type = h5py.h5t.py_create(text, logical=True)
+        lists_type = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
+        variables = [v for v in self.description.variables if v.by_trajectory]
         variables.sort(key=lambda variable: variable.name != "time")  # the scale of the others
-        for k, group in enumerate(description.groups):
-            scales = {} if dof is None else {"dof": [np.array([dof.ref], h5py.ref_dtype)]}
-            prefixes = [f"{name}/" for name in group.names]
+        for k, group in enumerate(self.description.groups):
+            parents, times = [], list[Any]()
+            for name in group.names:
+                try:
+                    parents.append(h5py.h5g.create(file.id, name.encode(), links))
+                except ValueError as error:
+                    raise OutputError(
+                        "a group that cannot be made", where=name, found=str(error)
+                    ) from None
+                parents[-1].links.create_hard(b"dof", file.id, b"dof")
             for variable in variables:
-                shape = description.shape(variable, k)[1:]
-                datasets = self._make_datasets(file, variable, shape, k, prefixes)
-                _label_datasets(variable, datasets, scales)
-                if variable.name == "time":
-                    scales["row"] = scales["time"] = [
-                        np.array([h5py.h5r.create(one, b".", h5py.h5r.OBJECT)], h5py.ref_dtype)
-                        for one in datasets
-                    ]
+                units, axes = variable.attributes.get("units"), variable.dims[1:]
+                units_text = np.array(str(units), text)
+                lists = np.empty(len(axes), h5py.vlen_dtype(h5py.ref_dtype))
+                axes_space = h5py.h5s.create_simple((max(len(axes), 1),))
+                for i, dataset in enumerate(self._make_datasets(parents, variable, k)):
+                    if units is not None:
+                        attribute = h5py.h5a.create(dataset, b"units", text_type, scalar)
+                        attribute.write(units_text)
+                    if variable.name == "time":
+                        h5py.h5ds.set_scale(dataset, b"time")
+                        reference = h5py.h5r.create(dataset, b".", h5py.h5r.OBJECT)
+                        times.append(np.array([reference], h5py.ref_dtype))
+                    elif axes and times:
+                        for axis, dim in enumerate(axes):
+                            lists[axis] = times[i] if dim == "row" else dof
+                        attribute = h5py.h5a.create(
+                            dataset, b"DIMENSION_LIST", lists_type, axes_space
+                        )
+                        attribute.write(lists)
 
 
-def _access() -> Any:
+def _access(groups: bool) -> Any:
     """Returns how files are opened: without buffers for values, as HDF5 does not report what fails
-    when a dataset is closed."""
+    when a dataset is closed.
+
+    Many groups are smaller and quicker in the format of HDF5 1.8.
+    """
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-    access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_LATEST)
+    oldest = h5py.h5f.LIBVER_V18 if groups else h5py.h5f.LIBVER_EARLIEST
+    access.set_libver_bounds(oldest, h5py.h5f.LIBVER_LATEST)
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     access.set_file_locking(False, True)
     access.set_sieve_buf_size(0)
     access.set_cache(0, 0, 0, 0.75)
     return access
-
-
-def _label_datasets(
-    variable: Variable, datasets: Sequence[Any], scales: Mapping[str, Sequence[Any]]
-) -> None:
-    """Writes the units of the datasets of a variable and the scales of their axes.
-
-    scales: by dimension, references [1] to one scale for all, or to one for each. h5ds.attach_scale
-    would also list every dataset at the scale of the dofs, which takes longer with each of them;
-    readers need only this direction.
-    """
-    scalar, axes = h5py.h5s.create(h5py.h5s.SCALAR), variable.dims[1:]
-    text = h5py.h5t.py_create(h5py.string_dtype(), logical=True)
-    units = np.array(str(variable.attributes.get("units")), h5py.string_dtype())
-    references = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
-    space = h5py.h5s.create_simple((max(len(axes), 1),))
-    lists = np.empty(len(axes), h5py.vlen_dtype(h5py.ref_dtype))
-    for i, dataset in enumerate(datasets):
-        if "units" in variable.attributes:
-            h5py.h5a.create(dataset, b"units", text, scalar).write(units)
-        if variable.name == "time":
-            h5py.h5ds.set_scale(dataset, b"time")
-        elif axes and "row" in scales:
-            for axis, dim in enumerate(axes):
-                lists[axis] = scales[dim][i % len(scales[dim])]
-            h5py.h5a.create(dataset, b"DIMENSION_LIST", references, space).write(lists)
