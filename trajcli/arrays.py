@@ -1,6 +1,6 @@
-"""The few array operations that modes and inputs need from either NumPy or torch.
+"""The few array operations that modes and inputs need from both NumPy and torch.
 
-The library is that of the arguments, so that torch is not imported for NumPy arrays.
+They use the library of their arguments, so that NumPy arrays never import torch.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from trajcli.kernels.program import Array
 
 
 def is_torch(value: object) -> bool:
-    """Whether this is a torch tensor; does not import torch."""
+    """Returns whether this is a torch tensor, without importing torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def as_array(values: Any, where: str = "input") -> Array:
-    """Numbers as a torch tensor or a NumPy array; raises InputError unless they are real."""
+    """Returns a torch tensor or a NumPy array; raises InputError unless it holds real numbers."""
     try:
         array: Any = values if is_torch(values) else np.asarray(values)
     except (TypeError, ValueError) as error:
@@ -41,26 +41,26 @@ def as_array(values: Any, where: str = "input") -> Array:
 
 
 def float64(values: Array) -> Array:
-    """The same values as float64."""
+    """Returns the values as float64."""
     return values.double() if is_torch(values) else np.asarray(values, dtype=np.float64)
 
 
 def cast(values: Array, dtype: str) -> Array:
-    """In float32 or float64, by name."""
+    """Returns the values as float32 or float64, by name."""
     if is_torch(values):
         return values.to(getattr(sys.modules["torch"], dtype))
     return values.astype(dtype)
 
 
 def concatenate(arrays: Sequence[Array], axis: int) -> Array:
-    """Arrays joined along an axis they have."""
-    if is_torch(arrays[0]):  # cat, not concatenate, which torch cannot map over (vmap)
+    """Joins arrays along an axis that they have."""
+    if is_torch(arrays[0]):  # torch.cat, as vmap cannot map over torch.concatenate
         return sys.modules["torch"].cat(list(arrays), axis)
     return np.concatenate(list(arrays), axis)
 
 
 def elapsed(steps: Array) -> Array:
-    """0 and the running sums of steps along axis 1: [b, h + 1]."""
+    """Returns 0 and the running sums of steps along axis 1, [b, h + 1]."""
     if is_torch(steps):
         return concatenate([steps[:, :1] * 0.0, steps.cumsum(1)], 1)
     times = np.zeros((len(steps), steps.shape[1] + 1))
@@ -69,7 +69,7 @@ def elapsed(steps: Array) -> Array:
 
 
 def differences(stamps: Array) -> Array:
-    """stamps[:, 1:] − stamps[:, :-1] as float64; of whole numbers, differenced as such."""
+    """Returns stamps[:, 1:] − stamps[:, :-1] as float64; integers are subtracted as integers."""
     if is_torch(stamps):
         wide = stamps.double() if stamps.is_floating_point() else stamps.long()
     else:
@@ -79,7 +79,7 @@ def differences(stamps: Array) -> Array:
 
 
 def largest(array: Any) -> float:
-    """The largest magnitude in a NumPy array; NaN if it has one, 0 if it is empty."""
+    """Returns the largest magnitude in a NumPy array; NaN if it holds one, 0 if it is empty."""
     if array.size == 0:
         return 0.0
     with np.errstate(invalid="ignore"):
@@ -88,7 +88,7 @@ def largest(array: Any) -> float:
 
 
 def counting(first: int, last: int, like: Array) -> Array:
-    """first, first + 1, …, last − 1 in float64, in the library and on the device of ``like``."""
+    """Returns first, …, last − 1 as float64, in the library and on the device of ``like``."""
     if is_torch(like):
         torch = sys.modules["torch"]
         return torch.arange(first, last, dtype=torch.float64, device=like.device)
@@ -96,9 +96,9 @@ def counting(first: int, last: int, like: Array) -> Array:
 
 
 def columns(values: Array, begin: int, count: int) -> Array:
-    """values[:, begin : begin + count].
+    """Returns values[:, begin : begin + count].
 
-    The array itself where that is all of it: torch's slice would be an alias, which vmap refuses.
+    All columns are the array itself: a slice in torch would be an alias, which vmap refuses.
     """
     if values.shape[1] == count:
         return values
@@ -106,7 +106,7 @@ def columns(values: Array, begin: int, count: int) -> Array:
 
 
 def readable(values: Array) -> bool:
-    """Whether the values can be read: not within torch.func, nor while a CUDA graph is captured."""
+    """Returns whether values can be read: not in torch.func, nor while a CUDA graph is captured."""
     if not is_torch(values):
         return True
     torch = sys.modules["torch"]
@@ -122,7 +122,7 @@ def readable(values: Array) -> bool:
 
 
 def to_numpy(values: Array) -> Any:
-    """A NumPy view where there can be one, else a copy."""
+    """Returns a NumPy view where that is possible, else a copy."""
     if not is_torch(values):
         return np.asarray(values)
     tensor = values.detach().cpu().resolve_neg()
@@ -132,14 +132,14 @@ def to_numpy(values: Array) -> Any:
 _SMALL_BYTES = 1 << 12
 _CACHE_SIZE = 256
 _cache: dict[tuple[Any, ...], Any] = {}
-"""Small arrays on a device, by their bytes."""
+"""Small arrays on devices, by their bytes."""
 
 
 def to_torch(values: Array, device: str) -> Any:
-    """A torch tensor on the device, of the same dtype (types that torch lacks: float64).
+    """Returns a torch tensor on the device, of the same dtype (float64 for types that torch lacks).
 
     Sending makes the host wait and cannot be captured in a CUDA graph. So a small array, such as
-    one dt, is sent once and cached; do not write into it. Raises UsageError for an array that
+    one dt, is sent once and cached: do not write into it. Raises UsageError for an array that
     would have to be sent during a capture.
     """
     import torch
@@ -167,19 +167,19 @@ def to_torch(values: Array, device: str) -> Any:
             expected=f"a tensor on the device, or at most {_SMALL_BYTES} bytes, sent before",
             hint="one call with the same arguments just before the capture",
         )
-    with torch.inference_mode(False):  # so that autograd can use it, too
+    with torch.inference_mode(False):  # else autograd could not use it
         sent = torch.from_numpy(array).to(device)
     if small and len(_cache) < _CACHE_SIZE:
-        _cache[key] = sent  # never removed: other streams may be reading it
+        _cache[key] = sent  # never removed, as other streams may be reading it
     return sent
 
 
 def matched(values: Array, like: Array) -> Array:
-    """The values in the library, and on the device, of others."""
+    """Returns values in the library and on the device of ``like``."""
     return to_torch(values, str(like.device)) if is_torch(like) else to_numpy(values)
 
 
 def output_dtype(kind: Any) -> str:
-    """float32 for float32 and half precision, else float64; a dtype of either library."""
+    """Returns float32 for float32 and half precision, else float64, for either library."""
     floats = kind.kind == "f" if isinstance(kind, np.dtype) else kind.is_floating_point
     return "float32" if floats and kind.itemsize <= 4 else "float64"

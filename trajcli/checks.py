@@ -1,4 +1,4 @@
-"""Checks of arrays and of inputs, which return faults, and the words for shapes and places."""
+"""Checks arrays and inputs, returns faults, and words shapes and places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from trajcli.arrays import columns, differences, is_torch, largest, readable, to_numpy
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import Fault, UsageError, raise_if_any
 
 if TYPE_CHECKING:
     from trajcli.inputs import Inputs
@@ -18,23 +18,18 @@ Array = Any
 
 
 def require_counts(least: int = 1, **counts: Any) -> None:
-    """Raise UsageError for values that are not whole numbers of at least ``least``."""
+    """Raises UsageError for values that are not whole numbers of at least ``least``."""
+    expected = f"a whole number >= {least}"
     faults = [
-        Fault(
-            "not a count",
-            where=f"--{name}",
-            expected=f"a whole number >= {least}",
-            found=repr(value),
-        )
+        Fault("not a count", where=f"--{name}", expected=expected, found=repr(value))
         for name, value in counts.items()
         if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least
     ]
-    if faults:
-        raise UsageError(*faults)
+    raise_if_any(faults, UsageError)
 
 
 def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: str) -> list[Fault]:
-    """Faults of the shape of time stamps for ``batch`` trajectories of ``rows``."""
+    """Returns the fault of time stamps of a shape that does not fit [batch, rows]."""
     if tuple(shape) in {(rows,), (batch, rows), (1, rows)}:
         return []
     return [
@@ -51,7 +46,7 @@ def time_stamp_shape_faults(shape: Sequence[int], batch: int, rows: int, where: 
 def step_faults(
     steps: Array, where: str, first_trajectory: int = 0, first_step: int = 0
 ) -> list[Fault]:
-    """The fault of steps, NumPy [b, h] or one number, that are not positive and finite."""
+    """Returns the fault of steps, NumPy [b, h] or one number, not all positive and finite."""
     if steps.min(initial=1.0) > 0.0 and steps.max(initial=1.0) < np.inf:  # false for NaN
         return []
     wrong = np.argwhere(~(np.isfinite(steps) & (steps > 0)))
@@ -72,7 +67,7 @@ def step_faults(
 def time_stamp_faults(
     times: Array, where: str, first_trajectory: int = 0, row_numbers: Array | None = None
 ) -> list[Fault]:
-    """Faults of time stamps [T] or [B, T]: NaN, repeats, steps back."""
+    """Returns the faults of time stamps [T] or [B, T]: NaN, repeats, steps back."""
     values = to_numpy(times)
     table = values[None] if values.ndim == 1 else values
     gaps = differences(table)
@@ -112,14 +107,14 @@ def nonfinite_fault(
     first_trajectory: int = 0,
     row_numbers: Array | None = None,
 ) -> Fault | None:
-    """The fault of NaN or Inf in an array, naming the first place; None if there is none.
+    """Returns the fault of an array with NaN or Inf, with the first place; None without any.
 
-    row_numbers: the steps' numbers in the file, if rows were dropped.
+    ``row_numbers`` are the numbers of the rows in the file, where some were dropped.
     """
     if not readable(values):
         return None
     if is_torch(values) and values.is_cuda and bool(values.detach().isfinite().all()):
-        return None  # without copying them to the host
+        return None  # this copies nothing to the host
     array = to_numpy(values)
     if array.dtype.kind != "f" or np.isfinite(largest(array)):
         return None
@@ -139,7 +134,7 @@ def nonfinite_fault(
 
 
 def describe(shape: Sequence[int]) -> str:
-    """A shape in words: [64, 100, 7]."""
+    """Returns a shape as text: [64, 100, 7]."""
     return "[" + ", ".join(str(int(n)) for n in shape) + "]" if len(shape) else "one number"
 
 
@@ -150,7 +145,7 @@ def place(
     shape: Sequence[int],
     first_trajectory: int,
 ) -> str:
-    """An index in words, "where, trajectory 3, step 17, dof 2", without axes of one entry."""
+    """Returns "where, trajectory 3, step 17, dof 2" for an index, without axes of length 1."""
     named = [where] if where else []
     for axis, i, size in zip(axes, index, shape, strict=True):
         offset = first_trajectory if axis == "trajectory" else 0
@@ -160,25 +155,18 @@ def place(
 
 
 def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
-    """Faults of shapes, of missing inputs, and of dt and indices that are in memory.
+    """Returns the faults of shapes, of missing inputs, and of dt and indices that are in memory.
 
-    steps: False leaves the values of dt and of time stamps to :func:`value_faults`.
+    Without ``steps``, :func:`value_faults` checks the values of dt and of time stamps.
     """
     shape = tuple(inputs.actions.shape)
     where = inputs.name("actions")
     if len(shape) != 3:
-        return [
-            Fault(
-                "wrong number of dimensions",
-                where=where,
-                expected="[B, H, D], or [H, D] for one trajectory",
-                found=describe(shape),
-            )
-        ]
+        what, expected = "wrong number of dimensions", "[B, H, D], or [H, D] for one trajectory"
+        return [Fault(what, where=where, expected=expected, found=describe(shape))]
     if shape[1] < 1 or shape[2] < 1:
-        return [
-            Fault("no actions", where=where, expected="H >= 1 and D >= 1", found=describe(shape))
-        ]
+        expected = "H >= 1 and D >= 1"
+        return [Fault("no actions", where=where, expected=expected, found=describe(shape))]
     faults = _step_shape_faults(inputs)
     if steps and not faults:
         faults = _step_value_faults(inputs)
@@ -189,7 +177,7 @@ def shape_faults(inputs: Inputs, steps: bool = True) -> list[Fault]:
 
 
 def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
-    """Faults of the values of a block whose shapes are right."""
+    """Returns the faults of the values of a block whose shapes are right."""
     faults = _step_value_faults(inputs)
     for role in ("start", "goal"):
         index = getattr(inputs, f"{role}_index")
@@ -200,7 +188,7 @@ def value_faults(inputs: Inputs, allow_nonfinite: bool) -> list[Fault]:
 
 
 def nonfinite_faults(inputs: Inputs) -> list[Fault]:
-    """NaN and Inf in the actions and states that are used, each with its first place."""
+    """Returns the faults of NaN and Inf in the actions and states that are used."""
     axes = ("trajectory", "step", "dof")
     shift, rows = inputs.first_trajectory, inputs.row_numbers
     program = inputs.program()
@@ -222,7 +210,7 @@ def nonfinite_faults(inputs: Inputs) -> list[Fault]:
 
 
 def _without_unnamed(states: Array, index: Array) -> Array:
-    """The states [S, D]; those that no entry of the index names are zero."""
+    """Returns states [S, D], with zeros for those that the index does not name."""
     unnamed = np.setdiff1d(np.arange(states.shape[0]), to_numpy(index))
     if not len(unnamed):
         return states
@@ -232,6 +220,7 @@ def _without_unnamed(states: Array, index: Array) -> Array:
 
 
 def _step_shape_faults(inputs: Inputs) -> list[Fault]:
+    """Returns the fault of dt or time stamps that are absent, both given, or of another shape."""
     batch, steps = int(inputs.actions.shape[0]), inputs.intervals
     if inputs.times is not None:
         where = inputs.name("times")
@@ -239,37 +228,25 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
             return [Fault("both dt and times", where=where, expected="one of them", found="both")]
         return time_stamp_shape_faults(inputs.times.shape, batch, steps + 1, where)
     if inputs.dt is None:
-        expected = "a step in seconds, a rate, or time stamps"
+        expected, found = "a step, a rate, or time stamps", "none given, and none in the input"
         hint = "dt= or times= (in the shell --dt SECONDS, --rate HZ or --times FILE:DATASET)"
-        return [
-            Fault(
-                "no time step",
-                where="dt",
-                expected=expected,
-                found="none given, and none in the input",
-                hint=hint,
-            )
-        ]
+        return [Fault("no time step", where="dt", expected=expected, found=found, hint=hint)]
     shape = tuple(inputs.dt.shape)
     counts = [steps, steps + 1] if inputs.recorded else [steps]
     allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
     if shape in allowed or shape in ((1,), (1, 1), *((1, n) for n in counts)):
         return []
-    expected = " or ".join(dict.fromkeys(map(describe, allowed)))
+    where, expected = inputs.name("dt"), " or ".join(dict.fromkeys(map(describe, allowed)))
     hint = "one dt per trajectory has shape [B, 1]" if shape == (batch,) else ""
-    return [
-        Fault(
-            "wrong shape",
-            where=inputs.name("dt"),
-            expected=expected,
-            found=describe(shape),
-            hint=hint,
-        )
-    ]
+    found = describe(shape)
+    return [Fault("wrong shape", where=where, expected=expected, found=found, hint=hint)]
 
 
 def _step_value_faults(inputs: Inputs) -> list[Fault]:
-    """Steps that are not positive, stamps that do not increase, if they are in memory."""
+    """Returns the faults of steps that are not positive and of stamps that do not increase.
+
+    Values that are not in memory are not checked.
+    """
     if not inputs.can_check(inputs.dt if inputs.times is None else inputs.times):
         return []
     shift = inputs.first_trajectory
@@ -280,7 +257,7 @@ def _step_value_faults(inputs: Inputs) -> list[Fault]:
 
 
 def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
-    """Faults of the start or goal state by shape."""
+    """Returns the faults of the shapes of the start or goal state, and of its index."""
     parts: Mapping[str, Array] = getattr(inputs, role)
     index: Array | None = getattr(inputs, f"{role}_index")
     faults = [
@@ -295,47 +272,32 @@ def _state_faults(inputs: Inputs, role: str) -> list[Fault]:
     if not parts:
         faults.append(Fault(f"a {role} index without a {role} state", where=inputs.name(role)))
     if len(counts) > 1:
-        faults.append(
-            Fault(
-                f"parts of the {role} state differ in number",
-                where=inputs.name(role),
-                expected="one number of states",
-                found=str(sorted(counts)),
-            )
-        )
+        what, expected = f"parts of the {role} state differ in number", "one number of states"
+        found = str(sorted(counts))
+        faults.append(Fault(what, where=inputs.name(role), expected=expected, found=found))
     return faults
 
 
 def _part_faults(
     inputs: Inputs, role: str, part: str, shape: tuple[int, ...], indexed: bool
 ) -> list[Fault]:
+    """Returns the fault of a part of a state whose shape does not fit the actions."""
     batch, _, dofs = (int(n) for n in inputs.actions.shape)
     where = inputs.name(f"{role}/{part}")
     if len(shape) != 2:
-        return [
-            Fault(
-                "wrong number of dimensions",
-                where=where,
-                expected="[B, D] or [D]",
-                found=describe(shape),
-            )
-        ]
+        what, expected = "wrong number of dimensions", "[B, D] or [D]"
+        return [Fault(what, where=where, expected=expected, found=describe(shape))]
     if shape[1] != dofs:
-        expected = inputs.name("actions")
-        return [
-            Fault(
-                f"{role} and actions differ in their dofs (D)",
-                where=where,
-                expected=f"D = {dofs}, as in {expected}",
-                found=f"D = {shape[1]}, shape {describe(shape)}",
-            )
-        ]
+        what = f"{role} and actions differ in their dofs (D)"
+        expected = f"D = {dofs}, as in {inputs.name('actions')}"
+        found = f"D = {shape[1]}, shape {describe(shape)}"
+        return [Fault(what, where=where, expected=expected, found=found)]
     fits = indexed or shape[0] in (1, batch)
     return [] if fits else [state_count_fault(role, where, batch, shape)]
 
 
 def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -> Fault:
-    """The fault of states [S, D] where S is neither the number of trajectories nor 1."""
+    """Returns the fault of states [S, D] where S is neither the number of trajectories nor 1."""
     return Fault(
         f"{role} states and trajectories differ in number (B)",
         where=where,
@@ -346,21 +308,16 @@ def state_count_fault(role: str, where: str, batch: int, shape: Sequence[int]) -
 
 
 def index_shape_faults(where: str, batch: int, index: Array) -> list[Fault]:
-    """The fault of an index of states that is not whole numbers, one for each trajectory."""
+    """Returns the fault of an index of states that is not an integer per trajectory."""
     kind = str(index.dtype).removeprefix("torch.")
     if tuple(index.shape) == (batch,) and "int" in kind:
         return []
-    return [
-        Fault(
-            "wrong shape or type",
-            where=where,
-            expected=f"integers [{batch}]",
-            found=f"{kind} {describe(index.shape)}",
-        )
-    ]
+    expected, found = f"integers [{batch}]", f"{kind} {describe(index.shape)}"
+    return [Fault("wrong shape or type", where=where, expected=expected, found=found)]
 
 
 def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[Fault]:
+    """Returns the fault of an index that is no index of ``count`` states."""
     where = inputs.name(f"{role}_index")
     faults = index_shape_faults(where, int(inputs.actions.shape[0]), index)
     if faults or not inputs.can_check(index):
@@ -371,11 +328,5 @@ def _index_faults(inputs: Inputs, role: str, index: Array, count: int) -> list[F
         return []
     b = int(wrong[0])
     where = f"{where}, trajectory {inputs.first_trajectory + b}"
-    return [
-        Fault(
-            "index out of range",
-            where=where,
-            expected=f"0 to {count - 1} (there are {count} {role} states)",
-            found=str(int(values[b])),
-        )
-    ]
+    expected = f"0 to {count - 1} (there are {count} {role} states)"
+    return [Fault("index out of range", where=where, expected=expected, found=str(int(values[b])))]

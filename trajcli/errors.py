@@ -1,15 +1,14 @@
-"""What can go wrong, said once.
+"""The errors that trajcli raises, and their exit codes.
 
     TrajcliError            anything trajcli raises on purpose
     ├── InputError          input that is wrong, missing or unreadable   exit 2  (also a ValueError)
-    ├── UsageError          options that do not fit together             exit 2  (also a ValueError)
+    ├── UsageError          options that cannot be combined              exit 2  (also a ValueError)
     ├── OutputError         an output that is refused or cannot be made  exit 2
-    ├── DataError           the data failed what was asked of it         exit 1
+    ├── DataError           data that failed a check                     exit 1
     ├── Stopped             a signal ended the run                       exit 75
     └── Cancelled           Ctrl-C ended a command that writes nothing   exit 130
 
-Faults are collected as values at the boundary and raised together, so that one run
-reports all of them.
+Faults are collected as values and raised together, so that one run reports all of them.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong: what, where, what was expected, what was found, what to do."""
+    """One thing that is wrong: what, where, what was expected and found, and what to do."""
 
     what: str
     _: KW_ONLY
@@ -31,7 +30,7 @@ class Fault:
     hint: str = ""
 
     def lines(self) -> list[str]:
-        """The message: a line for each part that says something."""
+        """Returns the message, with a line for each part that is not empty."""
         parts = {"expected": self.expected, "found": self.found, "try": self.hint}
         more = [f"  {label + ':':<9} {text}" for label, text in parts.items() if text]
         return [f"{self.where}: {self.what}" if self.where else self.what, *more]
@@ -40,12 +39,12 @@ class Fault:
         return "\n".join(self.lines())
 
     def as_dict(self) -> dict[str, str]:
-        """The same, for JSON: only the parts that say something."""
+        """Returns the parts that are not empty, for JSON."""
         return {name: text for name, text in vars(self).items() if text}
 
 
 class TrajcliError(Exception):
-    """Base of every error trajcli raises on purpose; carries one or more faults."""
+    """Base of all errors that trajcli raises on purpose; carries one or more faults."""
 
     exit_code: ClassVar[int] = 70
 
@@ -57,7 +56,7 @@ class TrajcliError(Exception):
         found: str = "",
         hint: str = "",
     ) -> None:
-        """faults: what is wrong. Of a text, the keywords say the rest, as they do for Fault."""
+        """Takes faults, or a text and the keywords of one Fault."""
         rest = {"where": where, "expected": expected, "found": found, "hint": hint}
         self.faults = tuple(
             fault if isinstance(fault, Fault) else Fault(fault, **rest) for fault in faults
@@ -72,7 +71,7 @@ class InputError(TrajcliError, ValueError):
 
 
 class UsageError(TrajcliError, ValueError):
-    """Options that are unknown or do not fit together."""
+    """Options that are unknown or cannot be combined."""
 
     exit_code = 2
 
@@ -88,7 +87,7 @@ class BusyError(OutputError):
 
 
 class DataError(TrajcliError):
-    """The data failed what was asked of it."""
+    """Data that failed a check."""
 
     exit_code = 1
 
@@ -112,7 +111,7 @@ class FaultCollector:
         self.faults: list[Fault] = []
 
     def attempt(self, *steps: Callable[[], Any]) -> list[Any]:
-        """The results of the steps; None of one that failed, whose faults are then kept."""
+        """Returns the results of the steps; None for those that fail, whose faults are kept."""
         results: list[Any] = []
         for step in steps:
             try:
@@ -125,8 +124,7 @@ class FaultCollector:
         return results
 
     def raise_if_any(self) -> None:
-        """Raise what was collected, each fault once; those that differ in their place alone as one
-        with their number."""
+        """Raises all faults, each once; those that differ only in their place count as one."""
         places: dict[Fault, list[str]] = {}
         for fault in dict.fromkeys(self.faults):
             places.setdefault(replace(fault, where=""), []).append(fault.where)
@@ -137,7 +135,7 @@ class FaultCollector:
 
 
 def raise_if_any(faults: Iterable[Fault], error: type[TrajcliError] = InputError) -> None:
-    """Raise one error that carries all ``faults``; do nothing when there are none."""
+    """Raises one error that carries all ``faults``, if there are any."""
     collected = tuple(faults)
     if collected:
         raise error(*collected)

@@ -1,4 +1,4 @@
-"""Recordings as B-splines: the control points whose curve is nearest to the rows."""
+"""Fits B-splines to recordings: the control points whose curve is nearest to the rows."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Array = Any
 """numpy.ndarray or torch.Tensor."""
 Floats: TypeAlias = npt.NDArray[np.float64]
 _INTERVALS = 8
-"""How many are solved for at once."""
+"""Knot intervals that are solved for at once."""
 _MOST_SPREAD = 1e4
-"""The largest standard deviation of an unknown, in knots, if that of the rows is 1.
+"""The largest standard deviation of an unknown, in knots, where that of the rows is 1.
 
-So many times as far as rows an unknown moves. Its rounding to float32, by 6e-8 of its size, then
-moves the curve by up to 6e-4 of how far rows are from smooth, and that of float64 by 1e-12. With
-two rows for every interval it is 10 to 100; as intervals become as many as rows, it grows to 1e16,
-and the curve is made of rounding errors.
+An unknown moves so many times as far as the rows. Rounding it to float32, by 6e-8 of its size, then
+moves the curve by up to 6e-4 of how far the rows are from smooth, and rounding to float64 by 1e-12.
+With two rows per interval it is 10 to 100; as the intervals become as many as the rows, it grows to
+1e16, and the curve consists of rounding errors.
 """
 
 
@@ -47,9 +47,12 @@ and the curve is made of rounding errors.
 class Fitted:
     """B-splines that fit recordings, as mode ``bspline`` takes them with ``ends="goal"``.
 
-    actions [B, H, D]: control points; the last, which that mode does not use, is the goal position.
-    start, goal: states [B, D], held or fitted. knot [B]: the knot spacing in seconds, dt · steps.
-    error [B]: how far any row is from the curve of these control points and states, as rounded.
+    Attributes:
+        actions: control points [B, H, D]; the last one, which that mode does not use, is the goal
+            position.
+        start, goal: states [B, D], held or fitted.
+        knot: the knot spacing dt · steps in seconds, [B].
+        error: the largest distance of a row from the curve of the rounded values, [B].
     """
 
     actions: Array
@@ -70,19 +73,27 @@ def fit(
     start: State | None = None,
     goal: State | None = None,
 ) -> Fitted:
-    """The least-squares B-spline of recorded positions: control points for mode ``bspline``.
+    """Fits B-splines to recorded positions by least squares.
 
-    positions [B, T, D] or [T, D], NumPy or torch; their step ``dt`` in seconds or their ``times``
-    [T] or [B, T]. Uniform ``knots``, so many intervals over each trajectory,
-    or about as few as bring every row within ``error`` of its curve. The parts of ``start`` and
-    ``goal`` that are given are held exactly, others are fitted; with degree 4 and 5 the first and
-    the last interval are cubic, as in mode ``bspline``. ``integrate(f.actions, f.start,
-    f.knot[:, None] / steps, "bspline", degree=degree, steps=steps, ends="goal", goal=f.goal)``
-    is the curve. Differentiable with respect to positions and states.
+    The curve is ``integrate(f.actions, f.start, f.knot[:, None] / steps, "bspline",
+    degree=degree, steps=steps, ends="goal", goal=f.goal)``. With degree 4 and 5 the first and the
+    last interval are cubic, as in mode ``bspline``. Differentiable with respect to positions and
+    states. The equations, a band, are solved by QR, some intervals at a time: C. Lawson and
+    R. Hanson, "Solving Least Squares Problems", ch. 27.
 
-    The equations, a band, are solved by QR of some intervals at a time; C. Lawson and R. Hanson,
-    "Solving Least Squares Problems", ch. 27. Raises InputError for arrays and times that are
-    wrong and intervals without rows, UsageError for a degree, knots or an error that cannot be.
+    Parameters:
+        positions: [B, T, D] or [T, D]; NumPy or torch.
+        dt: the step in seconds.
+        times: instead of dt, time stamps [T] or [B, T].
+        knots: the number of uniform intervals over each trajectory.
+        error: instead of knots, the distance within which every row must be of its curve, with
+            roughly the fewest intervals.
+        degree: 3, 4 or 5.
+        start, goal: parts of states that are held exactly; other parts are fitted.
+
+    Raises:
+        InputError: wrong arrays or times, or intervals without rows.
+        UsageError: a degree, a number of knots or an error that is impossible.
     """
     rows = as_array(positions, "positions")
     rows = rows[None] if rows.ndim == 2 else rows
@@ -109,9 +120,10 @@ def fit(
 def fewest_intervals(
     largest: Callable[[int], float], error: float | None, degree: int, rows: int
 ) -> int:
-    """About as few intervals as bring ``largest``, the error with so many, to ``error``.
+    """Returns roughly the fewest intervals with which the error ``largest`` is at most ``error``.
 
-    Raises UsageError for an error that is none, or that is not reached.
+    The number is doubled until the error is reached, then found by bisection. Raises UsageError
+    for an error that is not positive or not reached.
     """
     if error is None or not 0 < error < np.inf:
         raise UsageError("not an error", where="error", expected="a number > 0", found=str(error))
@@ -120,7 +132,7 @@ def fewest_intervals(
     def error_with(intervals: int) -> float:
         try:
             return largest(intervals)
-        except InputError:  # more than the rows determine
+        except InputError:  # more intervals than the rows determine
             return np.inf
 
     count, most = degree + 2, rows + degree - 6
@@ -147,21 +159,17 @@ def fewest_intervals(
 
 
 def require_intervals(intervals: int, degree: int, rows: int) -> None:
-    """Raise UsageError for a degree, or a number of intervals, that rows cannot be fitted with."""
+    """Raises UsageError for a degree or a number of intervals that rows cannot determine."""
     if degree not in BSpline.degrees:
         raise UsageError("no such degree", where="degree", expected="3, 4 or 5", found=str(degree))
     most = rows + degree - 6  # with more, there are more unknowns than rows
     if not degree + 2 <= intervals <= most:
-        raise UsageError(
-            "no such number of intervals",
-            where="knots",
-            expected=f"{degree + 2} to {most}, of {rows} rows",
-            found=str(intervals),
-        )
+        what, expected = "no such number of intervals", f"{degree + 2} to {most}, of {rows} rows"
+        raise UsageError(what, where="knots", expected=expected, found=str(intervals))
 
 
 def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
-    """The parts of a state, float64 [B, 1, D] in the library of the rows."""
+    """Returns the parts of a state, float64 [B, 1, D] in the library of the rows."""
     parts: dict[str, Array] = {}
     for name, values in ({} if state is None else state.parts()).items():
         where, part = f"{role}/{name}", as_array(values, f"{role}/{name}")
@@ -182,17 +190,17 @@ def _held(state: State | None, rows: Array, role: str) -> dict[str, Array]:
 def _fit(
     rows: Array, times: Floats, degree: int, held: Sequence[Mapping[str, Array]], intervals: int
 ) -> Fitted:
-    """The fit of rows [B, T, D] at times [1 or B, T] that holds parts of the start and the goal.
+    """Returns the fit of rows [B, T, D] at times [1 or B, T], with ``held`` start and goal parts.
 
-    The unknowns [B, N, D] are p, v, a and j of the start, the points between, and those of the
-    goal, per knot in place of per second.
+    The unknowns [B, N, D] are p, v, a and j of the start, the points between, and p, v, a and j of
+    the goal, per knot instead of per second.
     """
     require_intervals(intervals, degree, rows.shape[1])
     target, dtype, batch = float64(rows), output_dtype(rows.dtype), len(rows)
     knot = np.broadcast_to((times[:, -1] - times[:, 0]) / intervals, batch).copy()
     places = np.minimum((times - times[:, :1]) / knot[: len(times), None], intervals)
     if (np.abs(places - places[:1]) < 1e-12 * intervals).all():
-        places = places[:1]  # one matrix for all
+        places = places[:1]  # one matrix serves all trajectories
     powers = matched(knot[:, None] ** np.arange(4.0), target)[..., None]
 
     zero = 0.0 * target[:, :1]
@@ -217,7 +225,7 @@ def _fit(
         state = {name: parts.get(name, (ends / powers)[:, m : m + 1]) for name, m in values}
         states.append(State(**{name: cast(x[:, 0], dtype) for name, x in state.items()}))
     points = cast(unknowns[:, 4:-4], dtype)
-    # the error of what is returned, which was rounded
+    # the error is that of the returned values, which are rounded
     first, last = (
         concatenate([float64(x)[:, None] for x in state.parts().values()], 1) * powers
         for state in states
@@ -229,7 +237,7 @@ def _fit(
 
 
 def _curve(unknowns: Array, places: Floats, degree: int) -> Array:
-    """The positions [B, T, D] of unknowns at places [1 or B, T] in knots."""
+    """Returns the positions [B, T, D] of unknowns at places [1 or B, T] in knots."""
     start, goal = (
         State(*(part[:, m] for m in range(4))) for part in (unknowns[:, :4], unknowns[:, -4:])
     )
@@ -239,15 +247,15 @@ def _curve(unknowns: Array, places: Floats, degree: int) -> Array:
 
 
 def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
-    """The unknowns [B, N, D], 0 where not free, of the curve that is nearest to rows [B, T, D].
+    """Returns the unknowns [B, N, D], 0 where not free, of the curve nearest to rows [B, T, D].
 
-    place [T]: of the rows, in knots. What is in no later row than those of some intervals is solved
-    for, and the triangle of the others goes on with the next rows.
+    ``place`` [T] are the times of the rows in knots. The unknowns that appear in no later rows than
+    those of some intervals are solved for; the triangle of the others joins the next rows.
     """
     count = int(free.sum())
     width = min(_INTERVALS + degree + 4, count)
     number = np.where(free, np.cumsum(free) - 1, count)
-    probes = np.zeros((len(free), width))  # no row has weights of two unknowns of one column
+    probes = np.zeros((len(free), width))  # unknowns of one column are too far apart to share a row
     probes[free, np.arange(count) % width] = 1.0
     weights = _curve(probes[None], place[None], degree)[0]
     segments = np.arange(0, len(free) + degree - 6, _INTERVALS)
@@ -270,7 +278,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
         known = matched(upper[:, done:], rows) @ found[:, :after]
         inverse = np.linalg.inv(upper[:, :done])
         found = concatenate([matched(inverse, rows) @ (right - known), found], 1)
-        # the covariance (UᵀU)⁻¹ of these unknowns and the next, if that of the rows is 1
+        # covariance (UᵀU)⁻¹ of these unknowns and the next, for rows of variance 1
         shared = -inverse @ upper[:, done:] @ spread[:after, :after]
         own = inverse @ (inverse.T - upper[:, done:] @ shared.T)
         spread = np.block([[own, shared], [shared.T, spread[:after, :after]]])
@@ -281,7 +289,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
 
 
 def _too_few(segment: int, rows: int, unknowns: int, spread: float) -> Fault:
-    """The fault of rows that leave unknowns open."""
+    """Returns the fault of rows that do not determine all unknowns."""
     return Fault(
         "too few rows to fit",
         where=f"interval {segment} and those after it",

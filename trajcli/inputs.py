@@ -1,4 +1,4 @@
-"""The inputs of an integration: arrays of full rank, and blocks of them."""
+"""The inputs of an integration, as arrays of full rank, and blocks of them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from trajcli.modes.savgol import SavitzkyGolay
 class Inputs:
     """All inputs of a job or of one block of it, with names for messages.
 
-    ``start`` and ``goal``: parts by name, [S, D] (S = 1: shared by all). ``dt``: a number, [h] or
-    [b, h], not aligned to rows (see :meth:`Mode.align_dt`). ``names``: the source of every input.
-    ``row_numbers`` [H]: the rows' numbers in the file, if rows were dropped. ``trusted``: values
-    on a device are not read back to check them.
+    Attributes:
+        start, goal: parts by name, [S, D]; S = 1 is shared by all trajectories.
+        dt: a number, [h] or [b, h], not aligned to rows (see :meth:`Mode.align_dt`).
+        names: the source of every input.
+        row_numbers: the numbers of the rows in the file [H], where some were dropped.
+        trusted: values on a device are not read back to check them.
     """
 
     mode: Mode
@@ -54,7 +56,7 @@ class Inputs:
 
     @property
     def intervals(self) -> int:
-        """How many steps lie between the rows of the input: entries of a per-step dt."""
+        """The number of steps between the rows of the input, which is that of entries in dt."""
         return self.horizon - self.recorded
 
     @property
@@ -65,7 +67,7 @@ class Inputs:
 
     @property
     def steps_differ(self) -> bool:
-        """Whether every trajectory has steps or time stamps of its own."""
+        """Whether each trajectory has its own steps or time stamps."""
         steps = self.dt if self.times is None else self.times
         return steps is not None and steps.ndim == 2 and steps.shape[0] != 1
 
@@ -81,28 +83,28 @@ class Inputs:
         )
 
     def name(self, role: str) -> str:
-        """The source of an input, for messages."""
+        """Returns the source of an input, for messages."""
         return self.names.get(role, role)
 
     def used_dt(self) -> Array:
-        """dt as [b, h]; a recording's H entries lose the first, which leads into row 0."""
+        """Returns dt as [b, h], without a recording's first entry of H, which leads into row 0."""
         dt = float64(self.raw_steps())
         return dt[:, 1:] if self.unused_steps() else dt
 
     def unused_steps(self) -> int:
-        """1 where a recording's dt has an entry for the step into row 0, else 0."""
+        """Returns 1 where the dt of a recording has an entry for the step into row 0, else 0."""
         assert self.dt is not None
         count = self.dt.shape[-1] if self.dt.ndim else 1
         return int(self.recorded and count == self.horizon and self.horizon > 1)
 
     def can_check(self, values: Array) -> bool:
-        """Whether values are in memory and may be read."""
+        """Returns whether values are in memory and may be read."""
         if not is_torch(values):
             return isinstance(values, np.ndarray)
         return not (self.trusted and values.device.type != "cpu") and readable(values)
 
     def arrays(self) -> list[Array]:
-        """The arrays that are present, the actions first."""
+        """Returns the arrays that are present, the actions first."""
         single = (self.actions, self.dt, self.times)
         parts = (*self.start.values(), *self.goal.values())
         return [value for value in (*single, *parts) if value is not None]
@@ -110,9 +112,9 @@ class Inputs:
     def block(
         self, actions: Array, begin: int, end: int, shift: int, names: Mapping[str, str]
     ) -> Inputs:
-        """Trajectories begin..end with their actions; values in files are read now.
+        """Returns the trajectories begin..end with their actions, reading values from files.
 
-        shift: how far the numbering of messages lies below that of all trajectories.
+        ``shift`` is how far the numbering in messages lies below that of all trajectories.
         """
 
         def rows(values: Array | None, shared: bool = False) -> Array | None:
@@ -147,18 +149,21 @@ class Inputs:
         """dt as float64 [b, h] in its library, aligned to rows."""
         if self.times is None:
             used = self.used_dt()
-            # a recording of one row has no steps: any will do
+            # a recording of one row has no steps; any positive one serves
             return self.mode.align_dt(used) if used.shape[1] else used.sum(1)[:, None] + 1.0
         times = self.times[None] if self.times.ndim == 1 else self.times
         return differences(times) if times.shape[1] > 1 else float64(times) * 0.0 + 1.0
 
     def raw_steps(self) -> Array:
-        """The input's dt, [b, h]."""
+        """Returns dt as in the input, [b, h]."""
         assert self.dt is not None
         return self.dt.reshape((1,) * (2 - self.dt.ndim) + tuple(self.dt.shape))
 
     def unaligned(self, grads: Array) -> Array:
-        """Gradients of the steps [B, 1 or n] as those of the input's dt, or of its stamps' gaps."""
+        """Returns gradients by steps [B, 1 or n] as gradients by the dt of the input.
+
+        With time stamps they stay gradients by the steps between stamps.
+        """
         if self.times is not None:
             return grads
         entries = int(self.raw_steps().shape[1])
@@ -172,12 +177,15 @@ class Inputs:
         return of_dt
 
     def row_times(self) -> Array:
-        """Time of the rows, float64 [b, T] in dt's library."""
+        """Returns the times of the rows, float64 [b, T] in the library of dt."""
         return self.mode.row_times(self.steps, self.horizon, self.recorded)
 
     def program(self) -> Program:
-        """The kernels' program. Raises UsageError where a window in seconds needs steps that cannot
-        be read: in torch.func, while a CUDA graph is captured."""
+        """Returns the program for the kernels.
+
+        Raises UsageError where a window in seconds needs steps that cannot be read: in torch.func,
+        or while a CUDA graph is captured.
+        """
         if isinstance(self.mode, SavitzkyGolay) and isinstance(self.mode.window, str):
             if not readable(self.steps):
                 raise UsageError(
@@ -191,11 +199,11 @@ class Inputs:
         return _program(self.mode, self.horizon, self.recorded, self.uneven)
 
     def operands(self, device: str | None = None) -> Operands:
-        """The kernels' operands: NumPy arrays, or torch tensors on a device."""
+        """Returns the operands for the kernels: NumPy arrays, or torch tensors on a device."""
 
         def state(parts: Mapping[str, Array], index: Array | None) -> list[Array | None]:
             placed = {name: _floats(_placed(part, device)) for name, part in parts.items()}
-            if index is not None:  # a part of one row is shared, whatever the index
+            if index is not None:  # a part of one row is shared, whatever the index says
                 count = max((part.shape[0] for part in placed.values()), default=1)
                 placed = {name: _repeated(part, count) for name, part in placed.items()}
             return [placed.get(name) for name in PARTS]
@@ -209,7 +217,7 @@ class Inputs:
 
         actions = _placed(self.actions, device)
         if str(actions.dtype) == "torch.bfloat16":
-            actions = actions.float()  # not all kernels read it
+            actions = actions.float()  # not all kernels read bfloat16
         return Operands(
             actions,
             self._steps_on(device),
@@ -232,14 +240,14 @@ class Inputs:
         wanted: Sequence[str],
         kernels: Any = None,
     ) -> dict[str, Any]:
-        """The outputs [B, T, D] as NumPy arrays, by the choice's kernels or by others."""
+        """Returns the outputs [B, T, D] as NumPy arrays, by ``kernels`` or those of the choice."""
         outputs = self.compute_there(choice, dtype, wanted, kernels)
         return {name: to_numpy(values) for name, values in outputs.items()}
 
     def compute_there(
         self, choice: Choice, dtype: str, wanted: Sequence[str], kernels: Any = None
     ) -> dict[str, Any]:
-        """The same where they are computed: torch tensors on its device, native NumPy arrays."""
+        """Returns the outputs where they are computed: NumPy arrays, or tensors on the device."""
         kernels = kernels or choice.kernels
         shape = (self.actions.shape[0], self.rows, self.actions.shape[2])
         if choice.backend == "native":
@@ -262,21 +270,21 @@ def _program(mode: Mode, horizon: int, recorded: bool, uneven: bool) -> Program:
 
 
 def _placed(values: Array, device: str | None) -> Array:
-    """A torch tensor on the device, or without one a NumPy array."""
+    """Returns a torch tensor on the device, or a NumPy array without a device."""
     if device is not None:
         return to_torch(values, device)
     return values if isinstance(values, np.ndarray) else to_numpy(values)
 
 
 def _floats(part: Array) -> Array:
-    """A part of a state in float32 or float64, [S, D]."""
+    """Returns a part of a state [S, D] as float32 or float64."""
     if isinstance(part, np.ndarray):
         return part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
     return part if str(part.dtype) in ("torch.float32", "torch.float64") else part.double()
 
 
 def _repeated(part: Array, count: int) -> Array:
-    """[1, D] seen as [count, D]; others as they are."""
+    """Returns [1, D] as a view [count, D]."""
     if part.shape[0] == count:
         return part
     shape = (count, part.shape[1])
@@ -284,4 +292,5 @@ def _repeated(part: Array, count: int) -> Array:
 
 
 def _rows(values: Array, begin: int, end: int) -> Array:
+    """Returns rows of an array, or of a dataset in a file."""
     return values.read_rows(begin, end) if hasattr(values, "read_rows") else values[begin:end]

@@ -1,6 +1,6 @@
-"""Curves through rows: piecewise polynomials, of which every derivative is their own.
+"""Curves through rows: piecewise polynomials with their own derivatives.
 
-On a row they are the row, and their derivatives those of the step that ends there.
+On a row, a curve is the row, and its derivatives are those of the step that ends there.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Array = Any
 """numpy.ndarray or torch.Tensor, float64."""
 
 Curve = Callable[[Array], list[Array]]
-"""From times [1 or B, N] to values [B, N, D] and as many derivatives as are finite everywhere."""
+"""Returns values [B, N, D] at times [1 or B, N], and the derivatives that are finite everywhere."""
 
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
 METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "quintic")
 _GIVEN = {"cubic": 2, "quintic": 3}
-"""How many of the rows a method takes: values, their derivative, and the derivative of that."""
+"""How many arrays a method takes at most: values, first and second derivatives."""
 
 
 def curve_through(method: str, rows: Sequence[Array], knots: Array, hold: float = 0.0) -> Curve:
-    """The curve of a method through rows at knots [1 or B, T].
+    """Returns the curve of a method through rows at knots [1 or B, T].
 
-    rows: values [B, T, D] and, where they are known, their first and second derivative. Raises
-    UsageError for derivatives that the method takes and that are not there.
+    ``rows`` are values [B, T, D] and, where known, their first and second derivatives. Raises
+    UsageError where derivatives that the method needs are absent.
     """
     count = finite_orders(method, len(rows))
     if method == "hold":
@@ -45,11 +45,11 @@ def curve_through(method: str, rows: Sequence[Array], knots: Array, hold: float 
 
 
 def finite_orders(method: str, given: int) -> int:
-    """How many of a curve's values and derivatives are finite everywhere, of so many given rows.
+    """Returns how many of a curve's values and derivatives are finite everywhere.
 
-    A derivative is where the one below it does not jump: none of ``hold``, one of ``linear`` and
-    ``ramp-and-hold``, two of ``cubic`` by given slopes, three of the cubic spline and ``quintic``.
-    Raises UsageError for a method that takes more.
+    A derivative is finite where the one below does not jump: no derivative of ``hold``, one of
+    ``linear`` and ``ramp-and-hold``, two of ``cubic`` with given slopes, three of the cubic spline
+    and of ``quintic``. Raises UsageError where the method needs more than ``given`` arrays.
     """
     if method == "quintic" and given < 3:
         raise UsageError(
@@ -62,19 +62,20 @@ def finite_orders(method: str, given: int) -> int:
 
 
 def _held(rows: Array, knots: Array, at: Array) -> list[Array]:
+    """Returns each row until the next."""
     index = search(knots, at, right=True) - 1
     last = rows.shape[1] - 1  # there may be a knot more, the end of the last step
     return [take(rows, index - (index - last) * (index > last))]
 
 
 def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
-    """Lines that reach the next row early, by ``hold`` of the step."""
+    """Returns lines that reach the next row early, by ``hold`` of the step, and their slopes."""
     last = knots.shape[1] - 1
     after = search(knots, at, right=False)
     after = after + 1 * ((after == 0) & (last > 0))
     before = after - 1 * (after > 0)
     begin, ramp = take(knots, before), (take(knots, after) - take(knots, before)) * (1.0 - hold)
-    ramp = (ramp + 1.0 * (ramp == 0.0))[..., None]  # of a single row
+    ramp = (ramp + 1.0 * (ramp == 0.0))[..., None]  # a single row has no step
     share = (at - begin)[..., None] / ramp
     first, rise = take(rows, before), take(rows, after) - take(rows, before)
     there = share >= 1.0  # whatever the row before holds
@@ -85,7 +86,7 @@ def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
 
 
 def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
-    """Polynomials with given derivatives at both ends of a step, around the row that ends it."""
+    """Returns polynomials with given derivatives at both ends of a step, around its last row."""
     here = search(knots, at, right=False)
     tau = (at - take(knots, here))[..., None]
     known = [take(rows, here) for rows in given]
@@ -98,12 +99,12 @@ def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
 
 
 def _higher(here: Sequence[Array], there: Sequence[Array], step: Array, time: Array) -> list[Array]:
-    """The derivatives that lead from those here, at ``time``, to those there, a ``step`` away.
+    """Returns the derivatives above those ``here`` of the polynomial that reaches those ``there``.
 
-    They solve the linear equations that the Taylor polynomial and its derivatives are at the
-    other end; C. de Boor, "A Practical Guide to Splines", ch. IV, for two derivatives. With those,
-    rows that a cubic joins but for rounding are joined by it: over a short step the rounding of
-    positions would be a jerk that passes limits.
+    They solve the equations of the Taylor polynomial at the other end, a ``step`` away; C. de Boor,
+    "A Practical Guide to Splines", ch. IV. Rows with two derivatives that a cubic joins up to
+    rounding are joined by it: over a short step, the rounding of positions (of the size that
+    ``time`` gives it) would become a jerk beyond limits.
     """
     if len(here) == 2:
         secant, slope = (there[0] - here[0]) / step, here[1]
@@ -123,7 +124,7 @@ def _higher(here: Sequence[Array], there: Sequence[Array], step: Array, time: Ar
 
 
 def _beyond_rounding(values: Array, terms: Sequence[Array]) -> Array:
-    """The values, but zero where these terms of them have rounded to as much."""
+    """Returns values, with zero where the rounding of these terms may be all of them."""
     rounding = _ROUNDING * sum(abs(term) for term in terms)
     if is_torch(values):
         return values - values.detach() * (abs(values) <= rounding)
@@ -131,10 +132,10 @@ def _beyond_rounding(values: Array, terms: Sequence[Array]) -> Array:
 
 
 def spline_slopes(rows: Array, knots: Array) -> Array:
-    """Slopes [B, T, D] at the rows of the not-a-knot cubic spline through them.
+    """Returns slopes [B, T, D] of the not-a-knot cubic spline through rows at knots [1 or B, T].
 
-    knots: [1, T] or [B, T]. Of three rows it is the parabola, of two the line. C. de Boor, "A
-    Practical Guide to Splines", ch. IV.
+    Through three rows it is the parabola, through two the line. C. de Boor, "A Practical Guide to
+    Splines", ch. IV.
     """
     n = rows.shape[1]
     if n == 1:
@@ -157,14 +158,14 @@ def spline_slopes(rows: Array, knots: Array) -> Array:
 
 
 def _end(near: Array, far: Array, secant: Array, other: Array) -> Array:
-    """The right side of the not-a-knot condition at an end."""
+    """Returns the right-hand side of the not-a-knot condition at an end."""
     return ((near + 2 * (near + far)) * far * secant + near**2 * other) / (near + far)
 
 
 def _solve_tridiagonal(below: Array, on: Array, above: Array, right: Array) -> Array:
-    """Row by row, all columns at once; the spline's system needs no pivoting.
+    """Solves tridiagonal systems [b, T, ...] by elimination; below and above have T − 1 rows.
 
-    [b, T, ...], of which below and above have a row less.
+    The systems of splines need no pivoting.
     """
     pivot, reduced = [on[:, 0]], [right[:, 0]]
     for i in range(1, on.shape[1]):

@@ -27,24 +27,25 @@ def difference_matrix(
     shifted: bool = False,
     previous: bool = False,
 ) -> Array:
-    """Finite differences of n rows: [n, n], or [n, order + n] with previous states.
+    """Returns finite differences of n rows, [n, n], or [n, order + n] with previous states.
 
-    Row t of D·x is the backward difference of ``order``: (x_t − x_{t−1})/dt_t, and so on again.
-    The first ``order`` rows, which would need rows before the first, are zero; ``previous``
-    adds columns for those rows in front, and no row is zero. ``shifted``: forward differences,
-    row t being the backward difference of row t + order; the last ``order`` rows are zero.
+    Row t of D·x is the backward difference of ``order``, (x_t − x_{t−1})/dt_t repeated. The first
+    ``order`` rows, which would need rows before the first, are zero.
 
-    dt: a number, or [n] with dt[t] the step from row t − 1 to row t, in seconds (dt[0] also
-    serves the steps before it, and is unused without them). Raises UsageError for
-    shapes that do not fit and for ``shifted`` with ``previous``.
+    Parameters:
+        dt: seconds, a number, or [n] with dt[t] the step from row t − 1 to row t; dt[0] is used
+            only with ``previous``, for the step into row 0 and those before it.
+        shifted: forward differences: row t is the backward difference of row t + order, and the
+            last ``order`` rows are zero.
+        previous: the columns begin with the ``order`` rows before the first, and no row is zero.
+
+    Raises:
+        UsageError: wrong shapes, or ``shifted`` with ``previous``.
     """
     require_counts(n=n, order=order)
     if shifted and previous:
-        raise UsageError(
-            "shifted differences need no previous states",
-            where="previous",
-            expected="one of the two",
-        )
+        what = "shifted differences need no previous states"
+        raise UsageError(what, where="previous", expected="one of the two")
     steps = _steps(n, dt)
     size = n + order if previous else n
     steps = np.concatenate([np.full(size - n, steps[0]), steps])
@@ -60,11 +61,17 @@ def difference_matrix(
 def integration_matrix(
     n: int, order: int = 1, dt: Array | float = 1.0, *, offset: int = 0
 ) -> Array:
-    """Running sums, [n, n]: row t of S·u is Σ_{r ≤ t + offset} dt_r · u_r; S ``order`` times.
+    """Returns running sums [n, n]: row t of S·u is Σ_{r ≤ t + offset} dt_r·u_r, ``order`` times.
 
-    With offset 0 row t includes u_t, as in the modes (semi-implicit Euler); with −1 all ``order``
-    sums end before it. dt: a number or [n], dt[r] the duration of u_r, in seconds. The start state
-    is not included. Raises UsageError for shapes that do not fit.
+    The start state is not included.
+
+    Parameters:
+        dt: seconds, a number or [n], dt[r] the duration of u_r.
+        offset: with 0 row t includes u_t, as in the modes (semi-implicit Euler); with −1 all
+            ``order`` sums end before it.
+
+    Raises:
+        UsageError: wrong shapes.
     """
     require_counts(n=n, order=order)
     require_counts(-n, offset=offset)
@@ -74,25 +81,30 @@ def integration_matrix(
 
 
 def start_state_masks(n: int) -> tuple[Array, Array]:
-    """A pair ([n, 1], [n, n]): place·start + rest·x is x [n, D] with row 0 the start [1, D]."""
+    """Returns ``place`` [n, 1] and ``rest`` [n, n], for row 0 to be the start [1, D].
+
+    place·start + rest·x is x [n, D] with row 0 replaced.
+    """
     require_counts(n=n)
     return np.eye(n, 1), np.diag(np.minimum(np.arange(n), 1.0))
 
 
 def clique_matrix(n: int, dt: Array | float) -> Array:
-    """Positions to position, velocity, acceleration and jerk: [4·n, 4 + n].
+    """Returns the matrix [4·n, 4 + n] from positions to position, velocity, acceleration and jerk.
 
-    Columns: position, velocity, acceleration and jerk of the start state, then n positions.
-    Rows: the four quantities at those n positions, one the backward difference of the one before
-    (they do not depend on the start's jerk; its column is zero). dt: a number or one
-    per step [n], dt[t] the step into position t, in seconds.
+    The columns are position, velocity, acceleration and jerk of the start state, then n positions.
+    The rows are the four quantities at these positions, each the backward difference of the one
+    before; they do not depend on the jerk of the start, whose column is zero.
+
+    Parameters:
+        dt: seconds, a number or one per step [n], dt[t] the step into position t.
     """
     made = operator(n, _steps(n, dt), "clique", frames="actions")
     return np.concatenate([made.C, made.A], 1)
 
 
 def hold_matrix(n: int, factor: int) -> Array:
-    """Upsampling by holding rows until the next: [(n − 1)·factor + 1, n].
+    """Returns upsampling that holds each row until the next, [(n − 1)·factor + 1, n].
 
     Row i·factor + j, 0 ≤ j < factor, is row i.
     """
@@ -101,35 +113,31 @@ def hold_matrix(n: int, factor: int) -> Array:
 
 
 def linear_matrix(n: int, factor: int) -> Array:
-    """Upsampling along straight lines between rows: [(n − 1)·factor + 1, n].
+    """Returns upsampling along straight lines between rows, [(n − 1)·factor + 1, n].
 
-    Row i·factor + j is row i + j/factor: every factor-th row is an input row.
+    Row i·factor + j is row i + j/factor, so that every factor-th row is an input row.
     """
     require_counts(n=n, factor=factor)
     return _upsampling(n, factor, np.arange(factor)[:, None] / factor)
 
 
 def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
-    """Upsampling that ramps to the next row and holds it: [(n − 1)·factor + 1, n].
+    """Returns upsampling that ramps to the next row and holds it, [(n − 1)·factor + 1, n].
 
-    A row is reached ``hold`` rows early, 0 ≤ hold < factor; 0 is :func:`linear_matrix`.
+    A row is reached ``hold`` rows early, 0 ≤ hold < factor; with 0 it is :func:`linear_matrix`.
     """
     require_counts(n=n, factor=factor)
     require_counts(0, hold=hold)
     if hold >= factor:
-        raise UsageError(
-            "a hold as long as the step",
-            where="hold",
-            expected=f"0 to {factor - 1}",
-            found=str(hold),
-        )
+        what, expected = "a hold as long as the step", f"0 to {factor - 1}"
+        raise UsageError(what, where="hold", expected=expected, found=str(hold))
     return _upsampling(n, factor, np.minimum(np.arange(factor)[:, None] / (factor - hold), 1.0))
 
 
 def linspace(start: Array, end: Array, rows: int) -> Array:
-    """Straight lines from start to end [..., D]: float64 [..., rows, D], both ends exact.
+    """Returns straight lines from start to end [..., D], float64 [..., rows, D], with exact ends.
 
-    One row is the start. Raises UsageError for shapes that do not broadcast.
+    A single row is the start. Raises UsageError for shapes that do not broadcast.
     """
     require_counts(rows=rows)
     ends = [to_numpy(as_array(x, name)) for name, x in (("start", start), ("end", end))]
@@ -137,18 +145,19 @@ def linspace(start: Array, end: Array, rows: int) -> Array:
     try:
         return np.linspace(a, b, rows, axis=-2)
     except ValueError:
-        shapes = describe(a.shape), describe(b.shape)
-        raise UsageError("shapes that do not fit", "end", *shapes) from None
+        expected, actual = f"{describe(a.shape)}, as start", describe(b.shape)
+        raise UsageError("wrong shape", where="end", expected=expected, found=actual) from None
 
 
 def _upsampling(n: int, factor: int, share: Array) -> Array:
-    """share [factor, 1]: the weight of row i + 1 in row i·factor + j."""
+    """Returns upsampling in which row i + 1 has the weight share[j] [factor, 1] in i·factor + j."""
     held, ramped = np.kron(np.eye(n), 1.0 - share), np.kron(np.eye(n, k=1), share)
     result: Array = (held + ramped)[: (n - 1) * factor + 1]
     return result
 
 
 def _steps(n: int, dt: Array | float) -> Array:
+    """Returns dt as float64 [n]; raises UsageError for another shape or steps that are not > 0."""
     steps = to_numpy(as_array(dt, "dt")).astype(np.float64)
     if steps.shape not in ((), (n,)):
         raise UsageError(

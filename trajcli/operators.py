@@ -1,6 +1,6 @@
-"""A mode as matrices: [p; v; a; j] = A·u + C·s + G·g, the same for every dof.
+"""Returns modes as matrices: [p; v; a; j] = A·u + C·s + G·g, the same for every dof.
 
-Their columns are what the kernels make of unit vectors.
+The columns are what the kernels compute from unit vectors.
 """
 
 from __future__ import annotations
@@ -23,17 +23,23 @@ Array = Any
 """numpy.ndarray, float64."""
 
 _CANCELLED = 2.0**-50
-"""An entry this small, relative to the largest of its row, is a rounding error of zero."""
+"""Smaller entries, relative to the largest of their row, are zeros with a rounding error."""
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """What ``operator`` returns: x = A·u + C·s (+ G·g) for one dof.
+    """A mode as matrices, x = A·u + C·s (+ G·g) for one dof, as ``operator`` returns it.
 
-    x [4·T] is position, velocity, acceleration and jerk of all rows, one after the other; u [H]
-    the actions; s and g [4] position, velocity, acceleration and jerk of the start and goal
-    state. A [4·T, H], C [4·T, 4], G [4·T, 4] (None without ends goal; C is None for a
-    recording), float64. time [T]: seconds from the start.
+    x [4·T] holds the positions of all rows, then their velocities, accelerations and jerks; u [H]
+    are the actions; s and g [4] are position, velocity, acceleration and jerk of the start and the
+    goal state.
+
+    Attributes:
+        A: float64 [4·T, H].
+        C: [4·T, 4]; None for a recording.
+        G: [4·T, 4]; None without ``ends="goal"``.
+        time: seconds from the start, [T].
+        mode: the mode, with its ``options``.
     """
 
     A: Array
@@ -44,14 +50,10 @@ class Operator:
     options: dict[str, Any] = field(default_factory=dict)
 
     def rows(self, quantity: str) -> slice:
-        """Where a quantity's rows are: ``A[operator.rows("jerk")]`` is [T, H]."""
+        """Returns the rows of a quantity: ``A[operator.rows("jerk")]`` is [T, H]."""
         if quantity not in PARTS:
-            raise UsageError(
-                "unknown quantity",
-                where="quantity",
-                expected=", ".join(PARTS),
-                found=repr(quantity),
-            )
+            expected, found = ", ".join(PARTS), repr(quantity)
+            raise UsageError("unknown quantity", where="quantity", expected=expected, found=found)
         begin = PARTS.index(quantity) * len(self.time)
         return slice(begin, begin + len(self.time))
 
@@ -71,15 +73,22 @@ def operator(
     frames: str | None = None,
     convention: str | None = None,
 ) -> Operator:
-    """A mode as matrices, for ``horizon`` actions H of one trajectory and dof.
+    """Returns a mode as dense matrices, for the actions of one trajectory and dof.
 
-    dt: the step in seconds, a number or one per step [H]; or ``times``, the stamps of all rows
-    [H + 1]. ``start="first"``: the actions are a recording (then [H − 1] and [H]). The matrices
-    are dense, of H² entries. The options are ``trajcli.integrate``'s.
+    Entries of central and bspline are right to 1e-15 of the largest in their row, those of sums to
+    1e-16·H.
 
-    Entries of central and bspline are right to 1e-15 of the largest in their row, those of sums
-    to 1e-16·H. Raises UsageError and InputError as ``trajcli.integrate`` does, and for
-    matrices that do not fit into memory.
+    Parameters:
+        horizon: the number of actions H.
+        dt: the step in seconds, a number or one per step [H].
+        mode: as for :func:`integrate`, or savgol.
+        times: instead of dt, the stamps of all rows [H + 1].
+        start: ``"first"`` where the actions are a recording, with H − 1 steps and H stamps.
+        window: of savgol, a number of rows or seconds; the other options are those of
+            :func:`integrate`.
+
+    Raises:
+        InputError, UsageError: as :func:`integrate` does, and for matrices larger than memory.
     """
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
     options |= {"steps": steps, "frames": frames, "convention": convention}
@@ -118,7 +127,7 @@ def operator(
 
 
 def _require_memory(mode: Mode, horizon: int, recorded: bool) -> None:
-    """Raise UsageError for matrices larger than the machine's memory."""
+    """Raises UsageError for matrices larger than the memory of the machine."""
     needed = 4 * mode.rows(int(horizon), recorded) * (horizon + 8) * 8 * 3
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
@@ -132,8 +141,7 @@ def _require_memory(mode: Mode, horizon: int, recorded: bool) -> None:
 
 
 def _columns(inputs: Inputs) -> list[Array]:
-    """A, C and G: what is computed from actions, start states and goals that are unit vectors, each
-    of them a dof."""
+    """Returns A, C and G: the outputs of unit vectors as actions, start and goal, one per dof."""
     horizon = inputs.horizon
     actions = np.eye(horizon, horizon + 8)[None]
     units = np.eye(8, horizon + 8, horizon)[:, None]

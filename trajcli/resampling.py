@@ -1,4 +1,4 @@
-"""Trajectories and actions at another rate, or at any times: rows of one curve."""
+"""Resamples trajectories and actions: one curve through the rows, read at other times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Parts: TypeAlias = Mapping[str, Array]
 """Outputs [B, T, D] by name."""
 Curve: TypeAlias = Callable[[Array], Parts]
-"""Outputs at times [1 or B, N] from the first row on."""
+"""Returns outputs at times [1 or B, N], in seconds from the first row."""
 
 
 def resample(
@@ -37,36 +37,43 @@ def resample(
     times: Array | None = None,
     hold: float = 0.0,
 ) -> Trajectory:
-    """One curve through rows, and its own derivatives, at ``rate`` or at the times ``at``.
+    """Resamples rows: one curve through them, and its own derivatives, at other times.
 
-    rows: a ``Trajectory``, or positions (or actions) [B, T, D] or [T, D] that lie ``dt``
-    seconds apart or at ``times`` [T] or [B, T]; NumPy or torch. All new times are seconds from the
-    first row: ``at`` [N], or [B, N]; or k/``rate`` up to the last row. A row's own time gives that
-    row, and the derivatives of the step that ends there. Returns outputs [B, N, D] in the rows'
-    type (integers: float64, half precision: float32), differentiable with respect to rows and
-    times; None for a derivative that is not finite everywhere.
-
-    The method None is exact for a trajectory that is a known polynomial between its rows, as in
-    ``sample``, and else ``linear``:
+    Differentiable with respect to rows and times. The time of a row gives that row, and the
+    derivatives of the step that ends there. The methods:
 
     - ``hold``: each row until the next; no derivatives. ``times`` may have one entry more, the end
       of the last row: actions then act from their time to the next, and the new rows end before.
     - ``linear``: straight lines, and their velocity.
-    - ``ramp-and-hold``: lines that reach the next row early, by ``hold`` of the step, below 1.
-    - ``cubic``: by the rows' velocities, where a trajectory has them, position, velocity and
-      acceleration of the Hermite curve; else the spline through the positions, with the
-      not-a-knot condition at both ends, and its jerk as well.
+    - ``ramp-and-hold``: lines that reach the next row early, by ``hold`` of the step.
+    - ``cubic``: where the rows have velocities, the Hermite curve with its velocity and
+      acceleration; else the spline through the positions, not-a-knot at both ends, and its jerk.
     - ``quintic``: the Hermite curve through position, velocity and acceleration; all derivatives.
 
-    Of a trajectory without positions its lowest quantity is the curve. Raises InputError or
-    UsageError for shapes, times, rates and methods that are wrong.
+    Parameters:
+        rows: a ``Trajectory``, or positions (or actions) [B, T, D] or [T, D]; NumPy or torch. Of a
+            trajectory without positions the lowest quantity is the curve.
+        method: None is exact where a known polynomial joins the rows, as in :func:`sample`, and
+            ``linear`` elsewhere.
+        rate: new rows per second, at k/rate up to the last row.
+        at: instead of rate, the new times in seconds from the first row, [N] or [B, N].
+        dt: the step between rows that are no ``Trajectory``, in seconds.
+        times: instead of dt, their time stamps [T] or [B, T].
+        hold: the share of the step, below 1, that ramp-and-hold waits at the next row.
+
+    Returns:
+        A ``Trajectory`` of outputs [B, N, D] in the type of the rows (integers: float64, half
+        precision: float32), with None for a derivative that is not finite everywhere.
+
+    Raises:
+        InputError: wrong shapes or times.
+        UsageError: a wrong rate or method, or options that cannot be combined.
     """
     raise_if_any(option_faults(method, hold), UsageError)
     if isinstance(rows, Trajectory):
         if dt is not None or times is not None:
-            raise UsageError(
-                "a trajectory has times of its own", where="dt, times", expected="neither"
-            )
+            what = "a trajectory has times of its own"
+            raise UsageError(what, where="dt, times", expected="neither")
         parts, times = rows.outputs(), rows.time
     else:
         values = as_array(rows, "rows")
@@ -93,7 +100,7 @@ def placed(
     """Returns the new times, the same as times within the rows [B, T, D] ([1 or B, N]), and the
     times of these [1 or B, T], from 0 on; raises as :func:`resample`."""
     if (rate is None) == (at is None):
-        raise UsageError("one of rate and at says where the new rows lie", where="rate, at")
+        raise UsageError("either rate or at names the new times", where="rate, at")
     knots, rounding, durations = _knots(rows, dt, times, method)
     acting = knots.shape[1] > rows.shape[1]
     if at is None:
@@ -105,7 +112,7 @@ def placed(
                 hint="at= names the new times",
             )
         new = _uniform(rate, durations, rounding, acting)
-        within = np.minimum(new, durations)  # the last, but for rounding
+        within = np.minimum(new, durations)  # the last may be past the end by rounding
     else:
         new = within = as_array(at, "at")
     new, within = (matched(x, rows) for x in (new, within))
@@ -113,14 +120,14 @@ def placed(
 
 
 def is_known(mode: str, options: Mapping[str, Any]) -> bool:
-    """Whether the rows of a mode are joined by polynomials that are known."""
+    """Returns whether known polynomials join the rows of a mode."""
     return mode == "bspline" or options.get("scheme") in ("zoh", "foh")
 
 
 def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Array) -> Curve:
-    """Those polynomials through rows [B, T, D] by name, at knots [1 or B, T].
+    """Returns the polynomials that a mode defines through rows [B, T, D], at knots [1 or B, T].
 
-    Of a cascade that holds its action, derivatives above that are not finite.
+    Where a mode holds its action, derivatives above it are not finite, and are left out.
     """
     p, v, a, j = (parts.get(name) for name in PARTS)
     whole = Trajectory(p, v, a, j, knots, mode, options)
@@ -134,45 +141,45 @@ def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Ar
 
 
 def finite_parts_of_mode(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
-    """Those of the outputs that are finite everywhere between the rows of a mode."""
+    """Returns the outputs that are finite everywhere between the rows of a mode."""
     order = polynomial_order(mode, options, "trajectory") + (options.get("scheme") == "foh")
     return [name for name in PARTS[: order + 1] if name in parts]
 
 
 def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) -> Curve:
-    """The curve of a method through the lowest of the rows [B, T, D] by name.
+    """Returns the curve of a method through the lowest quantity of rows [B, T, D].
 
-    Raises UsageError for derivatives that the method takes and that are not there.
+    Raises UsageError where derivatives that the method needs are absent.
     """
     given = _consecutive(parts)
     evaluate = curve_through(method, [float64(parts[name]) for name in given], knots, hold)
     names, dtype = finite_parts(method, parts), output_dtype(parts[given[0]].dtype)
 
     def curve(at: Array) -> Parts:
-        values = zip(names, evaluate(at), strict=False)  # what is above jerk has no name
+        values = zip(names, evaluate(at), strict=False)  # derivatives above jerk have no name
         return {name: cast(x, dtype) for name, x in values}
 
     return curve
 
 
 def finite_parts(method: str, parts: Iterable[str]) -> tuple[str, ...]:
-    """The outputs of the curve through the lowest of these: those that are finite everywhere."""
+    """Returns the outputs of the curve through the lowest of ``parts`` that are finite."""
     given = _consecutive(parts)
     lowest = PARTS.index(given[0])
     return PARTS[lowest : lowest + finite_orders(method, len(given))]
 
 
 def _consecutive(parts: Iterable[str]) -> list[str]:
-    """The lowest of the outputs, and those above it up to the first that is missing."""
+    """Returns the lowest of the outputs, and the next ones up to the first that is missing."""
     known = set(parts)
     above = PARTS[min(map(PARTS.index, known)) :]
     return list(takewhile(known.__contains__, above))
 
 
 def new_count(rate: float, duration: float, rounding: float = 0.0, acting: bool = False) -> int:
-    """How many rows there are at ``rate`` within a duration whose end may be off by ``rounding``.
+    """Returns the number of rows at ``rate`` within a duration, which may be off by ``rounding``.
 
-    acting: the end is that of the last action, and no row.
+    ``acting``: the duration ends with the last action, and has no row there.
     """
     if not acting:
         return count_at(rate, duration + rounding)
@@ -180,7 +187,7 @@ def new_count(rate: float, duration: float, rounding: float = 0.0, acting: bool 
 
 
 def option_faults(method: str | None, hold: float) -> list[Fault]:
-    """What is wrong with the options of a method."""
+    """Returns the faults of the options of a method."""
     faults = []
     if method not in (None, *METHODS):
         faults.append(
@@ -202,15 +209,15 @@ def option_faults(method: str | None, hold: float) -> list[Fault]:
 def _knots(
     rows: Array, dt: float | None, times: Array | None, method: str | None
 ) -> tuple[Array, float, Floats | None]:
-    """The times of the given rows from 0 on, [1 or B, T], how far they may be off, and the last
-    of them, [1 or B, 1]: None where times cannot be read, as in torch.func."""
+    """Returns the times of rows from 0 on [1 or B, T], how far they may be off by rounding, and the
+    last of them [1 or B, 1], which is None where times cannot be read, as in torch.func."""
     shape = tuple(rows.shape)
     if len(shape) != 3 or shape[1] < 1:
         raise InputError(
             "wrong shape", where="rows", expected="[B, T, D], T >= 1", found=describe(shape)
         )
     if (dt is None) == (times is None):
-        raise UsageError("one of dt and times says where the rows lie", where="dt, times")
+        raise UsageError("either dt or times gives the times of the rows", where="dt, times")
     if times is None:
         assert dt is not None
         if not (math.isfinite(dt) and dt > 0):
@@ -242,14 +249,17 @@ def _knots(
 
 
 def _from_first(stamps: Array) -> Array:
-    """Seconds from the first stamp of each row of [b, T]; integers may be large."""
+    """Returns seconds from the first stamp of [b, T]."""
+    # integers, such as nanoseconds since 1970, are subtracted as they are: float64 would round
     wide = float64(stamps) if "float" in str(stamps.dtype) else stamps
     return float64(wide - wide[:, :1])
 
 
 def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> float:
-    """How far time stamps, and differences of them, may be off because of their type, or of the
-    kind that they were converted from."""
+    """Returns how far time stamps and their differences may be off by the rounding of their type.
+
+    ``kind`` is the type that they were converted from, if any.
+    """
     largest = float(np.abs(stamps.astype(np.float64)).max(initial=0.0))
     kind = kind or stamps.dtype
     small = kind.kind == "f" and kind.itemsize < 8
@@ -257,7 +267,7 @@ def rounding_of(stamps: npt.NDArray[Any], kind: np.dtype[Any] | None = None) -> 
 
 
 def _uniform(rate: float | None, durations: Floats, rounding: float, acting: bool) -> Floats:
-    """Times k/rate [N] within all trajectories, which have to last as long as each other."""
+    """Returns times k/rate [N]; raises InputError for trajectories of different duration."""
     if rate is None or not (math.isfinite(rate) and rate > 0):
         raise UsageError(
             "a rate that is not positive", where="rate", expected="Hz > 0", found=str(rate)

@@ -1,8 +1,8 @@
-"""Trajectories slower or faster, so that they stay within limits."""
+"""Retimes trajectories: the smallest uniform time scaling that keeps limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,12 +21,14 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Retimed:
-    """Trajectories at another pace: ``factor`` [B] times as long, and what kept it from less.
+    """Trajectories at another pace, as ``retime`` returns them.
 
-    ``parts`` are velocity [B, T, D] and so on, those of the call. ``limited_by`` names the
-    quantity of each trajectory that is at its limit, in its ``row`` [B] at its ``dof`` [B]; ""
-    and −1 where nothing is. ``slack``: by limited quantity, the share of the limit that is left
-    [B], of the dof that has the least.
+    Attributes:
+        factor: how many times as long each trajectory takes, [B].
+        parts: velocity [B, T, D] and so on, those of the call at the new pace.
+        limited_by: the quantity of each trajectory that is at its limit; "" where none is.
+        dof, row: where that is, [B]; −1 where nothing is at a limit.
+        slack: the share of the limit that is left [B], by quantity, of the dof with the least.
     """
 
     factor: Floats
@@ -39,25 +41,27 @@ class Retimed:
 
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
-
-
 _Pair = tuple[Floats, Floats]
 _LEAST = 1e-100
-"""The least factor; its third power is still a number, and so is that of the largest, 1e100."""
+"""The least factor, whose third power is still a normal number; 1e100 is the largest."""
 
 
 def retime(
     parts: Mapping[str, Array], limits: Mapping[str, Limit], *, slower_only: bool = False
 ) -> Retimed:
-    """The smallest uniform time scaling that keeps every trajectory within its limits.
+    """Stretches time by the smallest uniform factor that keeps each trajectory within limits.
 
-    parts: velocity, acceleration and jerk [B, T, D], any of them. limits: by the same names, a
-    pair (lower < 0 < upper) of numbers or [D], or the largest magnitude. Time stretched by s
-    takes velocity to v/s, acceleration to a/s² and jerk to j/s³; positions stay. The factor is
-    below 1 where a trajectory can be faster, unless ``slower_only``; of one that does not move
-    it is 1. Values are within the limits also after rounding to their type.
+    A factor s makes velocity v/s, acceleration a/s² and jerk j/s³; positions stay. It is below 1
+    where a trajectory can be faster, and 1 for one that does not move. Values are within the limits
+    also after rounding to their type.
 
-    Raises InputError for limits of absent parts, limits that do not fit, NaN and Inf.
+    Parameters:
+        parts: any of velocity, acceleration and jerk [B, T, D], by name.
+        limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name.
+        slower_only: no factor is below 1.
+
+    Raises:
+        InputError: limits of absent parts or other dofs, or NaN or Inf.
     """
     values = {name: to_numpy(as_array(parts[name], name)) for name in PARTS[1:] if name in parts}
     bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
@@ -93,7 +97,7 @@ def _places(
     values: Mapping[str, Array],
     bounds: Mapping[str, _Pair],
 ) -> tuple[Ints, Ints]:
-    """The dof and the row [B] that are at a limit, −1 where none is."""
+    """Returns the dof and the row [B] that are at a limit, −1 where none is."""
     dofs, rows = np.full((2, len(limited_by)), -1)
     for name, share in shares.items():
         numbers = np.flatnonzero(limited_by == name)
@@ -109,62 +113,39 @@ def _places(
 
 
 def _pair(limit: Limit) -> _Pair:
-    """Lower and upper as float64, [] or [D]."""
+    """Returns the lower and the upper limit as float64, [] or [D]."""
     lower, upper = limit if isinstance(limit, tuple) else (-np.asarray(limit), limit)
     return np.asarray(lower, np.float64), np.asarray(upper, np.float64)
 
 
-def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> list[Fault]:
-    faults = []
+def _limit_faults(parts: Mapping[str, Array], limits: Mapping[str, _Pair]) -> Iterator[Fault]:
+    """Yields the faults of limits, and of parts of different shape."""
     if not limits:
-        faults.append(
-            Fault("no limits", where="limits", expected="limits of velocity, acceleration or jerk")
-        )
+        expected = "limits of velocity, acceleration or jerk"
+        yield Fault("no limits", where="limits", expected=expected)
     for name in limits:
         if name not in parts:
-            what = f"limits of {name}, and no {name}"
-            faults.append(
-                Fault(
-                    what,
-                    where=name,
-                    expected="every limited quantity",
-                    found=", ".join(parts) or "none",
-                )
-            )
+            what, known = f"limits of {name}, and no {name}", ", ".join(parts) or "none"
+            yield Fault(what, where=name, expected="every limited quantity", found=known)
             continue
         dofs = parts[name].shape[-1]
         for side, sign, array in zip(("lower", "upper"), (-1.0, 1.0), limits[name], strict=True):
+            where = f"{name} {side}"
             if array.shape not in ((), (dofs,)):
-                expected = f"one number, or {dofs}"
-                faults.append(
-                    Fault(
-                        "limits of other dofs",
-                        where=f"{name} {side}",
-                        expected=expected,
-                        found=str(array.size),
-                    )
-                )
+                what, expected = "limits of other dofs", f"one number, or {dofs}"
+                yield Fault(what, where=where, expected=expected, found=str(array.size))
             elif not (sign * array > 0).all():  # false for NaN too
-                expected = f"{side} {'> 0' if sign > 0 else '< 0'}"
                 what = "a limit that no pace can keep"
-                faults.append(
-                    Fault(
-                        what, where=f"{name} {side}", expected=expected, found=str(array.tolist())
-                    )
-                )
+                expected, values = f"{side} {'> 0' if sign > 0 else '< 0'}", str(array.tolist())
+                yield Fault(what, where=where, expected=expected, found=values)
     shapes = {values.shape for values in parts.values()}
     if len(shapes) > 1:
-        faults.append(
-            Fault("quantities of different shape", where=", ".join(parts), found=str(shapes))
-        )
-    return faults
+        where = ", ".join(parts)
+        yield Fault("quantities of different shape", where=where, found=str(shapes))
 
 
 def _peaks(values: Array, name: str) -> tuple[Array, Array]:
-    """The least and the largest value of each dof [B, D], zero where all lie to one side of it.
-
-    Raises InputError for NaN and Inf.
-    """
+    """Returns the range of each dof [B, D], extended to zero; raises InputError for NaN and Inf."""
     low, high = _reduced(np.minimum, values), _reduced(np.maximum, values)
     bad = ~(np.isfinite(low) & np.isfinite(high))
     if bad.any():
@@ -176,7 +157,7 @@ def _peaks(values: Array, name: str) -> tuple[Array, Array]:
 
 
 def _reduced(smaller: np.ufunc, values: Array) -> Array:
-    """[B, T, D] to [B, D] by halving the rows: 20 times as fast as along a short last axis."""
+    """Reduces [B, T, D] to [B, D] by halving the rows, 20 times as fast as along a short axis."""
     if not values.shape[1]:
         return np.zeros((len(values), values.shape[2]), values.dtype)
     while (rows := values.shape[1]) > 1:
@@ -186,16 +167,16 @@ def _reduced(smaller: np.ufunc, values: Array) -> Array:
 
 
 def _shares(low: Array, high: Array, bounds: _Pair) -> Floats:
-    """The share of its limit that each dof takes at most [B, D]."""
+    """Returns the largest share of its limit that each dof takes, [B, D]."""
     lower, upper = bounds
     share: Floats = np.maximum(high.astype(np.float64) / upper, low.astype(np.float64) / lower)
     return share
 
 
 def scaled_by(values: Array, factor: Floats, order: int) -> Array:
-    """The order-th derivative [B, ...] of trajectories that take ``factor`` [B] times as long.
+    """Returns the order-th derivative [B, ...] of trajectories ``factor`` [B] times as long.
 
-    Divided in float64, in the values' own type (integers: float64).
+    It is divided in float64, and has the type of the values (integers: float64).
     """
     power = (factor**order).reshape(-1, *(1,) * (values.ndim - 1))
     scaled = np.empty(values.shape, output_dtype(values.dtype))
@@ -205,8 +186,10 @@ def scaled_by(values: Array, factor: Floats, order: int) -> Array:
 def _after_rounding(
     factor: Floats, peaks: Mapping[str, tuple[Array, Array]], limits: Mapping[str, _Pair]
 ) -> Floats:
-    """The factor, larger by a few units in the last place where rounding went over a limit; by
-    more where values are so small that their last place is a large share of them."""
+    """Returns the factor, larger by a few last places where rounding exceeds a limit.
+
+    Values so small that their last place is a large share of them need more.
+    """
     for turn in range(64):
         over = np.zeros(len(factor), bool)
         step = float(np.finfo(np.float64).eps)

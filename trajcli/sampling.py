@@ -1,4 +1,4 @@
-"""Trajectories between their rows: the piecewise polynomials that their modes define."""
+"""Samples trajectories between their rows, on the polynomials that their modes define."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from trajcli.arrays import as_array, float64, is_torch, matched, readable, to_numpy
 from trajcli.checks import describe
-from trajcli.errors import InputError, UsageError
+from trajcli.errors import Fault, InputError, UsageError
 from trajcli.modes import MODES, PARTS
 from trajcli.modes.mode import promise
 from trajcli.trajectory import Trajectory, wanted_outputs
@@ -22,28 +22,33 @@ Array = Any
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 _MOST_ROWS = 2.0**60
-"""More than any disk holds."""
+"""More rows than any disk holds."""
 _LEAST_SHARE = 1e-9
-"""Of a step: what lies nearer to a row may be that row."""
+"""A time within this share of a step of a row may be the time of that row."""
 
 
 def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS) -> Trajectory:
-    """The trajectory at any times between its first row and its last, exactly.
+    """Samples a trajectory exactly, at any times between its first row and its last.
 
-    times: seconds on the axis of ``trajectory.time``, in any order: [N] for all trajectories, or
-    [B, N]. write: which of its outputs. Returns outputs [B, N, D] of the trajectory's library,
-    device and dtype, computed in float64 and rounded once; differentiable with respect to the rows
-    and, for torch, the times. A time that is a row's, up to the rounding of sums of steps, gives
-    that row.
+    This is defined where a known polynomial joins two rows: jerk, acceleration and velocity (and
+    positions by clique) under ``zoh`` or ``foh``, and ``bspline``. Under zoh the action of a row
+    holds over the step that ends there, and derivatives above it are zero; under foh it is linear,
+    and the derivative above it constant. Everything is computed in float64 and rounded once;
+    differentiable with respect to the rows and, for torch, the times.
 
-    Defined for what is a known polynomial between two rows: jerk, acceleration and velocity (and
-    positions by clique) under ``zoh`` or ``foh``, and ``bspline``. Under zoh the action is held
-    back from its own row to the row before, and derivatives above it are zero; under foh it is
-    linear, and so the derivative above it constant.
+    Parameters:
+        trajectory: what ``integrate`` or ``load`` returns.
+        times: seconds on the axis of ``trajectory.time``, in any order, [N] or [B, N]. The time of
+            a row, up to the rounding of sums of steps, gives that row.
+        write: the outputs to compute.
 
-    Raises UsageError for another mode or scheme, or outputs that were not written but are needed
-    (those from the wanted one up to the action's; of bspline all) or unknown, InputError for times
-    that are NaN or outside the trajectory.
+    Returns:
+        A ``Trajectory`` of outputs [B, N, D] of the same library, device and dtype.
+
+    Raises:
+        UsageError: another mode or scheme, unknown outputs, or absent ones that are needed: those
+            from the wanted one up to the action's, of bspline all.
+        InputError: times that are NaN or outside the trajectory.
     """
     outputs = trajectory.outputs()
     order = polynomial_order(trajectory.mode, trajectory.options, "trajectory")
@@ -75,7 +80,7 @@ def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS
 
 
 def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
-    """The highest order that those between rows are computed from.
+    """Returns the highest order of derivative that values between rows are computed from.
 
     Raises UsageError for a mode and options whose rows no known polynomial joins.
     """
@@ -95,19 +100,19 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
 
 
 def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
-    """The outputs that these are computed from between rows, and that are not among them."""
+    """Returns the outputs that values between rows are computed from and that ``parts`` lacks."""
     known, order = set(parts), polynomial_order(mode, options, "trajectory")
     lowest = min([*map(PARTS.index, known), 2 if options.get("degree") == 5 else order])
     return [name for name in PARTS[lowest : order + 1] if name not in known]
 
 
 def count_at(rate: float, duration: float) -> int:
-    """How many rows there are at ``rate``, in Hz, from the first on; one at the end counts."""
+    """Returns the number of rows at ``rate`` in Hz from the first on, with one at the very end."""
     return math.floor(min(duration * rate * (1 + 1e-12) + 1e-9, _MOST_ROWS)) + 1
 
 
 def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
-    """The first trajectory and entry of times [b or 1, N] that are not within knots [b or 1, T]."""
+    """Returns trajectory and entry of the first of times [b or 1, N] outside knots [b or 1, T]."""
     ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
     first, last = (_rounding(knots, np.full((len(knots), 1), end)) for end in ends)
     wrong = ~((times >= knots[:, :1] - first) & (times <= knots[:, -1:] + last))
@@ -118,10 +123,10 @@ def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
 
 
 def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Array:
-    """Times [N] or [B, N] as [1 or B, N] in float64; one that is a row's but for rounding as that
-    row's own. rounding: of the knots, in seconds, besides that of sums of steps.
+    """Returns times [N] or [B, N] as float64 [1 or B, N], moved onto rows that they mean.
 
-    Raises InputError for times of another shape, or outside of knots [1 or B, T].
+    ``rounding`` is that of the knots, in seconds, beside the rounding of sums of steps. Raises
+    InputError for times of another shape, or outside knots [1 or B, T].
     """
     at = float64(times)
     at = at[None] if at.ndim == 1 else at
@@ -132,8 +137,9 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
             expected=f"[N] or [{batch}, N]",
             found=describe(times.shape),
         )
-    if readable(at) and readable(knots):  # not within torch.func, nor while a graph is captured
-        _check_within(to_numpy(at), to_numpy(knots))
+    # within torch.func, and while a graph is captured, no values can be read
+    if readable(at) and readable(knots) and (wrong := outside(to_numpy(at), to_numpy(knots))):
+        raise InputError(_outside_fault(to_numpy(at), to_numpy(knots), *wrong))
     after, last = search(knots, at, right=False), knots.shape[1] - 1
     after = after - 1 * (after > last)
     for index in (after - 1 * (after > 0), after):
@@ -143,39 +149,33 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
     return at
 
 
-def _check_within(times: Floats, knots: Floats) -> None:
-    place = outside(times, knots)
-    if place is None:
-        return
-    trajectory, entry = place
+def _outside_fault(times: Floats, knots: Floats, trajectory: int, entry: int) -> Fault:
+    """Returns the fault of a time outside the trajectory."""
     begin, end = knots[min(trajectory, len(knots) - 1), [0, -1]].tolist()
-    several = len(times) > 1 or len(knots) > 1
-    raise InputError(
+    several = f"trajectory {trajectory}, " if len(times) > 1 or len(knots) > 1 else ""
+    return Fault(
         "a time that is not within the trajectory",
-        where=f"times, trajectory {trajectory}, entry {entry}"
-        if several
-        else f"times, entry {entry}",
+        where=f"times, {several}entry {entry}",
         expected=f"{begin!r} to {end!r} s",
         found=repr(float(times[min(trajectory, len(times) - 1), entry])),
     )
 
 
 def _rounding(knots: Array, index: Array) -> Array:
-    """How far the time of a row [b, N] may be off as a sum of steps; little of a step beside it."""
+    """Returns how far the time of a row [b, N] may be off as a sum of steps."""
     after = index + 1 * (index == 0) if knots.shape[1] > 1 else index
     step = take(knots, after) - take(knots, after - 1 * (after > 0))
     of_sums = promise(knots.shape[1] - 1) * abs(knots[:, -1:])
-    of_step = _LEAST_SHARE * step
+    of_step = _LEAST_SHARE * step  # never more, or short steps would vanish
     return of_step.minimum(of_sums) if is_torch(step) else np.minimum(of_step, of_sums)
 
 
 def _held(
     rows: list[Array], knots: Array, at: Array, order: int, scheme: str
 ) -> tuple[list[Array], Array]:
-    """Taylor polynomials around the row that ends the step, which hold in it alone, and the time
-    from there.
+    """Returns Taylor polynomials around the row that ends the step, and the time from there.
 
-    The action is that row's, so that a time on it gives it as it is.
+    The action is that of the row, so that the time of the row gives it unchanged.
     """
     index = search(knots, at, right=False)
     tau = (at - take(knots, index))[..., None]
@@ -186,15 +186,14 @@ def _held(
 
 
 def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[list[Array], Array]:
-    """Taylor polynomials around the row before, whose segment the step belongs to, and the time
-    from there."""
+    """Returns Taylor polynomials around the row that begins the step, and the time from there."""
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows]
     if degree > 3:
         known.append(_slope(rows[3], knots, index))
     if degree == 5:
-        # a₁ = a₀ + j₀h + s·h²/2 + c·h³/6 and j₁ = j₀ + s·h + c·h²/2, of which the slope is known
+        # snap s and crackle c from a₁ = a₀ + j₀h + s·h²/2 + c·h³/6 and j₁ = j₀ + s·h + c·h²/2
         step = _step(knots, index)
         mean = (_slope(rows[2], knots, index) - known[3]) / step
         crackle = 6.0 * (known[4] - 2.0 * mean) / step
@@ -203,29 +202,29 @@ def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[li
 
 
 def _step(knots: Array, index: Array) -> Array:
-    """The step that begins at a row, [b, N, 1]; one after the last row, where nothing changes."""
+    """Returns the step that begins at a row, [b, N, 1]; 1 after the last row."""
     last = index == knots.shape[1] - 1
     return (take(knots, index + 1 * ~last) - take(knots, index) + 1.0 * last)[..., None]
 
 
 def _slope(rows: Array, knots: Array, index: Array) -> Array:
-    """The mean derivative over the step that begins at a row."""
+    """Returns the mean derivative over the step that begins at a row."""
     after = index + 1 * (index < knots.shape[1] - 1)
     return (take(rows, after) - take(rows, index)) / _step(knots, index)
 
 
 def derivative(known: Sequence[Array], tau: Array, order: int) -> Array:
-    """A derivative of Σ_m known_m·τᵐ/m!; known orders below it may be None."""
+    """Returns a derivative of Σ_m known_m·τᵐ/m!, by Horner's rule; lower orders may be None."""
     if order >= len(known):
         return known[-1] * 0.0
     total = known[-1]
-    for r in reversed(range(len(known) - order - 1)):  # Horner
+    for r in reversed(range(len(known) - order - 1)):
         total = known[order + r] + total * tau / (r + 1)
     return total
 
 
 def search(knots: Array, at: Array, *, right: bool) -> Array:
-    """[b, N]: how many knots lie before each time (``right``: or at it)."""
+    """Returns how many knots lie before each time, or with ``right`` at it, [b, N]."""
     if is_torch(at):
         torch = sys.modules["torch"]
         batch = max(len(knots), len(at))
@@ -239,7 +238,7 @@ def search(knots: Array, at: Array, *, right: bool) -> Array:
 
 
 def take(values: Array, index: Array) -> Array:
-    """values [b, T] or [b, T, D] at rows [b, N]."""
+    """Returns values [b, T] or [b, T, D] at rows [b, N]."""
     batch = max(len(values), len(index))
     if is_torch(values):
         values = values.expand(batch, *values.shape[1:])
@@ -248,7 +247,7 @@ def take(values: Array, index: Array) -> Array:
             index = index[..., None].expand(-1, -1, values.shape[2])
         return values.gather(1, index)
     if len(index) == 1:
-        return np.take(values, index[0], axis=1)  # several times as fast
+        return np.take(values, index[0], axis=1)  # several times as fast as take_along_axis
     values = np.broadcast_to(values, (batch, *values.shape[1:]))
     index = index[..., None] if values.ndim == 3 else index
     return np.take_along_axis(values, index, 1)

@@ -1,4 +1,4 @@
-"""How good a motion is: numbers per trajectory. docs/scores.md has each formula and its source."""
+"""Scores how good motions are; docs/scores.md has each formula and its source."""
 
 from __future__ import annotations
 
@@ -24,27 +24,33 @@ Scores: TypeAlias = dict[str, Floats]
 UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_jerk": "jerk",
          "log_jerk": "", "sparc": "", "still": "", "time_jumps": "", "saturation": "",
          "limit_share": ""}  # fmt: skip
-"""All scores, and the unit, or the quantity in whose unit they are; "" of pure numbers."""
+"""All scores, with their unit or the quantity whose unit they have; "" for pure numbers."""
 _OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
-"""Scores that a few rows can make."""
+"""Scores that a few rows can decide."""
 _STILL = 0.05
-"""The share of the peak speed up to which a trajectory stands still."""
+"""A trajectory stands still up to this share of its peak speed."""
 _JUMP = 1.5
-"""A step of so many median steps is a jump."""
+"""A step longer than so many median steps is a jump."""
 _AT_LIMIT = 1e-3
-"""What is as near to a limit, as a share of it, is at the limit."""
+"""A value within this share of a limit is at the limit."""
 _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
-"""What SPARC takes of the spectrum; and how often zeros double the length."""
+"""SPARC: the part of the spectrum that counts, and how often padding doubles the length."""
 
 
 def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> Scores:
-    """Scores of trajectories by name, float64 [B]: duration, rms_jerk, sparc and so on.
+    """Scores trajectories: duration, jerk, smoothness, standstill and more.
 
-    trajectory: what ``integrate`` or ``load`` returns, NumPy or torch. limits: by
-    quantity, a pair (lower, upper) of numbers or [D], or the largest magnitude; with them there is
-    ``limit_share``. Velocity, acceleration and jerk that are absent are central differences of
-    the positions. A score that needs what is absent is left out; one that a trajectory does not
-    have (too few rows, NaN, no motion) is NaN. Formulas and their sources: docs/scores.md.
+    Velocity, acceleration and jerk that are absent are central differences of the positions.
+    Formulas and their sources: docs/scores.md.
+
+    Parameters:
+        trajectory: what ``integrate`` or ``load`` returns, NumPy or torch.
+        limits: for ``limit_share``, a pair (lower, upper) of numbers or [D], or the largest
+            magnitude, by quantity.
+
+    Returns:
+        The scores by name, float64 [B]. A score whose quantities are absent is left out; it is NaN
+        for a trajectory that does not have it (too few rows, NaN, no motion).
     """
     parts = {name: to_numpy(values) for name, values in trajectory.outputs().items()}
     pairs = {
@@ -54,9 +60,9 @@ def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> 
         n: (np.asarray(a, np.float64), np.asarray(b, np.float64)) for n, (a, b) in pairs.items()
     }
     name, values = next(iter(parts.items()))
-    found = block_scores(parts, np.atleast_2d(to_numpy(trajectory.time)), None, bounds)
-    found["saturation"] = saturation(block_extremes(values, bounds.get(name)))
-    return {name: found[name] for name in UNITS if name in found}
+    scores = block_scores(parts, np.atleast_2d(to_numpy(trajectory.time)), None, bounds)
+    scores["saturation"] = saturation(block_extremes(values, bounds.get(name)))
+    return {name: scores[name] for name in UNITS if name in scores}
 
 
 def block_scores(
@@ -66,10 +72,13 @@ def block_scores(
     bounds: Mapping[str, tuple[Floats, Floats]],
     ends: int = 0,
 ) -> Scores:
-    """All scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
+    """Returns all scores but saturation of trajectories [b, T, D] by quantity, T >= 1.
 
-    times: [b or 1, T]. step: where all steps are equal. bounds: lower and upper limits [D]. ends:
-    rows at the begin and at the end that those of jerk and of limits leave out.
+    Parameters:
+        times: [b or 1, T].
+        step: dt where all steps are equal, else None.
+        bounds: lower and upper limits [D].
+        ends: rows at each end that scores of jerk and limits leave out.
     """
     if 0 < 2 * ends < times.shape[1]:
         inner = {name: values[:, ends:-ends] for name, values in parts.items()}
@@ -78,7 +87,7 @@ def block_scores(
         return block_scores(parts, times, step, bounds) | chosen
     count, rows, _ = next(iter(parts.values())).shape
     times = np.broadcast_to(times, (count, rows))
-    with np.errstate(all="ignore"):  # where there is no number, the score is NaN
+    with np.errstate(all="ignore"):  # a score that is undefined becomes NaN
         steps = np.diff(times)
         increasing = np.all(steps > 0, axis=1)
         parts = with_derivatives(parts, times, step, increasing, {"velocity", "jerk", *bounds})
@@ -96,6 +105,7 @@ def block_scores(
         if "velocity" in parts:
             speed = _norm(parts["velocity"])
             peak = speed.max(1)
+            # each step counts with its mean speed; 0·peak is NaN where a speed is not finite
             slow = 0.5 * (speed[:, 1:] + speed[:, :-1]) <= _STILL * peak[:, None]
             scores["still"] = (slow * steps).sum(1) / (times[:, -1] - times[:, 0]) + 0.0 * peak
             scores["sparc"] = _sparc(speed if step is not None else _evenly(speed, times), times)
@@ -105,6 +115,7 @@ def block_scores(
             scores["rms_jerk"] = np.sqrt(squares.mean(1) / parts["jerk"].shape[2])
             scores["p95_jerk"] = np.quantile(values, 0.95, axis=1)
             if "velocity" in parts:
+                # dimensionless jerk: T³/v_peak² · ∫ |j|² dt, by the trapezoidal rule
                 total = (0.5 * (squares[:, 1:] + squares[:, :-1]) * steps).sum(1)
                 cost = (times[:, -1] - times[:, 0]) ** 3 * total / peak**2
                 scores["log_jerk"] = np.where(peak > 0, -np.log(cost), np.nan)
@@ -116,7 +127,10 @@ def block_scores(
 def with_derivatives(
     parts: Mapping[str, Array], times: Floats, step: float | None, good: Array, needed: set[str]
 ) -> dict[str, Array]:
-    """The parts, and those that are needed and absent from the positions; NaN where not good."""
+    """Returns the parts and, derived from the positions, those that are needed and absent.
+
+    Trajectories that are not ``good`` [b] get NaN.
+    """
     missing = [name for name in PARTS[1:] if name in needed and name not in parts]
     if not missing or "position" not in parts:
         return dict(parts)
@@ -132,15 +146,16 @@ def with_derivatives(
 
 
 def _norm(values: Array) -> Floats:
-    """The Euclidean norm over the dofs, [b, T]."""
+    """Returns the Euclidean norm over the dofs, [b, T]."""
     wide = values.astype(np.float64, copy=False)
     norm: Floats = np.sqrt(np.einsum("btd,btd->bt", wide, wide))
     return norm
 
 
 def _evenly(speed: Floats, times: Floats) -> Floats:
-    """The speed [b, T] at as many times, evenly spaced, linearly between the rows."""
-    place = 2.0 * np.arange(len(speed))[:, None]  # each has a stretch of one axis to itself
+    """Returns the speed [b, T] at as many evenly spaced times, linear between the rows."""
+    # one np.interp for all: trajectory b has the stretch 2·b … 2·b + 1 of one axis
+    place = 2.0 * np.arange(len(speed))[:, None]
     known = (times - times[:, :1]) / (times[:, -1:] - times[:, :1])
     known = np.where(np.isfinite(known), known, np.linspace(0.0, 1.0, speed.shape[1]))
     wanted = place + np.linspace(0.0, 1.0, speed.shape[1])
@@ -148,7 +163,7 @@ def _evenly(speed: Floats, times: Floats) -> Floats:
 
 
 def _sparc(speed: Floats, times: Floats) -> Floats:
-    """The spectral arc length of even rows [b, T]."""
+    """Returns the spectral arc length of even rows [b, T] (Balasubramanian et al., 2015)."""
     count, rows = speed.shape
     size = 2 ** (int(np.ceil(np.log2(rows))) + _PADDING)
     rates, result = (rows - 1) / (times[:, -1] - times[:, 0]), np.full(count, np.nan)
@@ -168,7 +183,7 @@ def _sparc(speed: Floats, times: Floats) -> Floats:
 
 
 def _share(values: Array, lower: Floats, upper: Floats, name: str) -> Floats:
-    """The largest share of the limits that is used, [b]; of positions from their middle."""
+    """Returns the largest share of the limits that is used, [b]; of positions, from the middle."""
     if name == "position":
         shares = np.abs(values - 0.5 * (lower + upper)) / (0.5 * (upper - lower))
         shares = np.where(np.isfinite(upper - lower), shares, 0.0)
@@ -178,8 +193,8 @@ def _share(values: Array, lower: Floats, upper: Floats, name: str) -> Floats:
 
 
 def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -> Floats:
-    """The least and the largest value of trajectories and dofs, cut at the limits, and the share
-    of all values of the trajectory there: [4, b, D]."""
+    """Returns the least and the largest value of each trajectory and dof, cut at the limits, and
+    the share of the trajectory's values there: [4, b, D]."""
     wide = values.swapaxes(0, 1).astype(np.float64, order="C")  # NumPy is slow along a short axis
     lower, upper = (np.asarray(-np.inf), np.asarray(np.inf)) if bounds is None else bounds
     with np.errstate(invalid="ignore"):
@@ -191,8 +206,9 @@ def block_extremes(values: Array, bounds: tuple[Floats, Floats] | None = None) -
 
 
 def saturation(extremes: Floats) -> Floats:
-    """The share of the values of trajectories [B] that are at a limit or, of a dof that reaches
-    none, at the extremes of all trajectories; from ``block_extremes`` of them all, [4, B, D].
+    """Returns the share of values at a limit [B], from ``block_extremes`` of all, [4, B, D].
+
+    For a dof that reaches no limit, the extremes of all trajectories take its place.
     """
     low, high, at_low, at_high = extremes
     least, largest = np.fmin.reduce(low, 0), np.fmax.reduce(high, 0)

@@ -1,4 +1,4 @@
-"""Calls that not every system has, each with another way where it is missing."""
+"""Calls to the operating system, with another way where a system lacks them; signals."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from typing import NoReturn
 _NO_REPLACE, _HERE = 1, -100
 """RENAME_NOREPLACE and AT_FDCWD of renameat2(2)."""
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-"""What a file system or a sandbox says to a call that it does not have."""
+"""Errors of a file system or a sandbox that does not have a call."""
 _MOUNTS = "/proc/self/mounts"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Those that stop a command."""
+"""The signals that stop a command."""
 
 
 def processors() -> int:
-    """Those that this process may run on; where that is not known, all."""
+    """Returns the number of processors that this process may use, or of all where unknown."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def allocate(descriptor: int, size: int) -> None:
-    """Make an open file at least so many bytes long, with room on the disk where the system can.
+    """Extends an open file to at least ``size`` bytes, reserving them on the disk where possible.
 
     Raises OSError where there is no room.
     """
@@ -43,90 +43,91 @@ def allocate(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, max(size, os.fstat(descriptor).st_size))
 
 
-def rename_new(one: Path, other: Path) -> None:
-    """Give a file or folder a name that is free.
+def rename_new(old: Path, new: Path) -> None:
+    """Renames a file or folder to a name that is free.
 
-    Raises FileExistsError, and replaces nothing, where the name is taken. A file system that can
-    neither rename so nor link files is asked first: what appears in between is replaced.
+    Raises FileExistsError, and replaces nothing, where the name is taken. On a file system that
+    has neither this call nor links, a file that appears after the check is replaced.
     """
-    error = _renameat2(one, other, _NO_REPLACE)
+    error = _renameat2(old, new, _NO_REPLACE)
     if error == 0:
         return
     if error not in _UNSUPPORTED:
-        raise OSError(error, os.strerror(error), str(other))
+        raise OSError(error, os.strerror(error), str(new))
     try:
-        os.link(one, other)
+        os.link(old, new)
     except FileExistsError:
         raise
     except OSError:
-        if os.path.lexists(other):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(other)) from None
-        os.rename(one, other)
+        if os.path.lexists(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new)) from None
+        os.rename(old, new)
     else:
-        with contextlib.suppress(OSError):  # the file has its name
-            os.unlink(one)
+        with contextlib.suppress(OSError):  # the file already has its new name
+            os.unlink(old)
 
 
-def _renameat2(one: Path, other: Path, flags: int) -> int:
-    """Call renameat2(2) and return 0 or the number of its error."""
+def _renameat2(old: Path, new: Path, flags: int) -> int:
+    """Calls renameat2(2), and returns 0 or the number of its error."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
         return errno.ENOSYS
-    failed = rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), flags)
+    failed = rename(_HERE, os.fsencode(old), _HERE, os.fsencode(new), flags)
     return ctypes.get_errno() if failed else 0
 
 
 def file_system(folder: str) -> str:
-    """The kind of the file system that a folder lies on, such as ext4; empty where not known."""
+    """Returns the kind of file system that a folder is on, such as ext4; "" where unknown."""
     try:
         with open(_MOUNTS, encoding="utf-8", errors="surrogateescape") as file:
             mounts = [line.split()[1:3] for line in file]
     except OSError:
         return ""
-    # of several on one place the last one is seen
+    # of several mounts on one place the last one counts
     kinds = {place.replace("\\040", " ").rstrip("/"): kind for place, kind in mounts}
     while folder.rstrip("/") not in kinds and folder.strip("/"):
         folder = os.path.dirname(folder)
     return kinds.get(folder.rstrip("/"), "")
 
 
-_came: list[str] = []
-"""Signals that :func:`interrupt` answered: where Python runs it in a destructor, the exception is
-ignored, and the signal counts as soon as :func:`signals` asks."""
+_answered: list[str] = []
+"""Signals that :func:`interrupt` answered. Where Python runs it within a destructor, the exception
+is ignored, and :func:`signals` reports the signal instead."""
 
 
 class Interrupt(BaseException):
-    """A signal that ends a command, by its name; Typer keeps KeyboardInterrupt to itself."""
+    """A signal that ends a command, by its name; Typer would swallow KeyboardInterrupt."""
 
 
 def answer_signals() -> None:
-    """Begin to answer signals by :func:`interrupt`, in a process of the command line."""
+    """Answers signals by :func:`interrupt` from now on, in a process of the command line."""
     for number in _heard():
         signal.signal(number, interrupt)
         _once(number)
 
 
 def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Raise Interrupt with the name of a signal; the next one takes the default way."""
-    _take_default_way()
-    _came.append(signal.Signals(number).name)
-    raise Interrupt(_came[-1])
+    """Raises Interrupt with the name of a signal; the next signal acts as without handlers."""
+    _remove_handlers()
+    _answered.append(signal.Signals(number).name)
+    raise Interrupt(_answered[-1])
 
 
 def is_command() -> bool:
-    """Return whether signals are answered by :func:`interrupt`, or one has been."""
-    return bool(_came) or any(signal.getsignal(number) is interrupt for number in SIGNALS)
+    """Returns whether :func:`interrupt` answers signals, or has answered one."""
+    return bool(_answered) or any(signal.getsignal(number) is interrupt for number in SIGNALS)
 
 
 @contextlib.contextmanager
 def signals() -> Iterator[Callable[[], str | None]]:
-    """Hold signals back: yields what to ask between blocks, the name of one that came, or None.
+    """Holds signals back, and yields a function to call between blocks.
 
-    A command answers no signal after this has ended without an error, as its output is complete;
-    a second signal takes the default way. Another process then has its own handlers again.
+    It returns the name of a signal that has arrived, or None. In a command, a second signal acts as
+    without handlers, and none is answered after this has ended without an error, as the output is
+    complete. Any other process gets its own handlers back.
     """
-    names = list(_came)
+    names = list(_answered)
     if threading.current_thread() is not threading.main_thread():
         yield lambda: None
         return
@@ -135,7 +136,7 @@ def signals() -> Iterator[Callable[[], str | None]]:
     def note(number: int, frame: FrameType | None) -> None:
         names.append(signal.Signals(number).name)
         if command:
-            _take_default_way()
+            _remove_handlers()
 
     complete = False
     for number in before:
@@ -154,25 +155,28 @@ def signals() -> Iterator[Callable[[], str | None]]:
 
 
 def ignore_signals() -> None:
-    """Answer no signal any more: the process ends."""
+    """Ignores all signals, as the process is about to end."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
 
 
 def _heard() -> list[signal.Signals]:
-    """The signals that this process was not started to ignore, as nohup does."""
+    """Returns the signals that are not ignored; nohup starts processes that ignore some."""
     return [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def _take_default_way() -> None:
-    """Let every signal do what it does to a process without handlers."""
+def _remove_handlers() -> None:
+    """Lets every signal act as on a process without handlers."""
     for number in _heard():
         signal.signal(number, signal.SIG_DFL)
 
 
 def _once(number: int) -> None:
-    """Let a signal take the default way from its second time on, also where the handler waits for
-    a library that does not return; where C has no such call, only once the handler has run."""
+    """Lets a signal act as without handlers from its second time on.
+
+    That also ends a process whose handler waits for a library that does not return. Where C lacks
+    the call, it only holds once the handler has run.
+    """
     with contextlib.suppress(AttributeError):
         handler_of, handle = ctypes.pythonapi.PyOS_getsig, ctypes.CDLL(None).sysv_signal
         handler_of.restype, handle.argtypes = ctypes.c_void_p, (ctypes.c_int, ctypes.c_void_p)

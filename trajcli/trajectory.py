@@ -1,4 +1,4 @@
-"""From actions, start state and dt to trajectories: the library call and its checks."""
+"""Integrates actions and differentiates recordings: the calls of the library."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ Array = Any
 P = ParamSpec("P")
 
 DTYPES = ("float32", "float64")
-"""What outputs can be."""
+"""The types of outputs."""
 
 
 @dataclass(frozen=True)
 class State:
-    """A start or goal state: position and, where not zero, velocity, acceleration and jerk.
+    """A start or goal state; parts that are None are zero.
 
-    Each part is [B, D] (or [S, D] with a start index), or [D] when all trajectories share it;
-    in rad or m, per s, s² and s³.
+    Attributes:
+        position: [B, D], [D] where all trajectories share it, or [S, D] with a start index; in rad
+            or m.
+        velocity: of the same shape, per s.
+        acceleration: per s².
+        jerk: per s³.
     """
 
     position: Array
@@ -43,17 +47,26 @@ class State:
     jerk: Array | None = None
 
     def parts(self) -> dict[str, Array]:
-        """The parts that are not None, by name."""
+        """Returns the parts that are not None, by name."""
         return {name: getattr(self, name) for name in PARTS if getattr(self, name) is not None}
 
 
 @dataclass(frozen=True, repr=False)
 class Trajectory:
-    """What ``integrate`` and ``differentiate`` return: outputs [B, T, D] and the time of the rows.
+    """Trajectories, as ``integrate`` and ``differentiate`` return them.
 
-    ``p, v, a, j = trajectory`` unpacks the outputs; one that ``write`` does not name is None.
-    ``time`` is float64 [T], or [B, T] if dt or time stamps differ between trajectories, in seconds
-    from the start (NumPy for NumPy input, torch for torch).
+    ``p, v, a, j = trajectory`` unpacks the outputs; those that ``write`` does not name are None.
+    NumPy input gives NumPy arrays, torch input tensors.
+
+    Attributes:
+        position: [B, T, D], in rad or m.
+        velocity: [B, T, D], per s.
+        acceleration: [B, T, D], per s².
+        jerk: [B, T, D], per s³.
+        time: seconds from the start, float64 [T], or [B, T] where steps differ between
+            trajectories.
+        mode: the mode that made the rows; "" for the rows of other curves.
+        options: the options of the mode.
     """
 
     position: Array | None
@@ -71,22 +84,22 @@ class Trajectory:
         outputs = self.outputs()
         shown = [f"{n} {describe(v.shape)}" for n, v in {**outputs, "time": self.time}.items()]
         kind = str(next(iter(outputs.values())).dtype).removeprefix("torch.")
-        mode = f"{self.mode}: " if self.mode else ""  # none between the rows of a mode
+        mode = f"{self.mode}: " if self.mode else ""
         return f"Trajectory({mode}{', '.join(shown)}; {kind})"
 
     def _about(self) -> dict[str, Any]:
-        """The mode, where it has one, and its options."""
+        """Returns the mode, where there is one, and its options."""
         return {"mode": self.mode, **self.options} if self.mode else {}
 
     def outputs(self) -> dict[str, Array]:
-        """The outputs that are not None, by name."""
+        """Returns the outputs that are not None, by name."""
         return {name: x for name, x in zip(PARTS, self, strict=True) if x is not None}
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write it to an .h5 or .npz file as ``trajcli integrate`` does.
+        """Writes an .h5 or .npz file as ``trajcli integrate`` does; it appears whole or not at all.
 
-        The file appears whole or not at all. Raises OutputError if it exists (unless
-        ``overwrite``) or cannot be written.
+        Raises:
+            OutputError: the file exists and ``overwrite`` is False, or it cannot be written.
         """
         from trajcli.files.saved import save
         from trajcli.files.stored_time import equal_step
@@ -99,7 +112,7 @@ class Trajectory:
         save(Path(path), outputs, time, about, overwrite)
 
     def to_xarray(self) -> Any:
-        """An ``xarray.Dataset`` with dimensions trajectory, time (or row) and dof."""
+        """Returns an ``xarray.Dataset`` with dimensions trajectory, time (or row) and dof."""
         import xarray
 
         time = to_numpy(self.time)
@@ -114,7 +127,7 @@ StateLike = State | Array | Literal["zero"] | None
 
 
 def _not_compiled(function: Callable[P, Trajectory]) -> Callable[P, Trajectory]:
-    """The same function, which torch.compile does not compile."""
+    """Returns the function such that torch.compile calls it without compiling it."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Trajectory:
@@ -149,37 +162,56 @@ def integrate(
     backend: str = "auto",
     allow_nonfinite: bool = False,
 ) -> Trajectory:
-    """Integrate actions into position, velocity, acceleration and jerk.
+    """Integrates actions and a start state into position, velocity, acceleration and jerk.
 
-    actions [B, H, D], or [H, D] for one trajectory (B = 1): NumPy or torch on any device with
-    float64. start: a ``State``, a position [B, D] or [D], or ``"zero"``; recorded positions, which
-    have none, are for :func:`differentiate`. dt: the step in seconds, a number or an array that
-    broadcasts to [B, H]; or ``times``, the time stamps of all rows [H + 1] or [B, H + 1]. With
-    ``start_index`` [B], trajectory b starts at row start_index[b] of the start state; ``goal`` and
-    ``goal_index`` work the same way. The other options belong to the modes; None is the mode's
-    default. ``write``: which outputs to compute.
+    Everything is computed in float64 and rounded once. Row 0 is the start state. The formulas are
+    in the README, "Modes".
 
-    Returns a ``Trajectory`` of the input's library, device and dtype (integers give
-    float64, half precision float32; ``dtype`` says otherwise). Everything is computed in
-    float64 and rounded once. Row 0 is the start state.
+    Parameters:
+        actions: [B, H, D], or [H, D] for one trajectory (B = 1); NumPy, or torch on any device
+            that has float64.
+        start: a ``State``, a position [B, D] or [D], or ``"zero"``. Recorded positions, which have
+            no start state, are for :func:`differentiate`.
+        dt: the step in seconds, a number or an array that broadcasts to [B, H].
+        mode: what the actions are: acceleration (acc), jerk, velocity, clique (position), central,
+            bspline or teleport.
+        times: instead of dt, the time stamps of all rows [H + 1] or [B, H + 1].
+        goal: a state like ``start``, for ``ends="goal"``.
+        start_index: [B]; trajectory b starts at row start_index[b] of the start states [S, D].
+        goal_index: the same for goal states.
+        scheme: euler, zoh (zero-order hold) or foh (first-order hold), for the sums of clique to
+            jerk; this and the options below belong to the modes, whose defaults None means.
+        ends: plan or goal, for central and bspline.
+        degree: 3, 4 or 5, for bspline.
+        steps: rows per knot interval, for bspline.
+        frames: full (rows 0 to H), actions (1 to H) or curobo (0 to H − 1).
+        convention: standard or curobo.
+        dtype: float32 or float64; None keeps that of the actions (integers: float64, half
+            precision: float32).
+        write: the outputs to compute.
+        backend: auto, native, triton or torch.
+        allow_nonfinite: computes with NaN and Inf, which stay in their trajectory and dof.
 
-    Raises InputError, with all faults at once, for shapes that do not match, dt that is not
-    positive and finite, and NaN or Inf in what is used of the input unless ``allow_nonfinite``
-    (actions beyond the last used one and states that no index names may have any values);
-    UsageError for unknown modes and options. Formulas: README, "Modes".
+    Returns:
+        A ``Trajectory`` of the library, device and dtype of the actions.
 
-    On a CUDA device the work is done on the current stream. The host waits for it only to check
-    values and to send numbers and NumPy arrays, those of up to 4 KiB once. With
+    Raises:
+        InputError: shapes that do not match, a dt that is not positive and finite, or NaN or Inf
+            in values that are used; all faults at once.
+        UsageError: an unknown mode or option.
+
+    On a CUDA device the work is queued on the current stream. The host waits for it only to check
+    values, and to send numbers and NumPy arrays, of which those of up to 4 KiB are sent once. With
     ``allow_nonfinite``, and while a CUDA graph is captured (after one call to warm up), no values
-    on the device are checked: a start or goal index out of range gives NaN there, and the formulas
-    are applied to a dt that is not positive.
+    on the device are checked: a start or goal index out of range gives NaN, and the formulas are
+    applied to a dt that is not positive.
     """
     options = {"scheme": scheme, "ends": ends, "degree": degree, "steps": steps}
     options |= {"frames": frames, "convention": convention}
     write = tuple(write)
     key = None
     if times is None and goal is None and start_index is None and goal_index is None:
-        types = (type(degree), type(steps))  # True equals 1, and is refused
+        types = (type(degree), type(steps))  # True equals 1, but is refused
         about = (mode, *options.values(), *types, dtype, write, backend, allow_nonfinite)
         key = prepared.key_of(actions, start, dt, about)
         call = prepared.lookup(key)
@@ -224,20 +256,31 @@ def differentiate(
     backend: str = "auto",
     allow_nonfinite: bool = False,
 ) -> Trajectory:
-    """Differentiate recorded positions: position, velocity, acceleration and jerk of each row.
+    """Differentiates recorded positions into position, velocity, acceleration and jerk.
 
-    positions [B, T, D], or [T, D] for one recording (B = 1): NumPy or torch on any device with
-    float64. dt: the step in seconds, a number or an array that broadcasts to [B, T − 1]; or
-    ``times``, the time stamps of the rows, [T] or [B, T]. method: ``savgol``, local polynomials of
-    ``degree`` (2 to 5; None: 4) over a ``window``, in rows (odd) or in seconds like "0.2s" (None:
-    "0.3s"), for which steps are read from their device; ``central``, five-point differences, which
-    do not smooth; ``backward``, differences of neighbours. Formulas: README, "Modes".
+    Differentiable by positions, dt and times. The formulas are in the README, "Modes".
 
-    Returns a ``Trajectory`` with T rows, of the input's library, device and dtype, as
-    :func:`integrate` does, and raises the same errors. Differentiable by positions, dt and times.
+    Parameters:
+        positions: [B, T, D], or [T, D] for one recording (B = 1); NumPy, or torch on any device
+            that has float64.
+        dt: the step in seconds, a number or an array that broadcasts to [B, T − 1].
+        times: instead of dt, the time stamps of the rows, [T] or [B, T].
+        method: ``savgol`` fits local polynomials, ``central`` takes five-point differences, which
+            do not smooth, and ``backward`` differences of neighbours.
+        window: of savgol, an odd number of rows, or seconds like "0.2s", for which steps are read
+            from their device; None: "0.3s".
+        degree: of savgol's polynomials, 2 to 5; None: 4.
+        dtype, write, backend, allow_nonfinite: as for :func:`integrate`.
+
+    Returns:
+        A ``Trajectory`` with T rows, of the library, device and dtype of the positions.
+
+    Raises:
+        InputError, UsageError: as :func:`integrate` does.
     """
     write, key, made = tuple(write), None, make_method(method, window, degree)
-    if times is None and isinstance(getattr(made, "window", 0), int):  # seconds depend on dt
+    # a window in seconds depends on dt, which the key leaves out
+    if times is None and isinstance(getattr(made, "window", 0), int):
         types = (type(degree), type(window))
         about = (method, window, degree, *types, dtype, write, backend, allow_nonfinite)
         key = prepared.key_of(positions, "first", dt, about)
@@ -262,7 +305,7 @@ def differentiate(
 
 
 def _recording(where: str, expected: str, found: str) -> Fault:
-    """The fault of a recording given to integrate."""
+    """Returns the fault of a recording given to integrate."""
     return Fault(
         f"unknown {where}",
         where=where,
@@ -275,7 +318,7 @@ def _recording(where: str, expected: str, found: str) -> Fault:
 def _checked(
     inputs: Inputs, dtype: str | None, wanted: Sequence[str], backend: str, key: Any, zero: bool
 ) -> Trajectory:
-    """The trajectory of these inputs; key: under which the call is cached, unless None."""
+    """Checks inputs and returns their trajectory; ``key`` caches the call, unless None."""
     raise_if_any(shape_faults(inputs))
     if dtype not in (None, *DTYPES):
         raise UsageError(
@@ -292,7 +335,7 @@ def _checked(
 def _compute(
     inputs: Inputs, choice: Choice, dtype: str, wanted: Sequence[str], *, tensors: bool
 ) -> Trajectory:
-    """The trajectory of checked shapes; NaN and Inf are refused unless the inputs are trusted."""
+    """Returns the trajectory of inputs of right shapes; refuses NaN and Inf unless trusted."""
     kernels: Any = choice.kernels
     checking = None
     if not inputs.trusted and choice.backend == "native":  # which checks values as it reads them
@@ -327,9 +370,10 @@ def _compute(
 
 
 def load(path: str | Path) -> Trajectory:
-    """Read what ``Trajectory.save``, ``trajcli integrate`` or ``differentiate`` wrote, as NumPy.
+    """Reads what ``Trajectory.save``, ``trajcli integrate`` or ``differentiate`` wrote, as NumPy.
 
-    Raises InputError for a file without trajectories of one length.
+    Raises:
+        InputError: the file has no trajectories of one length.
     """
     from trajcli.files.saved import load
 
@@ -341,7 +385,7 @@ def load(path: str | Path) -> Trajectory:
 
 
 def wanted_outputs(names: Sequence[str]) -> list[str]:
-    """The outputs of these names, by order; raises UsageError for none, and for other names."""
+    """Returns names of outputs by order; raises UsageError for none and for unknown ones."""
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         raise UsageError(
@@ -358,7 +402,7 @@ def _optional(values: Any) -> Array | None:
 
 
 def _parts(state: StateLike, role: str, actions: Array) -> dict[str, Array]:
-    """The parts of a state, [S, D]."""
+    """Returns the parts of a state, [S, D]."""
     if state is None:
         return {}
     if isinstance(state, str):

@@ -1,7 +1,8 @@
-"""Units of files, options and limits, and what they are in SI. The one place that knows them.
+"""Parses the units of files, options and limits, and converts them to SI.
 
-Positions are in rad or deg, in m, cm or mm, their derivatives in these by seconds (deg/s, mm/s^2);
-times are in s, ms, us or ns. The dofs of an array have one unit, or one each: "rad,rad,m".
+Positions are in rad or deg, or in m, cm or mm, their derivatives in these per second (deg/s,
+mm/s^2); times are in s, ms, us or ns. The dofs of an array share a unit or have one each:
+"rad,rad,m".
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ KNOWN_TIMES = "s, ms, us, ns"
 _PER_SI = {"rad": ("rad", 1.0), "deg": ("rad", 180.0 / math.pi), "m": ("m", 1.0),
            "cm": ("m", 1e2), "mm": ("m", 1e3), "s": ("s", 1.0), "ms": ("s", 1e3),
            "us": ("s", 1e6), "ns": ("s", 1e9)}  # fmt: skip
-"""By name: the unit of SI, and how many are one of it."""
+"""The SI unit of each name, and how many of the named unit make one."""
 _WORDS = {
     "rad": "radian",
     "deg": "degree °",
@@ -51,12 +52,12 @@ class Unit:
 
     @property
     def si(self) -> str:
-        """The unit of SI that its name is of: rad, m or s."""
+        """The SI unit of the name: rad, m or s."""
         return _PER_SI[self.name][0]
 
     @property
     def per_si(self) -> float:
-        """How many of it are one in SI: 1000 of mm, of mm/s and so on."""
+        """How many of this unit make one in SI: 1000 for mm, mm/s and so on."""
         return _PER_SI[self.name][1]
 
     def __str__(self) -> str:
@@ -64,12 +65,12 @@ class Unit:
 
 
 Units = Sequence[Unit]
-"""One for all dofs, or one for each."""
+"""One unit for all dofs, or one for each."""
 
 
 @lru_cache(maxsize=256)
 def parse_unit(text: str) -> Unit | None:
-    """A unit as files and people write it: rad/s^2, deg s-2, mm/s/s, seconds. None for others."""
+    """Parses a unit as files and people write it: rad/s^2, deg s-2, mm/s/s. None for others."""
     for sign, plain in (("**", "^"), ("²", "^2"), ("³", "^3"), ("⁻", "-"), ("¹", "1")):
         text = text.replace(sign, plain)
     match = re.fullmatch(_DERIVED, text.strip())
@@ -83,7 +84,7 @@ def parse_unit(text: str) -> Unit | None:
 
 
 def parse_units(text: object) -> Units | None:
-    """The units of dofs, "rad/s" for all or "rad,rad,m"; None for what is not known, or no text."""
+    """Parses the units of dofs, "rad/s" or "rad,rad,m"; None for unknown ones, and for no text."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     return _parse_units(text) if isinstance(text, str) else None
@@ -97,39 +98,39 @@ def _parse_units(text: str) -> Units | None:
 
 
 def parse_time_unit(text: str) -> Unit | None:
-    """The unit of stamps or steps: ms, [s], "seconds since 1970-01-01"; None for others."""
+    """Parses the unit of stamps or steps: ms, [s], "seconds since 1970-01-01"; None for others."""
     unit = parse_unit(text.strip().strip("[]").partition(" since ")[0].lower())
     return unit if unit is not None and unit.si == "s" and unit.order == 0 else None
 
 
 def unit_text(units: Units) -> str:
-    """The units as one text that :func:`parse_units` reads."""
+    """Returns the units as a text that :func:`parse_units` reads."""
     names = [str(unit) for unit in units]
     return names[0] if len(set(names)) == 1 else ",".join(names)
 
 
 def unit_of_dof(units: Units, dof: int) -> Unit:
-    """The unit of a dof."""
+    """Returns the unit of a dof."""
     return units[dof] if len(units) > 1 else units[0]
 
 
 def in_si(units: Units) -> Units:
-    """The units of SI of the same quantities."""
+    """Returns the SI units of the same quantities."""
     return [Unit(unit.si, unit.order) for unit in units]
 
 
 def of_order(units: Units, order: int) -> Units:
-    """Those of another derivative: rad/s of rad."""
+    """Returns the units of another derivative: rad/s for rad."""
     return [replace(unit, order=order) for unit in units]
 
 
 def per_si(units: Units) -> Floats:
-    """How many of each are one in SI, [1 or D]: what values in these units are divided by."""
+    """Returns the numbers by which values in these units are divided to get SI, [1 or D]."""
     return np.array([unit.per_si for unit in units])
 
 
 def for_dofs(units: Units, count: int, where: str) -> Units:
-    """The units of so many dofs; raises InputError where there are more or fewer."""
+    """Returns the units of ``count`` dofs; raises InputError where there are more or fewer."""
     if len(units) in (1, count):
         return units
     raise InputError(
@@ -141,8 +142,10 @@ def for_dofs(units: Units, count: int, where: str) -> Units:
 
 
 def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
-    """Raise InputError for units, each with the place that states it, that cannot be converted
-    into each other: rad and m."""
+    """Raises InputError for units that cannot be converted into each other, such as rad and m.
+
+    Each comes with the place that states it.
+    """
     kinds: dict[str, str] = {}
     for where, units in named:
         if units is not None:
@@ -160,34 +163,29 @@ def require_same_kind(named: Sequence[tuple[str, Units | None]]) -> None:
 
 @dataclass(frozen=True)
 class InputUnits:
-    """What --units says: the units of ``positions``, and of the times of rows. None of either is
-    what the files say."""
+    """What --units says: the units of positions, and of time; what is absent, files say."""
 
     positions: Units = ()
     time: Unit | None = None
 
 
 def parse_option(text: str) -> InputUnits:
-    """--units deg, "rad,rad,mm" or "deg,ms"; raises UsageError for what is not known."""
+    """Parses --units deg, "rad,rad,mm" or "deg,ms"; raises UsageError for unknown units."""
     units = [parse_unit(part) for part in text.split(",")]
     expected = f"{KNOWN}: one, or one for each dof; and {KNOWN_TIMES} of time stamps"
     for part, unit in zip(text.split(","), units, strict=True):
         if unit is None:
-            raise UsageError(
-                "unknown unit", where="--units", expected=expected, found=repr(part.strip())
-            )
+            found = repr(part.strip())
+            raise UsageError("unknown unit", where="--units", expected=expected, found=found)
         if unit.order:
-            raise UsageError(
+            what, hint = (
                 "not a unit of positions",
-                where="--units",
-                expected=unit.name,
-                found=str(unit),
-                hint="the unit of the positions says those of all",
+                "velocities and so on have their unit per second",
             )
+            raise UsageError(what, where="--units", expected=unit.name, found=str(unit), hint=hint)
     times = [unit for unit in units if unit is not None and unit.si == "s"]
     if len(times) > 1:
-        raise UsageError(
-            "more than one unit of time", where="--units", expected=expected, found=repr(text)
-        )
+        what = "more than one unit of time"
+        raise UsageError(what, where="--units", expected=expected, found=repr(text))
     positions = [unit for unit in units if unit is not None and unit.si != "s"]
     return InputUnits(positions, times[0] if times else None)
