@@ -127,6 +127,20 @@ def torch_saved() -> Made:
     return Made("in.pt:policy/actions", rows)
 
 
+def matlab() -> Made:
+    savemat = pytest.importorskip("scipy.io").savemat
+    rows = curves((9,) * 11)
+    savemat("in.mat", {"position": np.stack(rows), "dt": 1 / RATE})
+    return Made("in.mat", rows, "in.mat:dt")
+
+
+def json_arrays() -> Made:
+    rows = curves((9,) * 11)
+    document = {"position": np.stack(rows).tolist(), "dt": 1 / RATE, "joint_names": JOINTS}
+    Path("in.json").write_text(json.dumps(document))
+    return Made("in.json", rows, "in.json:dt", JOINTS)
+
+
 def demos() -> tuple[writers.Demos, Rows]:
     given = writers.demos(scale=0.9)
     return given, [demo["actions"] for demo in given]
@@ -202,6 +216,8 @@ FAMILIES: dict[str, dict[str, Callable[[], Made]]] = {
     "`.mcap`, `.db3`, `.bag`": {kind: partial(bag, kind) for kind in ("mcap", "db3", "bag")},
     "Zarr 2 and 3": {"zarr": zarr_arrays},
     "`.pt`": {"pt": torch_saved},
+    "`.mat`": {"matlab 5": matlab},
+    "`.yaml`": {"json": json_arrays},
     "a folder": {"folder": folder_of_files},
     "robomimic, MimicGen, LIBERO": {
         "robomimic": lambda: of_layout(writers.robomimic, ENVIRONMENT),

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -72,17 +68,3 @@ def test_cells_beside_the_trajectories_are_passed_over(trajcli, folder):
     refused = trajcli("differentiate in.mat:names --method backward --dt 0.1 -o no.h5")
     assert refused.code == 2
     assert "in.mat:/names: not real numbers" in refused.err
-
-
-@pytest.mark.parametrize("name", ["demo.mat", "it's a $(demo).mat"])
-def test_the_line_that_converts_version_5_works_as_it_stands(trajcli, folder, name):
-    io = pytest.importorskip("scipy.io")
-    io.savemat(name, {"position": RANDOM.standard_normal((20, 3))})
-    refused = trajcli("inspect", name)
-    assert refused.code == 2
-    (line,) = (one for one in refused.err.splitlines() if "try:" in one)
-    line = line.partition("try:")[2].partition("; or save -v7.3")[0]
-    line = line.strip().replace("python", sys.executable, 1)
-    subprocess.run(line, shell=True, check=True)  # as it is typed
-    with np.load(Path(name).with_suffix(".npz")) as made:
-        np.testing.assert_array_equal(made["position"], io.loadmat(name)["position"])

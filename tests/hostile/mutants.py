@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import importlib
 import io
+import json
 import os
 import re
 import shutil
@@ -108,6 +109,7 @@ def _formats(folder: Path, actions: Any) -> dict[str, tuple[Files, Sequence[str]
     rows = "".join(f"{k / 50},{a},{b},{c}\n" for k, (a, b, c) in enumerate(actions[0]))
     found: dict[str, tuple[Files, Sequence[str]]] = {
         "csv": ({"log.csv": (head + rows).encode()}, READS),
+        "json": ({"log.json": json.dumps({"q": actions[0].tolist()}).encode()}, READS),
     }
     with contextlib.suppress(ImportError):
         import zarr

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from trajcli.errors import InputError
+from trajcli.files.dofs import match_names
 from trajcli.files.limits import read_limits
 
 URDF = """<?xml version="1.0"?>
@@ -105,3 +106,63 @@ def test_what_is_not_limits_is_one_message(tmp_path, text, message):
 def test_a_limit_that_is_missing_is_one_message(tmp_path):
     with pytest.raises(InputError, match=r"none\.toml"):
         read_limits(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("names", "others", "expected"),
+    [
+        (["b", "a"], ["a", "b"], [1, 0]),
+        (["shoulder_pan.pos", "elbow.pos"], ["elbow", "shoulder_pan"], [1, 0]),
+        (["shoulder_pan_joint", "elbow_joint"], ["shoulder_pan", "elbow"], [0, 1]),
+        (["robot/elbow_pos", "Wrist"], ["wrist", "joint_elbow"], [1, 0]),
+        (["joint1", "joint2"], ["panda_joint2", "panda_joint1"], [1, 0]),
+        (["joint1", "joint2"], ["left_joint1", "right_joint1"], [None, None]),
+        (["elbow", "elbow_joint"], ["elbow"], [0, None]),
+        (["elbow.pos", "elbow_joint"], ["elbow"], [None, None]),
+        (["0", "1"], ["joint_1", "joint_0"], [None, None]),
+    ],
+)
+def test_names_of_joints_match_by_the_rule(names, others, expected):
+    assert match_names(names, others) == expected
+
+
+def test_names_that_match_by_the_rule_are_said(tmp_path):
+    limits = read_limits(write(tmp_path, URDF.replace('"b"', '"b_joint"'), "two.urdf"))
+    assert limits.bounds(["a", "b.pos"])["velocity"].upper.tolist() == [4, 3]
+    assert limits.remarks("velocity", ["a", "b.pos"], None) == ["limits by name: b.pos is b_joint"]
+
+
+@pytest.mark.parametrize("text", ["upper = 2", "upper = 2.0\nlower = [-2, -2, -2]"])
+def test_one_number_is_the_limit_of_all_joints(tmp_path, text):
+    limits = read_limits(write(tmp_path, f"[velocity]\n{text}\n"))
+    assert limits.bounds(["a", "b", "c"])["velocity"].upper.tolist() == [2, 2, 2]
+    named = write(tmp_path, f'joint_names = ["a", "b", "c"]\n[velocity]\n{text}\n[jerk]\nupper = 5')
+    assert read_limits(named).bounds(["c", "a"])["jerk"].lower.tolist() == [-5, -5]
+
+
+MOVEIT = """
+joint_limits:
+  elbow: {has_velocity_limits: true, max_velocity: 3.15, has_acceleration_limits: true,
+    max_acceleration: 5.0, has_position_limits: true, min_position: -1.0, max_position: 2.0}
+  wrist: {has_velocity_limits: true, max_velocity: 2.0, has_acceleration_limits: false,
+    max_acceleration: 0.0}
+"""
+
+
+def test_limits_of_moveit_are_those_that_it_has(tmp_path):
+    pytest.importorskip("yaml")
+    for text in (MOVEIT, "robot_description_planning:" + MOVEIT.replace("\n", "\n  ")):
+        bounds = read_limits(write(tmp_path, text, "joint_limits.yaml")).bounds(["wrist", "elbow"])
+        assert set(bounds) == {"position", "velocity", "acceleration"}
+        assert bounds["velocity"].upper.tolist() == [2.0, 3.15]
+        assert bounds["acceleration"].lower.tolist() == [-np.inf, -5.0]
+        assert bounds["position"].lower.tolist() == [-np.inf, -1.0]
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1", "joint_limits: 3", "joint_limits: {a: {has_jerk_limits: true}}"]
+)
+def test_what_is_not_moveit_is_refused(tmp_path, text):
+    pytest.importorskip("yaml")
+    with pytest.raises(InputError):
+        read_limits(write(tmp_path, text, "joint_limits.yaml"))

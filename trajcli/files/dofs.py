@@ -84,6 +84,38 @@ def parse_dofs(text: str, count: int, where: str, names: Sequence[str] = ()) -> 
     return Dofs(count, numbers)
 
 
+def match_names(names: Sequence[str], others: Sequence[str]) -> list[int | None]:
+    """Return for each name the number of the other that means the same dof; None of those alone.
+
+    Names match where they are equal; else, in upper or lower case, where they are after what comes
+    before a slash, ``.pos``, ``_pos``, ``_position``, ``_joint`` and ``joint_`` are taken off; else
+    where one is the other behind a prefix, panda_joint1 and joint1. A match of the last two kinds
+    is one that no second name has.
+    """
+    number = {other: k for k, other in enumerate(others)}
+    found = [number.get(name) for name in names]
+    stems, other_stems = list(map(_stem, names)), list(map(_stem, others))
+    for alike in (str.__eq__, _behind_prefix):
+        free = [k for k in range(len(others)) if k not in found]
+        left = [k for k, match in enumerate(found) if match is None]
+        pairs = [(a, b) for a in left for b in free if alike(stems[a], other_stems[b])]
+        for a, b in pairs:
+            if sum(a == pair[0] or b == pair[1] for pair in pairs) == 1:
+                found[a] = b
+    return found
+
+
+def _stem(name: str) -> str:
+    """A name of a joint without what projects add to it."""
+    stem = re.sub(r"[._](pos|position)$", "", name.rpartition("/")[2].lower())
+    return re.sub(r"^joint_(?=\D)|(?<=.)_joint$", "", stem)
+
+
+def _behind_prefix(a: str, b: str) -> bool:
+    long, short = sorted((a, b), key=len, reverse=True)
+    return bool(short) and not short.isdecimal() and long.endswith(f"_{short}")
+
+
 def parse_joints(text: str, count: int) -> list[str]:
     """The names a,b,c of so many dofs; raises UsageError for others than one for each."""
     names = [name.strip() for name in text.split(",") if name.strip()]

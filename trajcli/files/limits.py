@@ -1,4 +1,5 @@
-"""Limits of the joints: the TOML of sample_data/limits.toml, and the <limit> of a URDF."""
+"""Limits of the joints: the TOML of sample_data/limits.toml, the <limit> of a URDF, and MoveIt's
+joint_limits.yaml."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trajcli.errors import InputError, UsageError
-from trajcli.files.dofs import Dofs
+from trajcli.files.document_files import parse_yaml
+from trajcli.files.dofs import Dofs, match_names
 from trajcli.files.file_bytes import SourceFiles, read_regular, unreadable
 from trajcli.files.schema import QUANTITIES, unit_of
 from trajcli.units import (
@@ -67,15 +69,16 @@ class Bounds:
 class Limits:
     """The limits that a file gives, in SI: by quantity, lower and upper [2, joints].
 
-    ``units``: by quantity, what the file has them in, where it says so. ``urdf``: they are those
-    of a robot, of which the data may have a part.
+    ``units``: by quantity, what the file has them in, where it says so. ``robot``: they are those
+    of a robot, of which the data may have a part. ``for_all``: one limit is of every dof.
     """
 
     path: Path
     joints: Sequence[str] | None
     tables: Mapping[str, Floats]
     units: Mapping[str, Units] = field(default_factory=dict)
-    urdf: bool = False
+    robot: bool = False
+    for_all: bool = False
 
     def bounds(
         self,
@@ -84,8 +87,8 @@ class Limits:
         units: Mapping[str, str] | None = None,
         picked: Dofs | None = None,
     ) -> dict[str, Bounds]:
-        """Those of some dofs, by name; data without names has the first joints, in order. A dof
-        that the file does not name has none.
+        """Those of some dofs, by name as :func:`match_names` compares them; data without names has
+        the first joints, in order. A dof that the file does not name has none.
 
         itemsize: bytes of a stored value. units: of the data, by quantity, where known. picked:
         which of the dofs of a file they are, if not all. Raises InputError where names, numbers or
@@ -125,22 +128,29 @@ class Limits:
             found.append(f"limits without a unit: taken as {unit_text(in_si(converted))}")
         if converted is None and stated and unit_text(in_si(stated)) != unit_text(stated):
             found.append(f"data without a unit: taken as {unit_text(in_si(stated))}")
-        pairs = zip(dofs, self._order(dofs, picked), strict=True)
+        pairs = list(zip(dofs, self._order(dofs, picked), strict=True))
+        other = [
+            f"{dof} is {self.joints[joint]}"
+            for dof, joint in pairs
+            if self.joints and joint != _NONE and dof != self.joints[joint] and not dof.isdecimal()
+        ]
         free = [dof for dof, joint in pairs if joint == _NONE]
-        if free:
-            more = f" and {len(free) - _LISTED} more" if len(free) > _LISTED else ""
-            found.append(f"no limits of {', '.join(free[:_LISTED])}{more}")
+        for what, listed in (("limits by name: ", other), ("no limits of ", free)):
+            more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+            found += [f"{what}{', '.join(listed[:_LISTED])}{more}"] if listed else []
         return found
 
     def _order(self, dofs: Sequence[str], picked: Dofs | None) -> Sequence[int]:
         """The number of the joint of each dof, _NONE where the file does not name it."""
-        count = next(iter(self.tables.values())).shape[1]
-        joints = {name: number for number, name in enumerate(self.joints or ())}
-        known = [name for name in dofs if name in joints]
-        unknown = [name for name in joints if name not in dofs]
+        count, joints = next(iter(self.tables.values())).shape[1], self.joints or ()
+        if self.for_all:
+            return [0] * len(dofs)
+        order = [_NONE if match is None else match for match in match_names(dofs, joints)]
+        known = [joint for joint in order if joint != _NONE]
+        unknown = [name for number, name in enumerate(joints) if number not in known]
         # a URDF goes on with the joints of a gripper
-        if len(known) == len(dofs) or (known and (self.urdf or not unknown)):
-            return [joints.get(name, _NONE) for name in dofs]
+        if len(known) == len(dofs) or (known and (self.robot or not unknown)):
+            return order
         unnamed = all(name.isdecimal() for name in dofs)
         picked = picked or Dofs(len(dofs), range(len(dofs)))
         if unnamed or self.joints is None:
@@ -148,7 +158,7 @@ class Limits:
                 return picked.numbers
             if count == len(dofs):
                 return range(count)
-        where, hint = str(self.path), "joints are matched by name, or by number without names"
+        where, hint = str(self.path), "--joints a,b,c says what the dofs are called"
         found = ", ".join(self.joints or [f"{count} joints without names"])
         if known:
             found = ", ".join(unknown)
@@ -165,19 +175,25 @@ class Limits:
 
 
 def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
-    """Limits from a .toml or .urdf file; raises InputError for what is neither or not right.
+    """Limits from a .toml, .urdf or .yaml file; raises InputError for what is neither or not right.
 
     sources: the files of the command, of which it becomes one.
     """
     if sources is not None:
         sources.opened(path)
     data = read_regular(path, _LARGEST_BYTES, "a file of limits")
-    urdf = data.lstrip()[:1] == b"<"
-    joints, tables, units = (_from_urdf if urdf else _from_toml)(path, data)
+    urdf, moveit = data.lstrip()[:1] == b"<", path.suffix.lower() in (".yaml", ".yml")
+    read = _from_urdf if urdf else _from_moveit if moveit else _from_toml
+    joints, tables, units = read(path, data)
     if not tables:
         expected = "<joint> with <limit>" if urdf else f"tables [{'], ['.join(QUANTITIES)}]"
         raise InputError("no limits in it", where=str(path), expected=expected)
-    count = len(joints) if joints is not None else len(next(iter(tables.values()))[0])
+    widths = [sides.shape[1] for sides in tables.values() if sides.ndim == 2]
+    count = len(joints) if joints is not None else next(iter(widths), 1)
+    tables = {  # one number is of all joints
+        name: sides if sides.ndim == 2 else np.repeat(sides[:, None], count, 1)
+        for name, sides in tables.items()
+    }
     for name, sides in tables.items():
         where, present, of = f"{path}: [{name}]", sides.shape[1], units.get(name)
         if present != count:
@@ -198,7 +214,8 @@ def read_limits(path: Path, sources: SourceFiles | None = None) -> Limits:
                 "units of other joints", where=where, expected=expected, found=unit_text(of)
             )
     tables = {n: sides / per_si(units[n]) if n in units else sides for n, sides in tables.items()}
-    return Limits(path, joints, tables, units, urdf)
+    for_all = joints is None and not widths
+    return Limits(path, joints, tables, units, urdf or moveit, for_all)
 
 
 def _from_toml(path: Path, data: bytes) -> Parsed:
@@ -225,7 +242,7 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
             raise InputError(
                 "not limits",
                 where=f"{path}: [{name}]",
-                expected="upper (and lower, if it is not its negative): one number per joint",
+                expected="upper (and lower, if it is not its negative): a number, or one per joint",
                 found=repr(document[name])[:200],
             )
         tables[name] = sides
@@ -233,18 +250,22 @@ def _from_toml(path: Path, data: bytes) -> Parsed:
 
 
 def _sides(stated: Any) -> Floats | None:
-    """Lower and upper of a table; one alone is symmetric. None for what is no such table."""
+    """Lower and upper of a table, [2, joints], or [2] of numbers for all joints; one alone is
+    symmetric. None for what is no such table."""
     table = stated if isinstance(stated, dict) else {}
-    numbers = [table[side] for side in ("lower", "upper") if side in table]
-    if not numbers or not all(values and _all(values, int, float) for values in numbers):
+    sides_of = {side: table[side] for side in ("lower", "upper") if side in table}
+    listed = {k: v if isinstance(v, list) else [v] for k, v in sides_of.items()}
+    if not listed or not all(values and _all(values, int, float) for values in listed.values()):
         return None
-    opposite = [-value for value in numbers[0]]
+    one = not any(isinstance(values, list) for values in sides_of.values())
     try:
-        both = [table.get("lower", opposite), table.get("upper", opposite)]
-        sides = np.array(both, np.float64)
+        arrays = {k: np.array(v, np.float64) for k, v in listed.items()}
+        opposite = -next(iter(arrays.values()))
+        pair = arrays.get("lower", opposite), arrays.get("upper", opposite)
+        sides = np.stack(np.broadcast_arrays(*pair))
     except (OverflowError, ValueError):  # an integer of hundreds of digits; unequal lengths
         return None
-    return None if np.isnan(sides).any() else sides
+    return None if np.isnan(sides).any() else sides[:, 0] if one else sides
 
 
 def _all(values: Any, *kinds: type) -> bool:
@@ -278,6 +299,28 @@ def _stated_units(
             )
         found[name] = units
     return {name: found[name] for name in tables if name in found}
+
+
+def _from_moveit(path: Path, data: bytes) -> Parsed:
+    try:
+        document = parse_yaml(path, data)
+        while isinstance(document, dict) and "joint_limits" not in document and len(document) == 1:
+            (document,) = document.values()  # of the parameters of a node
+        joints: dict[str, dict[str, Any]] = document["joint_limits"]
+        tables = {name: np.full((2, len(joints)), [[-np.inf], [np.inf]]) for name in QUANTITIES}
+        for number, stated in enumerate(joints.values()):
+            for name, sides in tables.items():
+                if stated.get(f"has_{name}_limits") is not True:
+                    continue
+                upper = float(stated[f"max_{name}"])
+                lower = float(stated[f"min_{name}"] if name == "position" else -upper)
+                sides[:, number] = lower, upper
+    except InputError:
+        raise
+    except Exception as error:  # PyYAML's, and whatever is not as MoveIt writes it
+        expected = "MoveIt's joint_limits: has_velocity_limits, max_velocity, …"
+        raise InputError(unreadable(path, expected, error)) from None
+    return list(joints), {n: of for n, of in tables.items() if np.isfinite(of).any()}, {}
 
 
 def _from_urdf(path: Path, data: bytes) -> Parsed:

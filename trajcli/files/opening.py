@@ -34,19 +34,24 @@ READERS = {
     "ros": "ros_files.RosFile",
     "zarr": "zarr_files.ZarrFile",
     "pt": "torch_files.TorchFile",
+    "json": "document_files.JsonFile",
+    "yaml": "document_files.YamlFile",
+    "matlab": "document_files.MatlabFile",
 }
 """The class of each family, imported when a file of it is opened; see :class:`ArrayFile`."""
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SIGNATURES = {
     b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz",
     b"#ROSBAG": "ros", b"\x89MCAP0\r\n": "ros", b"SQLite f": "ros",
+    b"MATLAB 5": "matlab",
 }  # fmt: skip
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
 """What zip archives may be besides .npz, by the ending of their names."""
-_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv"} | _ZIPPED
+_ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".yaml": "yaml",
+            ".yml": "yaml"} | _ZIPPED  # fmt: skip
 """Of files that do not say what they are."""
 _LARGEST_USER_BLOCK = 1 << 26
-_READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, or .pt"
+_READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
 
 
 _AS_STATED = Reading()
@@ -179,13 +184,6 @@ def _not_read(path: Path, head: bytes) -> Fault:
     found, hint = f"a file that begins with {head!r}", ""
     if not head:
         found = "an empty file"
-    elif head.startswith(b"MATLAB 5"):
-        found = "a MATLAB 5 file"
-        line = _python(
-            f"import numpy, scipy.io; m = scipy.io.loadmat({_text(name)}); "
-            f'numpy.savez({_text(npz)}, **{{k: v for k, v in m.items() if k[0] != "_"}})'
-        )
-        hint = f"{line}; or save -v7.3, which is HDF5"
     elif head[:1] == b"\x80":
         found = "a pickle, which may run any program when it is read"
         hint = f"in the program that wrote it: numpy.savez({npz!r}, actions=...)"

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 
 from trajcli.errors import UsageError
 
-_ENDINGS = "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth"
+_ENDINGS = (
+    "h5|hdf5|hdf|npy|npz|parquet|csv|tsv|txt|zarr|zarr\\.zip|bag|db3|mcap|pt|pth|mat|json|ya?ml"
+)
 _NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
 
 
