@@ -1,4 +1,4 @@
-"""An array in a file, and a file of arrays: what every reader offers."""
+"""The interface of every reader: a file of named arrays, whose values are read on demand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 NUMERIC_KINDS = "fiu"
 _LARGEST_JSON = 16 << 20
 _SEARCHED, _LISTED = 2000, 8
-"""Names that are compared with one that is not there, and how many a message lists."""
+"""How many names are compared with a missing one, and how many a message lists."""
 _TYPES = {"c": "complex numbers", "O": "objects or strings", "S": "strings", "U": "strings",
           "b": "booleans", "V": "records"}  # fmt: skip
 
@@ -36,12 +36,12 @@ Numbers = range | npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """An array that lies in a file: its shape and type are known, its values are read on demand.
+    """An array in a file, with known shape and type; its values are read on demand.
 
-    ``where`` names it for messages ("file.h5:/actions"). ``reader(start, stop)`` is what
-    :meth:`read_rows` calls. ``storage`` says how the values lie there, ``remark`` what is to be
-    said of them before they are used. ``converted_from``: the type of floats in the file, where
-    they are converted to float64 as they are read.
+    where: its name in messages ("file.h5:/actions"). reader: called by :meth:`read_rows` with the
+    first row and the row after the last. storage: how the file stores the values. remark: a note
+    for the user, printed before the values are used. converted_from: the float type in the file,
+    where values are converted to float64 as they are read.
     """
 
     where: str
@@ -55,17 +55,17 @@ class Dataset:
 
     @property
     def precision(self) -> np.dtype[Any]:
-        """The type that says how the values are rounded, and that results have."""
+        """The type to which the values are rounded in the file, and which results get."""
         return self.converted_from or self.dtype
 
     @property
     def ndim(self) -> int:
-        """Number of dimensions."""
+        """The number of dimensions."""
         return len(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in bytes."""
+        """The size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -74,8 +74,11 @@ class Dataset:
         return self.dtype.kind in NUMERIC_KINDS
 
     def read_rows(self, start: int, stop: int) -> Any:
-        """The rows start..stop along the first axis as a NumPy array, which may be read-only; all
-        of a scalar. Raises InputError where the file has other rows than it says."""
+        """Returns rows start to stop along the first axis, or the value of a scalar.
+
+        The array may be read-only. Raises InputError where the file holds fewer rows than it
+        declares.
+        """
         values, shape = self.reader(start, stop), self.shape
         if shape:
             shape = len(range(*slice(start, stop).indices(shape[0]))), *shape[1:]
@@ -90,21 +93,22 @@ class Dataset:
         return values
 
     def read(self) -> Any:
-        """All values."""
+        """Returns all values."""
         return self.read_rows(0, self.shape[0] if self.shape else 1)
 
     def texts(self) -> list[str]:
-        """All values of an array of strings."""
+        """Returns all values of an array of strings."""
         return [text_of(value) for value in self.read()]
 
     def read_part(self, start: int, stop: int, first: int, last: int) -> Any:
         """Reads rows start to stop, columns first to last."""
-        if isinstance(self.reader, OneTrajectory):  # of a packed one not all is unpacked
+        # a compressed trajectory is then decompressed only as far as it is needed
+        if isinstance(self.reader, OneTrajectory):
             return self.reader.rows(first, last)[None][start:stop]
         return self.read_rows(start, stop)[:, first:last]
 
     def select(self, trajectories: Numbers, rows: Numbers) -> Dataset:
-        """Some trajectories of [B, T, ...], and of these some rows; read when they are needed."""
+        """Returns some rows of some trajectories of [B, T, ...], which are read on demand."""
         low, high = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
         within = slice(None) if high - low == len(rows) else np.asarray(rows) - low
 
@@ -112,7 +116,8 @@ class Dataset:
             chosen = np.asarray(trajectories[start:stop])
             if not len(chosen):
                 return np.empty((0, len(rows), *self.shape[2:]), self.dtype)
-            runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)  # read at once
+            # consecutive trajectories are read in one go
+            runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
             blocks = [self.read_part(int(run[0]), int(run[-1]) + 1, low, high) for run in runs]
             return (blocks[0] if len(blocks) == 1 else np.concatenate(blocks))[:, within]
 
@@ -124,7 +129,7 @@ class Dataset:
         if self.numeric:
             return self
         found = f"{_TYPES.get(self.dtype.kind, 'other values')} ({self.dtype})"
-        if self.dtype.kind == "U" and 0 not in self.shape:  # such as a column of a table
+        if self.dtype.kind == "U" and 0 not in self.shape:  # a text column of a table, for example
             found += f", {str(np.ravel(self.read_rows(0, 1))[0])!r:.40} and so on"
         raise InputError(
             "not real numbers", where=self.where, expected="floats or integers", found=found
@@ -133,7 +138,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class OneTrajectory:
-    """Reads [T, D] as [1, T, D]; ``rows`` reads some of the ``count`` rows."""
+    """Reads an array [T, D] as [1, T, D]; ``rows`` reads a range of its ``count`` rows."""
 
     rows: Callable[[int, int], Any]
     count: int
@@ -143,13 +148,13 @@ class OneTrajectory:
 
 
 def text_of(value: object) -> str:
-    """A stored string as text that can be written again, whatever bytes it had."""
+    """Returns a stored string as text without NUL characters or bytes that are not UTF-8."""
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
     return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def json_object(text: object) -> dict[str, Any]:
-    """The JSON object that a text holds; empty for anything else."""
+    """Parses a JSON object; returns an empty one for anything else."""
     try:
         value = json.loads(text_of(text)) if isinstance(text, (str, bytes)) else None
     except (ValueError, RecursionError):
@@ -158,8 +163,11 @@ def json_object(text: object) -> dict[str, Any]:
 
 
 def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> str:
-    """Lists datasets with their shapes, those first that may be trajectories: floats [B, T, D] or
-    [T, D]. A dataset that cannot be read is listed by its name alone."""
+    """Lists datasets with their shapes for a message.
+
+    Likely trajectories, floats [B, T, D] or [T, D], come first. A dataset that cannot be read is
+    listed without a shape.
+    """
     texts: list[tuple[bool, str]] = []
     for name in names:
         stored, text = None, name
@@ -174,25 +182,26 @@ def candidates(names: Iterable[str], get: Callable[[str], Dataset | None]) -> st
 
 
 class ArrayFile(ABC):
-    """A file of named arrays. Close it, or use it in a ``with`` statement; reading opens it again.
+    """A file of named arrays. Close it, or use ``with``; a later read opens it again.
 
-    A reader of a format is a subclass in a module of its own and a line in
-    :data:`trajcli.files.opening.READERS`, made from a path and a pool. It implements
+    To add a format, write a subclass in a module of its own and add a line to
+    :data:`trajcli.files.opening.READERS`. The subclass is constructed with a path and a pool and
+    implements
 
-    - :meth:`begin`: open the file, by :func:`.file_bytes.open_regular` so that no pipe is waited
-      for; returns anything with a method ``close``, from then on :meth:`opened`;
-    - :meth:`names`: what arrays there are, "data/demo_0/actions";
-    - :meth:`get`: one of them as a :class:`Dataset`, whose values are read when they are needed;
+    - :meth:`begin`: opens the file by :func:`.file_bytes.open_regular`, which never waits for a
+      pipe, and returns a handle with a method ``close``; :meth:`opened` returns that handle later;
+    - :meth:`names`: the paths of all arrays, like "data/demo_0/actions";
+    - :meth:`get`: one array as a :class:`Dataset`, whose values are read on demand;
 
     and, where the format has them, :meth:`attributes` and :meth:`children`. It sets ``failures``,
-    what its library raises over a damaged file, and ``expected``, what the file should be; whatever
-    touches the file goes through :meth:`safely`, which makes an InputError of the one by the
-    other. What is unpacked as a whole is announced to ``pool`` (:meth:`OpenFiles.refuse_larger`,
-    :meth:`OpenFiles.hold`). Names of joints, times and units need no method: they are arrays
-    called joint_names or dof, dt, times, and attributes ``units``. Where trajectories are not
-    arrays [B, T, D] or [T, D], a :class:`.layouts.Layout` says where they are.
+    the exceptions that its library raises for a damaged file, and ``expected``, a description of an
+    intact one; every access to the file goes through :meth:`safely`, which turns these exceptions
+    into InputError. Data that must be decompressed as a whole is announced to the pool
+    (:meth:`OpenFiles.refuse_larger`, :meth:`OpenFiles.hold`). Joint names, times and units need no
+    method: they are arrays called joint_names or dof, dt and times, and attributes ``units``. Where
+    trajectories are not arrays [B, T, D] or [T, D], a :class:`.layouts.Layout` locates them.
 
-    ``slash`` is what names begin with in messages. ``outside``: other files that reading led to.
+    slash: the prefix of dataset names in messages. outside: other files that were read, too.
     """
 
     failures: tuple[type[Exception], ...] = (OSError,)
@@ -208,9 +217,9 @@ class ArrayFile(ABC):
         self._state: tuple[int, ...] | None = None
 
     def opened(self) -> Any:
-        """What :meth:`begin` gave, opened again where it was closed.
+        """Returns the handle that :meth:`begin` made, and opens the file again if it was closed.
 
-        Raises InputError where the file is another than it was.
+        Raises InputError if the file has changed since it was first opened.
         """
         with self.lock:
             if self._handle is None:
@@ -227,9 +236,9 @@ class ArrayFile(ABC):
             return self._handle
 
     def safely(self, name: str, read: Callable[[], T], expected: str = "") -> T:
-        """What a function reads of the file, or of the dataset or group of this name.
+        """Calls a function that reads the file, or its dataset or group ``name``.
 
-        Raises InputError for what the format's library raises over a damaged file.
+        Raises InputError in place of what the library raises for a damaged file.
         """
         with self.lock:
             try:
@@ -240,46 +249,49 @@ class ArrayFile(ABC):
                 raise self.damaged(name, error, expected) from None
 
     def damaged(self, name: str, error: Exception, expected: str = "") -> InputError:
-        """The error of what the format's library raised over the file, or a part of it."""
+        """Returns an InputError for an exception that the format's library raised."""
         where = f"{self.path}:{self.slash}{name}" if name else self.path
         return InputError(unreadable(where, expected or self.expected, error))
 
     def begin(self) -> Any:
-        """Open the file: an object with a method ``close``."""
+        """Opens the file and returns a handle with a method ``close``."""
         raise NotImplementedError
 
     @abstractmethod
     def names(self) -> list[str]:
-        """The datasets, in natural order, without a leading slash."""
+        """Returns the paths of all datasets in natural order, without a leading slash."""
 
     @abstractmethod
     def get(self, name: str) -> Dataset | None:
-        """The dataset of this name, None if there is none.
+        """Returns the dataset of this name, or None if there is none.
 
-        Raises InputError for one that must not or cannot be read.
+        Raises InputError if it cannot or must not be read.
         """
 
     def attributes(self, group: str = "") -> Mapping[str, Any]:
-        """Attributes of a group, of the file for ""; empty where the format has none."""
+        """Returns the attributes of a group, or of the file for ""; formats may have none."""
         return {}
 
     def children(self, group: str = "") -> list[str]:
-        """The names directly in a group, in natural order; none where there is no such group."""
+        """Returns the names directly in a group, in natural order; none if there is no group."""
         prefix = f"{group.strip('/')}/" if group.strip("/") else ""
         inside = [name[len(prefix) :] for name in self.names() if name.startswith(prefix)]
         return list(dict.fromkeys(name.split("/")[0] for name in inside))
 
     def dims(self, name: str) -> tuple[str, ...]:
-        """The names of the dimensions of a dataset; none where the format has no names."""
+        """Returns the names of the dimensions of a dataset; none where the format has no names."""
         return ()
 
     def has_group(self, name: str) -> bool:
-        """Whether anything lies under this name."""
+        """Whether any dataset lies below this name."""
         return bool(self.children(name))
 
     def beside(self, name: str) -> dict[str, Any]:
-        """The JSON object in another file of the data set, named from the folder of this one;
-        empty where there is none. Raises InputError for a file that must not or cannot be read."""
+        """Reads a JSON object from another file of the data set, named relative to this one.
+
+        Returns an empty object if there is no such file. Raises InputError if it cannot or must
+        not be read.
+        """
         path = self.path_beside(name)
         self.pool.sources.opened(path)
         if not os.path.lexists(path):
@@ -288,11 +300,11 @@ class ArrayFile(ABC):
         return json_object(read_regular(path, _LARGEST_JSON, "a JSON file"))
 
     def path_beside(self, name: str) -> Path:
-        """The path of another file of the data set."""
+        """Returns the path of another file of the data set, named relative to this one."""
         return Path(os.path.normpath(self.path.parent / name))
 
     def close(self) -> None:
-        """Close the file; reading from it opens it again."""
+        """Closes the file; a later read opens it again."""
         with self.lock:
             handle, self._handle = self._handle, None
             self.pool.remove(self)
@@ -306,14 +318,14 @@ class ArrayFile(ABC):
         self.close()
 
     def require(self, name: str) -> Dataset:
-        """The dataset of this name; raises InputError naming the near ones if there is none."""
+        """Returns the dataset of this name, or raises InputError with the names that are close."""
         stored = self.get(name)
         if stored is None:
             raise InputError(self.missing(name))
         return stored
 
     def missing(self, name: str, names: Sequence[str] | None = None) -> Fault:
-        """The fault of a dataset that is not among the names of the file, with the near ones."""
+        """Returns the fault of a missing dataset, with the names that are close."""
         names = self.names() if names is None else names
         wanted, compared = name.strip("/"), names[:_SEARCHED]
         near = difflib.get_close_matches(wanted, compared, 5, 0.4)
@@ -334,12 +346,15 @@ class ArrayFile(ABC):
         )
 
     def match(self, pattern: str) -> list[str]:
-        """The datasets a pattern with * names, in natural order; raises if there is none."""
+        """Returns the datasets that a pattern with * matches, in natural order.
+
+        Raises InputError if there are none.
+        """
         wanted = pattern.strip("/")
         if "*" not in wanted:
             return [wanted]
         paths = [""]
-        for part in wanted.split("/"):  # * does not cross a slash
+        for part in wanted.split("/"):  # as in a shell, * matches within one level
             paths = [
                 f"{group}/{child}".strip("/")
                 for group in paths
@@ -352,5 +367,5 @@ class ArrayFile(ABC):
 
 
 def in_memory(values: Any) -> Any:
-    """The values of an array, which is read where it is a dataset."""
+    """Returns an array in memory; reads it if it is a dataset."""
     return np.asarray(values.read() if isinstance(values, Dataset) else values)

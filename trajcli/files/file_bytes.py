@@ -1,8 +1,7 @@
-"""The bytes of files: only of regular ones, few of them open at a time, small arrays read, large
-ones mapped where that is safe.
+"""Reads the bytes of regular files: small arrays by read, large ones by mmap where that is safe.
 
-Only local file systems that keep the space they have promised are safe: on others a mapped page
-can vanish, which ends a process by a signal.
+It is safe on local file systems that keep reserved space. On others a mapped page can disappear,
+and the kernel then kills the process with SIGBUS.
 """
 
 from __future__ import annotations
@@ -29,24 +28,25 @@ if TYPE_CHECKING:
     from trajcli.files.arrays import ArrayFile
 
 Progress = Callable[[float, int], None]
-"""Called with trajectories done, of one maybe a part, and all of them."""
+"""Called with the number of trajectories done, which may be fractional, and their total."""
 _LEAST_MEMORY = 64 << 20
 _MOST_FILES = 64
 _SAFE = frozenset(("ext2", "ext3", "ext4", "xfs", "tmpfs", "overlay"))
-"""File systems whose mapped pages can be trusted."""
+"""File systems whose mapped pages do not disappear."""
 _file_system = cache(file_system)
 _WRITTEN = "another program writes it: run again when it is done"
 _SMALL_BYTES = 1 << 20
-"""Less is read: mapping it would bring the megabytes around it into memory."""
+"""Smaller arrays are read: mapping would load the megabytes around them."""
 _HASHED_BYTES = 64 << 10
-"""At each end of a file."""
+"""Bytes hashed at each end of a file."""
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor of a regular file. Anything else is refused, never waited for.
+    """Opens a regular file and returns its descriptor, without ever waiting for a writer.
 
     Raises InputError for a pipe, a socket, a device or a folder, and OSError.
     """
+    # O_NONBLOCK: opening a FIFO without a writer returns at once, and is refused below
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -60,10 +60,11 @@ def open_regular(path: Path) -> int:
 
 
 def read_regular(path: Path, largest: int, expected: str) -> bytes:
-    """All of a small file; raises InputError where it is not regular, readable and small."""
+    """Returns the bytes of a small file; raises InputError if it is irregular or too large."""
     try:
         with open(open_regular(path), "rb") as file:
-            data = file.read(largest + 1)  # what /proc holds has no size
+            # one byte more tells that it is larger: st_size of files in /proc is 0
+            data = file.read(largest + 1)
     except OSError as error:
         raise InputError(unreadable(path, expected, error)) from None
     if len(data) > largest:
@@ -77,7 +78,7 @@ def read_regular(path: Path, largest: int, expected: str) -> bytes:
 
 
 def unreadable(where: object, expected: str, error: Exception) -> Fault:
-    """The fault of a file that a library could not read."""
+    """Returns the fault of a file that a library could not read."""
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
     if isinstance(error, MemoryError):
         reason = f"too large for the memory there is ({reason})"
@@ -85,8 +86,10 @@ def unreadable(where: object, expected: str, error: Exception) -> Fault:
 
 
 def memory_bound() -> int:
-    """Bytes of working memory for a run, and for what a file unpacks to: TRAJCLI_MEMORY, like
-    256MiB (the default), 2GB or 1000000. Raises UsageError for what is no size."""
+    """Returns TRAJCLI_MEMORY in bytes: the working memory of a run, and of decompressed files.
+
+    It is written like 256MiB (the default), 2GB or 1000000. Raises UsageError for anything else.
+    """
     text = os.environ.get("TRAJCLI_MEMORY") or "256MiB"
     match = re.fullmatch(r"([0-9.]+(?:E[0-9]+)?) *([KMGT]?)(I?)B?", text.strip().upper())
     try:
@@ -102,20 +105,20 @@ def memory_bound() -> int:
 
 
 class FileBytes:
-    """The bytes of an open regular file. An array stays valid when it is closed."""
+    """The bytes of an open regular file. Arrays stay valid after it is closed."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._folder = path, os.path.dirname(os.path.realpath(path))
         self.descriptor = open_regular(path)
         self.size = os.fstat(self.descriptor).st_size
-        """How many there were when it was opened."""
+        """The size of the file in bytes when it was opened."""
 
     def rows(
         self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, start: int, stop: int
     ) -> npt.NDArray[Any]:
-        """Rows start..stop of an array of this shape; all of one without dimensions.
+        """Returns rows start to stop of an array at a byte offset, or the value of a scalar.
 
-        Mapped ones are read-only. Raises InputError where the file ends before them.
+        A mapped array is read-only. Raises InputError if the file is too short.
         """
         if shape:
             start, stop, _ = slice(start, stop).indices(shape[0])
@@ -126,9 +129,9 @@ class FileBytes:
         if size > _SMALL_BYTES and _file_system(self._folder) in _SAFE:
             begin = offset - offset % mmap.ALLOCATIONGRANULARITY
             length = offset + size - begin
-            # no room in the address space, or a file that became shorter
+            # mmap fails without address space, or if the file became shorter: read it instead
             with contextlib.suppress(OSError, ValueError):
-                # its pages are given back with the array
+                # the array keeps the mapping alive, and unmaps it when it is freed
                 pages = mmap.mmap(self.descriptor, length, access=mmap.ACCESS_READ, offset=begin)
                 values = np.ndarray(shape, dtype, pages, offset - begin)
                 return values
@@ -143,12 +146,12 @@ class FileBytes:
         return values
 
     def close(self) -> None:
-        """Close the file; arrays that are in use keep what they map."""
+        """Closes the file; mapped arrays stay valid."""
         os.close(self.descriptor)
 
 
 def shortened(path: str, before: int, now: int) -> Fault:
-    """The fault of a file that another program cut off; sizes in bytes."""
+    """Returns the fault of a file that another program truncated; sizes are in bytes."""
     return Fault(
         "became shorter while it was read",
         where=path,
@@ -159,12 +162,12 @@ def shortened(path: str, before: int, now: int) -> Fault:
 
 
 class OpenFiles:
-    """Files of which only so many are open at a time: one more closes the one opened first.
+    """A pool that keeps at most 64 files open: opening one more closes the oldest.
 
-    That one is opened again when something of it is read. ``lock`` is held while a file is used,
-    so that no other thread closes it. ``memory``: bytes that may be unpacked at once, 64 MiB at
-    least. ``allow_external``: what leads out of a file is followed. ``on_progress`` is called where
-    one trajectory takes long to read. ``sources``: the files that readers opened.
+    A closed file is opened again by the next read. lock: held while a file is in use, so that no
+    other thread closes it. memory: how many bytes may be held decompressed, at least 64 MiB.
+    allow_external: whether links out of a file are followed. on_progress: called while one
+    trajectory takes long to read. sources: the files that readers opened.
     """
 
     def __init__(
@@ -181,13 +184,13 @@ class OpenFiles:
         self.lock = threading.RLock()
 
     def add(self, file: ArrayFile) -> None:
-        """Count a file that has been opened."""
+        """Adds a file that was opened."""
         self._files[file] = 0
         while len(self._files) > _MOST_FILES:
             next(iter(self._files)).close()
 
     def hold(self, file: ArrayFile, size: int) -> None:
-        """Make room for what a file unpacks, at most ``memory``: others forget what they hold."""
+        """Makes room for data that a file decompresses, by closing files that hold others."""
         others = (other for other in list(self._files) if other is not file)
         while size + sum(self._files.values()) > self.memory:
             next(others, file).close()
@@ -195,11 +198,11 @@ class OpenFiles:
         self._files[file] += size
 
     def remove(self, file: ArrayFile) -> None:
-        """Forget a file that has been closed."""
+        """Removes a file that was closed."""
         self._files.pop(file, None)
 
     def refuse_larger(self, size: int, where: str, hint: str) -> None:
-        """Raise InputError for what is unpacked as a whole and takes more than ``memory``."""
+        """Raises InputError if data that is decompressed as a whole takes more than ``memory``."""
         if size > self.memory:
             hint = f"a larger TRAJCLI_MEMORY, or {hint}"
             raise InputError(
@@ -212,7 +215,7 @@ class OpenFiles:
 
 
 class FileContent(NamedTuple):
-    """Size, time of modification in ns, and a hash of both ends of a file."""
+    """A fingerprint of a file: size, time of modification in ns, and a hash of both ends."""
 
     size: int
     modified: int
@@ -223,9 +226,9 @@ class FileContent(NamedTuple):
 
 
 class SourceFiles:
-    """The files of a command as they were when it began, and which of them it opened.
+    """The state of a command's files when it began, and which of them it opened.
 
-    A file that was not there is kept in mind, too: it changes when it appears.
+    A missing file has a state, too: the command fails if it appears meanwhile.
     """
 
     def __init__(self) -> None:
@@ -233,25 +236,25 @@ class SourceFiles:
         self._opened: dict[str, None] = {}
 
     def add(self, paths: Iterable[str]) -> None:
-        """Keep these in mind as they are now."""
+        """Records the present state of files that are not recorded yet."""
         for path in paths:
             if path not in self._before:
                 self._before[path] = file_state(path)
 
     def opened(self, path: str | Path) -> None:
-        """Keep a file in mind that is about to be opened; of a folder, what is in it."""
+        """Records a file that is about to be opened."""
         self._opened[str(path)] = None
         self.add([str(path)])
 
     def contents(self) -> Iterator[tuple[str, FileContent]]:
-        """The files that were opened, with what copies of them have in common."""
+        """Yields each opened file with a fingerprint that copies of it share."""
         for path in self._opened:
             before = self._before[path]
             if before is not None and not os.path.isdir(path):
                 yield path, file_content(path) or FileContent(before[2], before[3], "gone")
 
     def require_unchanged(self) -> None:
-        """Raise InputError for the files that are others now; one that is gone was read."""
+        """Raises InputError for files that changed; a file that was removed had been read."""
         faults = []
         for path, before in self._before.items():
             now = file_state(path)
@@ -276,8 +279,10 @@ class SourceFiles:
 
 
 def file_state(path: str | Path) -> tuple[int, ...] | None:
-    """Device, inode, size, and times of modification and of change of a file; None where there is
-    none. The last of these nobody but the kernel sets."""
+    """Returns device, inode, size, mtime and ctime of a file; None if there is none.
+
+    Only the kernel sets ctime, so that no program can hide a change.
+    """
     try:
         s = os.stat(path)
     except OSError:
@@ -286,8 +291,8 @@ def file_state(path: str | Path) -> tuple[int, ...] | None:
 
 
 def file_content(path: str | Path) -> FileContent | None:
-    """What copies of a file have in common; None where it cannot be read."""
-    import hashlib  # which loads OpenSSL: a plain run does without
+    """Returns a fingerprint that copies of a file share; None if it cannot be read."""
+    import hashlib  # imported late: it loads OpenSSL, which a run without shards does not need
 
     try:
         with open(open_regular(Path(path)), "rb") as file:

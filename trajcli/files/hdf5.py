@@ -1,7 +1,8 @@
-"""Reading HDF5: only this file, only what it holds.
+"""Reads HDF5 files, without following anything that leads out of them.
 
-h5py's low-level calls look things up, so that files of ten thousand demonstrations open quickly.
-Contiguous values are read at the offset h5py gives, everything else by h5py.
+Links and datasets are looked up by h5py's low-level calls, which open files of ten thousand
+demonstrations quickly. Contiguous values are mapped at the offset that h5py gives; all others are
+read by h5py.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from trajcli.files.file_bytes import FileBytes, OpenFiles
 from trajcli.files.source import natural_order
 
 _CHUNK_CACHE = 16 << 20
-"""Of each open dataset, so that a chunk of several MiB is unpacked once."""
+"""The cache of each open dataset: a chunk of several MiB is then decompressed once."""
 _OPEN_DATASETS = 8
 _DEEPEST_LINK = 32
 _DEEPEST_GROUP = 100
 _FAULTS = (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError, OverflowError)
-"""What h5py raises over a damaged file."""
+"""The exceptions that h5py raises for a damaged file."""
 _LONGEST_ATTRIBUTE = 1 << 20
 _PLAIN_TYPES = (h5py.h5t.INTEGER, h5py.h5t.FLOAT, h5py.h5t.STRING)
 _EXPANSION_LIMIT = 1100
-"""No filter of HDF5's own packs more: deflate reaches about 1030 : 1."""
+"""The largest compression ratio of HDF5's own filters: deflate reaches about 1030 : 1."""
 _BUILT_IN_FILTERS = {*range(1, 7), 32000}
-"""deflate to scale-offset, and h5py's LZF; others are loaded as plug-ins."""
+"""The filters deflate to scale-offset, and h5py's LZF; all others are plug-ins."""
 _COMPRESSORS = {1: "gzip", 4: "szip", 5: "nbit", 6: "scaleoffset", 32000: "lzf"}
 
 
 class _Group(NamedTuple):
-    """The links of a group by kind, in natural order; ``foreign``: of another file."""
+    """The links of a group by kind, in natural order; foreign: the group lies in another file."""
 
     links: Mapping[str, int]
     attributes: Mapping[str, Any]
@@ -48,7 +49,10 @@ class _Group(NamedTuple):
 
 
 def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a method of Hdf5File open the file, take names with slashes, and raise InputError."""
+    """Decorates a method of Hdf5File that takes the path of an object.
+
+    It opens the file, strips slashes from the path, and turns h5py's exceptions into InputError.
+    """
 
     @functools.wraps(method)
     def read(self: Hdf5File, name: str = "", *rest: Any) -> Any:
@@ -67,10 +71,10 @@ def _reading(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Hdf5File(ArrayFile):
-    """An HDF5 file, read without following anything that leads out of it.
+    """An HDF5 file.
 
     External links, external storage, virtual datasets and filters that need a plug-in are refused
-    unless the pool allows them. What a group holds is read once.
+    unless the pool allows them. The links of a group are read once.
     """
 
     failures = _FAULTS
@@ -89,7 +93,7 @@ class Hdf5File(ArrayFile):
 
     @_reading
     def names(self, _: str) -> list[str]:
-        """Every dataset reached by hard links alone, once."""
+        """Returns every dataset that hard links reach, once."""
         if self._names:
             return self._names
         names: list[str] = []
@@ -98,7 +102,7 @@ class Hdf5File(ArrayFile):
         def visit(name: bytes, info: Any) -> bytes | None:
             if name.count(b"/") > _DEEPEST_GROUP:
                 return name
-            # a dimension lies in the root; that of the dofs has a link in every group
+            # only these can be dimension scales without values; opening all others would be slow
             dimension = b"/" not in name or name.endswith(b"/dof")
             if info.type == h5py.h5o.TYPE_DATASET and not (
                 dimension and _is_bare_dimension(h5py.h5o.open(root, name))
@@ -106,7 +110,8 @@ class Hdf5File(ArrayFile):
                 names.append(_text(name))
             return None
 
-        if h5py.h5o.visit(root, visit, info=True) is not None:  # it takes seconds for thousands
+        # visiting thousands of nested groups takes seconds, so visit() stops at the depth limit
+        if h5py.h5o.visit(root, visit, info=True) is not None:
             raise InputError(
                 "groups in groups in groups",
                 where=str(self.path),
@@ -123,20 +128,21 @@ class Hdf5File(ArrayFile):
 
     @_reading
     def children(self, path: str) -> list[str]:
-        group = self._group(path)  # also what leads out of the file: refused when it is read
+        # links out of the file are listed, too; reading them is refused
+        group = self._group(path)
         return list(group.links) if group else []
 
     @_reading
     def dims(self, path: str) -> tuple[str, ...]:
-        """The dimensions of a dataset, as the scales attached to it are called."""
+        """Returns the dimensions of a dataset: the names of the scales attached to it."""
         item = h5py.Dataset(self._open(path))
         scales = (axis[0].name if len(axis) else path for axis in item.dims)
         return tuple(scale.rpartition("/")[2] for scale in scales)
 
     def _group(self, path: str) -> _Group | None:
-        """Returns the contents of a group; None where there is none, or links go in a circle."""
+        """Returns the contents of a group; None if there is none, or if links form a circle."""
         if path not in self._groups:
-            self._groups[path] = None
+            self._groups[path] = None  # what a soft link that leads back here finds
             try:
                 item = self._open(path)
                 if isinstance(item, h5py.h5g.GroupID):
@@ -155,9 +161,9 @@ class Hdf5File(ArrayFile):
         return self._groups[path]
 
     def _open(self, path: str, depth: int = 0) -> Any:
-        """The object at a path, by its low-level name; None where there is none.
+        """Returns the low-level object at a path; None if there is none.
 
-        Raises InputError where the path leads out of the file, and what h5py does.
+        Raises InputError if the path leads out of the file, and h5py's own exceptions.
         """
         root = self._handle.root
         if not path:
@@ -171,7 +177,8 @@ class Hdf5File(ArrayFile):
                 target = f"a link to {_text(file)}:{_text(inside)}"
                 raise InputError(_leads_outside(f"{self.path}:/{path}", target))
             self._lead_to(file)
-        elif group and kind == h5py.h5l.TYPE_SOFT and not group.foreign:  # else HDF5 follows it
+        elif group and kind == h5py.h5l.TYPE_SOFT and not group.foreign:
+            # followed here, not by HDF5, so that an external link on the way is seen
             target = _text(root.links.get_val(_raw(path)))
             parts = target.split("/") if target.startswith("/") else [above, *target.split("/")]
             to = "/".join(part for part in parts if part not in ("", "."))
@@ -179,7 +186,7 @@ class Hdf5File(ArrayFile):
         return None if kind is None else h5py.h5o.open(root, _raw(path))
 
     def _lead_to(self, name: str | bytes) -> str:
-        """Notes a file that this one names, relative to its folder, and returns its path."""
+        """Records a file that this one refers to, and returns its path."""
         path = os.path.join(self.path.parent, os.fsdecode(name))
         self.pool.sources.opened(path)
         if path not in self.outside:
@@ -187,7 +194,7 @@ class Hdf5File(ArrayFile):
         return path
 
     def _attributes(self, item: Any, path: str) -> Mapping[str, Any]:
-        """The attributes of the object at a path."""
+        """Returns the attributes of the object at a path, which are read on demand."""
         names: list[bytes] = []
         if h5py.h5a.get_num_attrs(item):
             with contextlib.suppress(*_FAULTS):
@@ -203,7 +210,9 @@ class Hdf5File(ArrayFile):
     def get(self, name: str) -> Dataset | None:
         above, _, last = name.strip("/").rpartition("/")
         group = self._groups.get(above)
-        absent = group is not None and last not in group.links  # as a rule, and a tenth of the time
+        # companions such as dt and start are looked up for every group, and mostly absent:
+        # the links that are known answer in a tenth of the time
+        absent = group is not None and last not in group.links
         return None if absent else self._get(name)
 
     @_reading
@@ -216,10 +225,10 @@ class Hdf5File(ArrayFile):
         attributes = self._attributes(item, path)
         size = math.prod(shape) * dtype.itemsize
         plain = offset is not None and dtype.kind in NUMERIC_KINDS and dtype.itemsize <= 8
-        # of what lies in another file, or behind a user block, only HDF5 knows the place
+        # offsets are relative to the user block, and mean nothing in another file
         plain = plain and not handle.user_block and not self.outside
         plain = plain and not attributes.get("MATLAB_class")
-        plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # else HDF5 converts
+        plain = plain and item.get_type().equal(h5py.h5t.py_create(dtype))  # or HDF5 converts
         if plain and 0 < size <= handle.bytes.size - offset:
 
             def read_rows(start: int, stop: int) -> Any:
@@ -236,7 +245,7 @@ class Hdf5File(ArrayFile):
                 "an empty dataset", where=where, expected="numbers", found="no values at all"
             )
         if dtype.hasobject and item.get_type().get_class() != h5py.h5t.STRING:
-            # a damaged text looks like this: HDF5 would read memory that is not there
+            # a damaged string type looks like this, and HDF5 would read beyond its memory
             raise InputError(
                 "not real numbers", where=where, expected="numbers or texts", found="sequences"
             )
@@ -259,7 +268,7 @@ class Hdf5File(ArrayFile):
 
     @_reading
     def _rows(self, path: str, last: bool, start: int, stop: int) -> Any:
-        """Reads rows by h5py, along the last axis and transposed if ``last``."""
+        """Reads rows by h5py; if ``last``, along the last axis and transposed (MATLAB's order)."""
         datasets = self._handle.datasets
         if path not in datasets:
             if len(datasets) >= _OPEN_DATASETS:
@@ -275,11 +284,11 @@ class _Handle:
     """An open HDF5 file."""
 
     def __init__(self, path: Path) -> None:
-        self.bytes = FileBytes(path)  # first: HDF5 itself would wait for a pipe
+        self.bytes = FileBytes(path)  # first, since HDF5 would wait for a pipe
         try:
             access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
             access.set_cache(0, 521, _CHUNK_CACHE, 0.75)
-            access.set_file_locking(True, True)  # where the file system can
+            access.set_file_locking(True, True)  # ignored where the file system has no locks
             self.file = h5py.h5f.open(os.fsencode(path), h5py.h5f.ACC_RDONLY, fapl=access)
             self.user_block = self.file.get_create_plist().get_userblock()
             self.root = h5py.h5g.open(self.file, b"/")
@@ -289,7 +298,7 @@ class _Handle:
         self.datasets: dict[str, Any] = {}
 
     def close(self) -> None:
-        self.datasets.clear()  # HDF5 closes the file once nothing in it is open
+        self.datasets.clear()  # HDF5 keeps a file open as long as one of its objects is
         del self.root
         self.file.close()
         self.bytes.close()
@@ -300,7 +309,7 @@ def _raw(name: str) -> bytes:
 
 
 def _text(name: bytes | str) -> str:
-    """A name in a file, which may hold any bytes."""
+    """Returns a name in a file, which may hold any bytes, as text."""
     return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
 
 
@@ -315,11 +324,11 @@ def _leads_outside(where: str, target: str) -> Fault:
 
 
 def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list[str], int]:
-    """Returns the other files that hold values of a dataset, and how many bytes must be unpacked at
-    once to read some of them; 0 where they are not packed.
+    """Returns the other files that hold values of a dataset, and the size of a decompressed chunk.
 
-    Raises InputError for files that may not be read, for values packed more than once, and where
-    far less is stored than is declared.
+    The size is 0 if the values are not compressed. Raises InputError for files that may not be
+    read, for values compressed more than once, and for a dataset that declares far more than it
+    stores.
     """
     properties = dataset.id.get_create_plist()
     filters = [properties.get_filter(k) for k in range(properties.get_nfilters())]
@@ -336,15 +345,16 @@ def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list
     files = [source.file_name for source in sources if source.file_name != "."]
     files += [name for name, *_ in dataset.external or ()]
     packers = [_COMPRESSORS[code] for code, *_ in filters if code in _COMPRESSORS]
-    if len(packers) > 1:  # a few kB may unpack to any size
+    if len(packers) > 1:  # a few kB compressed twice may expand to any size
         what, hint = "packed more than once", "write it again with one compressor"
         raise InputError(
             what, where=where, expected="one compressor", found=", ".join(packers), hint=hint
         )
-    each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())  # before HDF5 converts
+    # the size of a value in the file, which HDF5 may convert to a larger one
+    each = min(dataset.dtype.itemsize, dataset.id.get_type().get_size())
     size, stored = dataset.size * each, dataset.id.get_storage_size()
     packed = dataset.chunks and filters
-    # unfiltered chunks are as long as they say: of shorter ones HDF5 reads what lies behind
+    # HDF5 does not check the length of unfiltered chunks, and would read beyond short ones
     if size > stored * (_EXPANSION_LIMIT if packed else 1) and not files and not dataset.is_virtual:
         declared = f"the values of {size} bytes declared ({list(dataset.shape)} {dataset.dtype})"
         what, hint = "declares more than the file holds", "it was never written, or cut off"
@@ -357,9 +367,9 @@ def _check_storage(dataset: Any, where: str, allow_external: bool) -> tuple[list
 
 
 class _Attributes(Mapping[str, Any]):
-    """The attributes of an object that are numbers or text, read when they are asked for.
+    """The attributes of an object that are numbers or text, read on demand.
 
-    References, very long ones and what cannot be read are left out.
+    References, very long attributes and unreadable ones are left out.
     """
 
     def __init__(self, names: list[str], read: Callable[[str], Any]) -> None:
@@ -383,18 +393,18 @@ class _Attributes(Mapping[str, Any]):
 
 
 def _read_attribute(item: Any, name: bytes) -> Any:
-    """An attribute as a number, an array of numbers or text; None where it is no such thing.
+    """Returns an attribute that is a number, an array of numbers or a text; None for any other.
 
-    h5py's AttributeManager takes three times as long, and every array is asked for its units.
+    h5py's AttributeManager takes three times as long, and the units of every array are read.
     """
     stored = h5py.h5a.open(item, name)
     if stored.get_type().get_class() not in _PLAIN_TYPES:
-        return None  # of a damaged one HDF5 may read memory that is not there
+        return None  # HDF5 may read beyond its memory if such a type is damaged
     shape, dtype = stored.shape, stored.dtype
     if stored.get_storage_size() > _LONGEST_ATTRIBUTE or shape is None:
         return None
     if shape and dtype.kind not in "fiu":
-        return None  # of many strings any number may be one long one
+        return None  # an array of strings may refer to one long string any number of times
     value: Any = np.empty(shape, dtype)
     stored.read(value)
     value = value if shape else value[()]
@@ -405,7 +415,7 @@ def _read_attribute(item: Any, name: bytes) -> Any:
 
 
 def _is_bare_dimension(item: Any) -> bool:
-    """Whether a dataset is netCDF's mark of a dimension that has no values."""
+    """Whether a dataset is only netCDF's mark of a dimension, without values."""
     if not h5py.h5a.exists(item, b"NAME"):
         return False
     name = _read_attribute(item, b"NAME")
@@ -413,10 +423,10 @@ def _is_bare_dimension(item: Any) -> bool:
 
 
 def _of_matlab(stored: Dataset, turned: Callable[[int, int], Any]) -> Dataset:
-    """A dataset as MATLAB shows it, where MATLAB wrote it (``save -v7.3``).
+    """Returns a dataset with the shape that it has in MATLAB, if MATLAB wrote it (``save -v7.3``).
 
-    It stores arrays with their dimensions reversed; ``turned`` reads along the last one, and
-    transposes. An array of characters [N, C] is N texts.
+    MATLAB stores arrays with their dimensions reversed; ``turned`` reads along the last dimension
+    and transposes. An array of characters [N, C] becomes N texts.
     """
     kind = stored.attributes.get("MATLAB_class")
     if not kind or not stored.shape:

@@ -1,4 +1,4 @@
-"""What every layout says: which trajectories a file holds, what is read of them, their dt."""
+"""The interface of layouts: which trajectories a file of robot data holds, and their dt."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Pairs = Sequence[tuple[str, str]]
 
 
 class Member(NamedTuple):
-    """One trajectory of a file: its group, and its rows where arrays hold many one after the other.
+    """One trajectory of a file: its group, or its rows in arrays that hold all trajectories.
 
-    ``name`` is what it is called in messages and, as a group, in outputs.
+    name: its name in messages and, as a group, in outputs.
     """
 
     name: str
@@ -27,11 +27,11 @@ class Member(NamedTuple):
     end: int | None = None
 
     def path(self, name: str) -> str:
-        """The path of one of its arrays."""
+        """Returns the path of one of its arrays."""
         return f"{self.group}/{name}" if self.group else name
 
     def rows_of(self, array: Dataset) -> Dataset:
-        """Its part of an array that holds many trajectories; else the array."""
+        """Returns its rows of an array that holds all trajectories, or else the array."""
         if self.end is None:
             return array
         begin, read = self.begin, array.read_rows
@@ -77,7 +77,7 @@ class Layout:
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
-        """Whether this file is of the family."""
+        """Whether a file is of this family."""
         first = next(cls.numbered(file), "") if cls.groups else ""
         if cls.groups and not first:
             return False
@@ -93,7 +93,7 @@ class Layout:
 
     @classmethod
     def numbered(cls, file: ArrayFile) -> Iterator[str]:
-        """The groups with a number, in natural order."""
+        """Yields the numbered groups, in natural order."""
         parent, slash, prefix = cls.groups.rpartition("/")
         if parent and parent not in file.children():
             return
@@ -102,28 +102,28 @@ class Layout:
                 yield parent + slash + child
 
     def members(self) -> list[Member]:
-        """The trajectories, in natural order."""
+        """Returns the trajectories, in natural order."""
         if not self.groups:
             return [Member(self.file.path.stem)]
         return [Member(group, group) for group in self.numbered(self.file)]
 
     def facts(self) -> tuple[str, Mapping[str, Any]]:
-        """Where the family describes its recordings, and what it says there."""
+        """Returns where the family describes its recordings, and that description."""
         return f"{self.file.path}:/data@env_args", environment(self.file)
 
     @cached_property
     def step(self) -> Time | None:
-        """dt, where the file or what belongs to it says so."""
+        """The time step, if the file or a side-car file states it."""
         where, facts = self.facts() if self.rates else ("", {})
         steps = (from_rate(facts, path, where) for path in self.rates)
         return next((step for step in steps if step is not None), None)
 
     def dof_names(self, name: str) -> list[str] | None:
-        """What the dofs of an array are called, where the family says so outside of it."""
+        """Returns the names of an array's dofs, if the family states them elsewhere."""
         return None
 
     def chosen(self, key: str) -> list[Member]:
-        """The trajectories that a filter key lists; raises InputError where there are none."""
+        """Returns the trajectories that a filter key lists; raises InputError if there are none."""
         raise InputError(
             f"layout {self.name} has no filter keys",
             where=str(self.file.path),
@@ -132,36 +132,36 @@ class Layout:
         )
 
     def array(self, member: Member, names: Names) -> Dataset | None:
-        """The first of these arrays that a trajectory has."""
+        """Returns the first of these arrays that a trajectory has."""
         stored = (self.file.get(member.path(name)) for name in names)
         return next((member.rows_of(found) for found in stored if found is not None), None)
 
     def actions_of(self, member: Member) -> tuple[str, Dataset]:
-        """The path and the rows of what is integrated where nothing is named."""
+        """Returns the path and rows of the actions that are integrated by default."""
         path = member.path(self.actions[0])
         return path, member.rows_of(self.file.require(path))
 
     def arrays_of(self, member: Member) -> tuple[str, dict[str, Dataset]]:
-        """The arrays of a trajectory where nothing is named, and the path of the first."""
+        """Returns the path of the first array that is read by default, and all such arrays."""
         path, stored = self.actions_of(member)
         return path, {"actions": stored}
 
     def guesses(self, path: str) -> bool:
-        """Whether an array is taken for the trajectories by its likely name alone."""
+        """Whether an array was chosen only because its name is likely."""
         return False
 
     def recorded(self, member: Member) -> list[str]:
-        """The recorded positions there are, as they are named behind FILE: ."""
+        """Returns the datasets of recorded positions, as a user names them after FILE:."""
         return [name for name in self.positions if self.array(member, [name]) is not None]
 
 
 def environment(file: ArrayFile) -> Mapping[str, Any]:
-    """What a file like robomimic's says of the environment it was recorded in."""
+    """Returns the description of the environment in a file like robomimic's."""
     return json_object(file.attributes("data").get("env_args"))
 
 
 def entry(table: Any, path: Names) -> Any:
-    """What lies at a path of keys in nested tables; None where it ends."""
+    """Returns the value at a path of keys in nested tables; None if there is none."""
     for key in path:
         table = table.get(key) if isinstance(table, dict) else None
     return table

@@ -1,5 +1,4 @@
-"""Opening files by what they are, not by what they are called, as far as they say what they are;
-and the files of a command."""
+"""Opens files by their first bytes, or else by their ending, and keeps the files of a command."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ READERS = {
     "yaml": "document_files.YamlFile",
     "matlab": "document_files.MatlabFile",
 }
-"""The class of each family, imported when a file of it is opened; see :class:`ArrayFile`."""
+"""The reader of each file format, imported when one is opened; see :class:`ArrayFile`."""
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SIGNATURES = {
     b"\x93NUMPY": "npy", b"PAR1": "parquet", b"PK\3\4": "npz", b"PK\5\6": "npz",
@@ -46,10 +45,10 @@ _SIGNATURES = {
     b"MATLAB 5": "matlab",
 }  # fmt: skip
 _ZIPPED = {".zip": "zarr", ".pt": "pt", ".pth": "pt", ".xlsx": "", ".ods": ""}
-"""What zip archives may be besides .npz, by the ending of their names."""
+"""The format of zip archives that are not .npz, by their ending."""
 _ENDINGS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".json": "json", ".yaml": "yaml",
             ".yml": "yaml"} | _ZIPPED  # fmt: skip
-"""Of files that do not say what they are."""
+"""The format of files without a signature, by their ending."""
 _LARGEST_USER_BLOCK = 1 << 26
 _READ = "HDF5, NumPy, Parquet, CSV, Zarr, a ROS bag, MATLAB, YAML, JSON, or .pt"
 
@@ -60,9 +59,9 @@ _AS_STATED = Reading()
 class Files:
     """The files of a command, few of them open at a time. Close it, or use ``with``.
 
-    reading: how every SOURCE among them is understood. memory: bytes that packed archives may
-    unpack to. on_progress: of what takes long to read, as messages of a bag. ``notes``: what was
-    taken without being named.
+    reading: how every SOURCE is read. memory: the limit on decompressed data in bytes. on_progress:
+    called while something takes long to read, such as the messages of a bag. notes: remarks for the
+    user, such as which dataset was chosen where SOURCE names none.
     """
 
     def __init__(
@@ -79,34 +78,35 @@ class Files:
         self.reading = reading
 
     def read_as(self, reading: Reading) -> Files:
-        """Return the same open files, understood as another reading says."""
+        """Returns the same open files with another reading."""
         files = copy(self)
         files.reading, files._layouts = reading, {}
         return files
 
     def open(self, path: Path | str) -> ArrayFile:
-        """The file at a path, opened once. Raises InputError where it cannot be read."""
+        """Returns the file at a path, opened once. Raises InputError if it cannot be read."""
         key = str(path)
         if key not in self._files:
             self._files[key] = open_arrays(Path(path), self._pool)
         return self._files[key]
 
     def layout(self, file: ArrayFile) -> Layout | None:
-        """Return the layout of a file: the one that --layout names, else recognised once."""
+        """Returns the layout of a file: the one that --layout names, or the one recognised."""
         key = str(file.path)
         if key not in self._layouts:
             self._layouts[key] = layout_of(file, self.reading.layout)
         return self._layouts[key]
 
     def note(self, text: str) -> None:
-        """Add to the notes, once."""
+        """Adds a remark, unless it is there already."""
         if text not in self.notes:
             self.notes.append(text)
 
     def dataset(self, text: str) -> Dataset:
-        """The numbers that FILE[:DATASET] names; without DATASET, the only ones of the file."""
+        """Returns the numeric dataset FILE:DATASET; without DATASET, the only one of the file."""
         source = parse_source(text)
-        below = expand_files(source)  # a bag may be a folder
+        # the folder of a ROS 2 bag stands for the one file in it
+        below = expand_files(source)
         file = self.open(below[0].path if len(below) == 1 else source.path)
         names = file.names() if source.dataset is None else [source.dataset]
         if len(names) != 1:
@@ -114,11 +114,11 @@ class Files:
         return pick_dofs(file.require(names[0]).require_numeric(), source.dofs)
 
     def paths(self) -> list[str]:
-        """Every file that was read, also those that a file led to."""
+        """Returns the paths of all files that were read, linked and side-car files included."""
         return [*self._files, *(path for file in self._files.values() for path in file.outside)]
 
     def close(self) -> None:
-        """Close all files."""
+        """Closes all files."""
         for file in self._files.values():
             file.close()
 
@@ -130,9 +130,9 @@ class Files:
 
 
 def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:
-    """Open a file of one of :data:`READERS` for reading.
+    """Opens a file with the reader of its format.
 
-    Raises InputError for a file that is missing, unreadable, empty or something else.
+    Raises InputError for a file that is missing, unreadable, empty or of another format.
     """
     module, name = READERS[recognise(path)].split(".")
     reader: ArrayFile = getattr(import_module(f"trajcli.files.{module}"), name)(path, pool)
@@ -140,7 +140,10 @@ def open_arrays(path: Path, pool: OpenFiles | None = None) -> ArrayFile:
 
 
 def recognise(path: Path) -> str:
-    """The family of a file, by its first bytes or else its name;"""
+    """Returns the format of a file: by its first bytes, or else by its ending.
+
+    Raises InputError for a file or folder of no known format.
+    """
     if os.path.isdir(path):
         if any(os.path.isfile(path / name) for name in ONE_SOURCE):
             return "zarr"
@@ -158,7 +161,8 @@ def recognise(path: Path) -> str:
             head = signature = file.read(8)
             size, offset = os.fstat(file.fileno()).st_size, 512
             while signature != _HDF5_SIGNATURE and offset < min(size, _LARGEST_USER_BLOCK):
-                file.seek(offset)  # behind a user block of 512, 1024, … bytes
+                # the HDF5 signature may stand behind a user block of 512, 1024, 2048 … bytes
+                file.seek(offset)
                 signature = file.read(8)
                 offset *= 2
     except FileNotFoundError:
@@ -176,7 +180,7 @@ def recognise(path: Path) -> str:
 
 
 def _not_read(path: Path, head: bytes) -> Fault:
-    """The fault of a file that is of no family, and how to bring what it holds here."""
+    """Returns the fault of a file of an unknown format, with a command that converts it."""
     if ".tfrecord" in path.name or path.suffix == ".array_record":
         return _rlds(path)
     name, stem = str(path), path.with_suffix("")
@@ -197,7 +201,7 @@ def _not_read(path: Path, head: bytes) -> Fault:
 
 
 def _python(code: str) -> str:
-    """A line of the shell that runs this, whatever names of files it holds."""
+    """Returns a shell command that runs Python code, with file names quoted."""
     return f"python -c {shlex.quote(code)}"
 
 
@@ -206,7 +210,7 @@ def _text(name: str) -> str:
 
 
 def _rlds(path: Path) -> Fault:
-    """The fault of RLDS data, and how to bring them here."""
+    """Returns the fault of an RLDS data set, with code that converts it."""
     return Fault(
         "TFRecord, as RLDS data sets have it, is not read",
         where=str(path),
