@@ -1,4 +1,4 @@
-"""Arrays of files as they are wanted: [B, T, D], and in SI."""
+"""Converts arrays of files to the shape [B, T, D] and to SI units, when they are read."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _NOT_STATED = ("", "1")
 
 
 def stated_unit(stored: Dataset) -> str:
-    """What an array says its unit is, as text; "" where it says nothing."""
+    """Returns the unit that an array states, or "" if it states none."""
     stated = stored.attributes.get("units")
     text = stated.strip() if isinstance(stated, str) else ""
     return "" if text in _NOT_STATED else text
 
 
 def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
-    """An array [..., D] in SI, which it then says; in float64 where its values are converted."""
+    """Returns an array [..., D] in SI units, in float64 if its values have to be converted."""
     text = unit_text(in_si(units))
     if stored.attributes.get("units") == text:
         return stored
@@ -50,9 +50,9 @@ def dataset_in_si(stored: Dataset, units: Units) -> Dataset:
 
 
 def as_batch(stored: Dataset) -> Dataset:
-    """A dataset as [B, T, D]; [T, D] is one trajectory.
+    """Returns a dataset as [B, T, D]; [T, D] is one trajectory.
 
-    Raises InputError for what is not numbers of such a shape.
+    Raises InputError for any other shape, and for values that are not numbers.
     """
     stored.require_numeric()
     if stored.ndim == 3:
@@ -69,7 +69,7 @@ def as_batch(stored: Dataset) -> Dataset:
 
 
 def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
-    """A dataset whose values are converted when they are read."""
+    """Returns a dataset whose values are converted when they are read."""
     read = stored.reader
     dtype = convert(np.zeros(0, stored.dtype).reshape(0, *stored.shape[-1:])).dtype
     if isinstance(read, OneTrajectory):
@@ -80,15 +80,18 @@ def converted(stored: Dataset, convert: Callable[[Any], Any]) -> Dataset:
 
 
 def divided(values: Any, by: Any) -> npt.NDArray[np.float64]:
-    """Values / by in float64, whatever their type."""
-    with np.errstate(all="ignore"):  # a signalling NaN
+    """Returns values / by in float64, whatever their type."""
+    with np.errstate(all="ignore"):  # signalling NaNs raise the invalid flag
         quotient: npt.NDArray[np.float64] = np.divide(values, by, dtype=np.float64)
     return quotient
 
 
 def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
-    """Two datasets to compare, in SI where both say units of the same kind; what there is to say of
-    that, and why they cannot be compared: "" where they can."""
+    """Converts two datasets to SI for a comparison, if both state units of the same kind.
+
+    Returns the two, a remark for the user, and the reason why they cannot be compared; each text is
+    "" if there is nothing to say.
+    """
     texts = stated_unit(a), stated_unit(b)
     one, two = map(_any_units, texts)
     pair = ", ".join(
@@ -109,7 +112,7 @@ def in_one_unit(a: Dataset, b: Dataset) -> tuple[Dataset, Dataset, str, str]:
 
 
 def _rounded_in_si(stored: Dataset, units: Units) -> Dataset:
-    """An array in SI, rounded once to its own type, in whose last places it is compared."""
+    """Returns an array in SI, rounded to its stored type, whose last place (ulp) is compared."""
     wide = dataset_in_si(stored, units)
     kind = np.result_type(wide.precision, np.float32)
     return converted(wide, lambda rows: rows.astype(kind, copy=False))
@@ -121,10 +124,10 @@ def _any_units(text: str) -> Units | None:
 
 
 def units_of_arrays(arrays: Mapping[str, Dataset], given: Units) -> dict[str, Units]:
-    """The units of arrays [..., D] by name, where known: given, their own, or else those that the
-    positions imply.
+    """Returns the known units of arrays [..., D] by name.
 
-    Raises InputError for units of more or fewer dofs.
+    They are the given ones, or those that the array states, or those that the unit of the positions
+    implies. Raises InputError if their number is not the number of dofs.
     """
     found: dict[str, Units] = {}
     for name, array in arrays.items():

@@ -45,17 +45,18 @@ class Member(NamedTuple):
 
 
 class Layout:
-    """How a family of projects lays its trajectories out. One object per file.
+    """How a family of projects stores trajectories in files. One object per file.
 
-    ``name`` is what --layout takes, ``of`` who writes it. ``groups``: trajectories are the groups
-    of this name and a number; where it is empty, the file is one. ``holds``: what the first of
-    them has, else its first ``actions``; ``marks``: what it, the group above or the environment
-    has one of. ``actions`` and ``positions`` name arrays of a trajectory, the most usual first;
-    positions are recorded ones. ``start`` pairs arrays whose first row is the state before the
-    first action. ``rates``: where the facts of a recording have its steps per second; ``dt_hint``
-    says where to get dt where they do not. ``commands_positions``: the actions are positions to
-    go to, in rad or m. ``rows``: of arrays that hold all trajectories one after the other, else 0.
-    ``remark``: what to say of the trajectories that there are.
+    name: the value of --layout. of: the project, for messages. groups: the name of a trajectory's
+    group without its number; empty if a file is one trajectory. holds: arrays that the first
+    trajectory must have (default: the first of ``actions``). marks: names of which the trajectory,
+    the group above it or the description of the environment must have one. actions, positions:
+    names of the arrays of actions and of recorded positions, most common first. start: pairs of
+    arrays (position, velocity) whose first row is the state before the first action. rates: paths
+    of the rate in Hz in the description of the recording. dt_hint: where to find dt if it is not
+    there. commands_positions: the actions are target positions in rad or m. rows: the number of
+    rows of arrays that hold all trajectories one after the other, else 0. remark: a note for the
+    user on the trajectories that were found.
     """
 
     name: ClassVar[str]

@@ -1,4 +1,4 @@
-"""The families of robot data: who lays files out how. Where several fit, the first is nearest."""
+"""The layouts of robot data, the most specific first."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from trajcli.files.tables import TRAJECTORIES
 from trajcli.files.time import Time, positive
 
 _NAMES = ("actions", "action", *QUANTITIES)
-"""Columns of a table that are taken where nothing is named."""
+"""Columns of a table that are read by default."""
 
 
 class Robomimic(Layout):
-    """data/demo_N/actions; filter keys in mask/; the control frequency in data's env_args."""
+    """data/demo_N/actions, filter keys in mask/, and the control frequency in env_args of data."""
 
     name = "robomimic"
     of = "robomimic"
@@ -62,7 +62,7 @@ class Robomimic(Layout):
 
 
 class Libero(Robomimic):
-    """robomimic's, with joint positions in obs/joint_states and a task in BDDL."""
+    """Like robomimic, with joint positions in obs/joint_states and a task in BDDL."""
 
     name = "libero"
     of = "LIBERO"
@@ -72,7 +72,7 @@ class Libero(Robomimic):
 
 
 class MimicGen(Robomimic):
-    """robomimic's, with what the generator did in datagen_info."""
+    """Like robomimic, with the generator's record in datagen_info."""
 
     name = "mimicgen"
     of = "MimicGen"
@@ -80,7 +80,7 @@ class MimicGen(Robomimic):
 
 
 class Robosuite(Robomimic):
-    """What robosuite's own collection script writes: simulator states, no observations."""
+    """The output of robosuite's collection script: simulator states without observations."""
 
     name = "robosuite"
     of = "robosuite"
@@ -94,7 +94,7 @@ class Robosuite(Robomimic):
 
 
 class IsaacLab(Robomimic):
-    """Isaac Lab's recorder: robomimic's groups, states of articulations, dt times decimation."""
+    """Like robomimic, with states of articulations; dt is the simulation's times the decimation."""
 
     name = "isaaclab"
     of = "Isaac Lab"
@@ -111,6 +111,7 @@ class IsaacLab(Robomimic):
 
     @classmethod
     def fits(cls, file: ArrayFile) -> bool:
+        # robomimic numbers its kinds of environments; Isaac Lab takes 2 for its own
         numbered = environment(file).get("type") == 2 and Robomimic.fits(file)
         return super().fits(file) or numbered
 
@@ -125,7 +126,7 @@ class IsaacLab(Robomimic):
 
 
 class Aloha(Layout):
-    """ALOHA and ACT: the file is one episode; actions are joint positions to go to."""
+    """ALOHA and ACT: a file is one episode, and actions are target joint positions."""
 
     name = "aloha"
     of = "ALOHA / ACT"
@@ -138,7 +139,7 @@ class Aloha(Layout):
 
 
 class ManiSkill(Layout):
-    """traj_N; observations and states have a row more than actions. The rest is in a .json."""
+    """traj_N; observations and states have one row more than actions; a .json has the rate."""
 
     name = "maniskill"
     of = "ManiSkill"
@@ -164,7 +165,7 @@ class ManiSkill(Layout):
 
 
 class Minari(Layout):
-    """episode_N; actions may be a group, of which one array is read."""
+    """episode_N; actions may be a group of arrays, one of which is read."""
 
     name = "minari"
     of = "Minari"
@@ -190,7 +191,7 @@ class Minari(Layout):
 
 
 class D4rl(Layout):
-    """Flat arrays; a trajectory ends where terminals or timeouts is set."""
+    """Arrays of all rows; a trajectory ends where terminals or timeouts is set."""
 
     name = "d4rl"
     of = "D4RL"
@@ -221,7 +222,7 @@ class D4rl(Layout):
 
 
 class TableLayout(Layout):
-    """A table, of which a column says of which trajectory a row is."""
+    """A table with a column that tells which trajectory a row belongs to."""
 
     name = "table"
     of = "a table"
@@ -229,7 +230,7 @@ class TableLayout(Layout):
 
     @classmethod
     def _label(cls, file: ArrayFile) -> Dataset | None:
-        """The column, one number or text in each row."""
+        """Returns that column, with one number or text in each row."""
         there = set(file.children())
         stored = (file.require(name) for name in cls.columns if name in there)
         return next((one for one in stored if one.ndim == 1), None)
@@ -250,7 +251,7 @@ class TableLayout(Layout):
         edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
         pairs = list(itertools.pairwise(edges)) if len(labels) else []
         if labels.dtype.kind == "f" and (labels == np.floor(labels)).all():
-            labels = labels.astype(np.int64)  # tables of text have no integers
+            labels = labels.astype(np.int64)  # a CSV file is read as floats
         prefix = "episode_" * (labels.dtype.kind in "iu" and column != "trajectory")
         members = [Member(f"{prefix}{text_of(labels[a])}", "", a, b) for a, b in pairs]
         if len({one.name for one in members}) < len(members):
@@ -274,7 +275,7 @@ class TableLayout(Layout):
 
 
 class Replay(Layout):
-    """A replay buffer, as diffusion policies keep it: flat arrays, and where episodes end."""
+    """The replay buffer of diffusion policies: arrays of all rows, and the ends of episodes."""
 
     name = "replay"
     of = "a replay buffer"
@@ -301,7 +302,7 @@ class Replay(Layout):
 
 
 class LeRobot(TableLayout):
-    """LeRobot 2.1, one episode in a file, and 3, many: in Parquet, and meta/info.json for all."""
+    """LeRobot 2.1 (one episode per Parquet file) and 3 (many), described by meta/info.json."""
 
     name = "lerobot"
     of = "LeRobot"
@@ -343,8 +344,11 @@ class LeRobot(TableLayout):
 
     @cached_property
     def _info(self) -> tuple[str, dict[str, Any]]:
-        """The file for all episodes, and what it says: of FOLDER/data/CHUNK/FILE in FOLDER/meta,
-        else in meta beside the file; nowhere else, as others may write there."""
+        """The path and content of info.json.
+
+        It lies in FOLDER/meta for FOLDER/data/CHUNK/FILE, else in meta beside the file. It is
+        looked for nowhere else, since other users may write there.
+        """
         folders = self.file.path.absolute().parents
         above = "../../" if len(folders) > 2 and folders[1].name == "data" else ""
         name = f"{above}meta/info.json"
@@ -356,16 +360,16 @@ _FAMILIES: tuple[type[Layout], ...] = (
     Replay, TableLayout,
 )  # fmt: skip
 LAYOUTS = {family.name: family for family in _FAMILIES}
-"""By name; where several fit, the first is the nearest."""
+"""Layouts by name; of several that fit a file, the first is the most specific."""
 
 PLAIN = "plain"
-"""--layout plain: arrays with names, and no family."""
+"""The value of --layout for files that are only named arrays."""
 
 
 def layout_of(file: ArrayFile, wanted: str | None = None) -> Layout | None:
-    """The layout of a file: the one that is wanted, or the one that fits; None for plain arrays.
+    """Returns the layout of a file: the one named, or the first that fits; None for plain arrays.
 
-    Raises UsageError for a layout that is unknown.
+    Raises UsageError for an unknown name.
     """
     if wanted is not None and wanted not in (*LAYOUTS, PLAIN):
         raise UsageError(

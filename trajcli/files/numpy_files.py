@@ -1,4 +1,4 @@
-"""Reading .npy and .npz: never a pickle, never more than the file holds."""
+"""Reads .npy and .npz files: never a pickle, and never more than the file holds."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _FAULTS = (
     ValueError, EOFError, OSError, RuntimeError, TypeError, KeyError, IndexError, ArithmeticError,
     MemoryError, SyntaxError, zipfile.BadZipFile, zlib.error, tokenize.TokenError,
 )  # fmt: skip
-"""What NumPy, zipfile and zlib raise over damaged files."""
+"""The exceptions that NumPy, zipfile and zlib raise for damaged files."""
 _ARRAY = "an array without pickled objects"
 _EXPANSION_LIMIT = 1100
-"""Deflate packs no more than about 1030 : 1."""
+"""The largest compression ratio: deflate reaches about 1030 : 1."""
 _LONGEST_PROVENANCE = 1 << 20
-"""Longer ones, in bytes, are not trajcli's."""
+"""Bytes; trajcli itself writes far less."""
 
 
 class _Header(NamedTuple):
-    """What an array in NumPy's format says of itself; its values follow at ``offset``."""
+    """The header of an array in NumPy's format; the values follow at ``offset``."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -46,10 +46,11 @@ class _Header(NamedTuple):
         return math.prod(self.shape) * self.dtype.itemsize
 
     def rows(self, data: FileBytes, begin: int, start: int, stop: int) -> npt.NDArray[Any]:
-        """Rows start..stop, where the header lies at ``begin`` of a file."""
+        """Returns rows start to stop of an array whose header begins at byte ``begin``."""
         begin += self.offset
         if not self.fortran:
             return data.rows(self.dtype, self.shape, begin, start, stop)
+        # Fortran order is C order of the reversed shape, transposed
         whole = data.rows(self.dtype, self.shape[::-1], begin, 0, self.shape[-1])
         rows: npt.NDArray[Any] = whole.T[start:stop]
         return rows
@@ -127,10 +128,10 @@ class NpyFile(ArrayFile):
 
 
 class NpzFile(ArrayFile):
-    """A zip archive of .npy members, in which trajcli.json says what .npy cannot.
+    """A zip archive of .npy members; trajcli.json in it holds attributes and units.
 
-    Stored members are read in place. Deflated ones are unpacked and kept until the file is closed,
-    or read from front to back where they are larger than the memory.
+    Uncompressed members are read in place. Compressed ones are decompressed and kept until the file
+    is closed, or, if they are larger than the memory limit, decompressed block by block.
     """
 
     failures = _FAULTS
@@ -142,7 +143,7 @@ class NpzFile(ArrayFile):
         members = {info.filename: info for info in archive.infolist()}
         self.parts = {n.removesuffix(".npy"): i for n, i in members.items() if n.endswith(".npy")}
         table: dict[str, Any] = {}
-        with suppress(*_FAULTS, InputError):  # another program wrote it
+        with suppress(*_FAULTS, InputError):  # absent if another program wrote the archive
             require_deflate(archive.getinfo(PROVENANCE), path)
             with archive.open(PROVENANCE) as stream:
                 text = stream.read(_LONGEST_PROVENANCE + 1)
@@ -169,7 +170,8 @@ class NpzFile(ArrayFile):
         require_deflate(info, self.path)
         header = self.safely(name, lambda: self._header(info), _ARRAY)
         stored = info.compress_type == zipfile.ZIP_STORED
-        if not stored and (header.fortran or len(header.shape) < 2):  # those are read as a whole
+        # these have no rows that could be decompressed one block after the other
+        if not stored and (header.fortran or len(header.shape) < 2):
             self.pool.refuse_larger(header.nbytes, where, "an archive in C order: numpy.savez")
         read = self._stored_rows if stored else self._unpacked_rows
 
@@ -191,8 +193,11 @@ class NpzFile(ArrayFile):
         return header
 
     def _unpacked_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
-        """Rows of a packed member, of which all stay unpacked, or, where that is more than the
-        memory, the rows read last: others behind those go on from there."""
+        """Returns rows of a compressed member, and keeps it decompressed.
+
+        Of a member larger than the memory limit only the rows read last are kept; a read of the
+        rows behind them goes on from there.
+        """
         whole = header.nbytes <= self.pool.memory or header.fortran or len(header.shape) < 2
         count = header.shape[0] if header.shape else 1
         start, stop, _ = slice(start, stop).indices(count)
@@ -211,9 +216,12 @@ class NpzFile(ArrayFile):
         return rows[start - first : stop - first] if header.shape else rows[0]
 
     def _stored_rows(self, info: zipfile.ZipInfo, header: _Header, start: int, stop: int) -> Any:
-        """Rows of a member that is not packed. Raises BadZipFile where one that was read from
-        front to end misses its checksum."""
+        """Returns rows of an uncompressed member.
+
+        Raises BadZipFile if it has been read from front to end and its checksum differs.
+        """
         archive: _Archive = self.opened()
+        # a local header has 30 bytes, then name and extra field, whose lengths are at byte 26
         lengths = archive.bytes.rows(np.dtype("<u2"), (2,), info.header_offset + 26, 0, 2)
         begin = info.header_offset + 30 + int(lengths.sum())
         rows = header.rows(archive.bytes, begin, start, stop)
@@ -232,8 +240,10 @@ class NpzFile(ArrayFile):
 
 
 def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
-    """Raise InputError for a member that is packed by another method: zipfile unpacks all of those
-    at once, and a few bytes may be any number."""
+    """Raises InputError for a member that is compressed by another method than deflate.
+
+    zipfile decompresses those as a whole, and a few bytes may expand to any size.
+    """
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         names = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}
         raise InputError(
@@ -246,8 +256,11 @@ def require_deflate(info: zipfile.ZipInfo, path: Path) -> None:
 
 
 class _Archive:
-    """An open zip archive: of its members, streams, the first and the values of the rows that were
-    unpacked, and how far they were checked."""
+    """An open zip archive.
+
+    streams: open members. unpacked: the first of the decompressed rows of a member, and the rows.
+    checked: how many bytes of a member were read in order, and their CRC-32.
+    """
 
     def __init__(self, path: Path) -> None:
         self.bytes = FileBytes(path)

@@ -1,4 +1,4 @@
-"""How people name data: FILE, FILE:DATASET, FILE:DATASET@ATTR, and globs of both."""
+"""Parses the names of data: FILE, FILE:DATASET, FILE:DATASET@ATTR, and globs of both."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NAMED = rf"(?is)(?P<path>.*?\.(?:{_ENDINGS}))(?P<rest>:.*|@.*)?"
 
 
 ONE_SOURCE = ("zarr.json", ".zgroup", ".zarray")
-"""Files of which the folder of a Zarr store has one."""
+"""The folder of a Zarr store has one of these files."""
 
 
 class Source(NamedTuple):
-    """A file and, where named, a dataset (or pattern, or group) in it and an attribute of that."""
+    """A file and, if named, a dataset, pattern or group in it and an attribute of that."""
 
     path: Path
     dataset: str | None = None
     attribute: str | None = None
     dofs: str | None = None
-    """Which entries of the last axis: ":7" of FILE:DATASET[:7]."""
+    """The slice of dofs: ":7" in FILE:DATASET[:7]."""
 
     def __str__(self) -> str:
         text = str(self.path)
@@ -40,9 +40,9 @@ class Source(NamedTuple):
 
 
 def parse_source(text: str, attributes: bool = False) -> Source:
-    """FILE[:DATASET], which may end in a slice of dofs; with ``attributes`` also in @ATTR.
+    """Parses FILE[:DATASET], which may end in a slice of dofs or, with ``attributes``, in @ATTR.
 
-    A file of this very name wins over a reading with a colon. Raises UsageError for a URL and
+    If a file has the whole text as its name, that file is meant. Raises UsageError for a URL and
     for standard input.
     """
     if text == "-":
@@ -76,13 +76,15 @@ def parse_source(text: str, attributes: bool = False) -> Source:
 
 
 def _hub_name(url: str) -> str:
-    """OWNER/NAME of hf://datasets/OWNER/NAME/PATH."""
+    """Returns OWNER/NAME from hf://datasets/OWNER/NAME/PATH."""
     return "/".join(re.sub("(?i)^hf://(datasets/)?", "", url).split("/")[:2])
 
 
 def expand_files(source: Source) -> list[Source]:
-    """One source per file, where FILE is a glob that the shell did not expand or the folder of a
-    data set; in natural order."""
+    """Returns one source per file, in natural order.
+
+    FILE may be a glob that the shell did not expand, or the folder of a data set.
+    """
     text = str(source.path)
     if os.path.isdir(text):
         folder = glob.escape(text)
@@ -91,26 +93,28 @@ def expand_files(source: Source) -> list[Source]:
 
 
 def is_pattern(source: Source) -> bool:
-    """Whether FILE is a glob that the shell did not expand, not the name of a file."""
+    """Whether FILE is a glob that the shell did not expand, and not the name of a file."""
     text = str(source.path)
     return bool(set(text) & set("*?[")) and not os.path.exists(text)
 
 
 def expand_pattern(source: Source) -> list[Source]:
-    """A source for each file that a glob stands for, in natural order; none where it is none."""
+    """Returns a source for each file that a glob matches, in natural order; else none."""
     return _found(source, [str(source.path)]) if is_pattern(source) else []
 
 
 def _found(source: Source, patterns: Iterable[str]) -> list[Source]:
-    """One source for each file that is there, in natural order; the source itself without any."""
+    """Returns a source for each file that a pattern matches; if none does, the source itself."""
     paths = natural_order(path for pattern in patterns for path in glob.glob(pattern))
     return [source._replace(path=Path(path)) for path in paths] or [source]
 
 
 def _data_files(folder: str) -> tuple[str, ...]:
-    """Where the trajectories of a data set lie below its folder: LeRobot's; Minari's; those of a
-    bag of ROS 2; robomimic's, ManiSkill's and others', side by side. None of a folder of arrays
-    that is one source."""
+    """Returns patterns of the files with trajectories below the folder of a data set.
+
+    In order: LeRobot, Minari, a ROS 2 bag, then robomimic, ManiSkill and others, whose files lie
+    side by side. The folder of a Zarr store is one source, and has none.
+    """
     if os.path.isfile(os.path.join(folder, "meta", "info.json")):
         return (os.path.join("data", "*", "*.parquet"),)
     if os.path.isfile(os.path.join(folder, "data", "main_data.hdf5")):
@@ -122,12 +126,12 @@ def _data_files(folder: str) -> tuple[str, ...]:
 
 
 def natural_order(names: Iterable[str]) -> list[str]:
-    """Names sorted so that demo_2 comes before demo_10."""
+    """Returns names sorted so that demo_2 comes before demo_10."""
     return sorted(names, key=natural_key)
 
 
 def natural_key(text: str) -> list[Any]:
-    """Sorts whole numbers of any number of digits by what they count."""
+    """Returns a sort key that compares runs of digits, of any length, as whole numbers."""
     parts: list[Any] = re.split(r"(\d+)", text)  # text, digits, text, …
     significant = [digits.lstrip("0") for digits in parts[1::2]]
     parts[1::2] = [(len(digits), digits) for digits in significant]

@@ -1,4 +1,4 @@
-"""Reading what torch.save wrote: tensors in dictionaries and lists."""
+"""Reads files that torch.save wrote: tensors in dictionaries and lists."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from trajcli.files.file_bytes import OpenFiles, open_regular
 from trajcli.files.source import natural_key
 
 _TORCH = (2, 6)
-"""Before it, ``weights_only`` could run programs: CVE-2025-32434."""
+"""Earlier versions can run code even with ``weights_only`` (CVE-2025-32434)."""
 _MOST, _DEEPEST = 500_000, 64
-"""Entries of dictionaries and lists, and how many lie within each other. A few bytes say that a
-list is in another one twice, and that one in the next: 30 of them are 10^9 entries."""
+"""The most entries of dictionaries and lists, and the deepest nesting. A pickle can refer to a list
+twice from the next list, and so on: 30 of them have 10^9 entries."""
 
 
 class TorchFile(ArrayFile):
-    """A file of tensors, which are mapped. Other objects are never made (``weights_only``)."""
+    """A file of tensors, which are mapped. No other objects are constructed (``weights_only``)."""
 
-    failures = (Exception,)  # pickle, zipfile and torch raise what they like over a damaged file
+    failures = (Exception,)  # pickle, zipfile and torch have no common error for damaged files
     expected = "tensors, as torch.save writes them"
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
@@ -37,8 +37,9 @@ class TorchFile(ArrayFile):
         import torch
 
         os.close(open_regular(self.path))
-        archive = zipfile.is_zipfile(self.path)  # until 1.5 torch wrote others
-        if archive:  # torch would map packed members as they are; a pickle could be of any size
+        archive = zipfile.is_zipfile(self.path)  # torch before 1.6 wrote no archives
+        if archive:
+            # torch would map compressed members as they are, and a pickle may expand to any size
             with zipfile.ZipFile(self.path) as members:
                 packed = [info.filename for info in members.infolist() if info.compress_type]
             if packed:
@@ -52,9 +53,9 @@ class TorchFile(ArrayFile):
                 raise InputError(fault)
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of a pickle that torch did not write
+                warnings.simplefilter("ignore")  # torch warns of pickles that it did not write
                 saved = torch.load(self.path, "cpu", weights_only=True, mmap=archive)
-        except pickle.UnpicklingError:  # torch's text is long, and advises to trust the file
+        except pickle.UnpicklingError:  # torch's own message advises to trust the file
             raise InputError(
                 "holds other objects than tensors",
                 where=str(self.path),
@@ -87,7 +88,7 @@ class _Tensors(dict[str, Any]):
     entries = 0
 
     def add(self, saved: Any, path: str = "", depth: int = 0) -> None:
-        """Add a tensor, or those in a dictionary or list; raises ValueError for too many."""
+        """Adds a tensor, or those in a dictionary or list. Raises ValueError for too many."""
         import torch
 
         self.entries += 1
@@ -106,13 +107,16 @@ class _Tensors(dict[str, Any]):
             self.add(value, f"{path}/{key}".strip("/"), depth + 1)
 
     def close(self) -> None:
-        """Forget them; what is in use stays mapped."""
+        """Drops the tensors; those in use stay mapped."""
         self.clear()
 
 
 def _rows(tensor: Any, start: int, stop: int) -> Any:
-    """Rows of a tensor as an array; bfloat16 as float32. Raises TypeError for sparse ones and
-    such, and ValueError for one that repeats what is stored, which may be any number of times."""
+    """Returns rows of a tensor as an array; bfloat16 becomes float32.
+
+    Raises TypeError for sparse tensors and the like, and ValueError for an expanded one, whose few
+    stored values may be repeated any number of times.
+    """
     import torch
 
     if tensor.layout == torch.strided and tensor.nbytes > tensor.untyped_storage().nbytes():
@@ -122,7 +126,7 @@ def _rows(tensor: Any, start: int, stop: int) -> Any:
 
 
 def _require_torch(path: Path) -> None:
-    """Raise InputError where there is no torch, or one that reads more than tensors."""
+    """Raises InputError without a torch that can be trusted to read only tensors."""
     try:
         import torch
 

@@ -1,4 +1,4 @@
-"""Reading Zarr stores, version 2 and 3, as folders and .zip archives."""
+"""Reads Zarr stores, versions 2 and 3, in folders and .zip archives."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from trajcli.files.numpy_files import require_deflate
 from trajcli.files.source import natural_order
 
 _RUNS_CODE = ("pickle", "json2", "msgpack2")
-"""Codecs of version 2 that make objects."""
+"""Codecs of version 2 that construct Python objects."""
 _PACKERS = {"blosc", "zstd", "gzip", "zlib", "lz4"}
 _FILTERS = {
     "bytes", "transpose", "sharding_indexed", "crc32c", "crc32", "adler32", "fletcher32",
     "vlen-utf8", "vlen-bytes", "delta", "fixedscaleoffset", "quantize", "bitround", "shuffle",
     "packbits", "astype",
 }  # fmt: skip
-"""Codecs that are read: of the first no more than one, as a few bytes unpacked twice may be any
-number; the others make nothing larger."""
+"""Codecs that are read. At most one of an array's may be a compressor, since a few bytes compressed
+twice may expand to any size; the filters do not expand data."""
 _KEPT = 8 << 20
-"""Bytes of an array that are kept."""
+"""The largest decompressed chunk that is kept, in bytes."""
 _MOST_CHUNKS = 1 << 16
-"""Of arrays of more, nobody looks whether all are there, or change before they are read."""
+"""Arrays of more chunks are not searched for missing or changing ones."""
 _METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 _LONGEST_METADATA = 32 << 20
-"""Bytes; that of 10 000 arrays together takes some 10 MB."""
+"""Bytes; the consolidated metadata of 10 000 arrays takes about 10 MB."""
 
 
 class ZarrFile(ArrayFile):
-    """A store, read only; chunks are read as they are needed. Needs zarr 3."""
+    """A Zarr store, read chunk by chunk on demand. Needs zarr 3."""
 
-    failures = (Exception,)  # zarr and its codecs have no error that all their others are
+    failures = (Exception,)  # zarr and its codecs have no common error for damaged stores
     expected = "an intact Zarr store"
 
     def __init__(self, path: Path, pool: OpenFiles | None = None) -> None:
@@ -70,7 +70,7 @@ class ZarrFile(ArrayFile):
         if isinstance(root, zarr.Array):
             return [""]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of other files in its folders, such as .DS_Store
+            warnings.simplefilter("ignore")  # zarr warns of other files, such as .DS_Store
             members = root.members(max_depth=None)
         return natural_order(name for name, item in members if isinstance(item, zarr.Array))
 
@@ -88,7 +88,8 @@ class ZarrFile(ArrayFile):
     def _described(self, name: str) -> Dataset:
         stored, where = self._array(name), f"{self.path}:{name}"
         codecs = {getattr(one, "codec_id", "") for one in stored.filters + stored.compressors}
-        texts = stored.metadata.to_dict().get("data_type") == "string"  # no objects, whatever
+        # strings of variable length have dtype object, but are never constructed from code
+        texts = stored.metadata.to_dict().get("data_type") == "string"
         if codecs.intersection(_RUNS_CODE) or (stored.dtype.hasobject and not texts):
             what = "an array of Python objects is never read"
             raise InputError(
@@ -117,13 +118,14 @@ class ZarrFile(ArrayFile):
         kind = f"chunks {list(chunk)}"
         dtype = np.dtype(str) if texts else stored.dtype
         remark, keys = "", self._keys(name) if dtype.kind == "f" and stored.ndim < 4 else []
-        if gone := sum(not self.opened().holds(key) for key in keys):  # a store copied in part
+        # chunks are missing from a store that was copied in part, and read as the fill value
+        if gone := sum(not self.opened().holds(key) for key in keys):
             remark = f"{where}: {gone} of {len(keys)} chunks are not in the store; their values"
             remark += f" are the fill value, {stored.fill_value}"
         return Dataset(where, stored.shape, dtype, read_rows, dict(stored.attrs), kind, remark)
 
     def _keys(self, name: str) -> list[str]:
-        """The keys of all chunks of an array; none of one of very many."""
+        """Returns the keys of all chunks of an array; none if it has too many."""
         stored = self._array(name)
         sizes = stored.shards or stored.chunks
         along = [range(-(-n // max(m, 1))) for n, m in zip(stored.shape, sizes, strict=True)]
@@ -133,8 +135,11 @@ class ZarrFile(ArrayFile):
         return [f"{name}/{key}".strip("/") for key in keys]
 
     def _rows(self, name: str, start: int, stop: int, _: int) -> Any:
-        """Reads rows of an array. Where they are few, as an episode of a replay buffer is, their
-        whole chunk is kept, because the next episode lies in it."""
+        """Reads rows of an array.
+
+        If they are part of a chunk, like an episode of a replay buffer, the decompressed chunk is
+        kept for the next episode.
+        """
         stored, last = self._array(name), self.opened().last
         length = (stored.shards or stored.chunks)[0]
         first = start // max(length, 1) * length
@@ -146,8 +151,8 @@ class ZarrFile(ArrayFile):
         return last[name][1][start - first : stop - first]
 
     def _read(self, name: str, rows: Any) -> Any:
-        """Reads rows, noting first which files hold the array, so that a change is noticed."""
-        if name not in self._watched:  # all of it, as it is when the first rows are read
+        """Reads rows; first records the files of the array, so that a change is noticed."""
+        if name not in self._watched:
             self._watched.add(name)
             if (folder := self.opened().folder) is not None:
                 self.pool.sources.add(str(folder / key) for key in self._keys(name))
@@ -167,7 +172,7 @@ class ZarrFile(ArrayFile):
 
 
 class _Store:
-    """An open store in a folder or a .zip archive, and of each array the chunks read last."""
+    """An open store in a folder or a .zip archive; ``last``: the chunk read last of each array."""
 
     def __init__(self, path: Path, sources: SourceFiles) -> None:
         import zarr
@@ -196,13 +201,13 @@ class _Store:
 
 
 def _require_small(key: str, size: int) -> None:
-    """Raise ValueError for metadata larger than those of any store."""
+    """Raises ValueError for metadata that no store would need."""
     if key.rpartition("/")[2] in _METADATA and size > _LONGEST_METADATA:
         raise ValueError(f"{key} has {size} bytes, which are read at once")
 
 
 def _folder_store(sources: SourceFiles) -> Any:
-    """The class of zarr's store in a folder, which opens only regular files and notes which."""
+    """Returns a class of stores in a folder that opens only regular files, and records them."""
     from zarr.storage import LocalStore
 
     def check(path: Path) -> None:
@@ -227,7 +232,7 @@ def _folder_store(sources: SourceFiles) -> Any:
 
 
 def _codecs(metadata: Any) -> Iterator[str]:
-    """The names of all codecs that the metadata of an array, or a codec's configuration, lists."""
+    """Yields the names of all codecs in the metadata of an array or of another codec."""
     for key in ("codecs", "index_codecs", "filters", "compressor"):
         listed = metadata.get(key) or ()
         for codec in listed if isinstance(listed, (list, tuple)) else (listed,):
