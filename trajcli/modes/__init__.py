@@ -1,4 +1,4 @@
-"""WHAT is computed: the modes by name."""
+"""The modes, which say what is computed, by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import operator
 import re
 from typing import Any, SupportsIndex
 
-from trajcli.errors import Fault, UsageError
+from trajcli.errors import Fault, UsageError, raise_if_any
 from trajcli.modes.bspline import BSpline
 from trajcli.modes.cascade import SCHEMES, Acceleration, Clique, Jerk, Velocity
 from trajcli.modes.central import Central
@@ -27,7 +27,7 @@ MODES: dict[str, type[Mode]] = {
 """The classes of the modes by name; `trajcli modes` lists formulas, needs and options."""
 ALIASES = {"position": "clique", "acc": "acceleration"}
 METHODS = {"savgol": "savgol", "central": "central", "backward": "clique"}
-"""The mode that each method of differentiation is, of a recording."""
+"""The mode of each method of differentiation."""
 ENDS = ("plan", "recording", "goal")
 
 WHOLE = {"degree", "steps", "window"}
@@ -42,27 +42,20 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 
 def make_mode(name: str, **options: Any) -> Mode:
-    """The mode of this name or alias with these options; None means an option's default.
+    """Returns the mode of a name or alias with options; None means an option's default.
 
-    Raises UsageError for an unknown mode (listing all), an option the mode does not take, or a
-    value the option does not have.
+    Raises UsageError for an unknown mode, an option that the mode does not take, or a value that
+    the option does not have.
     """
     kind = MODES.get(ALIASES.get(name, name))
     if kind is None:
-        raise UsageError(
-            "unknown mode",
-            where="mode",
-            expected=", ".join(
-                [*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())]
-            ),
-            found=repr(name),
-        )
+        names = ", ".join([*MODES, *(f"{alias} (= {mode})" for alias, mode in ALIASES.items())])
+        raise UsageError("unknown mode", where="mode", expected=names, found=repr(name))
     options = {option: value for option, value in options.items() if value is not None}
     faults = [
         fault for option, value in options.items() for fault in _option_faults(kind, option, value)
     ]
-    if faults:
-        raise UsageError(*faults)
+    raise_if_any(faults, UsageError)
     for option in options.keys() & WHOLE:
         if not isinstance(options[option], str):
             options[option] = operator.index(options[option])
@@ -70,36 +63,28 @@ def make_mode(name: str, **options: Any) -> Mode:
 
 
 def make_method(name: str, window: int | str | None = None, degree: int | None = None) -> Mode:
-    """The mode that differentiates recordings by this method; None means an option's default.
+    """Returns the mode of a method of differentiation; None means an option's default.
 
-    Raises UsageError for an unknown method and options that it does not have.
+    Raises UsageError for an unknown method and for options that it does not have.
     """
     if name not in METHODS:
-        raise UsageError(
-            "unknown method", where="method", expected=", ".join(METHODS), found=repr(name)
-        )
+        expected, found = ", ".join(METHODS), repr(name)
+        raise UsageError("unknown method", where="method", expected=expected, found=found)
     options = {"window": window, "degree": degree}
-    if name != "savgol" and (given := [key for key, value in options.items() if value is not None]):
-        raise UsageError(
-            f"method {name} has no {' and no '.join(given)}",
-            where=given[0],
-            hint="method savgol has",
-        )
+    extra = [key for key, value in options.items() if value is not None]
+    if name != "savgol" and extra:
+        what = f"method {name} has no {' and no '.join(extra)}"
+        raise UsageError(what, where=extra[0], hint="method savgol has")
     return make_mode(METHODS[name], **options)
 
 
 def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
-    names = kind.option_names()
+    """Returns the fault of an option that a mode does not take, or that has another value."""
+    names, found = kind.option_names(), repr(value)
     if option not in names:
-        return [
-            Fault(
-                f"mode {kind.name} takes no option {option}",
-                where=option,
-                expected=f"one of {', '.join(names)}",
-                found=repr(value),
-                hint="trajcli modes lists what each mode takes",
-            )
-        ]
+        what, expected = f"mode {kind.name} takes no option {option}", f"one of {', '.join(names)}"
+        hint = "trajcli modes lists what each mode takes"
+        return [Fault(what, where=option, expected=expected, found=found, hint=hint)]
     choices = kind.degrees if option == "degree" else _CHOICES.get(option, ())
     expected = ", ".join(str(choice) for choice in choices) or "a whole number >= 1"
     if option == "window":
@@ -108,16 +93,10 @@ def _option_faults(kind: type[Mode], option: str, value: Any) -> list[Fault]:
             return []
     whole = isinstance(value, SupportsIndex) and not isinstance(value, bool)
     if option in WHOLE and not (whole and (choices or value >= 1)):
-        return [
-            Fault(
-                f"{option} must be a whole number",
-                where=option,
-                expected=expected,
-                found=repr(value),
-            )
-        ]
+        what = f"{option} must be a whole number"
+        return [Fault(what, where=option, expected=expected, found=found)]
     if choices and value not in choices:
-        return [Fault(f"unknown {option}", where=option, expected=expected, found=repr(value))]
+        return [Fault(f"unknown {option}", where=option, expected=expected, found=found)]
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -19,9 +20,9 @@ from trajcli.modes.stencils import blossoms, on_differences, without_rounding
 class BSpline(Mode):
     """The actions are control points; the curve has degree − 1 continuous derivatives.
 
-    The first segment is the start state's Taylor polynomial. ``ends`` ``plan``: at rest on the
-    last action; ``goal``: the goal's position, velocity, acceleration and jerk, exactly, in the
-    last row. ``steps`` rows per knot interval; the knot spacing is dt · steps.
+    The first segment is the Taylor polynomial of the start state. With ``ends`` ``plan`` the curve
+    ends at rest on the last action, with ``goal`` exactly in the goal state. There are ``steps``
+    rows per knot interval, and knots are dt · steps apart.
     """
 
     name = "bspline"
@@ -36,28 +37,23 @@ class BSpline(Mode):
     def copies_actions(self) -> bool:
         return False
 
-    def faults(self, case: Case) -> list[Fault]:
+    def faults(self, case: Case) -> Iterator[Fault]:
         if case.recorded or self.ends == "recording":
-            return [
-                Fault(
-                    "control points cannot be a recording",
-                    where="ends",
-                    expected="plan or goal, with a start state",
-                    found="recording",
-                    hint="modes central, savgol and clique take recorded positions",
-                )
-            ]
-        faults = [*needs_start(case), *needs_goal(self.ends, case)]
-        if case.steps_vary:
-            faults.append(
-                Fault(
-                    "mode bspline has uniform knots",
-                    where="dt",
-                    expected="one dt, or one per trajectory [B, 1]",
-                    found="one per step",
-                )
+            yield Fault(
+                "control points cannot be a recording",
+                where="ends",
+                expected="plan or goal, with a start state",
+                found="recording",
+                hint="modes central, savgol and clique take recorded positions",
             )
-        return faults
+            return
+        yield from (*needs_start(case), *needs_goal(self.ends, case))
+        if case.steps_vary:
+            what, expected = (
+                "mode bspline has uniform knots",
+                "one dt, or one per trajectory [B, 1]",
+            )
+            yield Fault(what, where="dt", expected=expected, found="one per step")
 
     def rows(self, horizon: int, recorded: bool) -> int:
         return (horizon + self.degree + 1) * self.steps + 1
@@ -88,9 +84,10 @@ class BSpline(Mode):
         )
 
     def _points(self, when: int) -> Floats:
-        """Control points of the segment that is a state's polynomial, as coefficients.
+        """Returns the control points of the segment that is the polynomial of a state.
 
-        ``when``: the local time in the segment, in knots, at which the state holds.
+        They are coefficients of the parts of the state, which holds at the local time ``when`` in
+        the segment, in knots.
         """
         points = np.array(blossoms(self.degree, when), np.float64)
         if self.convention == "curobo" and self.degree == 3:
@@ -100,11 +97,11 @@ class BSpline(Mode):
 
 @functools.cache
 def _polynomials(degree: int) -> tuple[Floats, Floats]:
-    """The basis on one segment, on differences of control points, as polynomials.
+    """Returns the basis on one segment, for differences of control points, as polynomials.
 
-    [order, difference, power of the local time], and their exact values at the end of the segment
-    [order, difference], where Horner's rule would turn a zero into a rounding error.
-    N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
+    These are coefficients [order, difference, power of the local time], and the exact values at the
+    end of the segment [order, difference], where Horner's rule would turn a zero into a rounding
+    error. N_i(s) = Σ_k (−1)ᵏ C(d+1, k) (s + d − i − k)ᵈ / d!, k ≤ d − i, expanded in powers of s;
     C. de Boor, "A Practical Guide to Splines", ch. IX.
     """
     points = range(degree + 1)
@@ -134,9 +131,9 @@ def _polynomials(degree: int) -> tuple[Floats, Floats]:
 
 @functools.lru_cache(maxsize=64)
 def basis_table(degree: int, steps: int) -> Floats:
-    """Weights on differences of control points one unit apart at phase/steps, phase = 0..steps.
+    """Returns weights on differences of control points one unit apart, [phase, order, difference].
 
-    [phase, order, difference].
+    The local times are phase/steps for phase = 0..steps.
     """
     coefficients, at_end = _polynomials(degree)
     time = np.arange(steps + 1) / steps

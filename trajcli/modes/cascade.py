@@ -1,7 +1,8 @@
-"""The cascade: one relation, xᵐ_t − xᵐ_{t−1} = dt_t · xᵐ⁺¹_t, four modes."""
+"""The cascade: four modes by one relation, xᵐ_t − xᵐ_{t−1} = dt_t · xᵐ⁺¹_t."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from trajcli.errors import Fault
@@ -15,9 +16,9 @@ SCHEMES = ("euler", "zoh", "foh")
 class Cascade(FramedMode):
     """Actions of one order; lower orders are running sums, higher ones differences.
 
-    scheme ``euler``: the relation itself, semi-implicit Euler, first order. ``zoh``: exact for
-    actions constant over each step. ``foh``: exact for actions linear between rows. Differences
-    are the relation's in every scheme.
+    The scheme ``euler`` is the relation itself: semi-implicit Euler, of first order. ``zoh`` is
+    exact for actions that are constant over each step, ``foh`` for actions that are linear between
+    rows. Differences follow the relation in every scheme.
     """
 
     scheme: str = "euler"
@@ -27,32 +28,23 @@ class Cascade(FramedMode):
         if self.convention == "curobo" and self.frames == "full":
             object.__setattr__(self, "frames", "curobo")
 
-    def faults(self, case: Case) -> list[Fault]:
-        faults = [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
+    def faults(self, case: Case) -> Iterator[Fault]:
+        yield from (*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case))
         if self.convention == "curobo" and self.frames == "actions":
-            faults.append(
-                Fault(
-                    "convention curobo fixes the frames",
-                    where="frames",
-                    expected="curobo",
-                    found=self.frames,
-                )
-            )
+            what = "convention curobo fixes the frames"
+            yield Fault(what, where="frames", expected="curobo", found=self.frames)
         if case.recorded and self.derivatives_of:
-            faults.append(
-                Fault(
-                    f"a recording of {self.name} has no position to start from",
-                    where="start",
-                    expected="a start state for modes that sum",
-                    found="first",
-                    hint="--start zero or --start FILE:DATASET",
-                )
+            yield Fault(
+                f"a recording of {self.name} has no position to start from",
+                where="start",
+                expected="a start state for modes that sum",
+                found="first",
+                hint="--start zero or --start FILE:DATASET",
             )
-        return faults
 
     @property
     def dt_ahead(self) -> int:
-        """In cuRobo dt[t] is the step into row t; dt[0] is unused."""
+        """Returns 1 for cuRobo, where dt[t] is the step into row t and dt[0] is unused."""
         return int(self.convention == "curobo")
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> program.Cascade:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -19,17 +20,17 @@ WINDOW = 5
 MIDDLE = 2
 
 CUROBO_PAST = {1: Fraction(-7, 6), 2: Fraction(-4, 3), 3: Fraction(-3, 2)}
-"""cuRobo 0.7's jerk coefficients of the points k steps before the start."""
+"""The jerk coefficients that cuRobo 0.7 has for the points k steps before the start."""
 
 
 @dataclass(frozen=True)
 class Central(FramedMode):
-    """The actions are positions; derivatives by five-point stencils, fourth order (jerk: second).
+    """The actions are positions, with derivatives of fourth order (jerk: second) by five points.
 
-    Exact for quartic positions away from the ends. ``ends``: ``plan`` (default) extends by the
-    start state's Taylor polynomial and holds the last action; ``recording`` (default for a
-    recording) uses one-sided windows and stays exact for quartics; ``goal`` ends at rest on the
-    goal position.
+    Away from the ends they are exact for quartic positions. ``ends`` says what is beyond:
+    ``plan`` (default) continues the Taylor polynomial of the start state and holds the last action;
+    ``recording`` (default for a recording) has one-sided windows, and stays exact for quartics;
+    ``goal`` ends at rest on the goal position.
     """
 
     name = "central"
@@ -41,67 +42,37 @@ class Central(FramedMode):
     def copies_actions(self) -> bool:
         return self.convention == "standard"
 
-    def faults(self, case: Case) -> list[Fault]:
-        faults = [*needs_start(case), *self.frames_faults(case), *self._end_faults(case)]
-        if self.convention == "curobo" and self.frames != "full":
-            faults.append(
-                Fault(
-                    "convention curobo fixes the rows of central",
-                    where="frames",
-                    expected="none given",
-                )
-            )
-        if case.recorded and self.convention == "curobo":
-            faults.append(
-                Fault(
-                    "convention curobo knows no recordings", where="start", expected="a start state"
-                )
-            )
-        return faults
-
-    def _end_faults(self, case: Case) -> list[Fault]:
-        faults = needs_goal(self.ends, case)
+    def faults(self, case: Case) -> Iterator[Fault]:
+        yield from (*needs_start(case), *self.frames_faults(case), *needs_goal(self.ends, case))
         if self.ends == "recording" and not case.recorded:
-            faults.append(
-                Fault(
-                    "a recording has no separate start state",
-                    where="start",
-                    expected="none",
-                    found="given",
-                    hint="leave the start out, or use --ends plan",
-                )
-            )
+            what, hint = "a recording has no separate start state", "leave the start out"
+            hint += ", or use --ends plan"
+            yield Fault(what, where="start", expected="none", found="given", hint=hint)
         if case.recorded and self.ends not in (None, "recording"):
-            faults.append(
-                Fault(
-                    "a recording ends where it ends",
-                    where="ends",
-                    expected="recording",
-                    found=self.ends or "",
-                )
-            )
+            what, found = "a recording ends where it ends", self.ends or ""
+            yield Fault(what, where="ends", expected="recording", found=found)
         if case.recorded and case.horizon < WINDOW:
-            faults.append(
-                Fault(
-                    "too few rows for five-point stencils",
-                    where="actions",
-                    expected=f"a recording of at least {WINDOW} rows",
-                    found=str(case.horizon),
-                    hint="method backward differences recordings of any length",
-                )
+            yield Fault(
+                "too few rows for five-point stencils",
+                where="actions",
+                expected=f"a recording of at least {WINDOW} rows",
+                found=str(case.horizon),
+                hint="method backward differences recordings of any length",
             )
-        moving = sorted(case.goal - {"position"})
-        if moving:
-            faults.append(
-                Fault(
-                    "mode central comes to rest on its goal",
-                    where="goal",
-                    expected="a goal position alone",
-                    found=", ".join(moving),
-                    hint="--mode bspline --ends goal reaches a moving goal state",
-                )
+        if moving := sorted(case.goal - {"position"}):
+            yield Fault(
+                "mode central comes to rest on its goal",
+                where="goal",
+                expected="a goal position alone",
+                found=", ".join(moving),
+                hint="--mode bspline --ends goal reaches a moving goal state",
             )
-        return faults
+        if self.convention == "curobo" and self.frames != "full":
+            what = "convention curobo fixes the rows of central"
+            yield Fault(what, where="frames", expected="none given")
+        if case.recorded and self.convention == "curobo":
+            what = "convention curobo knows no recordings"
+            yield Fault(what, where="start", expected="a start state")
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
         ends = self.ends or ("recording" if recorded else "plan")
@@ -142,7 +113,7 @@ class Central(FramedMode):
             used=used - to_goal,
             steps=used,
             head=head,
-            # the goal, at rest, in place of the last action and held
+            # the goal, at rest, replaces the last action and is held
             tail=np.tile([1.0, 0.0, 0.0, 0.0], (held + 1, 1)) if to_goal else NO_POINTS,
             held=0 if to_goal else held,
             windows=Windows(count, max(count - 1, 0)),
@@ -153,7 +124,7 @@ class Central(FramedMode):
         )
 
     def _head(self) -> Floats:
-        """Points of the start state's polynomial before the first action; the last is the start."""
+        """Returns points on the polynomial of the start state; the last is the start itself."""
         if self.convention == "standard":
             return np.array([taylor(Fraction(-1)), taylor(Fraction(0))], np.float64)
         past = [(1, -k, Fraction(k * k, 2) - 2 * k, CUROBO_PAST[k]) for k in (3, 2, 1)]
@@ -162,7 +133,7 @@ class Central(FramedMode):
 
 @functools.cache
 def _stencils(*places: int) -> Floats:
-    """Weights on differences, at places among five points one unit apart: [place, order, 4]."""
+    """Returns weights on differences of five points one unit apart, [place, order, 4]."""
     points = [Fraction(i) for i in range(WINDOW)]
     return np.array(
         [

@@ -1,7 +1,8 @@
-"""What every mode is: a name, options, checks, rows, and a program for the kernels."""
+"""The base of the modes: name, options, checks, rows, and a program for the kernels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -19,17 +20,21 @@ CONVENTIONS = ("standard", "curobo")
 
 
 def promise(rows: int) -> float:
-    """How far results may be off before their last rounding, as a share of the largest magnitude
-    along the trajectory that they are, or are the difference of."""
+    """Returns how far results may be off before they are rounded, as a share of a magnitude.
+
+    That is the largest along the trajectory, of the values themselves or of those whose difference
+    they are.
+    """
     return max(1e-12, 1.2e-16 * rows)
 
 
 @dataclass(frozen=True)
 class Case:
-    """The shape of a job, as far as a mode's checks need it.
+    """The shape of a job, for the checks of its mode.
 
-    ``start`` and ``goal`` name the parts that are present. ``steps_vary``: dt has an entry per
-    step, not one for a whole trajectory.
+    Attributes:
+        start, goal: the parts of these states that are present.
+        steps_vary: dt has an entry per step, not one per trajectory.
     """
 
     horizon: int
@@ -41,10 +46,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Mode:
-    """Base of the modes. A mode's options are its dataclass fields.
+    """The base of the modes, whose options are their dataclass fields.
 
-    ``derivatives_of`` is the order of the actions (0 position … 3 jerk), ``degrees`` those that the
-    option degree can have.
+    Attributes:
+        derivatives_of: the order of the actions, from 0 (position) to 3 (jerk).
+        degrees: the values of the option degree.
     """
 
     name: ClassVar[str]
@@ -53,24 +59,24 @@ class Mode:
 
     @classmethod
     def option_names(cls) -> tuple[str, ...]:
-        """The options this mode takes."""
+        """Returns the names of the options that this mode takes."""
         return tuple(field.name for field in fields(cls))
 
     def options(self, recorded: bool = False) -> dict[str, Any]:
-        """The options and the values they take."""
+        """Returns the options and their values."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def faults(self, case: Case) -> list[Fault]:
-        """Why this mode cannot run the case."""
+    def faults(self, case: Case) -> Iterable[Fault]:
+        """Returns why this mode cannot run a case."""
         raise NotImplementedError
 
     def rows(self, horizon: int, recorded: bool) -> int:
-        """T: rows written per trajectory of ``horizon`` actions."""
+        """Returns T, the number of rows per trajectory of ``horizon`` actions."""
         raise NotImplementedError
 
     @property
     def copies_actions(self) -> bool:
-        """Whether rows hold the actions as they are."""
+        """Whether the rows hold the actions unchanged."""
         return True
 
     @property
@@ -79,20 +85,17 @@ class Mode:
         return 0
 
     def align_dt(self, dt: Array) -> Array:
-        """dt [b, h] from the input, with entry t−1 as the step from row t−1 to row t."""
+        """Returns dt [b, h] with entry t−1 as the step from row t−1 to row t."""
         if not self.dt_ahead or dt.shape[1] == 1:
             return dt
         return concatenate([dt[:, 1:], dt[:, -1, None]], 1)
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
-        """Time of the rows in seconds, float64 [b, T]; the start state's row is at 0."""
+        """Returns the times of the rows in seconds, float64 [b, T]; the start state is at 0."""
         return times_after(dt, 0, self.rows(horizon, recorded))
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Program:
-        """The kernels' program for trajectories of ``horizon`` actions.
-
-        ``uneven``: dt has an entry per step.
-        """
+        """Returns the program for the kernels; ``uneven``: dt has an entry per step."""
         raise NotImplementedError
 
 
@@ -108,25 +111,19 @@ class FramedMode(Mode):
     def rows(self, horizon: int, recorded: bool) -> int:
         return horizon + 1 if self.frames == "full" and not recorded else horizon
 
-    def frames_faults(self, case: Case) -> list[Fault]:
-        """The fault of frames chosen for a recording, whose rows are fixed."""
+    def frames_faults(self, case: Case) -> Iterator[Fault]:
+        """Yields the fault of frames chosen for a recording, whose rows are fixed."""
         if case.recorded and self.frames != "full":
-            return [
-                Fault(
-                    "a recording has no separate start row to keep or drop",
-                    where="frames",
-                    expected="full with a recording",
-                    found=self.frames,
-                )
-            ]
-        return []
+            what = "a recording has no separate start row to keep or drop"
+            expected = "full with a recording"
+            yield Fault(what, where="frames", expected=expected, found=self.frames)
 
     def start_row(self, recorded: bool) -> bool:
-        """Whether the start state is written as row 0."""
+        """Returns whether row 0 is the start state."""
         return self.frames != "actions" and not recorded
 
     def used(self, horizon: int) -> int:
-        """How many actions are used."""
+        """Returns the number of actions that are used."""
         return horizon - int(self.frames == "curobo")
 
     def row_times(self, dt: Array, horizon: int, recorded: bool) -> Array:
@@ -135,64 +132,41 @@ class FramedMode(Mode):
 
 
 def times_after(dt: Array, first: int, last: int) -> Array:
-    """The time after first … last − 1 steps, float64 [b, last − first]."""
+    """Returns the times after first … last − 1 steps, float64 [b, last − first]."""
     if dt.shape[1] == 1:
         return dt * counting(first, last, dt)
     return elapsed(columns(dt, 0, max(last - 1, 0)))[:, first:]
 
 
-def no_goal(mode: str, case: Case) -> list[Fault]:
-    """The fault of a goal state for a mode that does not use it."""
-    if not case.goal:
-        return []
-    return [
-        Fault(
-            f"mode {mode} takes no goal state",
-            where="goal",
-            expected="none",
-            found=", ".join(case.goal),
-            hint="leave the goal out, or use --mode bspline or central with --ends goal",
-        )
-    ]
+def no_goal(mode: str, case: Case) -> Iterator[Fault]:
+    """Yields the fault of a goal state for a mode that does not use it."""
+    if case.goal:
+        what, found = f"mode {mode} takes no goal state", ", ".join(case.goal)
+        hint = "leave the goal out, or use --mode bspline or central with --ends goal"
+        yield Fault(what, where="goal", expected="none", found=found, hint=hint)
 
 
-def needs_start(case: Case) -> list[Fault]:
-    """The fault of a start state that is missing."""
-    if case.recorded or "position" in case.start:
-        return []
-    return [
-        Fault(
+def needs_start(case: Case) -> Iterator[Fault]:
+    """Yields the fault of a missing start state."""
+    if not case.recorded and "position" not in case.start:
+        yield Fault(
             "no start position",
             where="start",
             expected="a start state (position, and optionally velocity, acceleration, jerk)",
             found="none given, and none in the input",
             hint="--start zero or --start FILE[:GROUP]; recorded positions: trajcli differentiate",
         )
-    ]
 
 
-def needs_goal(ends: str | None, case: Case) -> list[Fault]:
-    """The fault of a goal state that is missing, or present without ``ends`` goal."""
+def needs_goal(ends: str | None, case: Case) -> Iterator[Fault]:
+    """Yields the fault of a goal state that is missing, or present without ``ends`` goal."""
     if ends == "goal" and "position" not in case.goal:
-        return [
-            Fault(
-                "ends goal needs a goal position",
-                where="goal",
-                expected="goal position",
-                found="none given",
-            )
-        ]
+        what, expected = "ends goal needs a goal position", "goal position"
+        yield Fault(what, where="goal", expected=expected, found="none given")
     if ends != "goal" and case.goal:
-        return [
-            Fault(
-                "a goal state is used with ends goal only",
-                where="goal",
-                expected="none",
-                hint="--ends goal",
-            )
-        ]
-    return []
+        what, hint = "a goal state is used with ends goal only", "--ends goal"
+        yield Fault(what, where="goal", expected="none", hint=hint)
 
 
 NO_POINTS = np.zeros((0, 4))
-"""Nothing before or after the actions of a band."""
+"""No points before or after the actions of a band."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,18 +17,18 @@ from trajcli.modes.stencils import without_rounding
 
 MOST_ROWS = 999
 _ROUNDING = 1e-5
-"""By how much of half a window stamps may lie beyond it: they are rounded."""
+"""The share of half a window by which stamps may lie beyond it, as they are rounded."""
 
 
 @dataclass(frozen=True)
 class SavitzkyGolay(Mode):
-    """The actions are recorded positions; rows are those of the polynomials that fit them best.
+    """The actions are recorded positions, to which local polynomials are fitted.
 
-    Each row has the value and the derivatives, at its time, of the polynomial of ``degree`` that
-    fits the ``window`` rows around it in the sense of least squares, on the actual times. Near an
-    end these are the nearest full window. A window in seconds, like "0.3s", has the rows within
-    half of it, see :func:`rows_within`. A. Savitzky and M. Golay, "Smoothing and
-    differentiation of data by simplified least squares procedures", Anal. Chem. 36 (1964).
+    Each row has the value and the derivatives of the polynomial of ``degree`` that fits the
+    ``window`` rows around it by least squares, on their actual times; near an end these rows are
+    the nearest full window. A window in seconds, like "0.3s", has the rows within half of it, see
+    :func:`rows_within`. A. Savitzky and M. Golay, "Smoothing and differentiation of data by
+    simplified least squares procedures", Anal. Chem. 36 (1964).
     """
 
     name = "savgol"
@@ -40,38 +41,29 @@ class SavitzkyGolay(Mode):
     def copies_actions(self) -> bool:
         return False
 
-    def faults(self, case: Case) -> list[Fault]:
-        faults = no_goal(self.name, case)
+    def faults(self, case: Case) -> Iterator[Fault]:
+        yield from no_goal(self.name, case)
+        rows = str(case.horizon)
         if not case.recorded:
             what, hint = "mode savgol differentiates recordings", "trajcli differentiate"
-            faults.append(
-                Fault(what, where="start", expected="none", found="a start state", hint=hint)
-            )
+            yield Fault(what, where="start", expected="none", found="a start state", hint=hint)
         if isinstance(self.window, str):
             if case.horizon <= self.degree:
                 what, expected = "too few rows for the degree", f"more than {self.degree} rows"
                 hint = "method backward differences recordings of any length"
-                faults.append(
-                    Fault(
-                        what, where="actions", expected=expected, found=str(case.horizon), hint=hint
-                    )
-                )
+                yield Fault(what, where="actions", expected=expected, found=rows, hint=hint)
         elif self.window % 2 == 0 or not self.degree < self.window <= MOST_ROWS:
             expected = f"an odd number of rows, over the degree ({self.degree}), up to {MOST_ROWS}"
-            faults.append(
-                Fault("no such window", where="window", expected=expected, found=str(self.window))
-            )
+            found = str(self.window)
+            yield Fault("no such window", where="window", expected=expected, found=found)
         elif self.window > case.horizon:
-            faults.append(
-                Fault(
-                    "a window that is longer than the trajectory",
-                    where="window",
-                    expected=f"at most {case.horizon} rows",
-                    found=str(self.window),
-                    hint="a window in seconds, like 0.3s, takes the rows there are",
-                )
+            yield Fault(
+                "a window that is longer than the trajectory",
+                where="window",
+                expected=f"at most {rows} rows",
+                found=str(self.window),
+                hint="a window in seconds, like 0.3s, takes the rows there are",
             )
-        return faults
 
     def rows(self, horizon: int, recorded: bool) -> int:
         return horizon
@@ -92,7 +84,7 @@ class SavitzkyGolay(Mode):
         )
 
     def program_of(self, horizon: int, steps: Floats) -> Band:
-        """The program of a window in seconds, at these steps [b, 1 or H − 1].
+        """Returns the program of a window in seconds, for steps [b, 1 or H − 1].
 
         Raises InputError for windows of more than MOST_ROWS rows.
         """
@@ -100,10 +92,10 @@ class SavitzkyGolay(Mode):
         even = steps.shape == (1, 1)
         if steps.shape[1] == 1:
             steps = np.broadcast_to(steps, (len(steps), max(horizon - 1, 1)))
-        elapsed = np.where(steps > 0, steps, 0.0)[:, : horizon - 1].cumsum(1)  # faults: elsewhere
+        elapsed = np.where(steps > 0, steps, 0.0)[:, : horizon - 1].cumsum(1)  # others are faults
         times = np.concatenate([np.zeros((len(steps), 1)), elapsed], 1)
         spans = np.stack([rows_within(line, seconds, self.degree) for line in times])
-        # the least s such that windows of 2·s + 1 rows, which stop at the ends, hold all of these
+        # the least s for which windows of 2·s + 1 rows, which stop at the ends, hold all spans
         row, first, last = np.arange(horizon), spans[..., 0], spans[..., 1]
         left = np.minimum(row - first, (horizon - first) // 2)
         right = np.minimum(last - row, (last + 1) // 2)
@@ -125,14 +117,14 @@ class SavitzkyGolay(Mode):
 
 
 def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.int64]:
-    """The first and the last row [T, 2] of each row's window of so many seconds.
+    """Returns the first and the last row [T, 2] of the window around each row, in ``seconds``.
 
-    times [T] in seconds, T > degree. A window has the rows within half of it, and where these are
-    fewer than degree + 1, those up to the distance of the nearest degree + 1. Near an end it is
-    the nearest one that reaches the end, or the whole trajectory, if that is shorter.
+    ``times`` [T] are in seconds, T > degree. A window has the rows within half of it or, where
+    these are fewer than degree + 1, the rows up to the distance of the nearest degree + 1. Near an
+    end it is the nearest window that reaches the end, or the whole trajectory if that is shorter.
     """
     count, least = len(times), degree + 1
-    distance = np.full(count, np.inf)  # of the nearest rows, of which there are enough
+    distance = np.full(count, np.inf)  # to the farthest of the nearest degree + 1 rows
     for place in range(least):
         begin = np.arange(count - least + 1)
         row, end = begin + place, begin + degree
@@ -152,12 +144,12 @@ def rows_within(times: Floats, seconds: float, degree: int) -> npt.NDArray[np.in
 
 @functools.lru_cache(maxsize=16)
 def fit_table(window: int, degree: int) -> Floats:
-    """Weights on differences of points one unit apart, at each of them: [place, order, W − 1]."""
-    points = np.arange(window, dtype=np.longdouble)  # ten more bits, where there are any
+    """Returns weights on differences of points one unit apart, [place, order, W − 1]."""
+    points = np.arange(window, dtype=np.longdouble)  # ten more bits, where the machine has them
     weights = np.stack(fit_weights(points - points[:, None], degree), 1)  # [place, order, point]
-    weights[np.abs(weights) < 1e-13 * np.abs(weights).max(2, keepdims=True)] = 0.0  # by rounding
-    # c_i of Σ_i w_i X_i = X_base + Σ_i c_i (X_{i+1} − X_i): the weights beyond the difference, seen
-    # from the base; negative on its left
+    weights[np.abs(weights) < 1e-13 * np.abs(weights).max(2, keepdims=True)] = 0.0  # rounding
+    # Σ_i w_i X_i = X_base + Σ_i c_i (X_{i+1} − X_i), where c_i is the sum of the weights beyond the
+    # difference, seen from the base, and negative on its left
     after = weights[:, :, :0:-1].cumsum(2)[:, :, ::-1]
     before = weights[:, :, :-1].cumsum(2)
     left = np.arange(window - 1) < np.arange(window)[:, None]

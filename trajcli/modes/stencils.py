@@ -1,4 +1,4 @@
-"""Finite-difference weights on any points, and the Taylor polynomial of a state."""
+"""Finite-difference weights on any points, and Taylor polynomials of states."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Number = TypeVar("Number", Fraction, Any)
 
 
 def elementary_symmetric(values: Sequence[Any], degree: int, one: Any) -> Any:
-    """The sum of all products of ``degree`` of the values."""
+    """Returns the sum of all products of ``degree`` of the values."""
     return sum((math.prod(factors, start=one) for factors in combinations(values, degree)), one * 0)
 
 
 def derivative_weights(points: Sequence[Number], at: Number, one: Number) -> list[list[Number]]:
-    """Weights that give derivatives 0 to 3 at one place from values at distinct points.
+    """Returns weights[order][point] of derivatives 0 to 3 at one place, from distinct points.
 
-    Returns weights[order][point]: derivatives of the Lagrange polynomials, the closed form of
-    B. Fornberg, "Generation of finite difference formulas on arbitrarily spaced grids",
-    Math. Comp. 51 (1988). Exact for polynomials of degree below the number of points.
+    They are derivatives of the Lagrange polynomials, the closed form of B. Fornberg, "Generation
+    of finite difference formulas on arbitrarily spaced grids", Math. Comp. 51 (1988), exact for
+    polynomials of degree below the number of points.
     """
     weights: list[list[Number]] = [[] for _ in range(4)]
     for i, point in enumerate(points):
@@ -40,10 +40,11 @@ def derivative_weights(points: Sequence[Number], at: Number, one: Number) -> lis
 
 
 def on_differences(weights: Sequence[Sequence[Any]], base: int) -> list[list[Any]]:
-    """Weights on points as weights on the differences of neighbours.
+    """Turns weights on points into weights on the differences of neighbours.
 
-    Σ_i w_i X_i is X_base·Σ w_i + Σ_i c_i (X_{i+1} − X_i): c_i is the sum of the weights beyond
-    the difference, seen from the base; negative on its left. Derivatives' weights sum to zero.
+    Σ_i w_i X_i is X_base·Σ w_i + Σ_i c_i (X_{i+1} − X_i), where c_i is the sum of the weights
+    beyond the difference, seen from the base, and negative on its left. Weights of derivatives sum
+    to zero.
     """
     return [
         [sum(row[i + 1 :]) if i >= base else -sum(row[: i + 1]) for i in range(len(row) - 1)]
@@ -52,9 +53,9 @@ def on_differences(weights: Sequence[Sequence[Any]], base: int) -> list[list[Any
 
 
 def without_rounding(table: Floats) -> Floats:
-    """Weights on differences [..., N], equal where they differ by rounding alone.
+    """Makes weights on differences [..., N] equal where only rounding differs.
 
-    The point between two equal ones has weight zero, and kernels leave it out.
+    The point between two equal weights has weight zero, and kernels leave it out.
     """
     close = 1e-13 * np.abs(table).max(-1, initial=0.0)
     for i in range(1, table.shape[-1]):
@@ -64,16 +65,16 @@ def without_rounding(table: Floats) -> Floats:
 
 
 def taylor(time: Fraction) -> tuple[Fraction, ...]:
-    """Coefficients of the Taylor polynomial ``time`` steps away from a state."""
+    """Returns the coefficients of the Taylor polynomial ``time`` steps away from a state."""
     return tuple(time**m / math.factorial(m) for m in range(4))
 
 
 def blossoms(degree: int, when: int) -> list[list[Fraction]]:
-    """Coefficients of a state's Taylor polynomial as B-spline control points of one segment.
+    """Returns the B-spline control points of a segment that is the Taylor polynomial of a state.
 
-    The control point of a polynomial is its blossom (polar form) at ``degree`` knots:
+    They are coefficients of the parts of the state, which holds at the local time ``when``, in
+    knots. The control point of a polynomial is its blossom (polar form) at ``degree`` knots:
     Σ xᵐ hᵐ e_m(knots) / (m! C(degree, m)). L. Ramshaw, "Blossoms are polar forms", 1989.
-    ``when``: the local time in the segment, in knots, at which the state holds.
     """
     return [
         [

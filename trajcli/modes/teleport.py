@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +18,8 @@ class Teleport(FramedMode):
 
     name = "teleport"
 
-    def faults(self, case: Case) -> list[Fault]:
-        return [*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case)]
+    def faults(self, case: Case) -> Iterator[Fault]:
+        yield from (*needs_start(case), *no_goal(self.name, case), *self.frames_faults(case))
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         used = self.used(horizon)
