@@ -47,7 +47,11 @@ _LEAST = 1e-100
 
 
 def retime(
-    parts: Mapping[str, Array], limits: Mapping[str, Limit], *, slower_only: bool = False
+    parts: Mapping[str, Array],
+    limits: Mapping[str, Limit],
+    *,
+    slower_only: bool = False,
+    between: Mapping[str, Floats] | None = None,
 ) -> Retimed:
     """Stretches time by the smallest uniform factor that keeps each trajectory within limits.
 
@@ -59,6 +63,8 @@ def retime(
         parts: any of velocity, acceleration and jerk [B, T, D], by name.
         limits: a pair (lower < 0 < upper) of numbers or [D], or the largest magnitude, by name.
         slower_only: no factor is below 1.
+        between: what the curve reaches between rows [B, n, T−1, D], by name, as
+            :func:`trajcli.extremes` finds it; without it limits hold at the rows.
 
     Raises:
         InputError: limits of absent parts or other dofs, or NaN or Inf.
@@ -67,8 +73,16 @@ def retime(
     bounds = {name: _pair(limits[name]) for name in PARTS[1:] if name in limits}
     raise_if_any(_limit_faults(values, bounds), InputError)
     peaks = {name: _peaks(values[name], name) for name in bounds}
+    within = {
+        name: _flat(reached, values[name].shape)
+        for name, reached in (between or {}).items()
+        if name in bounds
+    }
+    beyond = {name: _peaks(reached, name) for name, reached in within.items()}
     with np.errstate(over="ignore"):
         shares = {name: _shares(*peaks[name], bounds[name]) for name in bounds}
+        for name, pair in beyond.items():
+            shares[name] = np.maximum(shares[name], _shares(*pair, bounds[name]))
     worst = {name: share.max(1, initial=0.0) for name, share in shares.items()}
     # each quantity falls with the power of the factor that is its order
     roots: dict[str, np.ufunc] = dict(zip(PARTS[1:], (np.positive, np.sqrt, np.cbrt), strict=True))
@@ -83,12 +97,25 @@ def retime(
             where=f"trajectory {number}, {limited_by[number]}",
             found=f"time × {factor[number]:.3g}",
         )
-    factor = _after_rounding(factor, peaks, bounds)
+    for extreme in (peaks, beyond):
+        factor = _after_rounding(factor, extreme, {name: bounds[name] for name in extreme})
     scaled = {name: scaled_by(array, factor, PARTS.index(name)) for name, array in values.items()}
     used = {name: share / factor ** PARTS.index(name) for name, share in worst.items()}
     slack = {name: np.maximum(1.0 - share, 0.0) for name, share in used.items()}
-    place = _places(limited_by, shares, values, bounds)
+    place = _places(limited_by, shares, {**values, **_joined(values, within)}, bounds)
+    rows = next(iter(values.values())).shape[1]  # what is between rows is of the row before
+    place = place[0], np.where(place[1] < rows, place[1], (place[1] - rows) % max(rows - 1, 1))
     return Retimed(factor, scaled, limited_by.tolist(), *place, slack)
+
+
+def _flat(reached: Floats, shape: tuple[int, ...]) -> Floats:
+    """Values between rows as [B, n·(T−1), D], those of one root after those of another."""
+    return np.asarray(reached, np.float64).reshape(shape[0], -1, shape[2])
+
+
+def _joined(values: Mapping[str, Array], within: Mapping[str, Floats]) -> dict[str, Array]:
+    """Values [B, T + n·(T−1), D] on rows, and behind them those between."""
+    return {name: np.concatenate([values[name], more], 1) for name, more in within.items()}
 
 
 def _places(

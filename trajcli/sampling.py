@@ -51,7 +51,6 @@ def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS
         InputError: times that are NaN or outside the trajectory.
     """
     outputs = trajectory.outputs()
-    order = polynomial_order(trajectory.mode, trajectory.options, "trajectory")
     missing = missing_parts(trajectory.mode, trajectory.options, outputs)
     if missing:
         raise UsageError(
@@ -66,17 +65,28 @@ def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS
     knots = knots[None] if knots.ndim == 1 else knots
     at = located(times, knots, like.shape[0])
     rows = [None if x is None else float64(x) for x in trajectory]
-    known, tau = (
-        _spline(rows, knots, at, int(trajectory.options["degree"]))
-        if trajectory.mode == "bspline"
-        else _held(rows, knots, at, order, trajectory.options["scheme"])
-    )
+    known, tau = taylor(trajectory.mode, trajectory.options, rows, knots, at)
     wanted = wanted_outputs(tuple(write))
     p, v, a, j = (
         None if row is None or name not in wanted else _rounded(derivative(known, tau, m), row)
         for m, (name, row) in enumerate(zip(PARTS, trajectory, strict=True))
     )
     return Trajectory(p, v, a, j, times)
+
+
+def taylor(
+    mode: str, options: Mapping[str, Any], rows: list[Array], knots: Array, at: Array
+) -> tuple[list[Array], Array]:
+    """The derivatives of all orders on the row that each time [b, N] belongs to, and the time from
+    there: the Taylor polynomials that a mode with a known curve has between its rows.
+
+    rows: p, v, a, j [B, T, D] in float64, None where absent; knots: their times [b, T]. Raises
+    UsageError for a mode whose rows no known polynomial joins.
+    """
+    order = polynomial_order(mode, options, "trajectory")
+    if mode == "bspline":
+        return _spline(rows, knots, at, int(options["degree"]))
+    return _held(rows, knots, at, order, options["scheme"])
 
 
 def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:

@@ -155,3 +155,22 @@ def test_a_joint_that_the_data_does_not_have_is_refused(trajcli, folder):
         ):
             assert part in result.err
     assert not Path("out.h5").exists()
+
+
+@pytest.mark.parametrize("mode", ["bspline --degree 5 --steps 1", "jerk --scheme zoh"])
+def test_limits_hold_between_the_rows_of_a_known_curve(trajcli, folder, mode):
+    Path("limits.toml").write_text("[velocity]\nupper = 0.5\n[acceleration]\nupper = 2.0\n")
+    line = f"integrate actions.npy --start start.npy --dt 0.2 --dtype float64 --mode {mode} -o a.h5"
+    assert trajcli(line).code == 0
+    assert trajcli("retime a.h5 --limits limits.toml -o paced.h5").code == 0
+    assert trajcli("resample paced.h5 --to 5000 -o fine.h5").code == 0
+    with h5py.File("fine.h5") as fine:
+        paths: list[str] = []
+        fine.visit(paths.append)
+
+        def peak(name: str) -> float:
+            found = [np.abs(fine[path]).max() for path in paths if path.endswith(name)]
+            return float(max(found))
+
+        worst = [peak("velocity") / 0.5, peak("acceleration") / 2]
+    assert 0.999 < max(worst) < 1 + 1e-6

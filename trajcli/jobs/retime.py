@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from trajcli.errors import InputError
+from trajcli.extrema import extremes
 from trajcli.files.description import Variable
 from trajcli.files.file_bytes import Progress, SourceFiles
 from trajcli.files.limits import read_limits
@@ -30,6 +31,7 @@ from trajcli.jobs.rows import (
     write_rows,
 )
 from trajcli.retiming import Limit, Retimed, retime
+from trajcli.sampling import missing_parts
 
 _MODE_ATTRIBUTES = {"mode", "scheme", "frames", "ends", "degree", "steps", "convention", "start",
                     "goal", "absolute"}  # fmt: skip
@@ -58,17 +60,17 @@ def run_retime(
 
         def compute(block: Trajectories, places: Numbers) -> tuple[Floats, Arrays]:
             values = {name: finite_rows(block, name) for name in trajectories.arrays}
-            retimed = retime(values, paces.limits, slower_only=request.slower_only)
-            times = row_times(block)[0] * retimed.factor[:, None]
+            times = row_times(block)[0]
+            reached = paces.between(values, times)
+            retimed = retime(values, paces.limits, slower_only=request.slower_only, between=reached)
+            times = times * retimed.factor[:, None]
             paces.add(places, values, retimed, times)
             return times, {**values, **retimed.parts, "time_scale": retimed.factor}
 
         stored = trajectories.first.file.attributes()
         stated = {name: value for name, value in stored.items() if name in _MODE_ATTRIBUTES}
-        if "absolute" in stated:  # of the dofs that are picked
-            numbers, listed = trajectories.first.dofs.numbers, str(stated["absolute"]).split(",")
-            chosen = [str(dof) for dof, number in enumerate(numbers) if str(number) in listed]
-            stated["absolute"] = ",".join(chosen)
+        if "absolute" in stated:
+            stated["absolute"] = ",".join(map(str, paces.copied))
         stated |= {"dt": "varies", "limits": str(request.limits)}
         stated["slower_only"] = int(request.slower_only)
         label = {"long_name": "time_scale"}
@@ -99,7 +101,7 @@ class Paces:
 
     limits: of what a pace changes, in the order of the dofs. factor, time [n]: the scaling of each,
     and when it is at a limit; of what quantity, and of which dof. slack: by limited quantity, the
-    share [n] of the limit that is left.
+    share [n] of the limit that is left. copied: the dofs that are positions whatever the mode.
     """
 
     def __init__(self, trajectories: Trajectories, path: Path, sources: SourceFiles) -> None:
@@ -126,6 +128,8 @@ class Paces:
             )
         remarks = (stored.remarks(name, names, first.units.get(name), picked) for name in bounds)
         self._remarks = list(dict.fromkeys(chain.from_iterable(remarks)))
+        listed = str(first.file.attributes().get("absolute", "")).split(",")
+        self.copied = [k for k, number in enumerate(picked.numbers) if str(number) in listed]
         self._dof_names, self._position = names, bounds.pop("position", None)
         self.limits: dict[str, Limit] = {n: (of.lower, of.upper) for n, of in bounds.items()}
         count = len(trajectories)
@@ -134,6 +138,23 @@ class Paces:
         self.dof = np.full(count, -1)
         self.slack = {name: np.ones(count) for name in self.limits}
         self.beyond = 0
+
+    def between(self, values: Arrays, times: Floats) -> dict[str, Floats]:
+        """What the curve that the file states reaches between its rows; nothing where it states
+        none. Dofs that are copied as positions have no such curve."""
+        mode, options, _ = self._trajectories.first.stated_mode
+        if mode != "bspline" and options.get("scheme") not in ("zoh", "foh"):
+            return {}
+        needed = missing_parts(mode, options, values)
+        if needed:
+            self._remarks.append(
+                f"limits hold at the rows alone: between them the curve takes {', '.join(needed)}"
+            )
+            return {}
+        found = extremes(mode, options, values, times)
+        for part in found.values():
+            part[..., self.copied] = 0.0
+        return found
 
     def add(self, places: Numbers, values: Arrays, retimed: Retimed, times: Floats) -> None:
         """Adds a block with values [b, T, D] at times [b, T]."""
@@ -171,4 +192,4 @@ class Paces:
         """What there is to say of the limits."""
         of = f"positions beyond their limits in {self.beyond} of {len(self.factor)} trajectories"
         beyond = [f"{of}, which no pace changes"] if self.beyond else []
-        return [*self._remarks, *beyond]
+        return [*dict.fromkeys(self._remarks), *beyond]
