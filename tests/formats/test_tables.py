@@ -10,6 +10,8 @@ import h5py
 import numpy as np
 import pytest
 
+from trajcli import rotations
+
 ROWS, STEP = 40, 0.02
 BEGIN = 1_700_000_000_123_456_789
 TIMES = STEP * np.arange(ROWS)
@@ -100,7 +102,6 @@ def kuka() -> None:
 
 NUMBERS = ["0", "1", "2"]
 POSE = ["tx", "ty", "tz", "qx", "qy", "qz", "qw"]
-POSED = np.hstack([POSITIONS, TURNS])
 Case = tuple[Callable[[], None], str, "list[str] | None", np.ndarray]
 
 
@@ -116,13 +117,11 @@ DIALECTS: dict[str, Case] = {
     "PlotJuggler": (plotjuggler, ":position", JOINTS, POSITIONS),
     "EuRoC": (euroc, "", ["p_RS_R_x", "p_RS_R_y", "p_RS_R_z"], POSITIONS),
     "EuRoC, a pose": (
-        euroc, ":p_RS_R_*,q_RS_*",
-        ["p_RS_R_x", "p_RS_R_y", "p_RS_R_z", "q_RS_w", "q_RS_x", "q_RS_y", "q_RS_z"],
-        POSED,
+        euroc, ":p_RS_R_*,q_RS_*", ["p_RS_R_x", "p_RS_R_y", "p_RS_R_z"], POSITIONS,
     ),
-    "TUM": (tum, "", POSE, POSED),
+    "TUM": (tum, "", POSE[:3], POSITIONS),
     "TUM without a heading": (
-        columns("", TIMES + 1.3e9, POSITIONS, TURNS, by=" "), "", POSE, POSED,
+        columns("", TIMES + 1.3e9, POSITIONS, TURNS, by=" "), "", POSE[:3], POSITIONS,
     ),
     "UR": (universal_robots, "", NUMBERS, POSITIONS),
     "KUKA": (kuka, "", ["A1", "A2", "A3"], POSITIONS),
@@ -202,6 +201,12 @@ def test_a_dialect_is_differentiated_by_one_command(trajcli, folder, dialect):
     with h5py.File("out.h5") as file:
         np.testing.assert_allclose(np.squeeze(file["position"]), expected, rtol=0, atol=1e-12)
         np.testing.assert_allclose(np.ravel(file["time"]), TIMES, rtol=0, atol=2e-7)
+        assert ("orientation" in file) == (dialect.startswith("TUM") or "pose" in dialect)
+        if "orientation" in file:
+            turns = TURNS if "TUM" in dialect else TURNS[:, [1, 2, 3, 0]]
+            expected = rotations.to_quaternions(turns, "xyzw")
+            np.testing.assert_allclose(rotations.angle(file["orientation"][0], expected), 0,
+                                       atol=1e-12)  # fmt: skip
         labelled = "dof" in file and file["dof"].dtype.kind == "O"
         assert (file["dof"].asstr()[:].tolist() if labelled else None) == names
 

@@ -21,12 +21,15 @@ def differentiate(
     method: options.Differences = "savgol",
     window: options.Window = None,
     degree: options.FitDegree = None,
+    rotation_frame: options.RotationFrame = "world",
     **typed: Any,
 ) -> int:
     """Differentiate recorded positions into trajectories.
 
     SOURCE holds positions [B, T, D] (or [T, D]) with their times. OUT gets position, velocity,
-    acceleration and jerk [B, T, D]; with savgol the position is smoothed as well.
+    acceleration and jerk [B, T, D]; with savgol the position is smoothed as well. Of rotations it
+    gets orientation (unit quaternions w, x, y, z), angular_velocity, angular_acceleration and
+    angular_jerk.
     """
     from trajcli.jobs.request import DifferentiateRequest
 
@@ -36,5 +39,6 @@ def differentiate(
         sources=source,
         out=out,
         mode=method,
+        rotation_frame=rotation_frame,
         options=options.of_mode(window=window, degree=degree),
     )

@@ -112,6 +112,9 @@ Dofs = Annotated[str | None, _read("--dofs WHICH",
     "Dofs, by number or name: 0:7, or 2,5,-1, or elbow,wrist. (default: all)")]
 Joints = Annotated[str | None, _read("--joints NAMES",
     "Names of these dofs, in order: a,b,c. (default: what the file says)")]
+Rotation = Annotated[str | None, _read("--rotation WHICH=FORM",
+    "Dofs that are rotations: 3:7=xyzw, or qw,qx,qy,qz=wxyz; rotvec, rot6d, matrix; FORM for all; "
+    "none. (default: by their names)")]
 Absolute = Annotated[str | None, _read("--absolute WHICH",
     "Dofs (a gripper) whose actions are positions, whatever --mode and --actions: 7, or names.")]
 Actions = Annotated[Literal["delta", "relative"] | None, _read("--actions KIND",
@@ -130,6 +133,8 @@ Ends = Annotated[Literal["plan", "goal"] | None, _computed("--ends ENDS",
 Degree = Annotated[int | None, _computed("--degree N", "bspline: 3, 4 or 5. (default: 3)")]
 Differences = Annotated[Literal["savgol", "central", "backward"], _computed("--method NAME",
     "savgol (local polynomials, which smooth) | central (five points) | backward (neighbours).")]
+RotationFrame = Annotated[Literal["world", "body"], _computed("--rotation-frame FRAME",
+    "Frame of angular rates: world | body.")]
 Window = Annotated[str | None, _computed("--window ROWS|SECONDS",
     "savgol: an odd number of rows, or like 0.2s: of each row those within half of it. "
     "(default: 0.3s)")]
@@ -242,8 +247,8 @@ Ulp = Annotated[float, _tolerance("--ulp N", "Or allow N units in the last place
 # fmt: on
 
 _READING = {"layout": Layout, "filter_key": FilterKey, "dofs": Dofs, "joints": Joints,
-            "episodes": Episodes, "dt": Dt, "rate": Rate, "times": Times, "units": Units,
-            "allow_external": AllowExternal}  # fmt: skip
+            "rotation": Rotation, "episodes": Episodes, "dt": Dt, "rate": Rate, "times": Times,
+            "units": Units, "allow_external": AllowExternal}  # fmt: skip
 _REPAIR = {"max_gap": MaxGap, "repeated_times": RepeatedTimes, "wrap_dofs": WrapDofs}
 _COMPUTING = {"skip_bad": SkipBad, "write": Write, "dtype": Dtype, "overwrite": Overwrite,
               "compress": Compress, "dry_run": DryRun, "json": Json, "quiet": Quiet,

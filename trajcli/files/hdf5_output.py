@@ -149,7 +149,8 @@ class Hdf5Output(Output):
         """Makes a scale for each dimension of datasets and attaches it to them."""
         sizes = self.description.sizes
         labels = {"dof": self.description.joint_names, "trajectory": self.description.names}
-        used = {"dof", *(dim for variable in variables for dim in variable.dims)}
+        inner = (dim for variable in self.description.variables for dim in variable.dims[2:])
+        used = {"dof", *inner, *(dim for variable in variables for dim in variable.dims)}
         for dim in (dim for dim in sizes if dim in used):
             size, label = sizes[dim], dim
             if dim == "time":
@@ -176,7 +177,8 @@ class Hdf5Output(Output):
         """
         links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         links.set_create_intermediate_group(True)
-        dof = np.array([file["dof"].ref], h5py.ref_dtype)
+        sizes = self.description.sizes
+        scales = {n: np.array([file[n].ref], h5py.ref_dtype) for n in sizes if n in file}
         scalar, text = h5py.h5s.create(h5py.h5s.SCALAR), h5py.string_dtype()
         text_type = h5py.h5t.py_create(text, logical=True)
         lists_type = h5py.h5t.vlen_create(h5py.h5t.STD_REF_OBJ)
@@ -207,7 +209,7 @@ class Hdf5Output(Output):
                         times.append(np.array([reference], h5py.ref_dtype))
                     elif axes and times:
                         for axis, dim in enumerate(axes):
-                            lists[axis] = times[i] if dim == "row" else dof
+                            lists[axis] = times[i] if dim == "row" else scales[dim]
                         attribute = h5py.h5a.create(
                             dataset, b"DIMENSION_LIST", lists_type, axes_space
                         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from trajcli.checks import describe
@@ -17,7 +18,7 @@ from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.guesses import STATES, likely_arrays
 from trajcli.files.layout import Layout, Member
 from trajcli.files.opening import Files
-from trajcli.files.schema import QUANTITIES
+from trajcli.files.schema import QUANTITIES, ROTATIONS
 from trajcli.files.source import Source, expand_files, parse_source
 from trajcli.files.trajectory_group import ACTIONS, TrajectoryGroup
 from trajcli.units import require_same_kind
@@ -61,11 +62,30 @@ def read_groups(
         wanted = [group.keep_dofs(reading.dofs, "--dofs") for group in wanted]
     if reading.joints is not None:
         wanted = [group.name_dofs(reading.joints) for group in wanted]
+    if reading.rotation is not None:
+        wanted = [group.name_rotations(reading.rotation) for group in wanted]
+    with suppress(InputError):  # of an order that matters to commands that compute
+        for rotation in wanted[0].rotations if wanted else ():
+            files.note(f"{wanted[0].input.where}: {rotation} is a rotation")
     if not as_stored or units.positions:
         wanted = [group.in_si(units) for group in wanted]
     if not as_stored:
         raise_if_any(joint_faults(wanted))
     return wanted
+
+
+def refuse_rotations(groups: Sequence[TrajectoryGroup], command: str) -> None:
+    """Raise InputError for rotations, whose dofs mean nothing one by one."""
+    for group in groups[:1]:
+        for rotation in group.require_rotations():
+            raise InputError(
+                f"{command} takes dofs one by one, and these are a rotation",
+                where=group.input.where,
+                expected="other dofs",
+                found=str(rotation),
+                hint="--dofs picks others, --rotation none takes these as they are; "
+                "trajcli.rotations computes with rotations",
+            )
 
 
 def read_recordings(
@@ -270,15 +290,16 @@ def _recognised(file: ArrayFile, prefix: str) -> Iterator[TrajectoryGroup]:
     direct = (prefix + name for name in file.children(prefix))  # names() follows no links
     for path in dict.fromkeys((*direct, *file.names())):
         group, _, last = path.rpartition("/")
-        known = last in QUANTITIES or last in ACTIONS
+        known = last in QUANTITIES or last in ACTIONS or last in ROTATIONS
         if known and path.startswith(prefix) and group.rpartition("/")[2] not in STATES:
             groups.setdefault(group, {})[last] = path
     for paths in groups.values():
         by_shape: dict[tuple[int, ...], dict[str, Dataset]] = {}
-        for path in (paths[last] for last in (*ACTIONS, *QUANTITIES) if last in paths):
-            stored = file.get(path)
+        for last in (*ACTIONS, *QUANTITIES, *ROTATIONS):
+            stored = file.get(paths[last]) if last in paths else None
             if stored is not None and stored.numeric and stored.ndim in (2, 3):
-                by_shape.setdefault(stored.shape, {})[path] = stored
+                kind = (ROTATIONS.index(last) > 0,) if last in ROTATIONS else ()
+                by_shape.setdefault((*kind, *stored.shape), {})[paths[last]] = stored
         for datasets in by_shape.values():
             yield TrajectoryGroup(file, next(iter(datasets)), datasets)
 

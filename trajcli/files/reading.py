@@ -18,15 +18,16 @@ class Reading:
     """How the files of a SOURCE are read, as typed; None takes what the files say.
 
     layout: the family of the files. filter_key: only the trajectories listed by this name. dofs:
-    which, by number or name. joints: their names. episodes: which trajectories. dt, rate, times:
-    steps, or stamps of the rows. units: what values are in. allow_external: follow links, storage
-    and virtual datasets out of a file.
+    which, by number or name. joints: their names. rotation: which dofs are rotations, in what form.
+    episodes: which trajectories. dt, rate, times: steps, or stamps of the rows. units: what values
+    are in. allow_external: follow links, storage and virtual datasets out of a file.
     """
 
     layout: str | None = None
     filter_key: str | None = None
     dofs: str | None = None
     joints: str | None = None
+    rotation: str | None = None
     episodes: str | None = None
     dt: str | None = None
     rate: float | None = None
@@ -37,7 +38,7 @@ class Reading:
     @property
     def plain(self) -> bool:
         """Whether nothing says which trajectories, dofs or units are meant."""
-        named = (self.layout, self.filter_key, self.dofs, self.joints, self.units)
+        named = (self.layout, self.filter_key, self.dofs, self.joints, self.rotation, self.units)
         return all(one is None for one in named)
 
     @property

@@ -23,6 +23,7 @@ from trajcli.files.conversion import (
 from trajcli.files.dofs import Dofs, parse_dofs, parse_joints
 from trajcli.files.guesses import likely_time
 from trajcli.files.layout import Layout, Member
+from trajcli.files.rotation_dofs import RotationDofs, named_rotations, parse_rotations, unit_columns
 from trajcli.files.schema import QUANTITIES, TAKEN, unit_of
 from trajcli.files.stored_time import RATES, STAMPS, read_time, reconciled, require_nominal
 from trajcli.files.time import Lengths, Time, positive
@@ -30,6 +31,8 @@ from trajcli.modes import ALIASES, MODES
 from trajcli.units import InputUnits, Units, for_dofs, of_order, parse_units, require_same_kind
 
 ACTIONS = ("actions", "action")
+_SAMPLED_ROWS = 1000
+"""Of the first trajectory, in which quaternions without a name are looked for."""
 
 
 class TrajectoryGroup:
@@ -77,6 +80,7 @@ class TrajectoryGroup:
         self.dofs = Dofs(self.shape[2], range(self.shape[2]))
         self._picks: tuple[Dofs, ...] = ()  # one after the other
         self._joints: list[str] | None = None
+        self._rotation: str | None = None
         self.units: Mapping[str, Units] = {}
         self.given = InputUnits()
         self.commands = layout is not None and self.array_name.split("/")[0] in layout.actions
@@ -90,7 +94,7 @@ class TrajectoryGroup:
         """Return a copy with other attributes; what depends on the arrays is looked up again,
         unless it is among them."""
         group = copy.copy(self)
-        for name in ("lengths", "time"):
+        for name in ("lengths", "time", "rotations"):
             group.__dict__.pop(name, None)
         group.__dict__.update(changes)
         return group
@@ -168,6 +172,43 @@ class TrajectoryGroup:
         """Return the group with its dofs called a,b,c; raises UsageError for names that are not
         one for each."""
         return self._with(_joints=parse_joints(joints, self.shape[2]))
+
+    def name_rotations(self, text: str | None) -> TrajectoryGroup:
+        """Return the group with the rotations that --rotation names; None: those that names tell.
+
+        Raises UsageError for dofs and forms that do not fit.
+        """
+        group = self._with(_rotation=text)
+        _ = group.rotations  # refused here, if at all
+        return group
+
+    @cached_property
+    def rotations(self) -> tuple[RotationDofs, ...]:
+        """The dofs that are rotations; raises InputError for quaternions of unknown order."""
+        names, count, array = self.joint_names or (), self.shape[2], self.input
+        if self._rotation is not None:
+            return parse_rotations(self._rotation, count, names)
+        family = self.file.family if self.layout is None else self.layout.name
+        _, order = self.attribute("order", "rotation_order") or ("", None)
+        return named_rotations(self.array_name, names, count, family, order, array.where)
+
+    def require_rotations(self) -> tuple[RotationDofs, ...]:
+        """Return the rotations; raises InputError for dofs that look like a quaternion, of which
+        nothing says what they are."""
+        count, rows = self.shape[2], min(self.shape[1], _SAMPLED_ROWS)
+        if self.rotations or self._rotation is not None or count < 4 or not self.shape[0]:
+            return self.rotations
+        first = unit_columns(np.asarray(self.input.read_part(0, 1, 0, rows))[0])
+        if first is not None:
+            raise InputError(
+                "four dofs whose norm is 1 in all rows, as that of a quaternion",
+                where=self.input.where,
+                expected="names, or --rotation, that say what they are",
+                found=f"dofs {first} to {first + 3}",
+                hint=f"--rotation {first}:{first + 4}=xyzw (or =wxyz) reads them as a rotation, "
+                "--rotation none as four dofs",
+            )
+        return ()
 
     def pick(self, values: Any) -> Any:
         """What lies beside the arrays, of all dofs of the file, as of those that are kept."""

@@ -14,6 +14,7 @@ from trajcli.files.outputs import Output
 from trajcli.files.refusals import os_fault
 from trajcli.inputs import Inputs
 from trajcli.jobs.resolve import LengthInputs
+from trajcli.jobs.rotation_block import write_rotations
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.cuda import free_bytes
 from trajcli.modes import PARTS
@@ -94,6 +95,9 @@ class Block:
 
     def run(self) -> int:
         """Compute and write it; how many results are not finite."""
+        if self.plan.resolved.rotations:
+            self.check()
+            return write_rotations(self)
         if self.plan.choice.backend == "native" and self.plan.gradient is None:
             return self._run_native()
         self.check()

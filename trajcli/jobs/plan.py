@@ -26,6 +26,7 @@ from trajcli.files.schema import QUANTITIES, first_and_more, sources_text, unit_
 from trajcli.jobs.block import Block, block_size, working_bytes, working_memory
 from trajcli.jobs.request import Request, relative_texts
 from trajcli.jobs.resolve import Resolved, resolve
+from trajcli.jobs.rotation_block import rotation_sizes, rotation_variables
 from trajcli.jobs.statements import (
     input_warnings,
     position_unit,
@@ -195,9 +196,15 @@ def _describe(
     paths: the files that were read. times_differ: whether trajectories of the run have rows at
     different times.
     """
+    names = resolved.first.joint_names
     inputs, request, parts = resolved.longest, resolved.request, resolved.by_length
-    sizes, unit = {"dof": int(inputs.actions.shape[2])}, position_unit(resolved)
-    variables = [row_variable(n, dtype, unit and unit_of(n, unit)) for n in quantities]
+    rotations, others, unit = resolved.rotations, resolved.other_dofs, position_unit(resolved)
+    sizes = {"dof": len(others), **rotation_sizes(rotations)}
+    if unit and unit.count(",") + 1 == inputs.actions.shape[2]:
+        unit = ",".join(unit.split(",")[dof] for dof in others)
+    of_dofs = quantities if others else ()
+    variables = [row_variable(n, dtype, unit and unit_of(n, unit)) for n in of_dofs]
+    variables += rotation_variables(rotations, quantities, dtype, request.rotation_frame)
     variables.append(time_variable(shared=not times_differ))
     if (index := _start_index(resolved)) is not None:
         label = {"long_name": "start state used"}
@@ -219,7 +226,7 @@ def _describe(
         variables,
         _attributes(resolved, paths),
         names=trajectories.names(paths_of_run) if several else None,
-        joint_names=first.joint_names,
+        joint_names=names and [names[dof] for dof in others],
     )
 
 
@@ -238,6 +245,8 @@ def _attributes(resolved: Resolved, paths: Sequence[str]) -> dict[str, Any]:
     texts = {name: sources_text(name, names) for name, names in resolved.sources.items()}
     mode, options = resolved.mode.name, resolved.mode.options(resolved.request.recorded)
     about = {"mode": mode, **options, "dt": resolved.dt}
+    if resolved.rotations:
+        about |= {"rotation_order": "wxyz", "rotation_frame": request.rotation_frame}
     return {**about, **resolved.commands.options(), **request.attributes(texts, paths)}
 
 

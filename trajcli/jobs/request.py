@@ -81,6 +81,7 @@ class Request(SourceRequest):
     actions: str | None = None
     mode: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    rotation_frame: str = "world"
     start: str | None = None
     start_index: str | None = None
     goal: str | None = None

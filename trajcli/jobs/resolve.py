@@ -23,9 +23,10 @@ from trajcli.errors import (
 from trajcli.files.arrays import in_memory
 from trajcli.files.dofs import parse_dofs
 from trajcli.files.opening import Files
-from trajcli.files.reader import read_groups, read_recordings, require_alike
+from trajcli.files.reader import read_groups, read_recordings, refuse_rotations, require_alike
 from trajcli.files.reading import select
 from trajcli.files.repair import repaired
+from trajcli.files.rotation_dofs import RotationDofs
 from trajcli.files.schema import RECORDED_START
 from trajcli.files.source import expand_files, parse_source
 from trajcli.files.stacked import Values, stacked
@@ -121,6 +122,13 @@ class Resolved:
     commands: Commands
     notes: Sequence[str] = ()
     left_out: Sequence[LeftOut] = ()
+    rotations: Sequence[RotationDofs] = ()
+
+    @cached_property
+    def other_dofs(self) -> list[int]:
+        """The dofs that are no part of a rotation."""
+        taken = {dof for rotation in self.rotations for dof in rotation.dofs}
+        return [dof for dof in range(self.first.shape[2]) if dof not in taken]
 
     @property
     def first(self) -> TrajectoryGroup:
@@ -277,6 +285,8 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
             members.append(group)
             starts.append(start)
             goals.append(goal)
+    if not request.recorded:
+        check.attempt(lambda: refuse_rotations(members, "integrate"))
     if not members:
         check.faults += [fault for _, faults in left_out for fault in faults]
     check.raise_if_any()
@@ -292,6 +302,9 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
     if request.recorded:
         members, more = repaired(members, request, _least_rows(mode))
         notes = [*notes, *more]
+    rotations = members[0].require_rotations() if request.recorded else ()
+    if rotations and request.shard is not None:
+        raise UsageError("rotations are not computed in shards", where="--shard", expected="none")
     trajectories = Trajectories(members, start, goal)
     count = len(trajectories)
     raise_if_any([*start.faults("start", count), *goal.faults("goal", count)])
@@ -305,6 +318,7 @@ def resolve(request: Request, files: Files, sources: Sequence[str]) -> Resolved:
         commands=commands,
         notes=notes,
         left_out=left_out,
+        rotations=rotations,
     )
     resolved.require_shapes()
     return resolved

@@ -20,7 +20,7 @@ from trajcli.files.arrays import in_memory
 from trajcli.files.description import Variable, describe_output, row_variable, time_variable
 from trajcli.files.opening import Files
 from trajcli.files.outputs import Output
-from trajcli.files.reader import one_per_group, read_groups, require_alike
+from trajcli.files.reader import one_per_group, read_groups, refuse_rotations, require_alike
 from trajcli.files.reading import select
 from trajcli.files.refusals import refuse_input
 from trajcli.files.repair import repaired
@@ -63,6 +63,7 @@ def read_trajectories(
                 "an empty array", where=group.where, expected="B, T, D >= 1", found=str(group.shape)
             )
     require_alike(groups)
+    refuse_rotations(groups, type(request).__name__.removesuffix("Request").lower())
     groups = timed(groups, time_from_options(files))
     for time in map(_time, groups):
         raise_if_any(time.faults(0, 1) if time.uniform is not None else time.shape_faults())

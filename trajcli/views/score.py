@@ -17,6 +17,7 @@ from trajcli.files.file_bytes import Progress
 from trajcli.files.guesses import no_time
 from trajcli.files.limits import Limits
 from trajcli.files.opening import Files
+from trajcli.files.reader import refuse_rotations
 from trajcli.files.reading import select
 from trajcli.scores import UNITS, Scores, block_extremes, block_scores, saturation
 from trajcli.views.terminal import TextTable, number, spreadsheet_text
@@ -141,6 +142,7 @@ def score_source(
         raise InputError(
             "nothing to score", where=source, expected="rows and dofs", found="an empty array"
         )
+    refuse_rotations(batch.groups, "score")
     stored, units, notes = quantities(batch)
     clock, array = batch.first.time, next(iter(batch.first.arrays))
     if clock is not None and clock.remark:

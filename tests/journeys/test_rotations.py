@@ -1,0 +1,146 @@
+"""Rotations in files: never differenced by component in silence."""
+
+import h5py
+import numpy as np
+import pytest
+
+from trajcli import differentiate, rotations
+
+COMMANDS = {
+    "integrate": "--mode position --start zero -o out.h5",
+    "resample": "--to 50 -o out.h5",
+    "fit": "--knots 8 -o out.h5",
+    "score": "",
+}
+"""Commands that take dofs one by one."""
+
+
+@pytest.fixture
+def pose(folder):
+    """A tilted body that spins, as a table, as datasets, and without names; with flips of signs."""
+    t = np.arange(60) / 100
+    q = rotations.exp(np.stack([0.3 + 0.0 * t, 0.1 * t, 3.0 * t], 1))
+    q *= np.where(np.arange(60) % 7 == 3, -1.0, 1.0)[:, None]
+    p = np.stack([t, t**2, 0.1 * np.sin(t)], 1)
+    xyzw = q[:, [1, 2, 3, 0]]
+    heading = "time,x,y,z,qx,qy,qz,qw"
+    np.savetxt("pose.csv", np.concatenate([t[:, None], p, xyzw], 1), "%.17g", ",", header=heading,
+               comments="")  # fmt: skip
+    with h5py.File("pose.h5", "w") as file:
+        file["position"], file["times"] = p, t
+        file["orientation_xyzw"], file["quat"], file["state"] = xyzw, q, np.hstack([p, q])
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_takes_a_rotation_by_component_in_silence(trajcli, pose, command):
+    again = ["--overwrite"] * (command != "score")
+    for source, what in (
+        ("pose.csv", "these are a rotation"),
+        ("pose.h5:orientation_xyzw", "these are a rotation"),
+        ("pose.h5:quat", "whose order is not known"),
+        ("pose.h5:state", "four dofs whose norm is 1"),
+    ):
+        refused = trajcli(f"{command} {source} {COMMANDS[command]} --dt 0.01", *again)
+        assert (refused.code, what in refused.err) == (2, True), refused.err
+        assert "--rotation none" in refused.err
+        taken = trajcli(f"{command} {source} --rotation none {COMMANDS[command]} --dt 0.01", *again)
+        assert taken.code == 0, taken.err
+    picked = trajcli(f"{command} pose.csv --dofs x,y,z {COMMANDS[command]} --dt 0.01", *again)
+    assert picked.code == 0, picked.err
+
+
+def test_views_say_what_they_take_for_a_rotation(trajcli, pose):
+    for command in ("inspect", "check", "plot -o fig.png", "export -o out.csv"):
+        name, *more = command.split()
+        shown = trajcli(f"{name} pose.csv", *more)
+        assert "q (dofs 6, 3, 4, 5: wxyz) is a rotation" in shown.out + shown.err, command
+    assert "is a rotation" not in trajcli("inspect pose.csv --rotation none").out
+    shown = trajcli("inspect pose.h5:state --rotation 3:7=wxyz")
+    assert "3:7 (dofs 3, 4, 5, 6: wxyz) is a rotation" in shown.out + shown.err
+
+
+def test_options_that_fit_no_rotation_are_refused(trajcli, pose):
+    for option in ("euler", "0:3=xyzw", "qx,qy,qz=xyzw", "9:13=xyzw"):
+        refused = trajcli(f"inspect pose.csv --rotation {option}")
+        assert (refused.code, "--rotation" in refused.err) == (2, True), option
+
+
+@pytest.mark.parametrize("frame", ["world", "body"])
+@pytest.mark.parametrize("method", ["backward", "central", "savgol --window 9"])
+def test_recordings_are_differentiated_as_rotations(trajcli, pose, method, frame):
+    name, *more = method.split()
+    options = {"window": int(more[1])} if more else {}
+    columns = np.loadtxt("pose.csv", delimiter=",", skiprows=1)
+    q = columns[:, [7, 4, 5, 6]]
+    expected = rotations.differentiate(q, dt=0.01, method=name, frame=frame, **options)
+    for source in ("pose.csv", "pose.h5:orientation_xyzw", "pose.h5:quat --rotation wxyz",
+                   "pose.h5:state --rotation 3:7=wxyz"):  # fmt: skip
+        line = f"differentiate {source} --method {method} --rotation-frame {frame} -o out.h5"
+        result = trajcli(line, "--overwrite", "--dt", "0.01")
+        assert result.code == 0, result.err
+        with h5py.File("out.h5") as file:
+            names = ("orientation", *rotations.RATES)
+            for order, (part, values) in enumerate(zip(names, expected, strict=True)):
+                bound = 1e-15 * 100.0**order  # rounding of quaternions over dt
+                np.testing.assert_allclose(file[part][:], values, rtol=0, atol=bound * 10)
+            assert file["orientation"].attrs["order"] == "wxyz"
+            assert file["angular_jerk"].attrs["units"] == "rad/s^3"
+            assert file.attrs["rotation_frame"] == frame
+            if "csv" in source or "state" in source:
+                alone = differentiate(columns[:, 1:4], dt=0.01, method=name, **options)
+                for part, values in alone.outputs().items():
+                    np.testing.assert_array_equal(file[part][:], values)
+            else:
+                assert "position" not in file
+        assert trajcli("check out.h5 --recompute").code == 0
+
+
+def test_bodies_and_lengths_are_written_each_to_its_place(trajcli, pose):
+    rng = np.random.default_rng(0)
+    recordings = {}
+    for k, rows in enumerate((20, 33, 20)):
+        pair = rotations.exp(np.cumsum(rng.normal(0, 0.05, (rows, 2, 3)), 0))
+        recordings[f"data/demo_{k}"] = pair
+        with h5py.File("demos.h5", "a") as file:
+            flat = np.concatenate([pair.reshape(rows, 8), rng.normal(size=(rows, 1))], 1)
+            file[f"data/demo_{k}/position"] = flat.astype("f4")
+    line = "differentiate demos.h5 --rotation 0:8=wxyz --method central --dt 0.1 -o"
+    for out in ("out.h5", "out.npz"):
+        assert trajcli(f"{line} {out}").code == 0
+    with h5py.File("out.h5") as file, np.load("out.npz") as archive:
+        for name, pair in recordings.items():
+            stored = pair.reshape(len(pair), 8).astype("f4").reshape(pair.shape)
+            expected = rotations.differentiate(stored[None], dt=0.1, method="central")
+            for part, values in zip(("orientation", *rotations.RATES), expected, strict=True):
+                np.testing.assert_array_equal(file[f"{name}/{part}"], values[0])
+                np.testing.assert_array_equal(archive[f"{name}/{part}"], values[0])
+            assert file[f"{name}/position"].shape == (len(pair), 1)
+    written = trajcli(f"{line} some.h5 --write velocity")
+    assert written.code == 0
+    with h5py.File("some.h5") as file:
+        assert set(file["data/demo_0"]) == {"velocity", "angular_velocity", "time", "dof"}
+    refused = trajcli(f"{line} parts.h5 --shard 0/2")
+    assert (refused.code, "rotations" in refused.err) == (2, True)
+
+
+def test_norms_and_missing_rows_are_said_with_their_place(trajcli, pose):
+    with h5py.File("pose.h5", "a") as file:
+        q = np.tile(file["quat"][:], (3, 1, 1))
+        file["near_wxyz"], file["orientation_wxyz"] = q * 1.0009, q
+        file["orientation_wxyz"][2, 40] *= 1.002
+        q[1, 7] = np.nan
+        file["missing_quat_wxyz"] = q
+    line = "--method backward --dt 0.01 -o out.h5 --overwrite"
+    near = trajcli(f"differentiate pose.h5:near_wxyz --rotation wxyz {line}")
+    assert (near.code, "normalised" in near.err) == (0, True), near.err
+    wrong = trajcli(f"differentiate pose.h5:orientation_wxyz {line}")
+    assert (wrong.code, "trajectory 2, entry [40]" in wrong.err) == (2, True), wrong.err
+    missing = trajcli(f"differentiate pose.h5:missing_quat_wxyz {line}")
+    assert (missing.code, "trajectory 1, step 7" in missing.err) == (2, True), missing.err
+    assert trajcli(f"differentiate pose.h5:missing_quat_wxyz {line} --allow-nonfinite").code == 0
+    with h5py.File("out.h5") as file:
+        rows = np.argwhere(np.isnan(file["angular_jerk"][:]).any(2))
+        assert set(rows[:, 0]) == {1}
+        assert rows[:, 1].min() >= 7
+        assert rows[:, 1].max() <= 10

@@ -1,0 +1,98 @@
+"""Orientations and angular rates of recordings: what is written beside the other dofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from trajcli.errors import InputError
+from trajcli.files.description import ROWS, Variable
+from trajcli.files.rotation_dofs import RotationDofs
+from trajcli.files.schema import QUANTITIES, ROTATIONS
+
+if TYPE_CHECKING:
+    from trajcli.jobs.block import Block
+
+_ROUNDING = 1e-6
+"""By how much norms of quaternions in float32 may be off."""
+_UNITS = ("", "rad/s", "rad/s^2", "rad/s^3")
+
+
+def rotation_variables(
+    rotations: Sequence[RotationDofs], quantities: Sequence[str], dtype: str, frame: str
+) -> Iterator[Variable]:
+    """Describes the orientations [trajectory, row, (rotation,) 4] and rates [..., 3] that are
+    written with these quantities."""
+    several = ("rotation",) if len(rotations) > 1 else ()
+    for order, (name, quantity) in enumerate(zip(ROTATIONS, QUANTITIES, strict=True)):
+        if rotations and quantity in quantities:
+            last = "axis" if order else "quaternion"
+            labels = {"long_name": name.replace("_", " ")}
+            labels |= {"units": _UNITS[order], "frame": frame} if order else {"order": "wxyz"}
+            yield Variable(name, (*ROWS[:2], *several, last), np.dtype(dtype), labels)
+
+
+def rotation_sizes(rotations: Sequence[RotationDofs]) -> dict[str, int]:
+    """Returns the sizes of the dimensions that these variables have."""
+    sizes = {"quaternion": 4, "axis": 3} if rotations else {}
+    return sizes | ({"rotation": len(rotations)} if len(rotations) > 1 else {})
+
+
+def write_rotations(block: Block) -> int:
+    """Computes and writes a block of recordings with rotations; returns how many results are not
+    finite."""
+    from trajcli.rotations import differentiate
+
+    plan, inputs, bad = block.plan, block.inputs, 0
+    resolved, request = plan.resolved, plan.resolved.request
+    results: dict[str, Any] = {}
+    if resolved.other_dofs:
+        others = np.ascontiguousarray(inputs.actions[..., resolved.other_dofs])
+        of_dofs = replace(inputs, actions=others)
+        results |= of_dofs.compute(plan.choice, plan.dtype, plan.quantities)
+    found = differentiate(
+        _orientations(block, inputs.actions),
+        dt=inputs.dt,
+        times=inputs.times,
+        method=request.mode or "savgol",
+        **request.options,
+        frame=request.rotation_frame,
+        allow_nonfinite=request.allow_nonfinite,
+    )
+    for name, quantity, values in zip(ROTATIONS, QUANTITIES, found, strict=True):
+        if quantity in plan.quantities:
+            results[name] = values
+    for name, values in results.items():
+        block.output.write(name, block.begin, values, block.group)
+        bad += values.size - int(np.isfinite(values).sum())
+    times = inputs.row_times()
+    block.output.write_time(block.begin, len(inputs.actions), times, block.group)
+    return bad
+
+
+def _orientations(block: Block, values: Any) -> Any:
+    """Quaternions [b, T, 4] or [b, T, R, 4] of the dofs [b, T, D] that are rotations."""
+    from trajcli.quaternions import to_quaternions
+
+    rotations = block.plan.resolved.rotations
+    allowed = block.plan.resolved.request.allow_nonfinite
+    where = block.inputs.name("actions")
+    columns = [(values[..., list(rotation.dofs)], rotation.form) for rotation in rotations]
+    try:
+        found = [to_quaternions(x, form, where, allow_nonfinite=allowed) for x, form in columns]
+    except InputError:  # of its trajectory and row
+        for k in range(len(values)):
+            group, number = block.part.trajectories.locate(block.begin + k)
+            where = f"{group.input.where}, trajectory {number}"
+            for x, form in columns:
+                to_quaternions(x[k], form, where, allow_nonfinite=allowed)
+        raise
+    for x, form in columns:
+        off = abs(np.linalg.norm(x, axis=-1) - 1.0) if form in ("xyzw", "wxyz") else np.zeros(1)
+        largest, remark = float(np.nanmax(off, initial=0.0)), f"{where}: quaternions are normalised"
+        if largest > _ROUNDING and not any(remark in note for note in block.output.notes):
+            block.output.notes.append(f"{remark}: norms are off by {largest:.1g}")
+    return found[0] if len(found) == 1 else np.stack(found, 2)
