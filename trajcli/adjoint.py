@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import to_numpy, to_torch
+from trajcli.arrays import empty, to_numpy, to_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.choose import Choice
-from trajcli.kernels.program import Array, Band, Gradients
+from trajcli.kernels.program import Band, Gradients
 from trajcli.kernels.steps import gradient_of_dt
 from trajcli.modes import PARTS
 
@@ -34,7 +34,7 @@ def pull_back(
     program, operands = inputs.program(), inputs.operands(device)
     batch, horizon, dofs = operands.actions.shape
     # the gradient of dt needs outputs that are not rounded
-    rows = [_empty((batch, inputs.rows, dofs), "float64", device) for _ in PARTS]
+    rows = [empty((batch, inputs.rows, dofs), "float64", device) for _ in PARTS]
     choice.kernels.forward(program, operands, rows)
     outputs = {
         name: to_numpy(values).astype(dtype, copy=False)
@@ -48,8 +48,8 @@ def pull_back(
     ]  # fmt: skip
     states = [*operands.start, *operands.goal]
     grads = [
-        _empty((batch, horizon, dofs), "float64", device),
-        *(None if part is None else _empty((batch, dofs), "float64", device) for part in states),
+        empty((batch, horizon, dofs), "float64", device),
+        *(None if part is None else empty((batch, dofs), "float64", device) for part in states),
     ]
     gradients = Gradients(grads[0], grads[1:5], grads[5:])
     choice.kernels.adjoint(program, operands, pulled, gradients)
@@ -83,11 +83,3 @@ def _gradient_of_steps(inputs: Inputs, upstream: Arrays) -> Any:
         return np.zeros(tuple(dt.shape))
     (grad,) = torch.autograd.grad([x for x, _ in pairs], [dt], [g for _, g in pairs])
     return grad.numpy()
-
-
-def _empty(shape: tuple[int, ...], dtype: str, device: str | None) -> Array:
-    if device is None:
-        return np.empty(shape, dtype)
-    import torch
-
-    return torch.empty(shape, dtype=getattr(torch, dtype), device=device)

@@ -5,14 +5,17 @@ They use the library of their arguments, so that NumPy arrays never import torch
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import numpy as np
 
 from trajcli.errors import InputError, UsageError
 from trajcli.kernels.program import Array
+from trajcli.system import HUGE_PAGE, PAGE, allocate_memory, free_memory
 
 
 def is_torch(value: object) -> bool:
@@ -38,6 +41,54 @@ def as_array(values: Any, where: str = "input") -> Array:
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
     return array
+
+
+_REUSED, _LARGE = 1 << 17, 1 << 20
+"""Bytes from which on the memory of an array is used again, and from which on it has huge pages."""
+
+
+class Pages:
+    """Memory of an array. What is freed is used again, because the system clears new pages.
+
+    Of acceleration on [4000, 30, 7], whose outputs have 3.3 MiB each, a call takes 0.7 ms in used
+    pages, 1.5 ms in new ones of 2 MiB and 9 ms in new ones of 4 KiB.
+    """
+
+    spare: ClassVar[list[tuple[int, int]]] = []
+    """Sizes and addresses of what was freed, the oldest first."""
+    most_spare: ClassVar[int] = 1 << 26
+
+    def __init__(self, size: int) -> None:
+        page = HUGE_PAGE if size >= _LARGE else PAGE
+        self.size = -(-size // page) * page
+        for block in reversed(self.spare):
+            with suppress(ValueError):  # another thread has taken it
+                if block[0] == self.size:
+                    self.spare.remove(block)
+                    self.address = block[1]
+                    break
+        else:
+            self.address = allocate_memory(self.size)
+        where = self.address, False
+        self.__array_interface__ = {"shape": (size,), "typestr": "|u1", "data": where, "version": 3}
+
+    def __del__(self, free: Callable[[int], None] = free_memory) -> None:
+        self.spare.append((self.size, self.address))
+        while sum(size for size, _ in self.spare) > self.most_spare:
+            free(self.spare.pop(0)[1])
+
+
+def empty(shape: Sequence[int], dtype: str, device: str | None = None) -> Array:
+    """A float32 or float64 array, its values not set: NumPy without a device, else a tensor."""
+    if device not in (None, "cpu"):
+        torch = sys.modules["torch"]
+        return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=device)
+    size = math.prod(shape) * (8 if dtype == "float64" else 4)
+    if size < _REUSED:
+        array = np.empty(shape, dtype)
+    else:
+        array = np.asarray(Pages(size)).view(dtype).reshape(shape)
+    return array if device is None else sys.modules["torch"].from_numpy(array)
 
 
 def float64(values: Array) -> Array:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
+from trajcli.arrays import empty
 from trajcli.errors import UsageError
 from trajcli.kernels import torch_ops
 from trajcli.kernels.program import Band, Gradients, Operands, Program
@@ -69,9 +70,8 @@ class Integrate(Function):
         if plain is not None:
             batch, _, dofs = inputs[0].shape
             shape = (batch, job.program.rows, dofs)
-            rows = tuple(
-                [inputs[0].new_empty(shape, dtype=dtype) if x else None for x in job.wanted]
-            )
+            kind, device = str(dtype)[6:], str(dt.device)
+            rows = tuple([empty(shape, kind, device) if x else None for x in job.wanted])
             job.kernels.forward(job.program, operands, rows)
         else:
             rows = tuple(torch_ops.trajectories(job.program, operands, job.wanted))
@@ -124,7 +124,7 @@ class PullBack(Function):
         if plain is not None:
             # kernels write no half precision
             kind = dtype if dtype in (torch.float32, torch.float64) else torch.float64
-            grads = [dt.new_empty(shape, dtype=kind) if wanted[0] else None]
+            grads = [empty(shape, str(kind)[6:], str(dt.device)) if wanted[0] else None]
             grads += [dt.new_empty((batch, dofs)) if want else None for want in wanted[1:]]
             zeros = dt.new_zeros(()).expand(shape)  # only the shape of the actions matters
             gradients = Gradients(grads[0], grads[1:5], grads[5:9])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import differences, float64, is_torch, readable, to_numpy, to_torch
+from trajcli.arrays import differences, empty, float64, is_torch, readable, to_numpy, to_torch
 from trajcli.errors import UsageError
 from trajcli.kernels.choose import Choice
 from trajcli.kernels.program import Array, Operands, Program
@@ -250,18 +252,12 @@ class Inputs:
         """Returns the outputs where they are computed: NumPy arrays, or tensors on the device."""
         kernels = kernels or choice.kernels
         shape = (self.actions.shape[0], self.rows, self.actions.shape[2])
-        if choice.backend == "native":
-            outputs = {name: np.empty(shape, dtype) for name in wanted}
-            kernels.forward(self.program(), self.operands(), [outputs.get(name) for name in PARTS])
-            return outputs
-        import torch
-
-        kind = getattr(torch, dtype)
-        tensors = {name: torch.empty(shape, dtype=kind, device=choice.device) for name in wanted}
-        with torch.inference_mode():
-            out = [tensors.get(name) for name in PARTS]
-            kernels.forward(self.program(), self.operands(choice.device), out)
-        return tensors
+        device = None if choice.backend == "native" else choice.device
+        operands = self.operands(device)
+        outputs = {name: empty(shape, dtype, device) for name in wanted}
+        with nullcontext() if device is None else sys.modules["torch"].inference_mode():
+            kernels.forward(self.program(), operands, [outputs.get(name) for name in PARTS])
+        return outputs
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from trajcli.arrays import is_torch
+from trajcli.arrays import empty, is_torch
 from trajcli.inputs import Inputs
 from trajcli.kernels.program import Array, Gradients, Operands, Parts, Program
 from trajcli.modes import PARTS
@@ -111,13 +111,13 @@ class Call:
         self._program = inputs.program()
         self._mode, self._horizon, self._recorded = inputs.mode, inputs.horizon, inputs.recorded
         self._options = inputs.mode.options(inputs.recorded)
-        self._shape, self._dtype = (batch, inputs.rows, dofs), np.dtype(dtype)
+        self._shape, self._dtype = (batch, inputs.rows, dofs), dtype
         self._wanted = tuple([name in wanted for name in PARTS])
         start = [x if x is None or zero else _without_memory(x) for x in operands.start]
         self._default = [x if x is None else self._address(x) for x in start]
         self._operands = operands._replace(actions=_without_memory(operands.actions), start=start)
-        empty = np.empty(0, dtype)
-        out = [_without_memory(empty, self._shape) if want else None for want in self._wanted]
+        nothing = np.empty(0, dtype)
+        out = [_without_memory(nothing, self._shape) if want else None for want in self._wanted]
         self._forward = native.Forward(self._program, self._operands, out, finite)
         self._adjoints: dict[Any, Any] = {}
         self._finite = True
@@ -139,7 +139,7 @@ class Call:
                 return None
             self._take_step(float(dt))
         if type(actions) is np.ndarray:
-            rows = [np.empty(self._shape, self._dtype) if x else None for x in self._wanted]
+            rows = [empty(self._shape, self._dtype) if x else None for x in self._wanted]
             self._forward.at(
                 self._address(actions),
                 self._addresses(start),
@@ -162,7 +162,7 @@ class Call:
         if self._torch is None:
             with torch.inference_mode(False):  # a backward pass may need it
                 step = torch.from_numpy(self._step)
-            dtype = getattr(torch, self._dtype.name)
+            dtype = getattr(torch, self._dtype)
             job = autograd.Job(self._program, self, self._native, dtype, self._wanted)
             self._torch = job, step
         actions = actions[None] if actions.dim() == 2 else actions

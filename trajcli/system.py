@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import mmap
 import os
 import signal
 import threading
@@ -18,6 +19,8 @@ _NO_REPLACE, _HERE = 1, -100
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
 """Errors of a file system or a sandbox that does not have a call."""
 _MOUNTS = "/proc/self/mounts"
+PAGE, HUGE_PAGE = 1 << 12, 1 << 21
+"""Bytes."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """The signals that stop a command."""
 
@@ -27,6 +30,22 @@ def processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def allocate_memory(size: int) -> int:
+    """Return the address of whole pages; of huge ones, where the system has any and they fit."""
+    library, address = ctypes.CDLL(None), ctypes.c_void_p()
+    page = PAGE if size % HUGE_PAGE else HUGE_PAGE
+    if library.posix_memalign(ctypes.byref(address), page, ctypes.c_size_t(size)):
+        raise MemoryError
+    if page == HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        library.madvise(address, ctypes.c_size_t(size), mmap.MADV_HUGEPAGE)
+    return address.value or 0
+
+
+def free_memory(address: int) -> None:
+    """Free what :func:`allocate_memory` allocated."""
+    ctypes.CDLL(None).free(ctypes.c_void_p(address))
 
 
 def allocate(descriptor: int, size: int) -> None:

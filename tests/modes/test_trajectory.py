@@ -59,3 +59,19 @@ def test_xarray_gets_its_dimensions_and_times() -> None:
     np.testing.assert_array_equal(data.position.sel(time=data.time[-1]), made.position[:, -1])
     dataset = trajcli.integrate(ACTIONS, "zero", np.full((3, 8), 0.02)).to_xarray()
     assert dataset.time.dims == ("trajectory", "row")
+
+
+@pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize(("batch", "page"), [(1000, 4 << 10), (6000, 2 << 20)])
+def test_large_outputs_begin_at_pages_that_no_other_call_writes_to(
+    convert: Any, batch: int, page: int
+) -> None:
+    inputs = np.random.default_rng(1).normal(size=(3, batch, 8, 7)).astype(np.float32)
+    want = [[x.copy() for x in trajcli.integrate(u, "zero", 0.02)] for u in inputs]
+    for _ in range(3):  # memory that was freed is used again
+        made = [trajcli.integrate(convert(u), "zero", 0.02) for u in inputs]
+        for trajectory, parts in zip(made, want, strict=True):
+            for x, part in zip(trajectory, parts, strict=True):
+                assert np.asarray(x).ctypes.data % page == 0
+                np.testing.assert_array_equal(x, part)
+        del made

@@ -1,7 +1,7 @@
-"""Copies of LeRobot data sets, v2.1 and v3, with further features.
+"""Copies LeRobot data sets, v2.1 and v3, with further features.
 
-Frame files and whatever describes features are written anew, videos and images are linked, all
-other files are copied. Nothing outside the data set's folder is read, copied or linked.
+Frame files and the files that describe features are rewritten, videos and images are linked, and
+all other files are copied. Nothing outside the folder of the data set is read, copied or linked.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _STATISTICS: Mapping[str, Callable[[Any], Any]] = {
     "min": np.min, "max": np.max, "mean": np.mean, "std": np.std, "count": len,
     **{f"q{n:02}": partial(np.quantile, q=n / 100) for n in (1, 10, 50, 90, 99)},
 }  # fmt: skip
-"""What LeRobot keeps of a feature; a data set may keep less."""
+"""The statistics that LeRobot stores of a feature; a data set may have fewer."""
 
 
 class LeRobotCopy:
-    """A copy, still to be written, of the data set in a folder.
+    """A copy of the data set in a folder, to be written by :meth:`write`.
 
-    ``episodes``: the frames of episode_0, … in the order in which trajcli reads them. ``names``: of
-    the features there are. ``features``: new ones by name, arrays [frames, D]; ``dofs``: names of
-    their entries. Raises InputError where the data set is not as LeRobot has it.
+    episodes: the frames of episode_0, episode_1 … in the order in which trajcli reads them. names:
+    the features of the data set. features: new features by name, arrays [frames, D]. dofs: the
+    names of their entries. Raises InputError for a folder that is not a LeRobot data set.
     """
 
     def __init__(self, files: Files, folder: Path) -> None:
@@ -64,7 +64,7 @@ class LeRobotCopy:
                 self.episodes[name] = slice(begin + first, begin + (end or 0))
             begin += layout.rows
             self.names.update(file.children())
-        # those that are linked are not read, and a link changes when they were changed
+        # linked files are not read, and need not be watched: a link shows later changes, too
         read = (path for path in self._contents if path.parts[0] not in _LINKED)
         files.sources.add(str(folder / path) for path in read)
 
@@ -118,7 +118,7 @@ class LeRobotCopy:
                 shutil.copyfileobj(file, copy, 1 << 20)
 
     def _frames(self, begin: int, table: Any, first: int) -> dict[str, Any]:
-        """Columns of frames as LeRobot keeps them: lists of D numbers; of one dof the numbers."""
+        """Returns new columns of frames as LeRobot stores them: lists of D numbers, or numbers."""
         import pyarrow as arrow
 
         columns, rows = {}, slice(begin + first, begin + first + len(table))
@@ -128,7 +128,7 @@ class LeRobotCopy:
         return columns
 
     def _statistics_of_episodes(self, table: Any, _: int) -> dict[str, Any]:
-        """Columns stats/FEATURE/KEY of version 3, a row for each episode."""
+        """Returns the columns stats/FEATURE/KEY of version 3, with a row per episode."""
         import pyarrow as arrow
 
         there = {n.rpartition("/")[2] for n in table.column_names if n.startswith("stats/")}
@@ -145,7 +145,7 @@ class LeRobotCopy:
         }
 
     def _statistics(self, keys: Sequence[str], rows: slice = slice(None)) -> dict[str, Any]:
-        """Statistics of some frames, in float64, for a dof at a time."""
+        """Returns statistics of some frames, computed in float64 one dof at a time."""
         found: dict[str, Any] = {}
         for name, values in self.features.items():
             dofs = [values[rows, d] for d in range(values.shape[1])]
@@ -159,7 +159,7 @@ class LeRobotCopy:
 
 
 def _contents(folder: Path) -> list[Path]:
-    """Lists the files of a folder but those hidden at its top, without opening any.
+    """Lists the files of a folder without opening any; hidden ones at its top are left out.
 
     Raises InputError for links out of the folder or to folders, and for devices and pipes.
     """
@@ -187,8 +187,10 @@ def _contents(folder: Path) -> list[Path]:
 
 
 def _extend(source: Path, target: Path, columns: Callable[[Any, int], Mapping[str, Any]]) -> None:
-    """Copies a Parquet file by row groups, with further columns, which are given for a table and
-    the number of its first row."""
+    """Copies a Parquet file row group by row group, with further columns.
+
+    columns: returns the columns for a table and the number of its first row.
+    """
     import pyarrow as arrow
     from pyarrow import parquet
 
@@ -206,7 +208,7 @@ def _extend(source: Path, target: Path, columns: Callable[[Any, int], Mapping[st
 
 
 def _keys_of(stats: Mapping[str, Any]) -> list[str]:
-    """Which statistics of its features a data set keeps."""
+    """Returns the statistics that a data set stores of its features."""
     there = {key for feature in stats.values() if isinstance(feature, dict) for key in feature}
     return [key for key in _STATISTICS if key in there] or list(_STATISTICS)
 

@@ -1,7 +1,7 @@
-"""Reading ROS 1 and ROS 2 bags (.bag, .mcap, .db3): topics are groups, fields of messages arrays.
+"""Reads ROS 1 and ROS 2 bags (.bag, .mcap, .db3): topics are groups, fields of messages are arrays.
 
-``times`` are those of the headers, where messages have them; ``log_times`` are when messages were
-recorded. In nanoseconds.
+``times`` are the stamps of the headers, or the log times of messages without one; ``log_times`` are
+the times of recording. Both are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from trajcli.files.arrays import ArrayFile, Dataset
 from trajcli.files.file_bytes import OpenFiles, open_regular
 
 _FIRST, _FIRST_BYTES = 64, 1 << 24
-"""Messages that show what fields a topic has, and their bytes."""
+"""How many messages are read to find the fields of a topic, and at most how many bytes."""
 _BETWEEN = 1 << 20
-"""Bytes of messages between two checks of the memory, and reports of the progress."""
+"""Bytes of messages between two checks of the memory and reports of progress."""
 _POINTS = {"positions": "position", "velocities": "velocity", "accelerations": "acceleration"}
 _LATE = 0.1
-"""The share of a topic that may be over before all its joints have come."""
+"""The fraction of a topic within which all its joints must have appeared."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 class RosFile(ArrayFile):
-    """A bag. A row is a message, and any field of numbers an array: "imu/linear_acceleration.x".
+    """A bag. Every numeric field is an array with a row per message: "imu/linear_acceleration.x".
 
     A topic is read as a whole when its first values are needed, and kept until the bag is closed:
-    all its numbers, or only those of a field where all are more than the memory.
+    all its numbers or, if they exceed the memory limit, those of one field.
     """
 
-    failures = (Exception,)  # rosbags has no error that all its others are
+    failures = (Exception,)  # rosbags has no common error for damaged bags
     expected = "an intact ROS bag"
     slash = "/"
 
@@ -86,15 +86,17 @@ class RosFile(ArrayFile):
         return Dataset(where, shape, like.dtype, read_rows, units, "messages")
 
     def _paths(self, topic: str) -> list[str]:
-        """What a topic has arrays of."""
+        """Returns the paths of the arrays of a topic."""
         messages = self._first(topic)
         if messages.plans:
             return list(self.safely(topic, lambda: self._read(topic, "")))
         return messages.paths
 
     def _parts(self, topic: str, field: str, whole: bool) -> list[Any]:
-        """The arrays in a field: of all messages, or the first. Raises ValueError where there are
-        none, or others in all than in the first."""
+        """Returns the arrays of a field: of all messages if ``whole``, else of the first ones.
+
+        Raises ValueError if there are none, or if later messages have other sizes.
+        """
         first = self._first(topic)
         parts = _field_of(self._read(topic, field) if whole else first.arrays(""), field)
         like = parts if first.whole else _field_of(first.arrays(""), field)
@@ -103,7 +105,7 @@ class RosFile(ArrayFile):
         return parts
 
     def _sampled(self, topic: str) -> _Messages:
-        """The first messages of a topic."""
+        """Returns the first messages of a topic."""
         bag: _Bag = self.opened()
         messages, size = _Messages(bag.types), 0
         for message, log, raw in bag.messages(topic):
@@ -116,7 +118,7 @@ class RosFile(ArrayFile):
         return messages
 
     def _read(self, topic: str, field: str) -> Arrays:
-        """The arrays of all messages of a topic, of this field alone where they are too many."""
+        """Returns the arrays of all messages of a topic, or of one field if they are too large."""
         bag: _Bag = self.opened()
         first, count = self._first(topic), self._counts[topic]
         key = topic, field if first.nbytes / len(first) * count > self.pool.memory else ""
@@ -149,7 +151,7 @@ class RosFile(ArrayFile):
 
 
 class _Bag:
-    """A bag that rosbags reads, and the arrays of its topics, or of their fields."""
+    """A bag opened by rosbags, and the arrays of its topics that were read."""
 
     def __init__(self, path: Path) -> None:
         from rosbags.highlevel import AnyReader
@@ -165,7 +167,7 @@ class _Bag:
         self.arrays: dict[tuple[str, str], Arrays] = {}
 
     def messages(self, topic: str) -> Iterator[tuple[Any, int, int]]:
-        """The messages of a topic, when they were recorded in ns, and their sizes in bytes."""
+        """Yields the messages of a topic, their log times in ns, and their sizes in bytes."""
         kind = self.topics[topic].msgtype
         if kind is None:
             raise ValueError("messages of several types")
@@ -178,7 +180,7 @@ class _Bag:
 
 
 class _Leaf(NamedTuple):
-    """An array, or a number, within messages; numbers are kept in ``column``."""
+    """A numeric field of messages: an array, or a number whose values are kept in ``column``."""
 
     path: str
     get: Callable[[Any], Any]
@@ -186,19 +188,18 @@ class _Leaf(NamedTuple):
     column: Any = None
 
 
-class _Alike(NamedTuple):
-    """Messages of the same joints whose arrays have the same sizes: their numbers, and the bytes
-    of each array."""
+class _Batch(NamedTuple):
+    """Messages of the same joints and array sizes: their numbers, and the bytes of each array."""
 
     numbers: Any
     buffers: list[bytearray]
 
 
 class _Messages:
-    """Messages of one type, added one after the other, of which the numbers are kept.
+    """Collects the numbers of messages of one type.
 
-    types: the fields of all types, as rosbags has them. field: what is kept, by its path; all
-    fields where it is empty. ``plans``: they are trajectories.
+    types: the fields of all message types, as rosbags gives them. field: the path of the only field
+    to keep; all are kept if it is empty. plans: the messages are planned trajectories.
     """
 
     def __init__(self, types: Mapping[str, Any], field: str = "") -> None:
@@ -206,8 +207,8 @@ class _Messages:
         self._logs, self._stamps = array("q"), array("q")
         self._numbers: list[_Leaf] = []
         self._leaves: list[_Leaf] = []
-        self._alike: dict[tuple[tuple[str, ...], tuple[int, ...]], _Alike] = {}
-        self._planned: list[Arrays] = []
+        self._batches: dict[tuple[tuple[str, ...], tuple[int, ...]], _Batch] = {}
+        self._plans: list[Arrays] = []
         self._stamped = self._named = self.plans = False
 
     def __len__(self) -> int:
@@ -215,38 +216,40 @@ class _Messages:
 
     @property
     def whole(self) -> bool:
-        """Whether only all messages tell what the arrays are: they name joints, or are plans."""
+        """Whether all messages are needed to know the arrays: they name joints, or are plans."""
         return self._named or self.plans
 
     @property
     def paths(self) -> list[str]:
-        """What there are arrays of, as far as the messages so far show."""
-        filled = (one for k, one in enumerate(self._leaves) if any(of[k] for _, of in self._alike))
+        """The paths of the arrays in the messages added so far."""
+        filled = (
+            one for k, one in enumerate(self._leaves) if any(of[k] for _, of in self._batches)
+        )
         times = ["times", "log_times", *["joint_names"] * self._named]
         return [*times, *(one.path for one in (*self._numbers, *filled))]
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept."""
-        buffers = (len(buffer) for one in self._alike.values() for buffer in one.buffers)
-        plans = (values.nbytes for plan in self._planned for values in plan.values())
+        """The bytes that are kept."""
+        buffers = (len(buffer) for batch in self._batches.values() for buffer in batch.buffers)
+        plans = (values.nbytes for plan in self._plans for values in plan.values())
         return len(self) * 8 * (2 + len(self._numbers)) + sum(buffers) + sum(plans)
 
     def add(self, message: Any, log: int) -> None:
-        """Add a message that was recorded at a time in ns."""
+        """Adds a message with its log time in ns."""
         if not self._logs:
             self._begin(message)
         self._logs.append(log)
         self._stamps.append(_nanoseconds(message.header.stamp) if self._stamped else 0)
         if self.plans:
-            self._planned.append(_planned(message))
+            self._plans.append(_plan_arrays(message))
         for leaf in self._numbers:
             leaf.column.append(leaf.get(message))
         values = [leaf.get(message) for leaf in self._leaves]
         key = tuple(message.name) if self._named else (), tuple(map(len, values))
-        if key not in self._alike:
-            self._alike[key] = _Alike(array("q"), [bytearray() for _ in values])
-        numbers, buffers = self._alike[key]
+        if key not in self._batches:
+            self._batches[key] = _Batch(array("q"), [bytearray() for _ in values])
+        numbers, buffers = self._batches[key]
         numbers.append(len(self) - 1)
         for buffer, part in zip(buffers, values, strict=True):
             buffer.extend(part.tobytes())
@@ -261,22 +264,22 @@ class _Messages:
         self._leaves = [one for one in found if one.column is None]
 
     def arrays(self, where: str) -> Arrays:
-        """Arrays [T, n] by their paths, those of all numbers of a message; times, log_times (when
-        it was recorded) in ns; joint_names. Of trajectories "0/position", "1/position".
+        """Returns arrays [T, n] by path, times and log_times in ns, and joint_names.
 
-        Where some joints come in some messages, rows are the messages of those that come most
-        often, from when all have come, and the others are as they were last. NaN where a message
-        leaves out a field that others have. An array of several sizes is left out.
+        Planned trajectories are "0/position", "1/position" and so on. Where messages hold different
+        joints, the rows are the messages of the joints that are sent most often, once all joints
+        have appeared; the other joints keep their latest value. A field that a message omits is NaN
+        there. An array whose size changes is left out.
 
-        Raises InputError for joints that come late.
+        Raises InputError for a joint that appears late.
         """
         if self.plans:
-            plans = enumerate(self._planned)
+            plans = enumerate(self._plans)
             return {f"{k}/{name}": part for k, plan in plans for name, part in plan.items()}
-        joints = list(dict.fromkeys(name for names, _ in self._alike for name in names))
+        joints = list(dict.fromkeys(name for names, _ in self._batches for name in names))
         sets = Counter[frozenset[str]]()
-        for (names, _), alike in self._alike.items():
-            sets[frozenset(names)] += len(alike.numbers)
+        for (names, _), batch in self._batches.items():
+            sets[frozenset(names)] += len(batch.numbers)
         rows = slice(None) if len(sets) < 2 else self._rows(joints, sets, where)
         logs, stamps = np.array(self._logs), np.array(self._stamps)
         arrays = {"times": np.where(stamps == 0, logs, stamps)[rows], "log_times": logs[rows]}
@@ -290,8 +293,8 @@ class _Messages:
     def _rows(
         self, joints: list[str], sets: Counter[frozenset[str]], where: str
     ) -> npt.NDArray[np.int64]:
-        """The messages of the joints that come most often, from when all joints have come."""
-        kinds = [(names, alike.numbers) for (names, _), alike in self._alike.items()]
+        """Returns the messages of the joints sent most often, once all joints have appeared."""
+        kinds = [(names, batch.numbers) for (names, _), batch in self._batches.items()]
         firsts = {
             one: min(numbers[0] for names, numbers in kinds if one in names) for one in joints
         }
@@ -312,19 +315,19 @@ class _Messages:
     def _column(
         self, k: int, dtype: np.dtype[Any], joints: list[str], turns: bool
     ) -> npt.NDArray[Any] | None:
-        """An array of all messages [T, n]; None where it has several sizes, or none."""
-        sizes = {of[k] for _, of in self._alike}
-        if len(self._alike) == 1 and sizes != {0}:
-            ((_, buffers),) = self._alike.values()
+        """Returns an array of all messages [T, n]; None if its size changes or is 0."""
+        sizes = {of[k] for _, of in self._batches}
+        if len(self._batches) == 1 and sizes != {0}:
+            ((_, buffers),) = self._batches.values()
             return np.frombuffer(buffers[k], dtype).reshape(len(self), -1)
-        by_joint = joints and all(of[k] in (0, len(names)) for names, of in self._alike)
+        by_joint = joints and all(of[k] in (0, len(names)) for names, of in self._batches)
         filled = sizes - {0}
         if not filled or (len(filled) > 1 and not by_joint) or (0 in sizes and dtype.kind != "f"):
             return None
         width = len(joints) if by_joint else max(sizes)
         since = np.zeros((len(self), width), np.int64) if turns else None
         table = np.full((len(self), width), np.nan if dtype.kind == "f" else 0, dtype)
-        for (names, of), (numbers, buffers) in self._alike.items():
+        for (names, of), (numbers, buffers) in self._batches.items():
             if of[k]:
                 columns = [joints.index(name) for name in names] if by_joint else range(width)
                 at = np.array(numbers)[:, None], np.array(columns)
@@ -333,11 +336,12 @@ class _Messages:
                     since[at] = np.array(numbers)[:, None]
         if since is None:
             return table
+        # since: the number of the latest message with a value for the joint
         return np.take_along_axis(table, np.maximum.accumulate(since, axis=0), 0)
 
 
 def _field_of(arrays: Arrays, field: str) -> list[npt.NDArray[Any]]:
-    """The arrays that are a field, or lie in it."""
+    """Returns the arrays that are a field, or lie within it."""
     return [values for path, values in arrays.items() if _is_part(path, field)]
 
 
@@ -347,7 +351,7 @@ def _is_part(path: str, field: str) -> bool:
 
 
 def _leaves(message: Any, types: Mapping[str, Any], prefix: str = "") -> Iterator[_Leaf]:
-    """The numbers of a message, without its header, flags and bytes."""
+    """Yields the numeric fields of a message, without its header, flags and bytes."""
     kinds = dict(types[message.__msgtype__][1])
     for name in message.__dataclass_fields__:
         value, path = getattr(message, name), f"{prefix}{name}"
@@ -364,8 +368,8 @@ def _leaves(message: Any, types: Mapping[str, Any], prefix: str = "") -> Iterato
             yield _Leaf(path, attrgetter(path), np.dtype(column.typecode), column)
 
 
-def _planned(message: Any) -> Arrays:
-    """The arrays of a planned trajectory."""
+def _plan_arrays(message: Any) -> Arrays:
+    """Returns the arrays of a planned trajectory."""
     arrays = {
         name: np.stack([getattr(point, field) for point in message.points])
         for field, name in _POINTS.items()
