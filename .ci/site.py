@@ -16,9 +16,10 @@ import trajcli
 
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"(\]\()(?!https?:)([^)#\s]+)")
-STYLE = """/* figures are drawn on white; long commands wrap */
+STYLE = """/* figures are drawn on white; long commands wrap, names of options do not */
 .md-typeset img { background: white; }
 .md-typeset pre > code { white-space: pre-wrap; }
+.md-typeset td:first-child code { white-space: nowrap; }
 """
 paths: dict[str, str] = {}
 """By their places on the site, the files of the repository."""

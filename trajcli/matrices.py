@@ -124,7 +124,7 @@ def linear_matrix(n: int, factor: int) -> Array:
 def ramp_and_hold_matrix(n: int, factor: int, hold: int) -> Array:
     """Returns upsampling that ramps to the next row and holds it, [(n − 1)·factor + 1, n].
 
-    A row is reached ``hold`` rows early, 0 ≤ hold < factor; with 0 it is :func:`linear_matrix`.
+    A row is reached ``hold`` rows early, 0 ≤ hold < factor; with 0 it is ``linear_matrix``.
     """
     require_counts(n=n, factor=factor)
     require_counts(0, hold=hold)

@@ -81,14 +81,14 @@ def operator(
     Parameters:
         horizon: the number of actions H.
         dt: the step in seconds, a number or one per step [H].
-        mode: as for :func:`integrate`, or savgol.
+        mode: as for ``integrate``, or savgol.
         times: instead of dt, the stamps of all rows [H + 1].
         start: ``"first"`` where the actions are a recording, with H − 1 steps and H stamps.
         window: of savgol, a number of rows or seconds; the other options are those of
-            :func:`integrate`.
+            ``integrate``.
 
     Raises:
-        InputError, UsageError: as :func:`integrate` does, and for matrices larger than memory.
+        InputError, UsageError: as ``integrate`` does, and for matrices larger than memory.
     """
     options = {"scheme": scheme, "ends": ends, "degree": degree, "window": window}
     options |= {"steps": steps, "frames": frames, "convention": convention}

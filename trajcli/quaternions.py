@@ -188,13 +188,12 @@ def to_quaternions(
 ) -> Array:
     """Return unit quaternions w, x, y, z of rotations in any form, in float64.
 
-    Parameters
-    ----------
-    values : [..., 4] of ``wxyz`` or ``xyzw``; [..., 3] of ``rotvec``, axis times angle in rad;
-        [..., 6] of ``rot6d``, the first two columns of the matrix one after the other, made
-        orthogonal (Y. Zhou et al., "On the continuity of rotation representations in neural
-        networks", CVPR 2019); [..., 9] of ``matrix``, row by row.
-    where : the source of the values, for messages.
+    Parameters:
+        values: [..., 4] of ``wxyz`` or ``xyzw``; [..., 3] of ``rotvec``, axis times angle in rad;
+            [..., 6] of ``rot6d``, the first two columns of the matrix one after the other, made
+            orthogonal (Y. Zhou et al., "On the continuity of rotation representations in neural
+            networks", CVPR 2019); [..., 9] of ``matrix``, row by row.
+        where: the source of the values, for messages.
 
     Raises InputError for another shape, NaN and Inf unless they are allowed, norms of quaternions
     that are off by more than 1e-3, and matrices that are off a rotation by more.
@@ -230,7 +229,7 @@ def to_quaternions(
 
 
 def from_quaternions(quaternions: Array, form: str) -> Array:
-    """Return unit quaternions [..., 4] in another form; :func:`to_quaternions` is the inverse."""
+    """Return unit quaternions [..., 4] in another form; ``to_quaternions`` is the inverse."""
     return FORMS[form][2](to_quaternions(quaternions))
 
 

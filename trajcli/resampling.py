@@ -53,7 +53,7 @@ def resample(
     Parameters:
         rows: a ``Trajectory``, or positions (or actions) [B, T, D] or [T, D]; NumPy or torch. Of a
             trajectory without positions the lowest quantity is the curve.
-        method: None is exact where a known polynomial joins the rows, as in :func:`sample`, and
+        method: None is exact where a known polynomial joins the rows, as in ``sample``, and
             ``linear`` elsewhere.
         rate: new rows per second, at k/rate up to the last row.
         at: instead of rate, the new times in seconds from the first row, [N] or [B, N].
@@ -98,7 +98,7 @@ def placed(
     method: str | None = None,
 ) -> tuple[Array, Array, Array]:
     """Returns the new times, the same as times within the rows [B, T, D] ([1 or B, N]), and the
-    times of these [1 or B, T], from 0 on; raises as :func:`resample`."""
+    times of these [1 or B, T], from 0 on; raises as ``resample``."""
     if (rate is None) == (at is None):
         raise UsageError("either rate or at names the new times", where="rate, at")
     knots, rounding, durations = _knots(rows, dt, times, method)

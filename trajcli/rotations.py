@@ -105,19 +105,18 @@ def differentiate(
 ) -> RotationTrajectory:
     """Differentiate recorded orientations: angular velocity, acceleration and jerk of each row.
 
-    Parameters
-    ----------
-    quaternions : [T, 4], [B, T, 4] or, of several bodies, [B, T, R, 4], with any signs.
-    dt, times, window, degree : see :func:`trajcli.differentiate`.
-    method : ``backward``, ω_t = log(q_t·q_{t−1}⁻¹)/dt, which :func:`integrate` turns back into the
-        orientations; ``central`` and ``savgol``, the polynomials through, or nearest to, the
-        rotation vectors φ of the rows of a window relative to its middle row q, with the rates of
-        exp(φ)·q. ``savgol`` smooths the orientations, too.
-    frame : "world" or "body", of the rates.
+    Parameters:
+        quaternions: [T, 4], [B, T, 4] or, of several bodies, [B, T, R, 4], with any signs.
+        dt, times, window, degree: see ``trajcli.differentiate``.
+        method: ``backward``, ω_t = log(q_t·q_{t−1}⁻¹)/dt, which ``integrate`` turns back into the
+            orientations; ``central`` and ``savgol``, the polynomials through, or nearest to, the
+            rotation vectors φ of the rows of a window relative to its middle row q, with the rates
+            of exp(φ)·q. ``savgol`` smooths the orientations, too.
+        frame: "world" or "body", of the rates.
 
     Returns a RotationTrajectory of the input's library, device and dtype, computed in float64;
     differentiable by quaternions, dt and times. Raises the errors of
-    :func:`trajcli.differentiate`, and InputError for norms that are off by more than 1e-3 and for
+    ``trajcli.differentiate``, and InputError for norms that are off by more than 1e-3 and for
     rows that are more than 270° from the middle of their window.
     """
     given = _checked(quaternions, 4, "quaternions")
@@ -211,21 +210,21 @@ def integrate(
 ) -> RotationTrajectory:
     """Integrate angular velocity, acceleration or jerk into orientations.
 
-    Parameters
-    ----------
-    actions : [H, 3], [B, H, 3] or [B, H, R, 3] in rad/s, rad/s² or rad/s³, as ``mode`` says.
-    start : a quaternion, or a State of a quaternion and of angular velocity, acceleration and
-        jerk, that broadcasts to [B, 4] or [B, R, 4] (and 3).
-    dt, times : see :func:`trajcli.integrate`.
-    scheme : ``euler``, q_t = exp(dt·ω_t)·q_{t−1}, of order 1; ``zoh`` and ``foh``, actions that
-        are constant or linear within a step make ω(t) a polynomial, which two terms of the Magnus
-        expansion integrate with order 4, and exactly while its axis stands (A. Iserles and
-        S. Nørsett, "On the solution of linear differential equations in Lie groups", 1999).
-    frame : "world" or "body", of actions and rates.
+    Parameters:
+        actions: [H, 3], [B, H, 3] or [B, H, R, 3] in rad/s, rad/s² or rad/s³, as ``mode`` says.
+        start: a quaternion, or a State of a quaternion and of angular velocity, acceleration and
+            jerk, that broadcasts to [B, 4] or [B, R, 4] (and 3).
+        dt, times: see ``trajcli.integrate``.
+        scheme: ``euler``, q_t = exp(dt·ω_t)·q_{t−1}, of order 1; ``zoh`` and ``foh``, actions that
+            are constant or linear within a step make ω(t) a polynomial, which two terms of the
+            Magnus expansion integrate with order 4, and exactly while its axis stands (A. Iserles
+            and S. Nørsett, "On the solution of linear differential equations in Lie groups",
+            1999).
+        frame: "world" or "body", of actions and rates.
 
     Returns a RotationTrajectory of H + 1 rows, the first the start, of the input's library,
     device and dtype; differentiable by actions, start, dt and times. Raises the errors of
-    :func:`trajcli.integrate`, and InputError for a start that is no rotation.
+    ``trajcli.integrate``, and InputError for a start that is no rotation.
     """
     order = {"velocity": 0, "acceleration": 1, "jerk": 2}.get(mode)
     if order is None:
@@ -297,19 +296,18 @@ def resample(
 ) -> RotationTrajectory:
     """One curve of orientations through rows, and its rates, at ``rate`` or at the times ``at``.
 
-    Parameters
-    ----------
-    quaternions : [T, 4], [B, T, 4] or [B, T, R, 4], with any signs.
-    rate, at, dt, times : see :func:`trajcli.resample`.
-    method : ``slerp``, the shortest turn from row to row at constant ω; ``squad``, whose ω is
-        continuous where steps are equal (K. Shoemake, "Quaternion calculus and fast animation",
-        1987); ``spline``, cubic in the logarithm of each step, whose ω and α are continuous. Its
-        ω at the ends are the means of their steps, as in SciPy's RotationSpline.
-    frame : "world" or "body", of the rates.
+    Parameters:
+        quaternions: [T, 4], [B, T, 4] or [B, T, R, 4], with any signs.
+        rate, at, dt, times: see ``trajcli.resample``.
+        method: ``slerp``, the shortest turn from row to row at constant ω; ``squad``, whose ω is
+            continuous where steps are equal (K. Shoemake, "Quaternion calculus and fast animation",
+            1987); ``spline``, cubic in the logarithm of each step, whose ω and α are continuous;
+            its ω at the ends are the means of their steps, as in SciPy's RotationSpline.
+        frame: "world" or "body", of the rates.
 
     Returns a RotationTrajectory with ω and, of ``spline``, all rates; at a row they are those of
     the step that ends there. Differentiable by quaternions and times. Raises the errors of
-    :func:`trajcli.resample`.
+    ``trajcli.resample``.
     """
     if method not in CURVES:
         raise UsageError(
@@ -437,12 +435,11 @@ def _solve_blocks(below: Array, on: Array, above: Array, right: Array) -> Array:
 def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "world") -> Array:
     """Return the orientations that delta or relative rotations lead to, the first the start.
 
-    Parameters
-    ----------
-    actions : quaternions [H, 4], [B, H, 4] or [B, H, R, 4].
-    start : quaternions that broadcast to [B, 4] or [B, R, 4].
-    kind : ``delta``, from one row to the next, or ``relative``, from the start.
-    frame : the frame in which an action turns: "world", d·q, or "body", q·d, that of a tool.
+    Parameters:
+        actions: quaternions [H, 4], [B, H, 4] or [B, H, R, 4].
+        start: quaternions that broadcast to [B, 4] or [B, R, 4].
+        kind: ``delta``, from one row to the next, or ``relative``, from the start.
+        frame: the frame in which an action turns: "world", d·q, or "body", q·d, that of a tool.
 
     Returns quaternions of H + 1 rows. Raises InputError for shapes, and for no rotations.
     """
@@ -454,7 +451,7 @@ def compose(actions: Array, start: Array, *, kind: str = "delta", frame: str = "
 
 
 def decompose(quaternions: Array, *, kind: str = "delta", frame: str = "world") -> Array:
-    """Return the actions that :func:`compose` makes into orientations, from the first on."""
+    """Return the actions that ``compose`` makes into orientations, from the first on."""
     given, values = _actions(quaternions, kind, frame)
     origin = values[:, :-1] if kind == "delta" else values[:, :1]
     return _result([multiply(values[:, 1:], conjugate(origin))], None, frame, given, {}).orientation

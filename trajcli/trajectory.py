@@ -171,7 +171,7 @@ def integrate(
         actions: [B, H, D], or [H, D] for one trajectory (B = 1); NumPy, or torch on any device
             that has float64.
         start: a ``State``, a position [B, D] or [D], or ``"zero"``. Recorded positions, which have
-            no start state, are for :func:`differentiate`.
+            no start state, are for ``differentiate``.
         dt: the step in seconds, a number or an array that broadcasts to [B, H].
         mode: what the actions are: acceleration (acc), jerk, velocity, clique (position), central,
             bspline or teleport.
@@ -270,13 +270,13 @@ def differentiate(
         window: of savgol, an odd number of rows, or seconds like "0.2s", for which steps are read
             from their device; None: "0.3s".
         degree: of savgol's polynomials, 2 to 5; None: 4.
-        dtype, write, backend, allow_nonfinite: as for :func:`integrate`.
+        dtype, write, backend, allow_nonfinite: as for ``integrate``.
 
     Returns:
         A ``Trajectory`` with T rows, of the library, device and dtype of the positions.
 
     Raises:
-        InputError, UsageError: as :func:`integrate` does.
+        InputError, UsageError: as ``integrate`` does.
     """
     write, key, made = tuple(write), None, make_method(method, window, degree)
     # a window in seconds depends on dt, which the key leaves out
