@@ -41,6 +41,7 @@ __all__ = ["MODES", "DataError", "Fault", "Fitted", "InputError", "Operator", "O
            "clip_gradient", "differentiate", "extremes", "fit", "integrate", "load", "operator",
            "resample", "retime", "sample", "scale_gradient", "score"]  # fmt: skip
 
+# Where names are defined, all others being errors.
 _MODULES = {
     "autograd": {"clip_gradient", "scale_gradient"},
     "extrema": {"extremes"},
@@ -53,7 +54,6 @@ _MODULES = {
     "scores": {"score"},
     "trajectory": {"State", "Trajectory", "differentiate", "integrate", "load"},
 }
-"""Where names are defined, all others being errors."""
 
 
 def __getattr__(name: str) -> Any:

@@ -161,6 +161,7 @@ def readable(values: Array) -> bool:
     if not is_torch(values):
         return True
     torch = sys.modules["torch"]
+    # a read would end the capture
     if values.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
     if torch._C._are_functorch_transforms_active() and torch._is_functional_tensor(torch.empty(0)):
@@ -182,8 +183,8 @@ def to_numpy(values: Array) -> Any:
 
 _SMALL_BYTES = 1 << 12
 _CACHE_SIZE = 256
+# Small arrays on devices, by their bytes.
 _cache: dict[tuple[Any, ...], Any] = {}
-"""Small arrays on devices, by their bytes."""
 
 
 def to_torch(values: Array, device: str) -> Any:

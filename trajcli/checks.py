@@ -194,6 +194,7 @@ def nonfinite_faults(inputs: Inputs) -> list[Fault]:
     program = inputs.program()
     faults = []
     if inputs.can_check(inputs.actions):
+        # actions beyond the last one that is used may hold anything
         used = columns(inputs.actions, 0, program.used)
         faults.append(nonfinite_fault(used, inputs.name("actions"), axes, shift, rows))
     for role in program.roles:
@@ -232,6 +233,7 @@ def _step_shape_faults(inputs: Inputs) -> list[Fault]:
         hint = "dt= or times= (in the shell --dt SECONDS, --rate HZ or --times FILE:DATASET)"
         return [Fault("no time step", where="dt", expected=expected, found=found, hint=hint)]
     shape = tuple(inputs.dt.shape)
+    # a recording may have an entry for the step into row 0, which is unused
     counts = [steps, steps + 1] if inputs.recorded else [steps]
     allowed = [(), *((n,) for n in counts), (batch, 1), *((batch, n) for n in counts)]
     if shape in allowed or shape in ((1,), (1, 1), *((1, n) for n in counts)):

@@ -125,6 +125,7 @@ class FaultCollector:
 
     def raise_if_any(self) -> None:
         """Raises all faults, each once; those that differ only in their place count as one."""
+        # a thousand files with one fault are one message
         places: dict[Fault, list[str]] = {}
         for fault in dict.fromkeys(self.faults):
             places.setdefault(replace(fault, where=""), []).append(fault.where)

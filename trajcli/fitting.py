@@ -31,16 +31,15 @@ from trajcli.trajectory import State, integrate
 Array = Any
 """numpy.ndarray or torch.Tensor."""
 Floats: TypeAlias = npt.NDArray[np.float64]
+# Knot intervals that are solved for at once.
 _INTERVALS = 8
-"""Knot intervals that are solved for at once."""
+# The largest standard deviation of an unknown, in knots, where that of the rows is 1.
+#
+# An unknown moves so many times as far as the rows. Rounding it to float32, by 6e-8 of its size,
+# then moves the curve by up to 6e-4 of how far the rows are from smooth, and rounding to float64 by
+# 1e-12. With two rows per interval it is 10 to 100; as the intervals become as many as the rows, it
+# grows to 1e16, and the curve consists of rounding errors.
 _MOST_SPREAD = 1e4
-"""The largest standard deviation of an unknown, in knots, where that of the rows is 1.
-
-An unknown moves so many times as far as the rows. Rounding it to float32, by 6e-8 of its size, then
-moves the curve by up to 6e-4 of how far the rows are from smooth, and rounding to float64 by 1e-12.
-With two rows per interval it is 10 to 100; as the intervals become as many as the rows, it grows to
-1e16, and the curve consists of rounding errors.
-"""
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,7 @@ def fewest_intervals(
             return np.inf
 
     count, most = degree + 2, rows + degree - 6
+    # fails: too few; count: enough, or not known to be; more: the next to try
     fails, off, more = count - 1, largest(count), min(2 * count, most)
     while off > error:
         if more == count:
@@ -197,10 +197,12 @@ def _fit(
     """
     require_intervals(intervals, degree, rows.shape[1])
     target, dtype, batch = float64(rows), output_dtype(rows.dtype), len(rows)
+    # knots lie evenly between the first and the last time of each trajectory
     knot = np.broadcast_to((times[:, -1] - times[:, 0]) / intervals, batch).copy()
     places = np.minimum((times - times[:, :1]) / knot[: len(times), None], intervals)
     if (np.abs(places - places[:1]) < 1e-12 * intervals).all():
         places = places[:1]  # one matrix serves all trajectories
+    # the m-th derivative per knot is that per second times knotᵐ
     powers = matched(knot[:, None] ** np.arange(4.0), target)[..., None]
 
     zero = 0.0 * target[:, :1]
@@ -211,6 +213,7 @@ def _fit(
     free = np.ones(unknowns.shape[1], bool)
     free[:4], free[-4:] = ([name not in parts for name in PARTS] for parts in held)
     if free.any():
+        # what is held is subtracted; the rest is linear in the free unknowns
         off = target - _curve(unknowns, places, degree)
         alone = [slice(None)] if len(places) == 1 else [slice(b, b + 1) for b in range(batch)]
         changes = [
@@ -265,6 +268,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
     upper, right, solved = np.zeros((0, width)), rows[:, :0], []
     for k, (begin, after) in enumerate(pairwise([*begins.tolist(), count])):
         part, columns = slice(edges[k], edges[k + 1]), np.arange(begin, begin + width) % width
+        # Householder QR of the triangle so far and the new rows
         turn, upper = np.linalg.qr(np.concatenate([upper, weights[part, columns]]))
         right = matched(turn.T, rows) @ concatenate([right, rows[:, part]], 1)
         done = after - begin
@@ -276,6 +280,7 @@ def _least_squares(rows: Array, place: Floats, degree: int, free: Any) -> Array:
     for segment, (upper, right) in zip(segments[::-1], reversed(solved), strict=True):
         done, after = len(upper), width - len(upper)
         known = matched(upper[:, done:], rows) @ found[:, :after]
+        # back substitution, block by block
         inverse = np.linalg.inv(upper[:, :done])
         found = concatenate([matched(inverse, rows) @ (right - known), found], 1)
         # covariance (UᵀU)⁻¹ of these unknowns and the next, for rows of variance 1

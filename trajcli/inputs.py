@@ -171,6 +171,7 @@ class Inputs:
         entries = int(self.raw_steps().shape[1])
         if entries == 1:
             return grads.sum(1)[:, None]
+        # entries before this one are unused, and the last one then serves several steps
         ahead = self.unused_steps() + self.mode.dt_ahead
         of_dt = np.zeros((len(grads), entries))
         count = entries - ahead

@@ -23,8 +23,8 @@ Curve = Callable[[Array], list[Array]]
 
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
 METHODS = ("hold", "linear", "ramp-and-hold", "cubic", "quintic")
+# How many arrays a method takes at most: values, first and second derivatives.
 _GIVEN = {"cubic": 2, "quintic": 3}
-"""How many arrays a method takes at most: values, first and second derivatives."""
 
 
 def curve_through(method: str, rows: Sequence[Array], knots: Array, hold: float = 0.0) -> Curve:
@@ -87,6 +87,7 @@ def _ramped(rows: Array, knots: Array, at: Array, hold: float) -> list[Array]:
 
 def _hermite(given: Sequence[Array], knots: Array, at: Array) -> list[Array]:
     """Returns polynomials with given derivatives at both ends of a step, around its last row."""
+    # around the row that ends the step, so that a row has the derivatives of that step
     here = search(knots, at, right=False)
     tau = (at - take(knots, here))[..., None]
     known = [take(rows, here) for rows in given]
@@ -111,6 +112,7 @@ def _higher(here: Sequence[Array], there: Sequence[Array], step: Array, time: Ar
         second = (6.0 * secant - 4.0 * slope - 2.0 * there[1]) / step
         return [second, (6.0 * (slope + there[1]) - 12.0 * secant) / step**2]
     value, slope, second = here
+    # offsets at the other end that the Taylor polynomial of second order leaves
     change = there[2] - second
     off = there[0] - value - step * (slope + step * (second / 2.0 + change / 6.0))
     slope_off = there[1] - slope - step * (second + change / 2.0)
@@ -152,6 +154,7 @@ def spline_slopes(rows: Array, knots: Array) -> Array:
     on = concatenate([h[:, 1:2], 2 * (before + after), h[:, -2:-1]], 1)
     above = concatenate([h[:, :1] + h[:, 1:2], before], 1)
     first = _end(h[:, :1], h[:, 1:2], secant[:, :1], secant[:, 1:2])
+    # continuous second derivatives: h₊m₋ + 2(h₋ + h₊)m + h₋m₊ = 3(h₊s₋ + h₋s₊), with secants s
     inside = 3 * (after * secant[:, :-1] + before * secant[:, 1:])
     last = _end(h[:, -1:], h[:, -2:-1], secant[:, -1:], secant[:, -2:-1])
     return _solve_tridiagonal(below, on, above, concatenate([first, inside, last], 1))

@@ -47,6 +47,7 @@ def difference_matrix(
         what = "shifted differences need no previous states"
         raise UsageError(what, where="previous", expected="one of the two")
     steps = _steps(n, dt)
+    # the rows before the first belong to a larger matrix, and are dropped at the end
     size = n + order if previous else n
     steps = np.concatenate([np.full(size - n, steps[0]), steps])
     matrix = np.eye(size)

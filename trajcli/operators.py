@@ -22,8 +22,8 @@ from trajcli.modes import PARTS, Mode, make_mode
 Array = Any
 """numpy.ndarray, float64."""
 
+# Smaller entries, relative to the largest of their row, are zeros with a rounding error.
 _CANCELLED = 2.0**-50
-"""Smaller entries, relative to the largest of their row, are zeros with a rounding error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +128,7 @@ def operator(
 
 def _require_memory(mode: Mode, horizon: int, recorded: bool) -> None:
     """Raises UsageError for matrices larger than the memory of the machine."""
+    # four quantities, H + 8 columns, 8 bytes, and three copies while they are made
     needed = 4 * mode.rows(int(horizon), recorded) * (horizon + 8) * 8 * 3
     present = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > present:
@@ -143,6 +144,7 @@ def _require_memory(mode: Mode, horizon: int, recorded: bool) -> None:
 def _columns(inputs: Inputs) -> list[Array]:
     """Returns A, C and G: the outputs of unit vectors as actions, start and goal, one per dof."""
     horizon = inputs.horizon
+    # each column is a dof of its own: H actions, 4 parts of the start, 4 of the goal
     actions = np.eye(horizon, horizon + 8)[None]
     units = np.eye(8, horizon + 8, horizon)[:, None]
     start, goal = (dict(zip(PARTS, parts, strict=True)) for parts in (units[:4], units[4:]))

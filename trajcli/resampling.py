@@ -102,6 +102,7 @@ def placed(
     if (rate is None) == (at is None):
         raise UsageError("either rate or at names the new times", where="rate, at")
     knots, rounding, durations = _knots(rows, dt, times, method)
+    # one knot more than rows: the end of the last action
     acting = knots.shape[1] > rows.shape[1]
     if at is None:
         if durations is None:
@@ -142,6 +143,7 @@ def curve_of_mode(mode: str, options: Mapping[str, Any], parts: Parts, knots: Ar
 
 def finite_parts_of_mode(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Returns the outputs that are finite everywhere between the rows of a mode."""
+    # foh is linear in the action, whose slope is finite as well
     order = polynomial_order(mode, options, "trajectory") + (options.get("scheme") == "foh")
     return [name for name in PARTS[: order + 1] if name in parts]
 
@@ -165,6 +167,7 @@ def curve_of_rows(method: str, parts: Parts, knots: Array, hold: float = 0.0) ->
 def finite_parts(method: str, parts: Iterable[str]) -> tuple[str, ...]:
     """Returns the outputs of the curve through the lowest of ``parts`` that are finite."""
     given = _consecutive(parts)
+    # derivatives are counted from the quantity that the curve goes through
     lowest = PARTS.index(given[0])
     return PARTS[lowest : lowest + finite_orders(method, len(given))]
 

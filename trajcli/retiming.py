@@ -42,8 +42,8 @@ class Retimed:
 Limit = tuple[Array, Array] | Array | float
 """The least and the largest value, each a number or [D]; one alone is the largest magnitude."""
 _Pair = tuple[Floats, Floats]
+# The least factor, whose third power is still a normal number; 1e100 is the largest.
 _LEAST = 1e-100
-"""The least factor, whose third power is still a normal number; 1e100 is the largest."""
 
 
 def retime(
@@ -87,6 +87,7 @@ def retime(
     # each quantity falls with the power of the factor that is its order
     roots: dict[str, np.ufunc] = dict(zip(PARTS[1:], (np.positive, np.sqrt, np.cbrt), strict=True))
     needed = np.stack([roots[name](share) for name, share in worst.items()])
+    # the quantity that needs the most time decides
     limited_by, factor = np.array(list(bounds))[needed.argmax(0)], needed.max(0)
     limited_by[(factor == 0.0) | (slower_only & (factor < 1.0))] = ""
     factor = np.where(factor == 0.0, 1.0, np.maximum(factor, 1.0 if slower_only else 0.0))
@@ -227,5 +228,6 @@ def _after_rounding(
             step = max(step, float(np.finfo(high.dtype).eps) / 2)
         if not over.any():
             break
+        # step is half a last place of the outputs; beyond 8 turns it doubles each time
         factor = np.where(over, factor * (1.0 + step * 2.0 ** max(turn - 8, 0)), factor)
     return factor

@@ -21,10 +21,10 @@ Array = Any
 """numpy.ndarray or torch.Tensor."""
 Floats: TypeAlias = npt.NDArray[np.float64]
 
+# More rows than any disk holds.
 _MOST_ROWS = 2.0**60
-"""More rows than any disk holds."""
+# A time within this share of a step of a row may be the time of that row.
 _LEAST_SHARE = 1e-9
-"""A time within this share of a step of a row may be the time of that row."""
 
 
 def sample(trajectory: Trajectory, times: Array, *, write: Iterable[str] = PARTS) -> Trajectory:
@@ -112,6 +112,7 @@ def polynomial_order(mode: str, options: Mapping[str, Any], where: str) -> int:
 def missing_parts(mode: str, options: Mapping[str, Any], parts: Iterable[str]) -> list[str]:
     """Returns the outputs that values between rows are computed from and that ``parts`` lacks."""
     known, order = set(parts), polynomial_order(mode, options, "trajectory")
+    # degree 5 needs the accelerations too, for the crackle between two rows
     lowest = min([*map(PARTS.index, known), 2 if options.get("degree") == 5 else order])
     return [name for name in PARTS[lowest : order + 1] if name not in known]
 
@@ -123,6 +124,7 @@ def count_at(rate: float, duration: float) -> int:
 
 def outside(times: Floats, knots: Floats) -> tuple[int, int] | None:
     """Returns trajectory and entry of the first of times [b or 1, N] outside knots [b or 1, T]."""
+    # the first and the last row may be off by rounding, and so may times at them
     ends = [min(1, knots.shape[1] - 1), knots.shape[1] - 1]
     first, last = (_rounding(knots, np.full((len(knots), 1), end)) for end in ends)
     wrong = ~((times >= knots[:, :1] - first) & (times <= knots[:, -1:] + last))
@@ -152,6 +154,7 @@ def located(times: Array, knots: Array, batch: int, rounding: float = 0.0) -> Ar
         raise InputError(_outside_fault(to_numpy(at), to_numpy(knots), *wrong))
     after, last = search(knots, at, right=False), knots.shape[1] - 1
     after = after - 1 * (after > last)
+    # a time just before or after a row may mean that row
     for index in (after - 1 * (after > 0), after):
         off = at - take(knots, index)
         near = abs(off) <= _rounding(knots, after) + rounding
@@ -197,6 +200,7 @@ def _held(
 
 def _spline(rows: list[Array], knots: Array, at: Array, degree: int) -> tuple[list[Array], Array]:
     """Returns Taylor polynomials around the row that begins the step, and the time from there."""
+    # a row begins the step after it
     index = search(knots, at, right=True) - 1
     tau = (at - take(knots, index))[..., None]
     known: list[Array] = [x if x is None else take(x, index) for x in rows]

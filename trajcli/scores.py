@@ -25,16 +25,16 @@ UNITS = {"duration": "s", "path_length": "position", "rms_jerk": "jerk", "p95_je
          "log_jerk": "", "sparc": "", "still": "", "time_jumps": "", "saturation": "",
          "limit_share": ""}  # fmt: skip
 """All scores, with their unit or the quantity whose unit they have; "" for pure numbers."""
+# Scores that a few rows can decide.
 _OF_PEAKS = {"rms_jerk", "p95_jerk", "log_jerk", "limit_share"}
-"""Scores that a few rows can decide."""
+# A trajectory stands still up to this share of its peak speed.
 _STILL = 0.05
-"""A trajectory stands still up to this share of its peak speed."""
+# A step longer than so many median steps is a jump.
 _JUMP = 1.5
-"""A step longer than so many median steps is a jump."""
+# A value within this share of a limit is at the limit.
 _AT_LIMIT = 1e-3
-"""A value within this share of a limit is at the limit."""
+# SPARC: the part of the spectrum that counts, and how often padding doubles the length.
 _LARGEST_HZ, _LEAST_MAGNITUDE, _PADDING = 10.0, 0.05, 4
-"""SPARC: the part of the spectrum that counts, and how often padding doubles the length."""
 
 
 def score(trajectory: Trajectory, limits: Mapping[str, Limit] | None = None) -> Scores:
@@ -81,6 +81,7 @@ def block_scores(
         ends: rows at each end that scores of jerk and limits leave out.
     """
     if 0 < 2 * ends < times.shape[1]:
+        # windows at the ends are one-sided: their errors would be the peaks
         inner = {name: values[:, ends:-ends] for name, values in parts.items()}
         without = block_scores(inner, times[:, ends:-ends], step, bounds)
         chosen = {name: without[name] for name in _OF_PEAKS & without.keys()}
@@ -213,5 +214,6 @@ def saturation(extremes: Floats) -> Floats:
     low, high, at_low, at_high = extremes
     least, largest = np.fmin.reduce(low, 0), np.fmax.reduce(high, 0)
     shares = at_low * (low == least) + at_high * (high == largest)
+    # a dof that never moves is at no extreme
     moving = np.where(np.isfinite(low + high), shares * (least < largest), np.nan)
     return np.asarray(moving.sum(1))

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+# RENAME_NOREPLACE and AT_FDCWD of renameat2(2).
 _NO_REPLACE, _HERE = 1, -100
-"""RENAME_NOREPLACE and AT_FDCWD of renameat2(2)."""
+# Errors of a file system or a sandbox that does not have a call.
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-"""Errors of a file system or a sandbox that does not have a call."""
 _MOUNTS = "/proc/self/mounts"
 PAGE, HUGE_PAGE = 1 << 12, 1 << 21
 """Bytes."""
@@ -110,9 +110,9 @@ def file_system(folder: str) -> str:
     return kinds.get(folder.rstrip("/"), "")
 
 
+# Signals that :func:`interrupt` answered. Where Python runs it within a destructor, the exception
+# is ignored, and :func:`signals` reports the signal instead.
 _answered: list[str] = []
-"""Signals that :func:`interrupt` answered. Where Python runs it within a destructor, the exception
-is ignored, and :func:`signals` reports the signal instead."""
 
 
 class Interrupt(BaseException):

@@ -210,6 +210,7 @@ def integrate(
     options |= {"frames": frames, "convention": convention}
     write = tuple(write)
     key = None
+    # a call in a loop on arrays of the same shapes is prepared once
     if times is None and goal is None and start_index is None and goal_index is None:
         types = (type(degree), type(steps))  # True equals 1, but is refused
         about = (mode, *options.values(), *types, dtype, write, backend, allow_nonfinite)

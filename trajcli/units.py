@@ -20,10 +20,10 @@ from trajcli.errors import InputError, UsageError
 
 KNOWN = "rad, deg, m, cm, mm"
 KNOWN_TIMES = "s, ms, us, ns"
+# The SI unit of each name, and how many of the named unit make one.
 _PER_SI = {"rad": ("rad", 1.0), "deg": ("rad", 180.0 / math.pi), "m": ("m", 1.0),
            "cm": ("m", 1e2), "mm": ("m", 1e3), "s": ("s", 1.0), "ms": ("s", 1e3),
            "us": ("s", 1e6), "ns": ("s", 1e9)}  # fmt: skip
-"""The SI unit of each name, and how many of the named unit make one."""
 _WORDS = {
     "rad": "radian",
     "deg": "degree °",
@@ -76,9 +76,11 @@ def parse_unit(text: str) -> Unit | None:
     match = re.fullmatch(_DERIVED, text.strip())
     if match is None:
         return None
+    # short names keep their case: Ms is not ms
     word = match[1].lower() if len(match[1]) > 2 else match[1]
     name = _NAMES.get(word) or (_NAMES.get(word.removesuffix("s")) if len(word) > 3 else None)
     powers = re.findall(r"/ ?s(?:ec)? ?\^? ?([123]?)|-([123])", match[2])
+    # rad/s/s counts twice, rad/s^2 and rad s-2 say 2
     order = sum(int(a or b or 1) for a, b in powers)
     return None if name is None or order > 3 else Unit(name, order)
 

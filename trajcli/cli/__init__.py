@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from trajcli.errors import Fault, TrajcliError
 
+# Commands that write a file; score does with --csv.
 _WRITING = ("integrate", "merge", "plot", "export", "resample", "retime", "fit", "operator")
-"""Commands that write a file; score does with --csv."""
+# Objects between two garbage collections while modules load, which leave no garbage.
 _WHILE_LOADING = 100_000
-"""Objects between two garbage collections while modules load, which leave no garbage."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -124,6 +124,7 @@ def _with_flags(failure: TrajcliError, words: Sequence[str]) -> TrajcliError:
     if not name or not any(fault.where.isidentifier() for fault in failure.faults):
         return failure
     options = command_line(name).commands[name].params
+    # Python says window, the shell --window
     flags = {option.name: max(option.opts, key=len) for option in options}
     flags.pop("actions", None)  # the array, where a fault names it
     return type(failure)(
@@ -149,6 +150,7 @@ def _usage_fault(error: Any) -> Fault:
     value = message.partition(": '")[2].partition("'")[0]
     if not choices or not value:
         return Fault(message, where=command, hint=f"{command} --help")
+    # jrek is offered jerk
     near = difflib.get_close_matches(value, choices, 1)
     hint = f"did you mean {near[0]}?" if near else f"{command} --help"
     if value in ("savgol", "recording"):

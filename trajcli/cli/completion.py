@@ -9,12 +9,12 @@ import os
 import re
 from collections.abc import MutableMapping
 
+# The text before the word in bash, up to the colon at which bash splits words.
 _typed = ""
-"""The text before the word in bash, up to the colon at which bash splits words."""
+# More names than that are offered as groups.
 _MANY = 40
-"""More names than that are offered as groups."""
+# Shells evaluate and show what they are offered: no names with quotes, $ or escapes.
 _PLAIN = re.compile(r"[\w/.,+@%=-]+").fullmatch
-"""Shells evaluate and show what they are offered: no names with quotes, $ or escapes."""
 
 
 def prepare(variables: MutableMapping[str, str]) -> None:
@@ -26,6 +26,7 @@ def prepare(variables: MutableMapping[str, str]) -> None:
     count = variables.get("COMP_CWORD", "")
     if variables.get("_TRAJCLI_COMPLETE") != "complete_bash" or not count.isdecimal():
         return
+    # bash has out.h5 : pos, and an optional space after the colon
     words = variables.get("COMP_WORDS", "").split()[: int(count) + 1]
     words += [""] * (int(count) >= len(words))  # the last word is still empty
     *joined, last = re.sub(" ?: ?", ":", " ".join(words)).split(" ")

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 30.0
 SECONDS_BEFORE_BAR = 0.5
 """Shorter work shows no bar."""
+# Shorter runs mostly open and close files: their rate says nothing.
 _RATE_SECONDS = 0.5
-"""Shorter runs mostly open and close files: their rate says nothing."""
 WIDTH, PIPE_WIDTH = 79, 160
 """Columns of the first lines of a run, and of tables that are piped."""
 MOST_LISTED = 10
@@ -104,6 +104,7 @@ class Console:
         parts = [Segment(visible(s.text), s.style, s.control) for s in self.rich.render(renderable)]
         with self.rich.capture() as capture:
             self.rich.print(Segments(parts), end="")
+        # Rich pads lines to the width, which a pipe does not need
         lines = capture.get().removesuffix("\n").split("\n")
         self._put("\n".join(line.rstrip(" ") for line in lines) + "\n")
 
@@ -164,6 +165,7 @@ class Progress:
             return
         now = time.monotonic()
         if self._terminal:
+            # short work shows no bar
             if self._bar is None and done < total and now - self._began >= SECONDS_BEFORE_BAR:
                 self._bar = self._make_bar(total)
             if self._bar is not None:

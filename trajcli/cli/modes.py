@@ -14,6 +14,8 @@ Example:
 # fmt: off
 _START = "start position; velocity, acceleration and jerk are zero unless given"
 _CASCADE = "frames scheme convention"
+# Formula, needs, rows and options of each mode, by name and aliases. They stand here so that the
+# command need not import the classes in trajcli/modes, and NumPy with them.
 _MODES = {
     "clique position": ("p = u, v_t = (p_t − p_{t−1})/dt, a = Δv/dt, j = Δa/dt",
                         _START, "H + 1", _CASCADE),
@@ -37,8 +39,6 @@ _MODES = {
                  "start position (recording: none)", "H + 1 (recording: H)", "frames"),
 }
 # fmt: on
-"""Formula, needs, rows and options of each mode, by name and aliases. They stand here so that the
-command need not import the classes in trajcli/modes, and NumPy with them."""
 
 
 def modes(

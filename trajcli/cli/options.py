@@ -22,6 +22,7 @@ T = TypeVar("T")
 def of_mode(**typed: Any) -> dict[str, Any]:
     """Returns the options of a mode that have a value, with a window in rows as a number."""
     chosen = {name: value for name, value in typed.items() if value is not None}
+    # 15 is a number of rows, 0.3s a time
     if re.fullmatch("[+-]?[0-9]{1,9}", chosen.get("window", "")):
         chosen["window"] = int(chosen["window"])
     return chosen
@@ -284,6 +285,7 @@ def computing_recordings(command: Callable[..., T]) -> Callable[..., T]:
 def _with(command: Callable[..., T], more: dict[str, Any]) -> Callable[..., T]:
     """Returns a command with more options in place of its ``**``, in the order of the help."""
     signature = inspect.signature(command, eval_str=True)
+    # Typer reads the signature, so ** becomes the options one by one
     own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
     options = [
         inspect.Parameter(
@@ -300,6 +302,7 @@ def _with(command: Callable[..., T], more: dict[str, Any]) -> Callable[..., T]:
     def run(**typed: Any) -> T:
         return command(**typed)
 
+    # the headings of the help have one order in all commands
     ordered = sorted([*own, *options], key=panel)
     parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in ordered]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

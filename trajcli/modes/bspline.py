@@ -90,6 +90,7 @@ class BSpline(Mode):
         the segment, in knots.
         """
         points = np.array(blossoms(self.degree, when), np.float64)
+        # cuRobo ignores the jerk of the start with degree 3
         if self.convention == "curobo" and self.degree == 3:
             points[:, 3] = 0.0
         return points

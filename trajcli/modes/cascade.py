@@ -25,6 +25,7 @@ class Cascade(FramedMode):
     convention: str = "standard"
 
     def __post_init__(self) -> None:
+        # cuRobo has no row for the state after the last action
         if self.convention == "curobo" and self.frames == "full":
             object.__setattr__(self, "frames", "curobo")
 

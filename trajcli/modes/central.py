@@ -85,6 +85,7 @@ class Central(FramedMode):
         if self.convention == "standard":
             return super().row_times(dt, horizon, recorded)
         times = times_after(dt, 0, horizon + 1)
+        # cuRobo has a row before the start and two after the end
         after = [times[:, -1, None] + k * dt[:, -1, None] for k in (1.0, 2.0)]
         return concatenate([-dt[:, 0, None], times, *after], 1)
 
@@ -93,6 +94,7 @@ class Central(FramedMode):
 
     def program(self, horizon: int, recorded: bool, uneven: bool) -> Band:
         if recorded:
+            # a recording has a stencil for each place in the window: one-sided at the ends
             places = tuple(range(WINDOW))
             return Band(
                 used=horizon,

@@ -16,8 +16,8 @@ from trajcli.modes.mode import NO_POINTS, Case, Mode, no_goal
 from trajcli.modes.stencils import without_rounding
 
 MOST_ROWS = 999
+# The share of half a window by which stamps may lie beyond it, as they are rounded.
 _ROUNDING = 1e-5
-"""The share of half a window by which stamps may lie beyond it, as they are rounded."""
 
 
 @dataclass(frozen=True)

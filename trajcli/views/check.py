@@ -37,11 +37,11 @@ from trajcli.views.velocity import velocities_finding
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+# Modes whose row 0 is a row of the curve with convention curobo, not a copy of the start.
 _BAND_MODES = ("central", "bspline")
-"""Modes whose row 0 is a row of the curve with convention curobo, not a copy of the start."""
 _WORDS = {True: "ok", False: "FAILS", None: "-"}
+# Number of spans beyond a limit that are listed for each dof.
 _SPANS = 3
-"""Number of spans beyond a limit that are listed for each dof."""
 
 
 def check_source(
@@ -64,6 +64,7 @@ def check_source(
         InputError: the file or the limits cannot be read, or there are no trajectories.
     """
     tables = None if limits is None else read_limits(limits, files.sources)
+    # an array that is compared with positions is a velocity
     named = "position" if velocity_of is None else "velocity"
     findings: list[Finding] = []
     batches = read_batches(files, [source])
@@ -148,6 +149,7 @@ class LimitCheck:
         self.quantities |= {name: quantity for quantity, name in arrays.items()}
         self.positions, self.reason = arrays.get("position", ""), ""
         if not self.positions:
+            # limits on a quantity that nothing gives are a failure, never a pass with a remark
             self.reason = "and no positions to differentiate; FILE:DATASET names them"
         elif _without_time(batch):
             step = f"and no time step to differentiate {self.positions} with"
@@ -231,6 +233,7 @@ class LimitCheck:
         assert bounds is not None
         texts, dofs, lines = {}, {}, []
         for dof, worst in sorted(statistics.worst.items()):
+            # a value below the lower limit is held against that one
             side = bounds.upper if worst.value > bounds.upper[dof] else bounds.lower
             limit, unit = float(side[dof]), unit_of_dof(in_si(units), dof) if units else ""
             texts[dof] = f"{worst.value:.6g}, limit {limit:.6g} {unit}".rstrip()
@@ -309,6 +312,7 @@ def report(name: str, findings: Sequence[Finding], verbose: bool) -> Iterator[Re
     for finding in failing:
         if finding.where and not finding.details:
             yield Text(f"{finding.check}, {finding.dataset}: worst at {finding.where}")
+    # first each dof that fails, then with -v each trajectory
     lists = [(finding, finding.details) for finding in failing]
     lists += [(finding, finding.failures) for finding in failing if verbose]
     for finding, lines in lists:

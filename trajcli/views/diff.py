@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _BLOCK_BYTES = 8 << 20
+# Rows are at the same time where their stamps differ by less than this share of a step.
 _SAME_TIME = 1e-9
-"""Rows are at the same time where their stamps differ by less than this share of a step."""
 _HEADINGS = ("dataset", "> differ", "> beyond", "> absolute", "> relative", "> ulp", "> RMS")
+# Letters shown of texts that differ, and how many of them before the first difference.
 _LONGEST, _BEFORE = 60, 20
-"""Letters shown of texts that differ, and how many of them before the first difference."""
+# More datasets than that whose names differ only in numbers share a line.
 _LISTED = 3
-"""More datasets than that whose names differ only in numbers share a line."""
 
 Compared = tuple[Dataset, Callable[[], "Time | None"]]
 """A dataset to compare, and a reader of its times, called where the other has other rows."""
@@ -103,6 +103,7 @@ class Difference:
             same |= np.isnan(a) & np.isnan(b)
         if same.all():
             return
+        # values without a distance are infinitely far apart
         gap = share = ulp = np.where(same, 0.0, np.inf)
         beyond = ~same
         if numeric:
@@ -152,6 +153,7 @@ def compare(
     Where each source has one dataset, these are compared, whatever they are called.
     """
     if len(first) == len(second) == 1:
+        # a single pair is compared whatever the names
         second = dict(zip(first, second.values(), strict=True))
     names = list(dict.fromkeys([*first, *second]))
     for done, name in enumerate(names):
@@ -174,6 +176,7 @@ def _difference(name: str, a: Compared, b: Compared, tolerance: Tolerance) -> Di
         return difference
     if first.shape == second.shape:
         total = first.shape[0] if first.shape else 1
+        # blocks of rows, however large the datasets are
         count = max(1, total * _BLOCK_BYTES // max(1, first.nbytes))
         for begin in range(0, total, count):
             end = min(begin + count, total)
@@ -219,6 +222,7 @@ def _compare_by_time(
             for time, count in zip(times, rows, strict=True)
         ]
         at, stamps = clocks[coarse], clocks[fine]
+        # both clocks must span the same time, up to one coarse step
         step = float(np.diff(at if len(at) > 1 else stamps).max())
         if max(abs(at[0] - stamps[0]), abs(at[-1] - stamps[-1])) > step * (1 + _SAME_TIME):
             spans = (f"{clock[0]:g} to {clock[-1]:g} s" for clock in clocks)
@@ -233,6 +237,7 @@ def _compare_by_time(
 
 def _between(at: Floats, stamps: Floats, values: Array, outside: Array, slack: float) -> Array:
     """Returns values [T, D] at other times; exactly a row where it is within ``slack`` of one."""
+    # the nearest row, before or after
     right = np.clip(np.searchsorted(stamps, at), 1, len(stamps) - 1)
     left = np.where(at - stamps[right - 1] < stamps[right] - at, right - 1, right)
     near = np.where(np.abs(at - stamps[left]) <= slack, stamps[left], at)
@@ -361,6 +366,7 @@ def report(
     patterns: dict[str, list[Difference]] = {}
     for difference in differences:
         group, slash, name = difference.dataset.rpartition("/")
+        # data/demo_3/position and data/demo_12/position are one line
         patterns.setdefault(re.sub(r"\d+", "*", group) + slash + name, []).append(difference)
     lines: list[tuple[str, list[Difference]]] = []
     for pattern, members in patterns.items():
@@ -426,6 +432,7 @@ def _short(a: Any, b: Any) -> tuple[str, str]:
     if texts[0] == texts[1]:  # they differ in spaces and ends of lines, or in type
         texts = [repr(value) for value in (a, b)]
     pairs = enumerate(zip(*texts, strict=False))
+    # the place where the texts part
     alike = next((i for i, (x, y) in pairs if x != y), min(map(len, texts)))
     begin = max(0, alike - _BEFORE)
     if begin and max(map(len, texts)) > _LONGEST:

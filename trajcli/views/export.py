@@ -31,8 +31,8 @@ from trajcli.files.writing import write
 from trajcli.views.terminal import spreadsheet_text
 from trajcli.views.trajectories import read_batches, whole_batch
 
+# Rows of a table that are put together and written at once.
 _TABLE_ROWS = 1 << 16
-"""Rows of a table that are put together and written at once."""
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,8 @@ def _write_rrd(chosen: Export, path: Path, name: str) -> None:
 
 _WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd}
 _ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
+# What a form needs, and the package that has it.
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
-"""What a form needs, and the package that has it."""
 
 
 def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:

@@ -32,15 +32,15 @@ _DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
 _STEPS = {"": "default", "into": "steps-pre", "out of": "steps-post"}
 _RED, _DARK, _GREY = "#C00000", "#444444", "#999999"
 _BINS = 40
+# The height of the tallest bar of a histogram, as a share of a row.
 _BAR = 0.86
-"""The height of the tallest bar of a histogram, as a share of a row."""
 _LIMIT = {"color": _RED, "lw": 1.2}
 _MEDIAN = {"color": _DARK, "lw": 1.2}
+# The most trajectories that a legend names one by one.
 _LEGEND_ENTRIES = 12
-"""The most trajectories that a legend names one by one."""
 _TITLE_TRAJECTORIES, _TITLE_FILES = 6, 3
+# Inches: the text width of a page of two columns.
 _WIDTH = 7.0
-"""Inches: the text width of a page of two columns."""
 _SETTINGS = {
     "font.size": 8,
     "axes.spines.top": False,
@@ -64,8 +64,8 @@ _UNDATED: dict[str, dict[str, None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+# A label of the legend, and the style of the line or mark beside it.
 _LegendEntry = tuple[str, Mapping[str, Any]]
-"""A label of the legend, and the style of the line or mark beside it."""
 
 
 def require_format(path: Path) -> None:
@@ -112,6 +112,7 @@ def draw_lines(lines: Sequence[Line], sources: Sequence[PlotSource], title: str 
     """
     stacked = panels(lines)
     names = list(dict.fromkeys(line.trajectory for line in lines))
+    # later trajectories are fainter
     opacity = dict(zip(names, np.linspace(1.0, 0.3, len(names)).tolist(), strict=True))
     figure, axes = _new_figure(len(stacked), 1, 1.55, sharex=True)
     for axis, (quantity, members) in zip(axes, stacked.items(), strict=True):
@@ -259,6 +260,7 @@ def _edges(low: float, high: float, bounds: Bounds | None, i: int) -> Floats:
     if bounds is None:
         return edges
     room = bounds.slack * float(bounds.size[i])
+    # a value within rounding of a limit counts as within
     cuts = np.array([bounds.lower[i] - room, np.nextafter(bounds.upper[i] + room, np.inf)])
     half = 0.5 * (high - low) / _BINS
     near = np.abs(edges[:, None] - cuts).min(1) <= half
@@ -283,6 +285,7 @@ def _finish(figure: Any, title: str, entries: Sequence[_LegendEntry]) -> None:
 
     if not (entries or title):
         return
+    # legends of at most six columns
     rows = -(-max(len(entries), 1) // 6)
     figure.legend(
         handles=[Line2D([], [], label=_plain(label), **style) for label, style in entries],

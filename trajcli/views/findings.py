@@ -19,8 +19,8 @@ from trajcli.views.trajectories import dof_text, label, trajectory_text
 StartRows = Callable[[Array, Sequence[str]], Mapping[str, Array]]
 """Returns the start states by part, [b, D] or [1, D], of trajectories given by their numbers [b]
 and, where each has a group, by the names of the groups; parts that are absent are 0."""
+# Rows that are listed of a trajectory whose times are wrong.
 _LISTED = 5
-"""Rows that are listed of a trajectory whose times are wrong."""
 BadTimes: TypeAlias = tuple[int, str, str, Sequence[tuple[int, float]]]
 """A trajectory whose times are wrong: its number, what is wrong, in which dataset, in which rows
 (and at which times)."""
@@ -144,7 +144,9 @@ class StartCheck:
             state = first.pick(states.get(name, np.zeros((1, 1))))
             state = np.asarray(state, np.float64)[:, None]
             off = np.abs(rows.astype(np.float64) - state)
+            # NaN differs from every state
             off[np.isnan(off)] = np.inf
+            # the state was rounded to the stored type when it was written
             kind = first.arrays[name].precision
             wrong = ~(off <= np.spacing(np.abs(state).astype(kind)))
             self.failures += failures(wrong, off, rows, block, name)
@@ -194,6 +196,7 @@ class TimeCheck:
         """Checks trajectories, given as their numbers by their places in the set."""
         step = self.dt
         by_dt = step is None or time.uniform is not None
+        # equal steps by definition need no check row by row
         if by_dt and not time.faults(min(trajectories), max(trajectories) + 1):
             return
         for k, number in trajectories.items():

@@ -39,21 +39,21 @@ SAMPLE_BYTES = 24 << 20
 """Larger files are sampled: about as many bytes of them are read."""
 LEAST_BYTES = 1 << 20
 """The least that is read of each dataset of a larger file."""
+# The most groups, shapes and trajectories of a large file that are read without --full.
 _MOST_TIMES = 2000
-"""The most groups, shapes and trajectories of a large file that are read without --full."""
+# The most steps of which the median is computed; of more, evenly spaced ones are taken.
 _MOST_GAPS = 4 << 20
-"""The most steps of which the median is computed; of more, evenly spaced ones are taken."""
 _BLOCK_BYTES = 8 << 20
 _PLOTTED_ROWS = 20_000
+# Letters of an attribute that are shown.
 _LONGEST = 60
-"""Letters of an attribute that are shown."""
+# Datasets with more dofs have no table of peaks.
 _MOST_DOFS = 64
-"""Datasets with more dofs have no table of peaks."""
 _PEAKS = {"velocity": "peak |v|", "acceleration": "|a|", "jerk": "|j|"}
 _FIRST = ("mode", "scheme", "degree", "steps", "ends", "frames", "convention")
 _UNSHOWN = ("long_name", "gradient_factor", "gradient_of", "trajcli_version", "request")
+# Attributes that the lines about the trajectories repeat.
 _TIMES = ("dt", "dt_source", "source_dt", "rate", "fps", "control_freq")
-"""Attributes that the lines about the trajectories repeat."""
 
 
 def inspect_source(
@@ -177,6 +177,7 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
         "dofs": main.first.shape[2],
         "shown": [main.name(number) for number in chosen[:1]],
     }
+    # the times of a large file are sampled where they are no single dt
     stamps, count = int(main.lengths[np.asarray(chosen, int)].sum()), len(chosen)
     large = len(main.groups) > _MOST_TIMES
     with contextlib.suppress(InputError):
@@ -197,6 +198,7 @@ def _trajectories(main: Trajectories, chosen: Sequence[int], full: bool) -> dict
                 else:
                     times = time.rows(begin, begin + 1 if time.shared else end, 0, block.rows)
                     gaps, seconds = np.diff(times), times[:, -1] - times[:, 0]
+                # the median of evenly spaced steps, the extremes of all
                 steps.append(gaps.ravel()[:: 1 + stamps // _MOST_GAPS])
                 ends += [gaps.min(), gaps.max()]
                 durations += [seconds.min(), seconds.max()]
@@ -257,6 +259,7 @@ class Datasets:
             pattern = labels.get(name) or re.sub(r"\d+(?=[^/]*/)", "*", name)
             groups.setdefault(pattern, []).append((file, name))
         small = self.size <= SAMPLE_BYTES
+        # what is read of a large file is shared between its datasets
         budget = SAMPLE_BYTES if small else max(SAMPLE_BYTES // max(len(groups), 1), LEAST_BYTES)
         statistics: dict[int, dict[str, Statistics]] = {}
         reports = []
@@ -385,6 +388,7 @@ def report(
     family = ", ".join(name for name in (facts["family"], facts["layout"]) if name)
     yield Text.assemble((facts["file"], "bold"), f": {family}, {size}")
     timed = facts["trajectories"]["count"] and facts["dt"]
+    # the lines on trajectories say these attributes
     hidden = (*_FIRST, *_UNSHOWN, *(_TIMES if timed else ()))
     attributes = facts["attributes"]
     names = [name for name in _FIRST if name in attributes]
@@ -436,6 +440,7 @@ def _dataset_table(datasets: Sequence[Mapping[str, Any]], times: str) -> Iterato
     """Yields a row for each dataset; * marks those that hold for all, not for --episodes."""
     from rich.text import Text
 
+    # datasets of other trajectories than --episodes are marked
     chosen = {dataset["trajectories"] for dataset in datasets if "trajectories" in dataset}
     headings = ["dataset", "shape", "type", "stored", "unit", "> min", "> max", "> NaN", "> Inf"]
     rows = []

@@ -29,12 +29,12 @@ from trajcli.views.trajectories import (
     whole_batch,
 )
 
+# Longer lines are drawn by the least and the largest value of each run of rows.
 _POINTS = 4000
-"""Longer lines are drawn by the least and the largest value of each run of rows."""
+# Times beyond so many seconds are those of a clock, and are drawn from the first row on.
 _CLOCK = 1e6
-"""Times beyond so many seconds are those of a clock, and are drawn from the first row on."""
+# The most trajectories that one figure shows.
 _MOST = 100
-"""The most trajectories that one figure shows."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,7 @@ class PlotSource:
         time = np.arange(block.rows, dtype=np.float64) if times is None else times[0]
         time, values = time - time[0] * (abs(time[0]) > _CLOCK), _drawable(block.read(name)[0])
         if block.rows > _POINTS:
+            # least and largest of each run, drawn at its first and last row
             starts = np.arange(0, block.rows, -(-block.rows // (_POINTS // 2)))
             ends = np.append(starts[1:], block.rows) - 1
             extremes = [extreme.reduceat(values, starts, axis=0) for extreme in (np.fmin, np.fmax)]

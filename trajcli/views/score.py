@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 _COMPARE = {">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le}
+# Trajectories that a sorted table shows.
 _LISTED = 10
-"""Trajectories that a sorted table shows."""
 _COLUMNS = {"least": "> least", "median": "> median", "largest": "> largest",
             "least_at": "least in", "largest_at": "largest in"}  # fmt: skip
 Condition: TypeAlias = re.Match[str]
@@ -86,6 +86,7 @@ class ScoreTable:
         """Returns the numbers of the trajectories that fail or have no score, the worst first."""
         name, sign, value = condition.groups()
         values = self.values(name, "--fail")
+        # no score is a failure, not a pass
         failing = ~np.isfinite(values) | _COMPARE[sign](values, float(value))
         order = self.order(name if sign[0] == ">" else f"-{name}")
         return order[failing[order]]
@@ -175,6 +176,7 @@ def score_source(
         values = {name: block.read(array) for name, array in stored.items()}
         parts.append(block_scores(values, times, block.step, bounds, ends))
         first = next(iter(stored))
+        # saturation needs the extremes of all trajectories: it is computed at the end
         extremes.append(block_extremes(values[first], bounds.get(first)))
     scores = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     scores["saturation"] = saturation(np.concatenate(extremes, axis=1))

@@ -10,8 +10,8 @@ import numpy as np
 from trajcli.files.limits import Bounds
 from trajcli.files.trajectories import Array, Floats, Trajectories
 
+# Rows reduced side by side: NumPy is slow along an axis of a few dofs.
 _GROUPED = 256
-"""Rows reduced side by side: NumPy is slow along an axis of a few dofs."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ class Statistics:
         """Adds values [b, T, D]: those of a block of trajectories, or of none."""
         if not values.size:
             return
+        # half precision, integers and foreign byte order are slow, or overflow
         if values.dtype.kind != "f" or values.dtype.itemsize < 4 or not values.dtype.isnative:
             values = values.astype(np.float64)
         low, high = _extreme(np.minimum, values), _extreme(np.maximum, values)
@@ -126,6 +127,7 @@ class Statistics:
         ):
             return
         with np.errstate(invalid="ignore"):
+            # by how much a value is beyond the nearer limit, as a share of its size
             excess = np.maximum(values - bounds.upper, bounds.lower - values) / bounds.size
         beyond = (excess > bounds.slack) & np.isfinite(values)
         self.beyond += beyond.sum((0, 1))
@@ -143,6 +145,7 @@ class Statistics:
             if dof in self.worst and worst.excess <= self.worst[dof].excess:
                 continue
             b = block.numbers.tolist().index(worst.trajectory)
+            # runs of rows beyond the limit, first and last row of each
             edges = np.flatnonzero(np.diff(beyond[b, :, dof], prepend=False, append=False))
             runs = edges.reshape(-1, 2) - [0, 1]
             seconds = [None] * len(runs) if times is None else times[b][runs].tolist()
@@ -155,6 +158,7 @@ class Statistics:
         if bounds is None or not self.known or not (bounds.lower == -bounds.upper).all():
             return None
         with np.errstate(invalid="ignore", divide="ignore"):
+            # infinite limits are never used
             share = self.peak / bounds.upper
         return float(np.max(share, initial=0.0, where=np.isfinite(share)))
 
@@ -164,6 +168,7 @@ def _extreme(function: np.ufunc, values: Array) -> Floats:
     copy of them: a long trajectory is mapped."""
     flat = values.reshape(-1, values.shape[-1])
     count = len(flat) // _GROUPED * _GROUPED
+    # rows side by side make a long axis, along which NumPy is fast
     grouped = flat[:count].reshape(-1, _GROUPED * flat.shape[1])
     rows = [function.reduce(grouped, 0).reshape(_GROUPED, -1)] if count else []
     extreme: Floats = function.reduce(np.concatenate([*rows, flat[count:]]), 0).astype(np.float64)

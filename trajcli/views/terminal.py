@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 COLOURS = (32, 172, 36, 175, 74, 166, 184, 244)
 """Terminal colours (of 256) nearest to Okabe and Ito's, which colour-blind readers tell apart."""
+# The bit of each of a braille letter's 4 × 2 dots.
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]])
-"""The bit of each of a braille letter's 4 × 2 dots."""
+# Columns of the labels beside a chart, and its lines.
 _LABEL, _HEIGHT = 9, 8
-"""Columns of the labels beside a chart, and its lines."""
+# The least width at which two charts stand beside each other.
 _TWO_COLUMNS = 100
-"""The least width at which two charts stand beside each other."""
 LARGEST = 1e300
 """Larger values are not drawn: their differences are not finite."""
 
@@ -170,6 +170,7 @@ def draw(chart: Chart, width: int) -> list[Text]:
     across = max(width - _LABEL - 2, 8)
     low, high = value_range(chart.values)
     labels = {0: high, _HEIGHT - 1: low}
+    # zero has a label where it is between the ends
     labels.setdefault(min(max(round((_HEIGHT - 1) * high / (high - low)), 0), _HEIGHT - 1), 0.0)
     # each letter has 4 × 2 dots, and one colour: that of the dof drawn last
     bits, owner = (np.zeros((_HEIGHT, across), np.int64) for _ in range(2))
@@ -212,6 +213,7 @@ def _dots(
     least, most = np.full(wide, np.inf), np.full(wide, -np.inf)
     if good.any():
         x, y = time[good], values[good]
+        # the columns of dots divide the time evenly
         edges = np.linspace(x[0], x[-1] if x[-1] > x[0] else x[0] + 1.0, wide + 1)
         column = np.clip(np.searchsorted(edges, x, "right") - 1, 0, wide - 1)
         np.minimum.at(least, column, y)

@@ -18,10 +18,10 @@ from trajcli.trajectory import differentiate
 from trajcli.views.findings import Finding
 from trajcli.views.trajectories import label
 
+# The most rows by which velocities may be late or early.
 _LAGS = 16
-"""The most rows by which velocities may be late or early."""
+# Encoders and filters make velocities differ by some per cent from differences of positions.
 _TOLERANCE = 0.1
-"""Encoders and filters make velocities differ by some per cent from differences of positions."""
 _UNITS = {
     180 / np.pi: "degrees for radians?",
     np.pi / 180: "radians for degrees?",
@@ -106,6 +106,7 @@ class VelocityFit:
         """Adds the velocities and derivatives [b, T, D] of a block, times [b, T] in seconds."""
         good = np.isfinite(v) & np.isfinite(d)
         v, d = np.where(good, v, 0.0), np.where(good, d, 0.0)
+        # without a lag over all rows, for the error; lag by lag over the inner rows, for the fit
         self._whole += _products(v, d)
         self._steps += len(times) * (v.shape[1] - 1)
         self._seconds += float((times[:, -1] - times[:, 0]).sum())
@@ -125,9 +126,11 @@ class VelocityFit:
             rate: rows per second as the times have it and, where all dofs agree, as it fits.
         """
         (v2, d2, vd), sums = self._whole, self._sums
+        # Σ(v − d)² = Σv² − 2Σvd + Σd²
         off = np.sqrt(np.maximum(v2 - 2 * vd + d2, 0.0))
         with np.errstate(invalid="ignore", divide="ignore"):
             errors = np.where(off > 0, off / np.sqrt(d2), 0.0)
+            # the correlation of v with d at each lag, and the factor that fits there
             alike = sums[2] / np.sqrt(sums[0] * sums[1])
             alike = np.abs(np.nan_to_num(alike, posinf=0.0, neginf=0.0))
             gains = np.nan_to_num(sums[2] / sums[1], nan=1.0, posinf=1.0, neginf=1.0)
@@ -144,6 +147,7 @@ class VelocityFit:
         residuals = np.where(moves, left, (v2 > 0).astype(np.float64))
         stated = self._steps / self._seconds if self._seconds > 0 else None
         fitted, factor = None, float(np.median(factors[moves])) if moves.any() else 1.0
+        # one factor for all dofs that is no ratio of units is another rate
         agree = np.abs(factors[moves] - factor) <= _TOLERANCE * factor
         if stated and agree.all() and (residuals <= _TOLERANCE).all() and not _meaning(factor):
             fitted = factor * stated
