@@ -1,5 +1,4 @@
-"""Trajectories for other programs: as a table, for rerun, as arrays that trajcli reads, too, or as
-features of a copy of a LeRobot data set."""
+"""Writes trajectories for other programs: as a table, for rerun, as arrays, or for LeRobot."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _TABLE_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Export:
-    """The trajectories of a batch that are exported; ``others``: arrays that are not."""
+    """The trajectories of a batch that are exported; ``others`` are arrays that are not."""
 
     batch: Trajectories
     numbers: Sequence[int]
@@ -45,13 +44,15 @@ class Export:
     others: Sequence[str] = ()
 
     def blocks(self) -> Iterator[Trajectories]:
-        """Returns the trajectories, in their order."""
+        """Returns blocks of the trajectories, in their order."""
         return self.batch.take(self.numbers).blocks(self.on_progress)
 
     @cached_property
     def arrays(self) -> dict[str, np.dtype[Any]]:
-        """The types of the arrays in native byte order, by name; float64 for wider ones, which
-        few programs read."""
+        """The types of the arrays in native byte order, by name.
+
+        Wider floats, which few programs read, become float64.
+        """
         stored = self.batch.first.arrays.items()
         types = {name: array.precision.newbyteorder("=") for name, array in stored}
         return {n: np.dtype("f8") if kind == np.longdouble else kind for n, kind in types.items()}
@@ -88,8 +89,7 @@ class Export:
         return np.broadcast_to(np.arange(block.rows), (len(block), block.rows))
 
     def headings(self, units: bool = False) -> list[str]:
-        """Returns t, then quantity/dof, with ``units`` as t (s); before them the trajectory where
-        there are several."""
+        """Returns t and quantity/dof, with ``units`` like t (s); first trajectory, of several."""
         heads = {"t": "s"} if self.timed else {"row": ""}
         for name in self.arrays:
             of_dofs = (self.batch.first.unit(name) or "").split(",")  # one for all, or one for each
@@ -99,8 +99,7 @@ class Export:
         return ["trajectory"] * self.several + texts
 
     def tables(self) -> Iterator[list[Array]]:
-        """Returns the columns of the table, some rows at a time: a row for every time of every
-        trajectory."""
+        """Yields columns of the table, which has a row for each time of each trajectory."""
         waiting: list[list[Array]] = []
         rows = 0
         for block in self.blocks():
@@ -119,7 +118,7 @@ class Export:
 
 
 def select_trajectories(files: Files, source: str, repair: Repair, on_progress: Progress) -> Export:
-    """Returns what is exported; raises InputError where nothing is, or not what was named."""
+    """Returns the trajectories to export; raises InputError where there are none."""
     batch, others = whole_batch(read_batches(files, [source], repair=repair))
     if batch is None or not len(batch) or not batch.first.shape[2]:
         raise InputError(
@@ -132,30 +131,24 @@ def select_trajectories(files: Files, source: str, repair: Repair, on_progress: 
 
 
 def require_kind(out: Path) -> None:
-    """Raise UsageError where OUT has no ending that can be exported, or its library is absent."""
+    """Raises UsageError where the ending of OUT is unknown, or its library is absent."""
     suffix = out.suffix.lower()
     if suffix not in _WRITERS and suffix not in _ARRAYS:
-        what = "unknown kind of export"
-        raise UsageError(
-            what,
-            where=str(out),
-            expected=f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}",
-            found=suffix or "no ending",
-        )
+        expected = f"a name that ends in {', '.join([*_WRITERS, *_ARRAYS])}"
+        what, found = "unknown kind of export", suffix or "no ending"
+        raise UsageError(what, where=str(out), expected=expected, found=found)
     library, package = _LIBRARIES.get(suffix, ("numpy", "numpy"))
     try:
         import_module(library)
     except ImportError as error:
-        what = f"{library} is not installed"
-        fault = Fault(what, where="export", found=str(error), hint=f"pip install {package}")
-        raise UsageError(fault) from None
+        what, hint = f"{library} is not installed", f"pip install {package}"
+        raise UsageError(what, where="export", found=str(error), hint=hint) from None
 
 
 def write_export(chosen: Export, out: Path, overwrite: bool, sources: SourceFiles) -> None:
-    """Writes the trajectories in the form that OUT's name asks for.
+    """Writes trajectories in the format that the ending of OUT names.
 
-    Raises InputError where ``sources`` changed in the meantime, OutputError where OUT cannot be
-    written.
+    Raises InputError where ``sources`` have changed since, OutputError where OUT cannot be written.
     """
     writer = _WRITERS.get(out.suffix.lower())
     if writer is None:
@@ -173,7 +166,7 @@ def _write_csv(chosen: Export, path: Path, _: str) -> None:
         writer.writerow(map(spreadsheet_text, chosen.headings(units=True)))
         for columns in chosen.tables():
             for begin in range(0, len(columns[0]), _TABLE_ROWS):
-                # of float32 all digits of the same number in float64
+                # float32 is written with all digits of the same number in float64
                 cells = [column[begin : begin + _TABLE_ROWS].tolist() for column in columns]
                 if chosen.several:
                     cells[0] = list(map(spreadsheet_text, cells[0]))
@@ -224,7 +217,7 @@ def _write_rrd(chosen: Export, path: Path, name: str) -> None:
 
 _WRITERS = {".csv": _write_csv, ".parquet": _write_parquet, ".rrd": _write_rrd}
 _ARRAYS = (".npz", ".npy", ".h5", ".hdf5")
-# What a form needs, and the package that has it.
+# The library of a format, and the package that has it.
 _LIBRARIES = {".rrd": ("rerun", "rerun-sdk"), ".parquet": ("pyarrow", "pyarrow")}
 
 
@@ -240,8 +233,8 @@ def _write_arrays(chosen: Export, out: Path, overwrite: bool, sources: SourceFil
 
 
 def _describe(chosen: Export) -> Description:
-    """Describes the arrays: times are shared where all steps are one dt; trajectories of unequal
-    length have a group each."""
+    """Describes the output: times are shared where all steps are one dt, and trajectories of
+    unequal length have a group each."""
     batch, first = chosen.batch, chosen.batch.first
     lengths = batch.lengths[chosen.numbers]
     numbers = {rows: np.flatnonzero(lengths == rows) for rows in np.unique(lengths).tolist()}
@@ -271,10 +264,10 @@ def _describe(chosen: Export) -> Description:
 def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None:
     """Writes a copy of a LeRobot data set with the trajectories as features.
 
-    Frame k of an episode has row k of its trajectory; a row after those, the state after the last
-    action, has no frame. Raises InputError where the trajectories do not match its episodes or it
-    is not as LeRobot has it, OutputError where OUT is not new or cannot be written; OUT is then as
-    it was.
+    Frame k of an episode has row k of its trajectory; a further row, the state after the last
+    action, has no frame. Raises InputError where the trajectories do not match the episodes or the
+    data set is no LeRobot one, OutputError where OUT is not new or cannot be written; OUT is then
+    as it was.
     """
     if os.path.lexists(out) or Path(os.path.realpath(out)).is_relative_to(folder.resolve()):
         what = "not a new folder outside of DIR"
@@ -300,7 +293,7 @@ def write_lerobot(chosen: Export, files: Files, folder: Path, out: Path) -> None
 def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
     """Returns the frames of each trajectory by its number.
 
-    Trajectories named episode_3, … are those episodes, others the episodes in their order.
+    Trajectories named episode_3, … belong to these episodes, others to the episodes in order.
     """
     batch, episodes = chosen.batch, copy.episodes
     names = [name.rpartition("/")[2] for name in chosen.names]
@@ -332,7 +325,7 @@ def _frames(chosen: Export, copy: LeRobotCopy) -> dict[int, slice]:
 
 
 def _features(chosen: Export, frames: Mapping[int, slice], folder: Path) -> dict[str, Any]:
-    """Gathers the rows of all frames in files, as arrays [frames, D]."""
+    """Returns the rows of all frames by feature, mapped from files, [frames, D]."""
     shape = max(part.stop for part in frames.values()), len(chosen.batch.dofs)
     features = {}
     for k, (name, dtype) in enumerate(chosen.arrays.items()):

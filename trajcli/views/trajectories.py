@@ -1,4 +1,4 @@
-"""The trajectories that a view shows, what is said of them in words, and samples of them."""
+"""Reads the trajectories that a view shows, names them in words, and samples them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ _SAMPLE_PLACES = 12
 
 
 def one_sided(trajectories: Trajectories) -> int:
-    """Returns the rows at each end of which mode savgol had no full window around them: their
-    derivatives are several times as far off as others, and are no peaks."""
+    """Returns the number of rows at each end around which mode savgol had no full window.
+
+    Their derivatives are several times as far off as others, and do not count as peaks.
+    """
     attributes = trajectories.first.file.attributes()
     mode, window = attributes.get("mode"), attributes.get("window")
     if not isinstance(mode, str) or mode != "savgol":
         return 0
     if not (isinstance(window, str) and re.fullmatch(r"[0-9]{0,9}\.?[0-9]{1,9}s", window)):
-        # other values are another program's
+        # values of other types come from other programs
         return max(int(window), 0) // 2 if isinstance(window, (int, np.integer)) else 0
-    half = 0.5 * float(window[:-1]) * (1.0 - 1e-5)  # as stamps are rounded
+    half = 0.5 * float(window[:-1]) * (1.0 - 1e-5)  # stamps are rounded
     ends = 0
-    for _, members in trajectories.by_group():  # one of each group
+    for _, members in trajectories.by_group():  # the first of each group stands for all
         times = members.take([0]).known_times() if len(members) else None
         if times is not None and times.size:
             since, until = times[0] - times[0, 0], times[0, -1] - times[0]
@@ -47,33 +49,35 @@ def one_sided(trajectories: Trajectories) -> int:
 
 
 def label(trajectories: Trajectories, name: str = "") -> str:
-    """Returns an array of trajectories as the file calls it: data/demo_*/actions."""
+    """Returns the name of an array in the file: data/demo_*/actions."""
     first = trajectories.first
     return array_path(trajectories.pattern, first, name) or first.file.path.name
 
 
 def trajectory_text(trajectories: Trajectories, number: int) -> str:
-    """Returns "trajectory 13, ", or "data/demo_13, ", to stand before a place in it; nothing where
-    there is only one trajectory."""
+    """Returns "trajectory 13, " or "data/demo_13, ", for the text before a place in it.
+
+    It is empty where there is only one trajectory.
+    """
     name = trajectories.name(number)
     text = f"trajectory {name}, " if name.isdecimal() else f"{name}, "
     return text if len(trajectories) > 1 else ""
 
 
 def dof_text(trajectories: Trajectories, dof: int) -> str:
-    """Returns the number of a dof in the file, and its name: dof 3 (panda_joint4)."""
+    """Returns the number and the name of a dof in the file: dof 3 (panda_joint4)."""
     name = trajectories.dofs[dof]
     return f"dof {trajectories.first.dofs.numbers[dof]}" + f" ({name})" * (not name.isdecimal())
 
 
-def beside(one: Trajectories, other: Trajectories) -> bool:
-    """Whether both are the same trajectories: as many, in groups of other names."""
-    patterns = [{numberless(group.group) for group in each.groups} for each in (one, other)]
-    return len(one) == len(other) and not patterns[0] & patterns[1]
+def beside(first: Trajectories, second: Trajectories) -> bool:
+    """Returns whether both are the same trajectories: as many, in groups of other names."""
+    patterns = [{numberless(group.group) for group in x.groups} for x in (first, second)]
+    return len(first) == len(second) and not patterns[0] & patterns[1]
 
 
 def quantity_of(trajectories: Trajectories, name: str) -> str:
-    """Returns what an array holds: actions are what the mode of the file makes them."""
+    """Returns the quantity of an array; that of actions follows from the mode of the file."""
     mode = trajectories.first.stated_mode[0] if name == "actions" else ""
     return QUANTITIES[MODES[mode].derivatives_of] if mode else name
 
@@ -81,10 +85,10 @@ def quantity_of(trajectories: Trajectories, name: str) -> str:
 def quantities(
     trajectories: Trajectories, named: str = "position"
 ) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """Returns the array that holds each quantity, the unit of each quantity ("" where it is not
-    known), and a note on an array whose quantity neither its name nor its mode says.
+    """Returns which array holds each quantity, with units and notes.
 
-    Such an array is what its unit says, or else ``named`` where SOURCE names it.
+    An array whose quantity neither its name nor its mode says has the quantity of its unit or,
+    where SOURCE names it, ``named``; a note says so. Unknown units are "".
     """
     group, first = trajectories.first, next(iter(trajectories.first.arrays))
     known = {quantity_of(trajectories, name): name for name in group.arrays}
@@ -103,15 +107,17 @@ def quantities(
 def bounds_of(
     trajectories: Trajectories, limits: Limits, units: Mapping[str, str]
 ) -> dict[str, Bounds]:
-    """Returns the limits of the dofs by quantity; units: of the arrays, by quantity."""
+    """Returns the limits of the dofs by quantity, in the ``units`` of the arrays."""
     first = trajectories.first
     itemsize = min(dataset.precision.itemsize for dataset in first.arrays.values())
     return limits.bounds(trajectories.dofs, itemsize, units, first.dofs)
 
 
 def sample(trajectories: Trajectories, budget: int) -> Iterator[Trajectories]:
-    """Returns about ``budget`` bytes of trajectories, evenly spread, in blocks; some rows of those
-    that are too long for that."""
+    """Yields blocks of about ``budget`` bytes in all, evenly spread over the trajectories.
+
+    Of trajectories too long for that, only some rows are read.
+    """
     first, count = trajectories.first, len(trajectories)
     rows, of_rows = first.shape[1], row_bytes(first) * len(first.arrays)
     length = max(1, budget // _SAMPLE_PLACES // of_rows)
@@ -127,44 +133,43 @@ def sample(trajectories: Trajectories, budget: int) -> Iterator[Trajectories]:
 
 
 def nbytes(trajectories: Trajectories) -> int:
-    """Returns the size of the arrays of trajectories, roughly."""
+    """Returns the approximate size of all arrays of trajectories, in bytes."""
     first = trajectories.first
     return max(1, first.shape[1]) * row_bytes(first) * len(first.arrays) * len(trajectories)
 
 
 def array_path(path: str, group: TrajectoryGroup, name: str) -> str:
-    """Returns an array as the file calls it, in a group at a path: obs/joint_pos for joint_pos."""
+    """Returns the path of an array in the file: obs/joint_pos for joint_pos."""
     stored = group.array_name if name and name == next(iter(group.arrays)) else name
     return f"{path}/{stored}".strip("/")
 
 
 def expand_globs(texts: Sequence[str]) -> list[str]:
     """Returns a source for each file that globs name; a folder of files is one source."""
-    sources = [(text, parse_source(text)) for text in texts]
-    return [
-        one
-        for text, source in sources
-        for one in ([text] if source.path.is_dir() else map(str, expand_files(source)))
-    ]
+    sources: list[str] = []
+    for text in texts:
+        source = parse_source(text)
+        sources += [text] if source.path.is_dir() else map(str, expand_files(source))
+    return sources
 
 
 def read_batches(
     files: Files, sources: Sequence[str], as_stored: bool = False, repair: Repair | None = None
 ) -> list[Trajectories]:
-    """Returns the trajectories that sources name, at the times that --dt, --rate or --times give;
-    those with other arrays, dofs or names of their groups apart.
+    """Returns the trajectories that sources name, in batches of the same arrays and dofs.
 
-    as_stored: in the units of the files, unless --units says others. repair: what is done to
-    recordings first.
+    Parameters:
+        as_stored: keeps the units of the files, unless --units says others.
+        repair: what is repaired in recordings first.
     """
-    every = batches(read_groups(files, sources, as_stored))
+    joined = batches(read_groups(files, sources, as_stored))
     time = time_from_options(files)
     if time is not None:
-        every = [Trajectories(timed(batch.groups, time)) for batch in every]
+        joined = [Trajectories(timed(batch.groups, time)) for batch in joined]
     if repair is None or repair == Repair():
-        return every
+        return joined
     repaired_batches = []
-    for batch in every:
+    for batch in joined:
         for group in batch.groups:
             require_time(group.time, group.where, group)
         groups, notes = repaired(batch.groups, repair, 1)
@@ -175,10 +180,10 @@ def read_batches(
 
 
 def batches(groups: Iterable[TrajectoryGroup]) -> list[Trajectories]:
-    """Returns the groups in their order, those together whose names differ in numbers alone.
+    """Joins groups of the same arrays whose names differ only in numbers, in their order.
 
     Groups of other names (actions, and reference/position) hold other arrays of the same
-    trajectories; but in a file that trajcli wrote every group is a trajectory.
+    trajectories; but in a file that trajcli wrote, every group is a trajectory.
     """
     members: dict[tuple[Any, ...], list[TrajectoryGroup]] = {}
     for group in groups:
@@ -189,16 +194,15 @@ def batches(groups: Iterable[TrajectoryGroup]) -> list[Trajectories]:
 
 
 def main_batch(candidates: Sequence[Trajectories]) -> Trajectories | None:
-    """Returns the trajectories with the most arrays, the first of several; None where there are
-    none."""
+    """Returns the first of the trajectories with the most arrays; None without any."""
     return max(candidates, key=lambda batch: len(batch.first.arrays), default=None)
 
 
 def whole_batch(candidates: Sequence[Trajectories]) -> tuple[Trajectories | None, list[str]]:
-    """Returns the trajectories with the most arrays, in groups of any names, and other arrays.
+    """Returns the trajectories with the most arrays, and the names of other arrays.
 
-    Raises InputError where trajectories would be left out: those that have other dofs, or in groups
-    of the same names other arrays.
+    Raises InputError where trajectories would be left out, as they have other dofs, or other arrays
+    in groups of the same names.
     """
     main = main_batch(candidates)
     if main is None:
