@@ -52,7 +52,7 @@ class RosFile(ArrayFile):
             raise InputError(
                 "bags are read by rosbags, which is not installed",
                 where=str(path),
-                hint="pip install 'trajcli[ros]'",
+                hint="pip install rosbags",
             ) from None
         self._first = cache(lambda topic: self.safely(topic, lambda: self._sampled(topic)))
         bag: _Bag = self.opened()

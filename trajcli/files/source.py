@@ -54,7 +54,7 @@ def parse_source(text: str, attributes: bool = False) -> Source:
         lines = {"s3": f"aws s3 cp {text} .", "gs": f"gcloud storage cp {text} .",
                  "hf": f"hf download --repo-type dataset {_hub_name(text)}"}  # fmt: skip
         line = lines.get(text.split(":")[0].lower(), f"curl -LO {text}")
-        hint = f"{line} downloads it; trajcli opens no network connections"
+        hint = f"{line} downloads it, which no command here does"
         raise UsageError("a URL, not a file", where=text, expected="a file on a disk", hint=hint)
     text = os.path.expanduser(text)
     if os.path.exists(text):

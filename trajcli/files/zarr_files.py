@@ -54,7 +54,7 @@ class ZarrFile(ArrayFile):
             raise InputError(
                 "Zarr stores are read by zarr, which is not installed",
                 where=str(path),
-                hint="pip install 'trajcli[zarr]'",
+                hint="pip install zarr",
             ) from None
         self._arrays: dict[str, Dataset] = {}
         self._watched: set[str] = set()

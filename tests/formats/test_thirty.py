@@ -1,0 +1,241 @@
+"""The table of formats in docs/data.md: each command as it stands, on a small file that the
+project's own library wrote where it installs; p, v, a, j and times against NumPy."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from formats import test_families as families
+from formats import test_tables as tables
+from layouts import writers
+
+from trajcli.files.source import natural_key
+
+QUANTITIES = ("position", "velocity", "acceleration", "jerk")
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "data.md"
+Rows = list[np.ndarray]
+Case = tuple[Callable[[], "Rows | None"], float]
+"""Makes the files and returns the positions [T, D] of each trajectory; the step in seconds."""
+
+
+def dialect(name: str, path: str = "log.csv") -> Case:
+    def make() -> Rows:
+        write, _, _, expected = tables.DIALECTS[name]
+        write()
+        shutil.move("log.csv", path)
+        return [expected]
+
+    return make, tables.STEP
+
+
+def family(name: str, path: str) -> Case:
+    """A maker of test_families; what it calls in.hdf5 becomes path."""
+
+    def make() -> Rows:
+        made = families.MAKERS[name]()
+        first = Path(made.source.split(":")[0])
+        if first.exists() and str(first) != path:
+            shutil.move(first, path)
+        return [np.asarray(rows, float) for rows in made.expected]
+
+    return make, 1 / families.RATE
+
+
+def demos(write: Callable[..., None], path: str, *more: object, extra: int = 0) -> Case:
+    def make() -> Rows:
+        given = writers.demos(scale=0.9)
+        write(Path(path), given, *more)
+        return [demo["position"][: len(demo["actions"]) + extra] for demo in given]
+
+    return make, 1 / 20
+
+
+def ruckig() -> Rows:
+    library = pytest.importorskip("ruckig")
+    planner, given = library.Ruckig(3), library.InputParameter(3)
+    given.target_position = [1.0, -0.5, 2.0]
+    given.max_velocity = given.max_acceleration = given.max_jerk = [1.0, 2.0, 3.0]
+    planned = library.Trajectory(3)
+    planner.calculate(given, planned)
+    times = np.linspace(0, 0.02 * 40, 41)
+    rows = np.array([np.concatenate(planned.at_time(t)[:3]) for t in times])
+    names = [f"{name}_{k}" for name in ("position", "velocity", "acceleration") for k in range(3)]
+    np.savetxt("profile.csv", np.column_stack([times, rows]), "%.17g", ",",
+               header=",".join(["time", *names]), comments="")  # fmt: skip
+    return [rows[:, :3]]
+
+
+def matlab_73() -> Rows:
+    rows = families.curves((9,) * 3)
+    with h5py.File("log.mat", "w", userblock_size=512) as file:
+        for name, values in {"position": np.stack(rows), "dt": np.full((1, 1), 0.02)}.items():
+            file.create_dataset(name, data=values.T).attrs["MATLAB_class"] = np.bytes_("double")
+    with open("log.mat", "r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, HDF5 schema 1.00 .".ljust(116) + bytes(8) + b"\0\2IM")
+    return rows
+
+
+def ros(kind: str, of: str) -> Case:
+    """Messages of one type in log.bag, log.mcap or log.db3, by rosbags."""
+
+    def make() -> Rows:
+        pytest.importorskip("rosbags")
+        from formats.test_bags import BEGIN, Maker
+
+        make, (rows,), messages = Maker(kind), families.curves((40,)), []
+        name = f"{'sensor_msgs' if of in ('JointState', 'Imu') else 'nav_msgs'}/msg/{of}"
+        for k, row in enumerate(rows):
+            stamp = BEGIN + k * 20_000_000
+            point = make("geometry_msgs/msg/Point", *row)
+            turn = make("geometry_msgs/msg/Quaternion", 0.0, 0.0, 0.0, 1.0)
+            vector, nine = make("geometry_msgs/msg/Vector3", *row), np.zeros(9)
+            if of == "JointState":
+                message = make.joints(stamp, families.JOINTS, row)
+            elif of == "Imu":
+                message = make(name, make.header(stamp), turn, nine, vector, nine, vector, nine)
+            else:
+                pose = make("geometry_msgs/msg/Pose", point, turn)
+                twist = make("geometry_msgs/msg/Twist", vector, vector)
+                message = make(
+                    name, make.header(stamp), "base",
+                    make("geometry_msgs/msg/PoseWithCovariance", pose, np.zeros(36)),
+                    make("geometry_msgs/msg/TwistWithCovariance", twist, np.zeros(36)),
+                )  # fmt: skip
+            messages.append(
+                ("/js" if of == "JointState" else f"/{of.lower()}", name, stamp, message)
+            )
+        path = make.write(kind, messages)
+        if path != Path(f"log.{kind}"):
+            shutil.move(path, f"log.{kind}")
+        return [rows]
+
+    return make, 0.02
+
+
+def joint_trajectory() -> Rows:
+    pytest.importorskip("rosbags")
+    from formats.test_bags import BEGIN, Maker
+
+    make, (rows,) = Maker("mcap"), families.curves((40,))
+    empty, points = np.empty(0), []
+    for k, row in enumerate(rows):
+        time = make("builtin_interfaces/msg/Duration", 0, k * 20_000_000)
+        kind = "trajectory_msgs/msg/JointTrajectoryPoint"
+        points.append(make(kind, row, empty, empty, empty, time))
+    name = "trajectory_msgs/msg/JointTrajectory"
+    message = make(name, make.header(BEGIN), families.JOINTS, points)
+    shutil.move(make.write("mcap", [("/plan", name, BEGIN, message)]), "log.mcap")
+    return [rows]
+
+
+def document(path: str) -> Case:
+    def make() -> Rows:
+        (rows,) = families.curves((40,))
+        points = [
+            {"positions": row, "time_from_start": {"sec": 0, "nanosec": k * 20_000_000}}
+            for k, row in enumerate(rows.tolist())
+        ]
+        message = {"joint_names": families.JOINTS, "points": points}
+        if path.endswith("json"):
+            Path(path).write_text(json.dumps(message))
+        else:
+            Path(path).write_text(pytest.importorskip("yaml").safe_dump(message))
+        return [rows]
+
+    return make, 0.02
+
+
+def droid() -> Rows:
+    rows = families.curves((40,))
+    with h5py.File("trajectory.h5", "w") as file:
+        file["observation/robot_state/joint_positions"] = rows[0]
+        file["action/joint_position"] = rows[0]
+    return rows
+
+
+def numpy_archive() -> Rows:
+    rows = families.curves((9,) * 3)
+    np.savez("log.npz", position=np.stack(rows), dt=0.02)
+    return rows
+
+
+CASES: dict[str, Case] = {
+    "CSV": dialect("decimal commas"),
+    "CSV without a heading": dialect("no heading"),
+    "CSV, some columns": dialect("some columns"),
+    "LeRobot's names": dialect("LeRobot's names"),
+    "pandas": dialect("pandas, an index of dates"),
+    "polars": dialect("polars"),
+    "PlotJuggler": dialect("PlotJuggler"),
+    "`rostopic echo -p`": dialect("rostopic echo -p"),
+    "EuRoC": dialect("EuRoC", "data.csv"),
+    "TUM": dialect("TUM", "poses.txt"),
+    "UR": dialect("UR"),
+    "KUKA": dialect("KUKA"),
+    "Ruckig": (ruckig, 0.02),
+    "MATLAB 5": (lambda: family("matlab 5", "log.mat")[0](), 1 / families.RATE),
+    "MATLAB 7.3": (matlab_73, 0.02),
+    "JointState, ROS 1": ros("bag", "JointState"),
+    "JointState, ROS 2": ros("db3", "JointState"),
+    "JointTrajectory": (joint_trajectory, 0.02),
+    "Imu": ros("mcap", "Imu"),
+    "Odometry": ros("mcap", "Odometry"),
+    "robomimic": demos(writers.robomimic, "demo.hdf5"),
+    "ManiSkill": demos(writers.maniskill, "demo.hdf5", "pd_joint_pos", extra=1),
+    "Isaac Lab": demos(writers.isaaclab, "demo.hdf5"),
+    "ALOHA": family("aloha", "set"),
+    "DROID": (droid, 1 / 15),
+    "Minari": family("minari", "reach-v0"),
+    "LeRobot": family("lerobot", "set"),
+    "replay buffer": family("replay", "buffer.zarr"),
+    "npz": (numpy_archive, 0.02),
+    "Parquet": family("pandas parquet", "log.parquet"),
+    "YAML": document("plan.yaml"),
+    "JSON": document("plan.json"),
+}
+
+
+def documented() -> dict[str, str]:
+    """The commands of the table by the names of their rows."""
+    section = DOCS.read_text().split("\n## One command for each format\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"^\| (.+?) \| `trajcli (.+?)` \|$", section, re.M))
+
+
+def test_the_table_has_the_formats_that_are_tested():
+    assert list(documented()) == list(CASES)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_a_documented_command_gives_p_v_a_j(trajcli, folder, monkeypatch, name):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder))
+    make, step = CASES[name]
+    expected = make()
+    for more in ("", " --method backward --overwrite"):  # whose values are NumPy's differences
+        result = trajcli(documented()[name] + more)
+        assert result.code == 0, result.err
+    with h5py.File("out.h5") as file:
+        names: list[str] = []
+        file.visit(names.append)
+        groups = [file[one].parent for one in sorted(names, key=natural_key) if "jerk" in one]
+        if name == "Isaac Lab":  # whose step is dt times decimation
+            step = float(np.diff(np.ravel(groups[0]["time"]))[0])
+        found: list[tuple[np.ndarray, ...]] = []
+        for group in groups:
+            parts = [group[q][:].reshape(-1, *group[q].shape[-2:]) for q in QUANTITIES]
+            time = np.ravel(group["time"])[: parts[0].shape[1]]
+            found += [(time, *rows) for rows in zip(*parts, strict=True)]
+        assert len(found) == len(expected)
+        for (time, *parts), given in zip(found, expected, strict=True):
+            np.testing.assert_allclose(time, step * np.arange(len(given)), rtol=0, atol=3e-7)
+            steps = np.diff(time)[:, None]
+            for order, rows in enumerate(parts):
+                np.testing.assert_allclose(rows[order:], given, rtol=1e-6, atol=1e-6 / step**order)
+                given = np.diff(given, axis=0) / steps[order:]
